@@ -43,7 +43,6 @@ def write_config(path: Path, args: argparse.Namespace) -> None:
             "checkpoint_every": 2 * args.updates,
             "device": args.device,
             "precision": args.precision,
-            "parallel": args.parallel,
         },
     }  # fmt: skip
     path.write_text(json.dumps(document), encoding="utf-8")  # JSON is YAML
@@ -82,7 +81,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="of all processes together")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="fp32")
-    parser.add_argument("--parallel", choices=["ddp", "fsdp"], default="ddp")
     parser.add_argument("--size", default="small")
     parser.add_argument("--tokens", type=int, default=8192, help="padded, of an update")
     parser.add_argument("--updates", type=int, default=20, help="that are timed")

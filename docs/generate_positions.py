@@ -129,7 +129,7 @@ def _overview() -> list[str]:
                 f"`{name}`",
                 *(_tick(place in build.places) for place in PLACES),
                 _tick(build.shift_invariant),
-                f"{first.num_parameters:,}",
+                f"{catalogue.count_parameters(first):,}",
                 *checked,
                 entry.source,
             )
@@ -161,11 +161,11 @@ def _presets() -> list[str]:
     rows = [
         (
             f"`{name}`",
-            _numbering(PRESETS[name]),
-            _parts(PRESETS[name]),
-            f"{parameters:,}",
+            _numbering(scheme),
+            _parts(scheme),
+            f"{catalogue.count_parameters(*scheme.parts):,}",
         )
-        for name, parameters in catalogue.preset_parameters().items()
+        for name, scheme in PRESETS.items()
     ]
     note = (
         "*Parameters* are those that positions add to transformer-base (6 + 6 layers, D = 512). For"
@@ -222,7 +222,7 @@ def _cells() -> list[str]:
             f"`{cell.kind}`",
             cell.place,
             cell.stacks,
-            f"{cell.num_parameters:,}",
+            f"{catalogue.count_parameters(cell):,}",
             ", ".join(f"`{target}`" for target in catalogue.EXPORTS),
         )
         for cell in catalogue.cells()

@@ -10,8 +10,8 @@ import yaml
 from pydantic import Field as PydanticField
 from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
 
-from shapeshift.config_errors import messages, no_sections
-from shapeshift.config_file import find_config, lay_over, merge, read_settings
+from shapeshift.config_errors import messages
+from shapeshift.config_file import find_config, lay_over, merge, no_sections, read_settings
 from shapeshift.data.config import DataConfig, GrammarCorpus
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.errors import ShapeshiftError
@@ -108,28 +108,5 @@ def parse_config(
     try:
         return Config.model_validate(document)
     except ValidationError as error:
-        problems = dict.fromkeys(messages(error, Config))
-        for keys in _CROSSING:  # what these checks need may be right although other keys are wrong
-            try:
-                Config.model_validate(_only(document, keys))
-            except ValidationError as other:
-                problems |= dict.fromkeys(messages(other, Config))
+        problems = messages(error, Config, document)
         raise ShapeshiftError("; ".join(problems), path=path) from error
-
-
-_CROSSING = (
-    ("model.size", "model.dim", "model.num_heads", "position"),
-    ("model.share_embeddings", "data.subwords.joint"),
-)
-"""Settings that checks between sections need."""
-
-
-def _only(document: Any, names: Sequence[str]) -> Any:
-    """Return a configuration that has these settings alone."""
-    picked: dict[str, Any] = {}
-    for name in names:
-        key, _, below = name.partition(".")
-        if isinstance(document, dict) and key in document:
-            rest = document[key]
-            picked |= {key: picked.get(key, {}) | _only(rest, [below]) if below else rest}
-    return picked

@@ -2,138 +2,166 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from shapeshift.errors import ShapeshiftError, closest, nearest
-from shapeshift.foreign_names import FOREIGN_NAMES, NOT_HERE, RENAMED
+from shapeshift.errors import closest, nearest
+from shapeshift.foreign_names import FOREIGN_NAMES, NOT_HERE
 from shapeshift.model.position_config import PART_FIELDS
 from shapeshift.positions import KINDS, POSITION_IDS
-from shapeshift.schema import expected, variants
+from shapeshift.schema import variants
+
+Place = tuple[int | str, ...]
+
+_EXPECTED = {
+    "bool": "true or false",
+    "dict": "a section of settings",
+    "finite": "a finite number",
+    "float": "a number",
+    "int": "a whole number",
+    "list": "a list",
+    "model": "a section of settings",
+    "path": "a path",
+    "string": "text",
+    "tuple": "a list",
+}
+"""What a type of pydantic's is called, by the first word of the errors about it."""
+
+_LIMITS = {
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "literal_error": "{expected}",
+    "string_pattern_mismatch": "text of the form {pattern}",
+    "string_too_long": "{max_length} characters or fewer",
+    "string_too_short": "{min_length} or more characters",
+    "too_long": "{max_length} or fewer entries",
+    "too_short": "{min_length} or more entries",
+}
+"""What an error of pydantic's says was expected, by its type."""
 
 
-def no_sections(document: Any, path: str | Path | None) -> ShapeshiftError:
-    """Return the error for a document that is no mapping."""
-    kind = type(document).__name__
-    return ShapeshiftError(f"expected sections such as 'model:', got {kind}", path=path)
-
-
-def messages(error: ValidationError, config: type[BaseModel]) -> Iterator[str]:
+def messages(error: ValidationError, config: type[BaseModel], document: Any) -> Iterator[str]:
     """Yield a message for each setting that is wrong.
 
     Args:
         error: of the check.
         config: what was checked.
+        document: the settings.
     """
-    problems = error.errors(include_url=False)
-    found = [
-        (_locate(problem["loc"], config), problem)
-        for problem in problems
-        if problem["type"] != "too_short"  # pydantic does not count entries that are wrong
-        or not any(_is_below(other["loc"], problem["loc"]) for other in problems)
-    ]
-    yield from _messages(found, config, 0)
+    found: dict[Place, list[Any]] = {}
+    for problem in error.errors(include_url=False):
+        found.setdefault(_place(problem, document), []).append(problem)
+    for place, problems in found.items():
+        # Where something below is wrong, the value has a right type, and it is not said that it
+        # lacks another one, or entries.
+        if not any(other != place and other[: len(place)] == place for other in found):
+            text = _text(place, problems, config)
+            yield f"{shown_place(place)}: {text}" if place else text
 
 
-def _messages(
-    found: Sequence[tuple[_Place, Any]], config: type[BaseModel], depth: int
-) -> Iterator[str]:
-    """Yield messages for problems that lie in the same types of `depth` settings, each of which may
-    hold values of several types."""
-    groups: dict[str, list[tuple[_Place, Any]]] = {}
-    for place, problem in found:
-        where = place.choices[depth][0] if len(place.choices) > depth else place.where
-        groups.setdefault(where, []).append((place, problem))
-    for where, group in groups.items():
-        if len(group[0][0].choices) <= depth:
-            yield from (_message(place, problem, config) for place, problem in group)
-            continue
-        deepest = max(len(problem["loc"]) for _, problem in group)  # in the type that fits best
-        types = [place.choices[depth] for place, problem in group if len(problem["loc"]) == deepest]
-        if len(set(types)) == 1:
-            best = [each for each in group if each[0].choices[depth] == types[0]]
-            yield from _messages(best, config, depth + 1)
-        else:
-            wanted = " or ".join(dict.fromkeys(_expected(*each) for each in group))
-            yield f"{where}: expected {wanted}, got {shown(group[0][1]['input'])}"
+def _place(problem: Any, document: Any) -> Place:
+    """Return the place that pydantic names, without the names that it adds for one type of several
+    and for a section chosen: those are not in the document."""
+    place: list[int | str] = []
+    for number, step in enumerate(problem["loc"], start=1):
+        if isinstance(document, dict) and step in document:
+            document = document[step]
+            place.append(str(step))
+        elif isinstance(document, list | tuple) and isinstance(step, int):
+            document = document[step] if step < len(document) else None
+            place.append(step)
+        elif problem["type"] == "missing" and number == len(problem["loc"]):
+            place.append(step)
+    return tuple(place)
 
 
-def _is_below(loc: tuple[int | str, ...], other: tuple[int | str, ...]) -> bool:
-    return len(loc) > len(other) and loc[: len(other)] == other
-
-
-def _message(place: _Place, problem: Any, config: type[BaseModel]) -> str:
-    where, field = place.where, place.choice
+def _text(place: Place, problems: Sequence[Any], config: type[BaseModel]) -> str:
+    """Return what is wrong at a place, of whose value several types may be possible."""
+    problem, field = problems[0], _keys(place, config)[1]
     match problem["type"]:
         case "extra_forbidden":
-            text = _unknown(place, config)
-        case "value_error":  # without a place between sections, which the message names
-            text = str(problem["ctx"]["error"])
+            return _unknown(place, config)
+        case "value_error":
+            return str(problem["ctx"]["error"])
         case "missing":
-            text = "missing"
+            return "missing"
         case "union_tag_not_found" if field is not None:
-            text = (
+            return (
                 f"`{field.discriminator}:` is missing, which says what it is"
                 f" ({', '.join(variants(field))})"
             )
         case "union_tag_invalid" if field is not None:
             tag, known = str(problem["ctx"]["tag"]), variants(field)
-            text = (
-                f"unknown {field.discriminator} {shown(tag)}{nearest(tag, known)}"
+            return (
+                f"unknown {field.discriminator} {_shown(tag)}{nearest(tag, known)}"
                 f" (known: {', '.join(known)})"
             )
-        case _:
-            text = f"expected {_expected(place, problem)}, got {shown(problem['input'])}"
-    return f"{where}: {text}" if where else text
+    if problem["type"] in ("list_type", "tuple_type") and field and [*_models(field.annotation)]:
+        return f"expected a list of sections, each begun by '- ', got {_shown(problem['input'])}"
+    wanted = " or ".join(dict.fromkeys(map(_expected, problems)))
+    return f"expected {wanted}, got {_shown(problem['input'])}"
 
 
-def _expected(place: _Place, problem: Any) -> str:
-    if problem["type"] in ("list_type", "tuple_type") and place.lists_sections:
-        return "a list of sections, each begun by '- '"
-    return expected(problem)
+def _expected(problem: Mapping[str, Any]) -> str:
+    """Return what was expected in place of a value, in plain words."""
+    kind = str(problem["type"])
+    words = _LIMITS.get(kind) or _EXPECTED.get(kind.partition("_")[0])
+    if words is None:
+        return str(problem["msg"]).removeprefix("Input should be ")
+    limits = problem.get("ctx", {}).items()
+    whole = {name: int(x) for name, x in limits if isinstance(x, float) and x.is_integer()}
+    return words.format(**dict(limits) | whole)
 
 
-def shown(value: Any) -> str:
+def _shown(value: Any) -> str:
     """Return a value as a message names it: not longer than a line."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:99]}…"
 
 
-def find_key(name: str, config: type[BaseModel], sections: tuple[str, ...] = ()) -> str | None:
-    """Return the whole key of a setting that is called `name` here or in another toolkit.
-
-    Args:
-        name: such as `beam` or `learning_rate`.
-        config: of all settings.
-        sections: that are looked through first.
-    """
-    paths = key_paths(config)
-    if name in FOREIGN_NAMES:
-        return FOREIGN_NAMES[name]
-    exact = [path for path in paths if path.rpartition(".")[2] == name]
-    exact.sort(key=lambda path: not path.startswith(sections))
-    return exact[0] if exact else None
+def shown_place(place: Iterable[int | str]) -> str:
+    """Return a place in a file for people: `tables, entry 1, columns.BLEU`; entries are counted
+    from 1."""
+    text = join = ""
+    for step in place:
+        text += f", entry {step + 1}" if isinstance(step, int) else f"{join}{step}"
+        join = ", " if isinstance(step, int) else "."
+    return text
 
 
-def _unknown(place: _Place, config: type[BaseModel]) -> str:
+def _keys(place: Place, config: type[BaseModel]) -> tuple[list[str], FieldInfo | None]:
+    """Return the keys of a place that are settings, without names that a file gives and numbers of
+    entries, and the field of the last one."""
+    sections: list[type[BaseModel]] = [config]
+    keys: list[str] = []
+    field: FieldInfo | None = None
+    for step in map(str, place):
+        fields = [x.model_fields[step] for x in sections if step in x.model_fields]
+        if fields:
+            field = fields[0]
+            keys.append(step)
+            sections = [section for each in fields for section in _models(each.annotation)]
+    return keys, field
+
+
+def _unknown(place: Place, config: type[BaseModel]) -> str:
     """Return what is wrong with a key that its section does not have."""
-    where, name, choice = ".".join(place.keys), place.keys[-1], place.choice
-    section = where.rpartition(".")[0]
-    if choice is not None:
-        others = [key for key, model in variants(choice).items() if name in model.model_fields]
+    sections, field = _keys(place[:-1], config)
+    section, name = ".".join(sections), str(place[-1])
+    where = ".".join([*sections, name])
+    if field is not None and field.discriminator:
+        others = [key for key, model in variants(field).items() if name in model.model_fields]
         if others:
             return (
-                f"goes with {choice.discriminator} {' or '.join(map(repr, others))} alone; choose"
-                f" {section}.{choice.discriminator}={others[0]}, or take it out ({where}=null)"
+                f"goes with {field.discriminator} {' or '.join(map(repr, others))} alone; choose"
+                f" {section}.{field.discriminator}={others[0]}, or take it out ({where}=null)"
             )
-    if where in RENAMED:
-        return f"unknown key; did you mean {RENAMED[where]!r}?"
     if name in NOT_HERE:
         return f"unknown key; {NOT_HERE[name]}"
     paths = [path for path in key_paths(config) if not f"{where}.".startswith(f"{path}.")]
@@ -158,100 +186,25 @@ def _close(name: str, known: dict[str, str], cutoff: float) -> str | None:
     return None if match is None else known[match]
 
 
-class _Place(NamedTuple):
-    """Where a setting stands.
+def find_key(name: str, config: type[BaseModel], sections: tuple[str, ...] = ()) -> str | None:
+    """Return the whole key of a setting that is called `name` here or in another toolkit.
 
-    Attributes:
-        where: for people, see `shown_place`.
-        keys: the names among it, without those that a file gives, and items of lists.
-        choice: what the last of them belongs to, if it is a choice among sections.
-        choices: settings above it that may hold values of several types, each with the type that
-            this problem is about.
-        lists_sections: whether a list of sections may stand there.
+    Args:
+        name: such as `beam` or `learning_rate`.
+        config: of all settings.
+        sections: that are looked through first.
     """
-
-    where: str
-    keys: tuple[str, ...]
-    choice: FieldInfo | None
-    choices: tuple[tuple[str, str], ...]
-    lists_sections: bool
-
-
-def shown_place(place: Iterable[int | str]) -> str:
-    """Return a place in a file for people: `tables, entry 1, columns.BLEU`; entries are counted
-    from 1."""
-    text = join = ""
-    for step in place:
-        text += f", entry {step + 1}" if isinstance(step, int) else f"{join}{step}"
-        join = ", " if isinstance(step, int) else "."
-    return text
-
-
-def _locate(loc: tuple[int | str, ...], config: type[BaseModel]) -> _Place:
-    """Return the place that pydantic names, without the names that it adds for one type of several
-    and for a section chosen."""
-    place: list[int | str] = []
-    keys: list[str] = []
-    types: list[Any] = [config]
-    choice: FieldInfo | None = None
-    choices: list[tuple[str, str]] = []
-    steps = iter(loc)
-    for step in steps:
-        if step == "[key]":  # of the name before it
-            continue
-        place.append(step)
-        fields = [
-            one.model_fields[step] for one in types if _is_section(one) and step in one.model_fields
-        ]
-        if isinstance(step, str) and (fields or not any(get_origin(x) is dict for x in types)):
-            keys.append(step)
-        if fields and (sections := variants(fields[0])):
-            choice, name = fields[0], next(steps, None)
-            types = [] if name is None else [sections[str(name)]]
-            continue
-        if isinstance(step, str):
-            choice = None if fields else choice
-        types = (
-            _alternatives(fields[0].annotation)
-            if fields
-            else [each for one in types for each in _types_below(one, step)]
-        )
-        if len(types) > 1 and (name := next(steps, None)) is not None:
-            choices.append((shown_place(place), str(name)))
-    below = [each for one in types for each in _types_below(one, 0)]
-    return _Place(
-        shown_place(place), tuple(keys), choice, tuple(choices), any(map(_is_section, below))
-    )
-
-
-def _is_section(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
-
-
-def _alternatives(annotation: Any) -> list[Any]:
-    """Return the types that an annotation allows, besides None."""
-    if get_origin(annotation) is Annotated:
-        return _alternatives(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, UnionType):
-        return [each for one in get_args(annotation) for each in _alternatives(one)]
-    return [] if annotation is type(None) else [annotation]
-
-
-def _types_below(annotation: Any, step: int | str) -> list[Any]:
-    """Return the types of an item of a list, or of a value of a mapping; none for other types."""
-    arguments = get_args(annotation)
-    match get_origin(annotation), step:
-        case (mapping, str()) if mapping is dict:
-            return _alternatives(arguments[1])
-        case (sequence, int()) if sequence in (list, tuple) and Ellipsis not in arguments[:1]:
-            several = sequence is tuple and Ellipsis not in arguments
-            return _alternatives(arguments[min(step, len(arguments) - 1) if several else 0])
-    return []
+    paths = key_paths(config)
+    if name in FOREIGN_NAMES:
+        return FOREIGN_NAMES[name]
+    exact = [path for path in paths if path.rpartition(".")[2] == name]
+    exact.sort(key=lambda path: not path.startswith(sections))
+    return exact[0] if exact else None
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
     """Yield the sections that a field may hold, or the items of its list."""
-    if _is_section(annotation):
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     else:
         for each in get_args(annotation):

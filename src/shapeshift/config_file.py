@@ -14,7 +14,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from shapeshift.config_errors import no_sections
 from shapeshift.data.sources.presets import CORPORA, expand_corpus
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.model.config import SIZES
@@ -59,44 +58,21 @@ def find_config(name: str | Path) -> Path:
     return shipped[str(name)]
 
 
-def read_document(path: str | Path) -> Any:
+def read_document(path: str | Path, extending: tuple[Path, ...] = ()) -> Any:
     """Read a YAML file, and those it extends, without checking what they say.
 
     With `extends: other.yaml`, a path relative to its own folder, a file is laid over another one;
     `extends` itself is gone from the result.
 
+    Args:
+        path: the file.
+        extending: the files through which it was reached.
+
     Raises:
         ShapeshiftError: for a file that cannot be read, or files that extend each other in a
             circle.
     """
-    return _read(Path(path), ())
-
-
-def read_settings(path: str | Path) -> Any:
-    """Return what `read_document` does, of a file that is to be a configuration of one run.
-
-    Raises:
-        ShapeshiftError: as `read_document`; or the file is a study or a grid.
-    """
-    document = read_document(path)
-    if isinstance(document, dict):
-        if "grid" in document:
-            remedy = f"use `shapeshift reproduce {path}`"
-            raise ShapeshiftError(
-                f"is a study, not the configuration of one run; {remedy}", path=path
-            )
-        if "axes" in document:
-            remedy = (
-                f"a study names it (`grid: {Path(path).name}`), which `shapeshift reproduce` runs"
-            )
-            raise ShapeshiftError(
-                f"is a grid, not the configuration of one run; {remedy}", path=path
-            )
-    return document
-
-
-def _read(path: Path, extending: tuple[Path, ...]) -> Any:
-    """Read `path`, which was reached through the files in `extending`."""
+    path = Path(path)
     try:
         document = read_yaml(path)
     except ShapeshiftError as error:
@@ -116,13 +92,37 @@ def _read(path: Path, extending: tuple[Path, ...]) -> Any:
     if any(below.resolve() == file.resolve() for file in chain):
         circle = " -> ".join(map(str, (*chain, below)))
         raise ShapeshiftError(f"extends goes in a circle: {circle}; take one out", path=path)
-    base = _read(below, chain)
+    base = read_document(below, chain)
     if not isinstance(base, dict):
         raise no_sections(base, below)
     try:
         return merge(base, document)
     except ShapeshiftError as error:
         raise ShapeshiftError(str(error), path=path) from error
+
+
+def read_settings(path: str | Path) -> Any:
+    """Return what `read_document` does, of a file that is to be a configuration of one run.
+
+    Raises:
+        ShapeshiftError: as `read_document`; or the file is a study or a grid.
+    """
+    document = read_document(path)
+    others = {
+        "grid": ("study", f"use `shapeshift reproduce {path}`"),
+        "axes": ("grid", f"name it in a study (`grid: {path}`), for `shapeshift reproduce`"),
+    }
+    for key in others.keys() & document if isinstance(document, dict) else ():
+        what, remedy = others[key]
+        problem = f"is a {what}, not the configuration of one run; {remedy}"
+        raise ShapeshiftError(problem, path=path)
+    return document
+
+
+def no_sections(document: Any, path: str | Path | None) -> ShapeshiftError:
+    """Return the error for a document that is no mapping."""
+    kind = type(document).__name__
+    return ShapeshiftError(f"expected sections such as 'model:', got {kind}", path=path)
 
 
 def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
@@ -135,25 +135,23 @@ def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
             other, or that name an item of a list which is not there.
     """
     values: dict[_Keys, Any] = {}
-    preset: str | None = None
     errors: list[str] = []
     for setting in settings:
         try:
             for keys, value in _leaves(*_parse(setting)):
-                before = values.get(keys, value)
-                is_preset, was_preset = str(value) in PRESETS, str(before) in PRESETS
-                if keys == ("position", "name") and is_preset != was_preset:
-                    chosen, label = (value, before) if is_preset else (before, value)
-                    if preset in (None, chosen):  # under another name
-                        preset, before, value = chosen, label, label
+                before = values.setdefault(keys, value)
                 if before is not value and before != value:  # a NaN differs from itself
                     both = f"{before!r} and {value!r}"
                     raise ShapeshiftError(f"{_dotted(keys)} is given twice, {both}; give one")
-                values[keys] = value
         except ShapeshiftError as error:
             errors.append(str(error))
-    if preset is not None and ("position", "parts") in values:
-        errors.append(f"position.parts and the preset {preset!r} are both given; give one")
+    if isinstance(preset := values.get(("position",)), str):
+        del values["position",]
+        name = values.get(("position", "name"), preset)
+        if name != preset and str(name) in PRESETS:
+            errors.append(f"position.name is given twice, {preset!r} and {name!r}; give one")
+        if ("position", "parts") in values:
+            errors.append(f"position.parts and the preset {preset!r} are both given; give one")
     given: dict[str, Any] = {}
     for keys in sorted(values, key=len):
         node: Any = given
@@ -166,8 +164,9 @@ def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
             node[keys[-1]] = values[keys]
     if errors:
         raise ShapeshiftError("; ".join(errors))
-    base = document if preset is None else merge(document, {"position": preset})
-    return merge(base, given)
+    if isinstance(preset, str):
+        document = merge(document, {"position": preset})
+    return merge(document, given)
 
 
 def _parse(setting: str) -> tuple[_Keys, Any]:
@@ -183,7 +182,7 @@ def _parse(setting: str) -> tuple[_Keys, Any]:
 
 def _leaves(keys: _Keys, value: Any) -> Iterable[tuple[_Keys, Any]]:
     """Return what a value gives to each key below."""
-    if keys in _CHOICES and isinstance(value, str):
+    if keys in _CHOICES and keys != ("position",) and isinstance(value, str):
         value = {_CHOICES[keys]: value}
     if not isinstance(value, dict):
         return [(keys, value)]

@@ -2,104 +2,79 @@
 
 from __future__ import annotations
 
-FOREIGN_NAMES = {
-    name: key
-    for key, names in {
-        "data.corpus.source": "src src_lang source_lang",
-        "data.corpus.target": "trg tgt tgt_lang target_lang",
-        "data.corpus.root": "data_path path",
-        "data.subwords.vocab_size": "vocab bpe_size voc_limit src_vocab_size tgt_vocab_size",
-        "decoding.beam": "beam_size num_beams beams",
-        "decoding.length_penalty.alpha": "beam_alpha alpha lenpen",
-        "decoding.max_length_a": "max_len_a",
-        "decoding.max_length_b": "max_len_b max_output_length max_new_tokens",
-        "evaluation.metrics": "metric eval_metrics eval_metric",
-        "model.activation": "activation_fn activation_function hidden_act pos_ffn_activation_fn",
-        "model.attention_dropout": "attention_probs_dropout_prob",
-        "model.activation_dropout": "relu_dropout",
-        "model.decoder_layers": "dec_layers num_decoder_layers",
-        "model.dim": "d_model hidden_size rnn_size word_vec_size embedding_dim embed_dim"
-        " encoder_embed_dim decoder_embed_dim n_embd model_dim",
-        "model.dropout": "hidden_dropout_prob dropout_rate resid_pdrop",
-        "model.encoder_layers": "enc_layers layers num_layers num_hidden_layers n_layer"
-        " num_encoder_layers",
-        "model.ff_dim": "d_ff ff_size ffn_dim intermediate_size transformer_ff"
-        " encoder_ffn_embed_dim decoder_ffn_embed_dim dim_feedforward feed_forward_size",
-        "model.num_heads": "heads nhead n_heads n_head num_attention_heads"
-        " encoder_attention_heads decoder_attention_heads",
-        "model.share_embeddings": "share_all_embeddings tied_embeddings share_vocab",
-        "model.size": "arch",
-        "model.tie_output": "tied_softmax tie_word_embeddings share_decoder_embeddings"
-        " share_decoder_input_output_embed",
-        "position": "positions position_encoding position_encoding_type position_embedding_type pe",
-        "position.parts.0.base": "rope_theta",
-        "position.parts.0.max_distance": "max_relative_positions",
-        "position.parts.0.num_positions": "max_position_embeddings n_positions",
-        "training.accumulation": "update_freq accum_count accumulate gradient_accumulation_steps"
-        " batch_multiplier grad_accum",
-        "training.average_checkpoints": "num_update_checkpoints avg_checkpoints",
-        "training.batch.max_sentences": "per_device_train_batch_size",
-        "training.batch.max_tokens": "batch_size",
-        "training.best_metric": "metric_for_best_model best_checkpoint_metric"
-        " early_stopping_metric",
-        "training.checkpoint_every": "save_steps save_interval_updates save_checkpoint_steps",
-        "training.clip_norm": "max_grad_norm clip_grad_norm gradient_clipping",
-        "training.compile": "torch_compile",
-        "training.device": "use_cuda",
-        "training.init_from": "train_from load_model finetune_from_model restore_file"
-        " pretrained_model init_checkpoint",
-        "training.keep_checkpoints": "keep_checkpoint save_total_limit keep_last_epochs"
-        " keep_best_ckpts keep_interval_updates",
-        "training.label_smoothing": "label_smoothing_factor",
-        "training.log_every": "logging_steps log_interval report_every logging_freq",
-        "training.max_updates": "max_update max_steps train_steps total_steps steps updates",
-        "training.optimizer.betas": "adam_betas",
-        "training.optimizer.eps": "adam_eps adam_epsilon",
-        "training.optimizer.name": "optim",
-        "training.optimizer.weight_decay": "wd",
-        "training.patience": "early_stopping early_stopping_patience",
-        "training.precision": "fp16 bf16 amp dtype",
-        "training.schedule": "lr_scheduler lr_scheduler_type scheduling decay_method",
-        "training.schedule.peak": "lr learning_rate max_lr",
-        "training.schedule.warmup_updates": "warmup_steps warmup learning_rate_warmup",
-        "training.seed": "random_seed",
-        "training.validate_every": "eval_steps valid_steps validation_freq",
-    }.items()
-    for name in names.split()
-}
+
+def _by_name(table: str) -> dict[str, str]:
+    """Return name elsewhere → name here, of lines that begin with the name here."""
+    lines = (line.split() for line in table.strip().splitlines())
+    return {name: key for key, *names in lines for name in names}
+
+
+FOREIGN_NAMES = _by_name("""
+data.corpus.source src src_lang source_lang
+data.corpus.target trg tgt tgt_lang target_lang
+data.corpus.root data_path path
+data.subwords.vocab_size vocab bpe_size voc_limit src_vocab_size tgt_vocab_size
+decoding.beam beam_size num_beams beams
+decoding.length_penalty.alpha beam_alpha alpha lenpen
+decoding.max_length_b max_len_b max_output_length max_new_tokens
+evaluation.metrics metric eval_metrics eval_metric
+model.activation activation_fn activation_function hidden_act
+model.attention_dropout attention_probs_dropout_prob
+model.activation_dropout relu_dropout
+model.decoder_layers dec_layers num_decoder_layers
+model.dim d_model hidden_size rnn_size embedding_dim embed_dim encoder_embed_dim n_embd model_dim
+model.dropout hidden_dropout_prob dropout_rate resid_pdrop
+model.encoder_layers enc_layers layers num_layers num_hidden_layers n_layer num_encoder_layers
+model.ff_dim d_ff ff_size ffn_dim intermediate_size transformer_ff dim_feedforward
+model.num_heads heads nhead n_heads n_head num_attention_heads encoder_attention_heads
+model.share_embeddings share_all_embeddings tied_embeddings share_vocab
+model.size arch
+model.tie_output tied_softmax tie_word_embeddings share_decoder_input_output_embed
+position positions position_encoding position_encoding_type position_embedding_type pe
+position.parts.0.base rope_theta
+position.parts.0.max_distance max_relative_positions
+position.parts.0.num_positions max_position_embeddings n_positions
+training.accumulation update_freq accum_count gradient_accumulation_steps batch_multiplier
+training.average_checkpoints num_update_checkpoints avg_checkpoints
+training.batch.max_sentences per_device_train_batch_size
+training.batch.max_tokens batch_size
+training.best_metric metric_for_best_model best_checkpoint_metric early_stopping_metric
+training.checkpoint_every save_steps save_interval_updates save_checkpoint_steps
+training.clip_norm max_grad_norm clip_grad_norm gradient_clipping
+training.compile torch_compile
+training.init_from train_from load_model finetune_from_model restore_file
+training.keep_checkpoints keep_checkpoint save_total_limit keep_last_epochs keep_best_ckpts
+training.label_smoothing label_smoothing_factor
+training.log_every logging_steps log_interval report_every logging_freq
+training.max_updates max_update max_steps train_steps total_steps steps updates
+training.optimizer.betas adam_betas
+training.optimizer.eps adam_eps adam_epsilon
+training.optimizer.name optim
+training.optimizer.weight_decay wd
+training.patience early_stopping early_stopping_patience
+training.precision fp16 bf16 amp dtype
+training.schedule lr_scheduler lr_scheduler_type scheduling decay_method
+training.schedule.peak lr learning_rate max_lr
+training.schedule.warmup_updates warmup_steps warmup learning_rate_warmup
+training.seed random_seed
+training.validate_every eval_steps valid_steps validation_freq
+""")
 """Name elsewhere → key here."""
 
-_EPOCHS = "training is counted in updates: set training.max_updates"
-
-NOT_HERE = {
-    **dict.fromkeys(("epochs", "epoch", "max_epoch", "num_train_epochs"), _EPOCHS),
-    "edges": "the bounds between length buckets are called length_buckets",
-}
+NOT_HERE = dict.fromkeys(
+    ("epochs", "epoch", "max_epoch", "num_train_epochs"),
+    "training is counted in updates: set training.max_updates",
+)
 """Name elsewhere → what to do instead, where there is no such key."""
 
-FOREIGN_POSITIONS = {
-    name: preset
-    for preset, names in {
-        "alibi": "alibi_pos_bias",
-        "ape": "sin sincos sinusoid sinusoidal_absolute",
-        "learned": "embeddings learnable learned_absolute trainable",
-        "nope": "no no_position no_positions without",
-        "rope": "roformer rotary_embedding rotary_embeddings rotary_pos_emb",
-        "rpe": "relative relative_key relative_key_query shaw_relative",
-        "t5": "relative_bias relative_position_bias t5_bias rel_pos_bias",
-        "xpos": "rotary_xpos",
-    }.items()
-    for name in names.split()
-}
+FOREIGN_POSITIONS = _by_name("""
+alibi alibi_pos_bias
+ape sin sincos sinusoid sinusoidal sinusoidal_absolute
+learned embeddings learnable learned_absolute trainable
+nope no no_position no_positions none without
+rope roformer rotary rotary_embedding rotary_embeddings rotary_pos_emb
+rpe relative relative_key relative_key_query shaw shaw_relative
+t5 relative_bias relative_position_bias t5_bias rel_pos_bias
+xpos rotary_xpos
+""")
 """Name of a position representation elsewhere → preset here."""
-
-RENAMED = {
-    "decoding.window": "decoding.buffer_size",
-    "evaluation.edges": "evaluation.length_buckets",
-    "position.indices": "position.position_ids",
-    "training.batch.window": "training.batch.sort_window",
-    "training.best_by": "training.best_metric",
-    "training.final": "training.final_weights",
-    "training.validate_bleu": "training.validate_metrics",
-}
-"""Key of an earlier version → key now."""

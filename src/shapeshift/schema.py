@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
@@ -26,50 +25,6 @@ def _check_plain(name: str) -> str:
 
 PlainName = Annotated[str, AfterValidator(_check_plain)]
 """Text that may become a part of a file's name: it cannot name another folder."""
-
-
-_EXPECTED = {
-    "bool": "true or false",
-    "dict": "a section of settings",
-    "finite": "a finite number",
-    "float": "a number",
-    "int": "a whole number",
-    "list": "a list",
-    "model": "a section of settings",
-    "path": "a path",
-    "string": "text",
-    "tuple": "a list",
-}
-"""What a type of pydantic's is called, by the first word of the errors about it."""
-
-_LIMITS = {
-    "greater_than": "more than {gt}",
-    "greater_than_equal": "at least {ge}",
-    "less_than": "less than {lt}",
-    "less_than_equal": "at most {le}",
-    "literal_error": "{expected}",
-    "string_pattern_mismatch": "text of the form {pattern}",
-    "string_too_long": "{max_length} characters or fewer",
-    "string_too_short": "{min_length} or more characters",
-    "too_long": "{max_length} or fewer entries",
-    "too_short": "{min_length} or more entries",
-}
-"""What an error of pydantic's says was expected, by its type."""
-
-
-def expected(problem: Mapping[str, Any]) -> str:
-    """Return what was expected in place of a value, in plain words.
-
-    Args:
-        problem: one of the `errors` of pydantic's `ValidationError`.
-    """
-    kind = str(problem["type"])
-    words = _LIMITS.get(kind) or _EXPECTED.get(kind.partition("_")[0])
-    if words is None:
-        return str(problem["msg"]).removeprefix("Input should be ")
-    limits = problem.get("ctx", {}).items()
-    whole = {name: int(x) for name, x in limits if isinstance(x, float) and x.is_integer()}
-    return words.format(**dict(limits) | whole)
 
 
 class Strict(BaseModel):

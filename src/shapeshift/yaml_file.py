@@ -16,7 +16,6 @@ import yaml
 
 from shapeshift.errors import ShapeshiftError, nearest
 
-MAX_BYTES = 200_000
 _MAX_DEPTH = 50
 _MAX_VALUES = 50_000
 _MAX_DIGITS = 18  # what fits into 64 bits
@@ -122,19 +121,15 @@ def read_yaml(path: Path) -> Any:
     """Return what a file of YAML says.
 
     Raises:
-        ShapeshiftError: see `parse_yaml`; or the file cannot be read, or is too long.
+        ShapeshiftError: see `parse_yaml`; or the file cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        text = content.decode()
+        text = path.read_bytes().decode()
     except FileNotFoundError:
         others = [each.name for each in path.parent.glob("*.y*ml")]
         raise ShapeshiftError(f"no such file{nearest(path.name, others)}", path=path) from None
     except (OSError, ValueError) as error:
         raise ShapeshiftError(f"cannot be read: {error}", path=path) from error
-    if len(content) > MAX_BYTES:
-        raise ShapeshiftError(f"has more than {MAX_BYTES:,} bytes: no configuration", path=path)
     try:
         return parse_yaml(text)
     except ShapeshiftError as error:

@@ -93,12 +93,8 @@ VARIANTS = {
         parts=(rotary(fraction=0.5, scaling="yarn", factor=4.0, original_length=16),)
     ),
     "rotary-everywhere": Scheme(parts=(rotary(), Part("rotary", "cross"))),
-    "xpos-fast": Scheme(
-        parts=(Part("xpos", stacks="decoder", options={"scale_base": 20.0, "centre": 200}),)
-    ),
-    "tupe-sinusoidal-each-layer": Scheme(
-        parts=(Part("tupe", share_layers=False, options={"vectors": "sinusoidal"}),)
-    ),
+    "xpos-fast": Scheme(parts=(Part("xpos", stacks="decoder", options={"scale_base": 20.0}),)),
+    "tupe-each-layer": Scheme(parts=(Part("tupe", share_layers=False),)),
     "rotary-beside-values-and-t5": Scheme(
         parts=(rotary(), shaw(add_to="values"), Part("t5", "self"))
     ),
@@ -106,8 +102,8 @@ VARIANTS = {
         parts=(Part("rotary", stacks="encoder"), Part("shaw", stacks="decoder"))
     ),
     "tupe-r": Scheme(parts=(Part("tupe"), Part("t5"))),
-    "randomized-sampled-alibi": Scheme(
-        PositionIds("randomized", {"max_length": 64, "sample_at_inference": True}),
+    "randomized-alibi": Scheme(
+        PositionIds("randomized", {"max_length": 64}),
         (Part("alibi"),),
     ),
     "two-at-one-place": Scheme(parts=(Part("sinusoidal", "self"), shaw())),
@@ -115,9 +111,6 @@ VARIANTS = {
     "everywhere": Scheme(
         PositionIds("shifted", {"max_offset": 30}),
         (SINUSOIDAL, shaw(), Part("sinusoidal", "cross")),
-    ),
-    "shape-authors": Scheme(
-        PositionIds("shifted", {"max_offset": 30, "authors": True}), (SINUSOIDAL,)
     ),
 }
 SCHEMES = {

@@ -31,9 +31,7 @@ from shapeshift.training.config import TrainingConfig
 from shapeshift.training.log import Log
 from shapeshift.training.observer import Observer
 from shapeshift.training.parallel import join
-from shapeshift.training.sharded import Sharded  # noqa: F401  once, not in every process
 from shapeshift.training.stopping import StoppedError, StopSignals
-from shapeshift.training.strategy import local
 from shapeshift.training.trainer import Trainer
 
 SPECIAL, VOCAB = 5, 20
@@ -48,7 +46,7 @@ def write_stores(folder):
         write_store(folder / name, pairs, source_size=VOCAB, target_size=VOCAB)
 
 
-def configure(**settings):
+def configure():
     given = {
         "max_updates": 6,
         "batch": {"max_sentences": 8},
@@ -66,7 +64,7 @@ def configure(**settings):
         "average_checkpoints": 2,
         "rank_timeout_s": 20,
     }
-    return TrainingConfig(**(given | settings))
+    return TrainingConfig(**given)
 
 
 class Seen:
@@ -97,8 +95,7 @@ class Seen:
         self.steps.append(update)
         if update <= 2:
             for name, p in self.trainer.model.named_parameters():
-                grad = p.grad.full_tensor() if local(p.grad) is not p.grad else p.grad
-                self.gradients[f"{update}.{name}"] = grad.clone()
+                self.gradients[f"{update}.{name}"] = p.grad.clone()
 
 
 def once(trainer, rank, update, do):
@@ -131,9 +128,9 @@ def send(number, update):
     return lambda trainer: once(trainer, 1, update, do)
 
 
-def train(folder, run, spoil, settings):
+def train(folder, run, spoil):
     """Train, or go on; return what this process saw."""
-    config = configure(**settings)
+    config = configure()
     with join(config) as parallel:
         torch.manual_seed(7)
         shape = {"dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 1, "decoder_layers": 1}
@@ -147,16 +144,14 @@ def train(folder, run, spoil, settings):
             parallel=parallel,
         )
         resumed = trainer.resume()
-        seen, observer = Seen(trainer), Observer()
-        skipped = []
-        observer.skipped = lambda nonfinite: skipped.append(nonfinite.update)
+        seen = Seen(trainer)
         if spoil:
             spoil(trainer)
         log = Log(folder / run, trainer.progress.update) if parallel.is_main else None
         report = {"resumed": resumed and resumed.progress.update, "began": trainer.progress.update}
         try:
             with StopSignals() as stop:
-                trainer.fit(log, observer, stop)
+                trainer.fit(log, Observer(), stop)
         except (ShapeshiftError, StoppedError) as error:
             report["error"], report["kind"] = str(error), type(error).__name__
         finally:
@@ -169,14 +164,13 @@ def train(folder, run, spoil, settings):
             "pairs": seen.pairs,
             "draws": seen.draws,
             "steps": seen.steps,
-            "skipped": skipped,
             "updates": trainer.progress.update,
-            "finite": all(bool(local(p).isfinite().all()) for p in model.parameters()),
+            "finite": all(bool(p.isfinite().all()) for p in model.parameters()),
         }
         return report
 
 
-def fork_ranks(folder, run, world, spoil=None, **settings):
+def fork_ranks(folder, run, world, spoil):
     """Train in `world` forked processes; write down how each of them ended, and when."""
     (folder / run).mkdir(exist_ok=True)
     with socket.socket() as free:
@@ -192,7 +186,7 @@ def fork_ranks(folder, run, world, spoil=None, **settings):
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
         status = 1
         try:
-            report = train(folder, run, spoil, settings)
+            report = train(folder, run, spoil)
             (folder / run / f"{rank}.json").write_text(json.dumps(report), encoding="utf-8")
             status = 0
         except ShapeshiftError as error:  # a process that was lost
@@ -225,29 +219,20 @@ def main() -> None:
     write_stores(folder)
     ends = {}
 
-    def go(run, world, spoil=None, **settings):
-        ends.setdefault(run, []).append(fork_ranks(folder, run, world, spoil, **settings))
+    def go(run, world, spoil=None):
+        ends.setdefault(run, []).append(fork_ranks(folder, run, world, spoil))
 
     go("alone", 1)
     for world in options.worlds:
         go(f"ddp-{world}", world)
-        go(f"fsdp-{world}", world, parallel="fsdp")
-        go(f"split-{world}", world, split_on_oom=True)
     if 2 in options.worlds:
         go("nonfinite", 2, poison)
-        go("skip", 2, poison, on_nonfinite="skip")
         go("killed", 2, send(signal.SIGKILL, update=4))
         go("killed", 1)
-        go("to-fsdp", 1, max_updates=4)
-        go("to-fsdp", 2, parallel="fsdp")
         go("stopped", 2, send(signal.SIGTERM, update=3))
         for rank in range(2):
             (folder / "stopped" / f"{rank}.json").rename(folder / "stopped" / f"first-{rank}.json")
         go("stopped", 2)
-    if 4 in options.worlds:
-        go("nonfinite-fsdp", 2, poison, parallel="fsdp")
-        go("killed-fsdp", 2, send(signal.SIGKILL, update=4), parallel="fsdp")
-        go("killed-fsdp", 1)
     (folder / "ends.json").write_text(json.dumps(ends), encoding="utf-8")
 
 

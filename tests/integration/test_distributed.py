@@ -35,11 +35,6 @@ def ranks(tmp_path_factory):
     return run_ranks(tmp_path_factory.mktemp("ranks"), 2)
 
 
-@pytest.fixture(scope="module")
-def ranks_of_4(tmp_path_factory):
-    return run_ranks(tmp_path_factory.mktemp("ranks-of-4"), 4)
-
-
 def seen(folder, run, rank):
     return json.loads((folder / run / f"{rank}.json").read_text(encoding="utf-8"))
 
@@ -55,14 +50,6 @@ def saved(folder, run, file="model"):
 def training_lines(folder, run):
     lines = (folder / run / "log.jsonl").read_text(encoding="utf-8").splitlines()
     return [line for line in map(json.loads, lines) if "loss" in line]
-
-
-def runs(name):
-    """The run of a name, and the slow one with FSDP."""
-    return [
-        ("ranks", name),
-        pytest.param("ranks_of_4", f"{name}-fsdp", marks=pytest.mark.slow),
-    ]
 
 
 def in_turn(parts):
@@ -93,28 +80,23 @@ def check_same_run(folder, run, world):
         assert_close(saved(folder, run, file), saved(folder, "alone", file), atol=1e-5)
 
 
-@pytest.mark.parametrize("run", ["ddp-2", "fsdp-2", "split-2"])
-def test_two_processes_have_the_data_draws_and_gradient_of_one(ranks, run):
-    check_same_run(ranks, run, 2)
+def test_two_processes_have_the_data_draws_and_gradient_of_one(ranks):
+    check_same_run(ranks, "ddp-2", 2)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", ["ddp-4", "fsdp-4", "split-4"])
-def test_four_processes_have_the_data_draws_and_gradient_of_one(ranks_of_4, run):
-    check_same_run(ranks_of_4, run, 4)
+def test_four_processes_have_the_data_draws_and_gradient_of_one(tmp_path):
+    check_same_run(run_ranks(tmp_path, 4), "ddp-4", 4)
 
 
 def test_every_update_is_logged_and_saved_once(ranks):
-    for run in ("ddp-2", "fsdp-2"):
-        assert [line["update"] for line in training_lines(ranks, run)] == [1, 2, 3, 4, 5, 6]
-        folders = sorted(path.name for path in (ranks / run / "checkpoints").iterdir())
-        assert folders == ["update-00000004", "update-00000006"]
+    assert [line["update"] for line in training_lines(ranks, "ddp-2")] == [1, 2, 3, 4, 5, 6]
+    folders = sorted(path.name for path in (ranks / "ddp-2" / "checkpoints").iterdir())
+    assert folders == ["update-00000004", "update-00000006"]
 
 
-@pytest.mark.parametrize(("fixture", "run"), runs("nonfinite"))
-def test_a_loss_that_is_not_finite_in_one_process_ends_all_before_the_step(request, fixture, run):
-    folder = request.getfixturevalue(fixture)
-    reports = [seen(folder, run, rank) for rank in range(2)]
+def test_a_loss_that_is_not_finite_in_one_process_ends_all_before_the_step(ranks):
+    reports = [seen(ranks, "nonfinite", rank) for rank in range(2)]
     bad = next(pairs for update, *pairs in reports[1]["pairs"] if update == 3)
     for report in reports:
         assert report["kind"] == "ShapeshiftError"
@@ -128,44 +110,20 @@ def test_a_loss_that_is_not_finite_in_one_process_ends_all_before_the_step(reque
         assert report["checkpoints"] == [2]
 
 
-def test_a_skipped_update_is_skipped_by_all(ranks):
-    for rank in range(2):
-        report = seen(ranks, "skip", rank)
-        assert report["steps"] == [1, 2, 4, 5, 6]
-        assert report["finite"]
-    assert seen(ranks, "skip", 0)["skipped"] == [3]
-    lines = (ranks / "skip" / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    (skipped,) = [line for line in map(json.loads, lines) if "skipped" in line]
-    assert skipped.pop("elapsed_s") > 0
-    assert skipped == {"update": 3, "skipped": 1}
-    assert [line["update"] for line in training_lines(ranks, "skip")] == [1, 2, 4, 5, 6]
-
-
-@pytest.mark.parametrize(("fixture", "run"), runs("killed"))
-def test_when_one_process_is_killed_the_other_ends_within_a_minute(request, fixture, run):
-    folder = request.getfixturevalue(fixture)
-    killed = ends(folder, run)[0]
+def test_when_one_process_is_killed_the_other_ends_within_a_minute(ranks):
+    killed = ends(ranks, "killed")[0]
     assert killed["1"][0] == -9
     status, took_s = killed["0"]
     assert status == 3
     assert took_s < 50
-    assert f"{run}, rank 0: lost another process" in (folder / "stderr.txt").read_text("utf-8")
+    assert "killed, rank 0: lost another process" in (ranks / "stderr.txt").read_text("utf-8")
 
 
-@pytest.mark.parametrize(
-    ("fixture", "run", "began"),
-    [
-        ("ranks", "killed", 2),
-        ("ranks", "to-fsdp", 4),
-        pytest.param("ranks_of_4", "killed-fsdp", 2, marks=pytest.mark.slow),
-    ],
-)
-def test_a_checkpoint_is_continued_by_another_number_of_processes(request, fixture, run, began):
-    folder = request.getfixturevalue(fixture)
-    report = seen(folder, run, 0)
-    assert (report["resumed"], report["began"], report["updates"]) == (began, began, 6)
-    assert_close(saved(folder, run), saved(folder, "alone"), atol=1e-5)
-    losses = [training_lines(folder, x)[-1]["loss"] for x in (run, "alone")]
+def test_a_checkpoint_is_continued_by_another_number_of_processes(ranks):
+    report = seen(ranks, "killed", 0)
+    assert (report["resumed"], report["began"], report["updates"]) == (2, 2, 6)
+    assert_close(saved(ranks, "killed"), saved(ranks, "alone"), atol=1e-5)
+    losses = [training_lines(ranks, x)[-1]["loss"] for x in ("killed", "alone")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 

@@ -13,8 +13,6 @@ LAYOUTS = [
     {"add_to": "keys"},
     {"add_to": "values"},
     {"add_to": "both"},
-    {"add_to": "both", "share_tables": True},
-    {"add_to": "both", "per_head": True},
 ]
 
 

@@ -13,7 +13,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.foreign_names import FOREIGN_POSITIONS
 from shapeshift.model import build
 from shapeshift.model.position_config import expand_preset
-from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, Part, PositionIds, Scheme
+from shapeshift.positions import POSITION_IDS, PRESETS, Part, PositionIds, Scheme
 
 
 def refused(document: object, *overrides: str) -> str:
@@ -56,19 +56,13 @@ def test_an_empty_file_is_no_configuration(tmp_path: Path) -> None:
     ("text", "remedy"),
     [
         ("title: mine\ngrid: {axes: {}}\n", "is a study, .* `shapeshift reproduce .*run.yaml`"),
-        ("axes: {position: presets}\n", "is a grid, .*`grid: run.yaml`"),
+        ("axes: {position: presets}\n", "is a grid, .*`grid: .*run.yaml`"),
     ],
 )
 def test_what_is_no_configuration_of_a_run_is_named(text: str, remedy: str, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(text)
     with pytest.raises(ShapeshiftError, match=remedy):
         load_config(tmp_path / "run.yaml")
-
-
-def test_a_file_beside_it_may_be_meant(tmp_path: Path) -> None:
-    (tmp_path / "run.yaml").touch()
-    with pytest.raises(ShapeshiftError, match=r"no such file; did you mean 'run\.yaml'"):
-        load_config(tmp_path / "rnu.yaml")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +91,7 @@ def test_the_answer_to_a_kind_that_is_no_preset_works() -> None:
 
 def test_names_elsewhere_are_those_of_presets() -> None:
     assert {*FOREIGN_POSITIONS.values()} <= PRESETS.keys()
-    assert not FOREIGN_POSITIONS.keys() & {*PRESETS, *KINDS, *POSITION_IDS}
+    assert not FOREIGN_POSITIONS.keys() & {*PRESETS, *POSITION_IDS}
 
 
 def test_nothing_given_is_the_default(tmp_path: Path) -> None:
@@ -135,30 +129,26 @@ def test_a_scheme_of_ones_own() -> None:
     )
 
 
-def test_all_errors_are_reported_at_once_across_and_within_sections() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     message = refused(
         {
             "modle": {},
-            "model": {
-                "dims": 4, "dim": 36, "num_heads": 4, "dropout": 1.5, "share_embeddings": True
-            },
-            "position": "rope",
-            "data": {"subwords": {"joint": False, "vocab_size": 1}},
+            "model": {"dims": 4, "dropout": 1.5},
+            "position": "shappe",
+            "data": {"subwords": {"vocab_size": 1}},
             "training": {"max_updates": "many", "average_checkpoints": 3, "keep_checkpoints": 2},
         }
-    )  # fmt: skip
+    )
     for problem in (
         "modle: unknown key; did you mean 'model'?",
         "model.dims: unknown key; did you mean 'model.dim'?",
         "model.dropout: expected less than 1, got 1.5",
-        "head_dim=9",
+        "unknown preset 'shappe'; did you mean 'shape'?",
         "data.subwords.vocab_size",
-        "model.share_embeddings needs one vocabulary",
         "training.max_updates: expected a whole number, got 'many'",
         "training.average_checkpoints: 3 needs",
     ):
         assert message.count(problem) == 1, (problem, message)
-    assert "unknown preset 'shappe'; did you mean 'shape'?" in refused({"position": "shappe"})
 
 
 @pytest.mark.parametrize(
@@ -169,7 +159,6 @@ def test_all_errors_are_reported_at_once_across_and_within_sections() -> None:
         (position({"kind": "shaw", "max_distance": "16"}), "Shaw.max_distance: .*got '16'"),
         (position({"kind": "shaw", "add_to": "queries"}), "Shaw.add_to: .*got 'queries'"),
         (position({"kind": "shaw", "per_head": "no"}), "Shaw.per_head: .*got 'no'"),
-        (position({"kind": "shaw", "place": "cross"}), "no meaning at 'cross'"),
         (position({"place": "self"}), "a part needs a kind"),
         (position({"kind": "shaw", "layers": True}), "Part.layers: .*True"),
         (position({"kind": 3}), "Part.kind: .*got 3"),
@@ -184,12 +173,12 @@ def test_all_errors_are_reported_at_once_across_and_within_sections() -> None:
         (["model"], "expected sections .*got list"),
         ("model", "expected sections .*got str"),
         (model(dim=10, num_heads=4), "model.num_heads: dim 10 is not a multiple"),
+        (
+            model(share_embeddings=True) | {"data": {"subwords": {"joint": False}}},
+            "share_embeddings needs one vocabulary",
+        ),
         (model(dim=36, num_heads=4) | {"position": "rope"}, "head_dim=9; choose .*model.dim"),
         (model(dim=33, num_heads=3), "even width of 4 or more, got dim=33"),
-        (
-            model(dim=16, num_heads=2) | position({**NTK, "fraction": 0.25}),
-            "only one pair of channels turns; raise fraction",
-        ),
         (position({"kind": "shaw", "max_distance": -1}), "must be at least 0, got -1"),
         (position({"kind": "graph"}), "unknown kind 'graph'"),
         (called("kerple", {"kind": "rotary"}), "named 'kerple', but it is rotary at self"),
@@ -204,20 +193,16 @@ def test_all_errors_are_reported_at_once_across_and_within_sections() -> None:
             position({"kind": "learned", "place": "cross"}, name="randomized"),
             "up to 2047, .* up to 1023; use num_positions=2048, or a smaller max_position",
         ),
-        (position({"kind": "tupe"}, name="randomized"), "use num_positions=2048, or a smaller"),
         (
             position(XPOS, name="shifted", max_offset=20000),
             "up to 20000, but XPos takes positions up to 14504; use a smaller max_offset",
         ),
-        (position({"kind": "rotary", "layers": 2}, {"kind": "skew"}), "Rotary turns .*Skew reads"),
         (
             position({"kind": "shaw"}, {**XPOS, "layers": 1}),
             "XPos turns .*Shaw reads.*; give them different stacks or places",
         ),
         (position({"kind": "rotary"}, {"kind": "rotary", "base": 500}), "both change the queries"),
-        (position({"kind": "tupe"}, {"kind": "tupe", "stacks": "encoder"}), "TUPE and TUPE"),
         (position({"kind": "shaw", "add_to": "keys", "share_tables": True}), "one table"),
-        (position({**XPOS, "centre": 20000}), "centre=20000; use a smaller centre"),
     ],
 )
 def test_one_line_names_the_setting_and_the_value(document: object, problem: str) -> None:
@@ -236,8 +221,6 @@ def test_one_line_names_the_setting_and_the_value(document: object, problem: str
         position({"kind": "rotary", "place": "cross"}, {"kind": "shaw"}),
         position({"kind": "learned", "num_positions": 2048}, name="randomized"),
         position({"kind": "learned"}, name="shifted", max_offset=1023),
-        position({"kind": "tupe", "vectors": "sinusoidal"}, name="randomized"),
-        position({**XPOS, "centre": 10000}, name="shifted", max_offset=20000),
         called("kerple", {"kind": "kerple"}, {"kind": "sinusoidal", "place": "embedding"}),
         called("kerple-changed", {"kind": "rotary"}),
         called("none"),
@@ -272,8 +255,8 @@ def test_overrides_reach_into_sections_presets_and_lists() -> None:
 
 
 def test_overrides_of_the_default_position_start_from_it() -> None:
-    config = parse_config({}, ["position.name=mine", "position.parts.0.start=1"])
-    assert config.position.scheme.parts == (Part("sinusoidal", "embedding", options={"start": 1}),)
+    config = parse_config({}, ["position.name=mine", "position.parts.0.base=500"])
+    assert config.position.scheme.parts == (Part("sinusoidal", "embedding", options={"base": 500}),)
 
 
 @pytest.mark.parametrize(
@@ -290,23 +273,3 @@ def test_overrides_of_the_default_position_start_from_it() -> None:
 )
 def test_overrides_that_cannot_be(override: str, problem: str) -> None:
     assert problem in refused({"training": {"seed": 1}, "position": "ape"}, override)
-
-
-@pytest.mark.parametrize(
-    ("content", "line"),
-    [
-        (b"model:\n  dim: [1\n", 3),
-        (b"a: b: c\n", 1),
-        (b"model: \x07\n", None),
-        (b"\xff\xfe", None),
-        (None, None),
-    ],
-)
-def test_a_file_that_is_not_yaml(content: bytes | None, line: int | None, tmp_path: Path) -> None:
-    path = tmp_path / "bad.yaml"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(ShapeshiftError) as raised:
-        load_config(path)
-    assert (raised.value.path, raised.value.line) == (path, line)
-    assert "\n" not in str(raised.value)

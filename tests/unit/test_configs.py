@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shapeshift.config import Config, load_config
+from shapeshift.config import load_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.grid import Grid
-from shapeshift.positions import KINDS, PRESETS, Scheme
-from shapeshift.positions.scheme import PLACES
+from shapeshift.positions import PRESETS, Scheme
 from shapeshift.training.config import Noam
 
 ROOT = Path(__file__).parents[2]
@@ -139,39 +138,6 @@ def test_the_page_of_positions_names_tests_that_exist():
         assert not test or f"def {test}(" in text, f"{file}::{test}"
 
 
-def test_the_page_of_positions_begins_with_a_row_for_each_kind():
-    names = runpy.run_path(str(ROOT / "docs" / "generate_positions.py"))
-    _, comment, table, *_ = names["document"]().split("\n\n")
-    assert comment.startswith("<!-- Made by")
-    header, _, *rows = (line.strip("| ").split(" | ") for line in table.splitlines())
-    kinds = {row[0].strip("`"): dict(zip(header, row, strict=True)) for row in rows}
-    assert list(kinds) == list(KINDS)
-    for name, row in kinds.items():
-        build = KINDS[name].build
-        assert [at for at in PLACES if row[at] == "✓"] == list(build.places)
-        assert (row["shift invariant"] == "✓") == build.shift_invariant
-        assert row["source"] == KINDS[name].source
-    assert kinds["learned"]["parameters"] == "1,048,576"
-    assert set(names["COLUMNS"]) <= set(header)
-
-
-def test_a_tick_stands_for_a_test_that_runs_over_every_cell():
-    holds = runpy.run_path(str(ROOT / "docs" / "generate_positions.py"))["_runs_over_cells"]
-    assert holds("test_hooks.py::test_gradients")
-    assert holds("test_export.py")
-    assert not holds("test_export.py::test_a_program_serves_short_and_long_sentences")
-    assert not holds("test_hooks.py::test_everything_registered_has_a_case")
-    assert not holds("test_hooks.py::test_that_nobody_wrote")
-
-
-def test_the_page_names_every_key():
-    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
-    schema = Config.model_json_schema()
-    keys = {key for section in schema["$defs"].values() for key in section["properties"]}
-    missing = [key for key in sorted(keys) if f"`{key}`" not in page and f".{key}`" not in page]
-    assert missing == []
-
-
 def test_nhk_scores_english_japanese_in_words_and_all_else_as_ever():
     """Miyazaki et al. 2024, footnote 3."""
     for name in ("nhk-table1", "nhk-table3"):
@@ -191,9 +157,3 @@ def test_nhk_scores_english_japanese_in_words_and_all_else_as_ever():
 def test_a_configuration_that_is_not_shipped_is_refused(name, message):
     with pytest.raises(ShapeshiftError, match=message):
         load_config(name)
-
-
-def test_a_file_without_suffix_comes_before_a_shipped_configuration(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "demo").write_text("position: rope\n", encoding="utf-8")
-    assert load_config("demo").position.name == "rope"

@@ -39,16 +39,3 @@ def test_few_modules_have_other_packages_read_checkpoints():
         "lab/toolkits/average_fairseq.py",
         "lab/toolkits/commands.py",
     }
-
-
-def test_the_search_finds_it(tmp_path):
-    lines = [
-        "import cloudpickle as c",
-        "from torch import nn, load",
-        "state = torch.load(path, weights_only=True)",
-        "np.load(path, allow_pickle=True)",
-        "import marshal, dill",
-        "yaml.unsafe_load(file)",
-    ]
-    (tmp_path / "module.py").write_text("\n".join(["x = 1", *lines]), encoding="utf-8")
-    assert len(lines_that_run_what_they_read(tmp_path)) == len(lines)

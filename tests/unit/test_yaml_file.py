@@ -13,8 +13,7 @@ import yaml
 
 from shapeshift.config import load_config, parse_config
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.grid import Grid
-from shapeshift.yaml_file import MAX_BYTES, parse_yaml, read_yaml
+from shapeshift.yaml_file import parse_yaml
 
 T = TypeVar("T")
 
@@ -74,11 +73,6 @@ def test_what_is_refused(text: str, message: str, line: int | None) -> None:
         parse_yaml(text)
     assert raised.value.line == line
     assert len(str(raised.value)) < 500
-
-
-def test_a_file_is_read_no_further_than_a_configuration_goes() -> None:
-    with pytest.raises(ShapeshiftError, match=f"more than {MAX_BYTES:,} bytes"):
-        read_yaml(Path("/dev/zero"))
 
 
 @pytest.mark.parametrize(
@@ -197,15 +191,3 @@ def test_two_thousand_documents_end_in_a_configuration_or_one_line(tmp_path: Pat
 @pytest.mark.soak
 def test_many_more_documents(tmp_path: Path) -> None:
     check_fuzzed(2, 30_000, tmp_path)
-
-
-def test_files_of_grids_end_so_too(tmp_path: Path) -> None:
-    rng = random.Random(3)
-    grid = (ROOT / "grids" / "shape-offsets.yaml").read_text(encoding="utf-8")
-    for _ in range(200):
-        lines = grid.splitlines()
-        at = rng.randrange(len(lines))
-        lines[at] = f"{lines[at].partition(':')[0]}: {rng.choice(NASTY)}"
-        path = tmp_path / "grid.yaml"
-        path.write_text("\n".join(lines), encoding="utf-8")
-        accepted_or_one_line(lambda path=path: Grid(path).cells("tiny"))

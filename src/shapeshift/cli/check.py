@@ -71,8 +71,6 @@ def check(
         for ids in finding.ids:
             more = " …" * (len(ids) > SHOWN_IDS)
             show(f"{finding.property}, {finding.side}: {' '.join(map(str, ids[:SHOWN_IDS]))}{more}")
-        if finding.advice:
-            show(f"{finding.property}, {finding.side}: {finding.advice}")
     if failures:
         raise typer.Exit(1)
 

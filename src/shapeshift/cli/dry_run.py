@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 def show_estimates(cells: Collection[Cell]) -> None:
     """Print what runs take, those together that differ by their seed alone, and where their text is
     or will be fetched from."""
+    from shapeshift.data.sources.origins import MISSING
     from shapeshift.evaluation.tables import Table
     from shapeshift.lab.requirements import measure_run
     from shapeshift.papers.preflight import find_origins, measure_runs
@@ -46,7 +47,6 @@ def show_estimates(cells: Collection[Cell]) -> None:
     )
     show_table(Table(header, rows, [note]))
     origins = find_origins(every)
-    lost = any(not part.here and part.where is None for part in origins)
     remedy = "missing: put it in place, or set data.corpus.root to the folder that holds it"
-    places = [(part.what, part.state) for part in origins]
-    show_table(Table(("text", "where it is"), places, [remedy] * lost), numbers=False)
+    notes = [remedy] if MISSING in origins.values() else []
+    show_table(Table(("text", "where it is"), [*origins.items()], notes), numbers=False)

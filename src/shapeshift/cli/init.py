@@ -113,7 +113,6 @@ def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:
         return f"{np.mean(words):.1f} / {np.percentile(words, 95):.0f} / {max(words)}"
 
     every = [*surveys.values()]
-    notes = ["words: mean / 95 % / longest"]
     rows = [
         ("pairs", *(f"{one.num_pairs:,}" for one in every)),
         (f"words, {corpus.source}", *(lengths(one.source_words) for one in every)),
@@ -130,6 +129,4 @@ def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:
         counts = [getattr(one, name) for one in every]
         if any(counts):
             rows.append((about, *(f"{count:,}" for count in counts)))
-            first = next(one for one in every if name in one.first)
-            notes.append(f"the first {about}: {first.place(name)}")
-    return Table(("", *surveys), rows, notes)
+    return Table(("", *surveys), rows, ["words: mean / 95 % / longest"])

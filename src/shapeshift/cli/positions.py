@@ -71,15 +71,15 @@ def positions(
     from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
 
     presets = []
-    for preset, num_parameters in catalogue.preset_parameters().items():
-        scheme = PRESETS[preset]
+    for preset, scheme in PRESETS.items():
         parts = " + ".join(map(str, scheme.parts)) or "none"
         if scheme.position_ids.name != "absolute":
             parts += f"; position ids {scheme.position_ids}"
-        presets.append((preset, parts, f"{num_parameters:,}"))
+        presets.append((preset, parts, f"{catalogue.count_parameters(*scheme.parts):,}"))
     places: dict[str, list[str]] = {}
     for cell in catalogue.cells():
-        places.setdefault(cell.kind, []).append(f"{cell.place} ({cell.num_parameters:,})")
+        place = f"{cell.at} ({catalogue.count_parameters(cell):,})"
+        places.setdefault(cell.kind, []).append(place)
     kinds = [(kind, x.summary, ", ".join(places[kind]), x.source) for kind, x in KINDS.items()]
     position_ids = [(ids, entry.summary, entry.source) for ids, entry in POSITION_IDS.items()]
     for header, rows in (
@@ -130,7 +130,7 @@ def _describe(name: str) -> None:
         show(f"\noptions: {', '.join(options) or 'none'}")
     *exact, last = *catalogue.EXPORTS, *ENGINES
     show(
-        f"parameters added to transformer-base: {catalogue.count_parameters(scheme):,}\n"
+        f"parameters added to transformer-base: {catalogue.count_parameters(*scheme.parts):,}\n"
         f"exports to {', '.join(exact)}; {last}: {support(scheme, ModelConfig(size='base'))}\n"
         f"in Python: {_python(name)}\n"
         f"in a configuration: {usage}"

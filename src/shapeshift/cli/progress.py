@@ -21,7 +21,6 @@ from shapeshift.training.observer import Observer
 
 if TYPE_CHECKING:
     from shapeshift.training.checkpoints import Resumed
-    from shapeshift.training.guards import NonFinite
 
 LINE_EVERY_S = 30.0
 """Seconds between the lines of a phase in a file or a pipe."""
@@ -146,7 +145,3 @@ class TrainingDisplay(Observer):
             if f"valid_{name}" in values:
                 line += f" · {name.upper()} {values[f'valid_{name}']:.2f}"
         notice(line)
-
-    def skipped(self, nonfinite: NonFinite) -> None:
-        """Print a warning for a skipped update."""
-        notice(f"warning: skipped: {nonfinite}", "yellow")

@@ -88,7 +88,7 @@ def score(
     if tokenize and "bleu" not in metrics and source is None:
         raise usage_error("--tokenize", "is of BLEU, which --metric leaves out")
     from shapeshift.data.sources.files import read_lines
-    from shapeshift.evaluation.comet import Comet
+    from shapeshift.evaluation.comet import DEFAULT_MODEL
     from shapeshift.evaluation.scores import evaluate
     from shapeshift.evaluation.tokenizers import DEFAULT
 
@@ -108,7 +108,7 @@ def score(
         metrics=metrics,
         sources=sources,
         tokenizer=tokenizer,
-        comet=None if comet_model is None else Comet(comet_model),
+        comet_model=comet_model or DEFAULT_MODEL,
         lengths=None if sources is None else [len(line.split()) for line in sources],
         length_buckets=LENGTH_BUCKETS,
     )

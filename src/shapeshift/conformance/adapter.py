@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.interop.changed import RELATIVE as RELATIVE_KEY
+from shapeshift.interop.changed import RELATIVE
+from shapeshift.interop.choose import relative_kind
 from shapeshift.interop.families import find
 from shapeshift.positions import Randomized, Representation
 
@@ -24,15 +25,6 @@ Claim = Literal["absolute", "relative", "none"]
 
 LIMITS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_length")
 """What configurations call the number of positions of a table, or the length of training."""
-
-RELATIVE = ("rotary_emb", "alibi", "relative_attention_bias")
-"""Part of the name of a module or attribute, in models whose attention sees distances alone."""
-
-ARGUMENTS = (
-    "attention_mask", "position_ids", "past_key_values", "use_cache", "decoder_input_ids",
-    "decoder_attention_mask",
-)  # fmt: skip
-"""What `forward` is given, after the ids."""
 
 SOURCE_LENGTH, TARGET_LENGTH = 7, 4
 """Of the fixed side of an encoder-decoder."""
@@ -44,15 +36,9 @@ class UnsupportedError(Exception):
 
 @dataclass
 class Cache:
-    """What incremental decoding keeps between calls.
-
-    Attributes:
-        state: the model's own.
-        length: tokens that were read.
-    """
+    """What incremental decoding keeps between calls; `state` is the model's own."""
 
     state: Any = None
-    length: int = 0
 
 
 class Subject:
@@ -120,16 +106,15 @@ class ModuleSubject(Subject):
     from it where the model takes them, as `generate` does. `forward` takes ids first, and
     optionally `attention_mask`, `position_ids`, `past_key_values` with `use_cache`, and
     `decoder_input_ids` with `decoder_attention_mask`. It returns logits, a tuple of logits and the
-    cache, or an object with `logits` and `past_key_values`. A mask or positions that it requires
-    are given in every call.
+    cache, or an object with `logits` and `past_key_values`.
 
     Raises:
-        ShapeshiftError: `forward` takes no ids first, or requires another argument.
+        ShapeshiftError: `forward` cannot be called with ids alone.
     """
 
     def __init__(self, model: nn.Module, side: str = "decoder", claim: Claim | None = None):
         self.names = inspect.signature(model.forward).parameters
-        self.required = _required(model)
+        _check_forward(model)
         super().__init__(model, side, claim)
         self.is_seq2seq = "decoder_input_ids" in self.names
         reads_target = self.is_seq2seq and side == "decoder"
@@ -169,31 +154,15 @@ class ModuleSubject(Subject):
             kwargs["use_cache"] = cache is not None
         if cache is not None:
             kwargs["past_key_values"] = cache.state
-        before = 0 if cache is None else cache.length
-        for name in self.required - kwargs.keys():
-            kwargs[name] = self._default(name, first, ids, before)
         out = self.model(first, **kwargs)
         if cache is not None:
             kept = out[1:2] if isinstance(out, tuple) else (getattr(out, "past_key_values", None),)
             cache.state = kept[0] if kept else None
-            cache.length += ids.shape[1]
             if cache.state is None:
                 raise UnsupportedError("it returns no cache")
         if not isinstance(out, Tensor):
             out = out[0] if isinstance(out, tuple) else getattr(out, "logits", out)
         return out  # type: ignore[no-any-return]
-
-    def _default(self, name: str, first: Tensor, ids: Tensor, before: int) -> Tensor | None:
-        """Return what a required argument gets where the call says nothing of it."""
-        if name == "position_ids":
-            return self.start + torch.arange(before, before + ids.shape[1]).expand_as(ids)
-        if name == self.mask_name:
-            return ids.new_ones(len(ids), before + ids.shape[1])
-        if name == "attention_mask":  # of the source of an encoder-decoder
-            return torch.ones_like(first)
-        if name == "decoder_attention_mask":
-            return ids.new_ones(len(ids), TARGET_LENGTH)
-        return None
 
 
 class TransformerSubject(Subject):
@@ -249,23 +218,15 @@ def subjects(model: nn.Module, claim: Claim | None = None) -> list[Subject]:
     return [decoder, ModuleSubject(model, "encoder", claim)] if decoder.is_seq2seq else [decoder]
 
 
-def _required(model: nn.Module) -> set[str]:
-    """Return the arguments of `forward` after the ids that have no default."""
-    name = type(model).__name__
-    remedy = "wrap it in a module with forward(ids) or forward(ids, attention_mask)"
-    others = list(inspect.signature(model.forward).parameters.values())
-    first = others.pop(0) if others else None
-    if first is None or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
-        raise ShapeshiftError(f"forward of {name} does not take token ids first; {remedy}")
-    various = (first.VAR_POSITIONAL, first.VAR_KEYWORD)
-    required = {x.name for x in others if x.default is x.empty and x.kind not in various}
-    unknown = sorted(required.difference(ARGUMENTS))
-    if unknown:
+def _check_forward(model: nn.Module) -> None:
+    """Raise a `ShapeshiftError` if `forward` may not be called with token ids alone."""
+    try:
+        inspect.signature(model.forward).bind(None)
+    except TypeError as error:
         raise ShapeshiftError(
-            f"forward of {name} requires {' and '.join(map(repr, unknown))}, which `check` does not"
-            f" know; {remedy}, and return that from your function"
-        )
-    return required
+            f"forward of {type(model).__name__} cannot be called with token ids alone ({error});"
+            " wrap it in a module with forward(ids) or forward(ids, attention_mask=None)"
+        ) from error
 
 
 def _usable_ids(model: nn.Module) -> Tensor:
@@ -308,7 +269,7 @@ def _claim(model: nn.Module) -> Claim | None:
     what `use_position` put there was chosen. A kind that does not promise to see distances alone
     is absolute if it has vectors for positions or a table of them; FIRE is neither.
     """
-    if any(hasattr(part, RELATIVE_KEY) for part in model.modules()):
+    if any(hasattr(part, RELATIVE) for part in model.modules()):
         return "relative"
     replaced = [x for name, x in model.named_modules() if name.endswith("shapeshift_positions")]
     kinds = [part for part in model.modules() if isinstance(part, Representation)]
@@ -325,8 +286,5 @@ def _claim(model: nn.Module) -> Claim | None:
         return None
     if any(True for _ in find(model)):
         return "absolute"
-    for part in (*model.modules(), getattr(model, "config", None)):
-        names = [name for name in dir(part) if any(word in name for word in RELATIVE)]
-        if any(getattr(part, name) is not False for name in names):  # a switch may be off
-            return "relative"
-    return None
+    parts = (*model.modules(), getattr(model, "config", None))
+    return None if relative_kind(parts) is None else "relative"

@@ -28,11 +28,8 @@ class Case:
     """Two computations and how far apart their logits are, in units of the logits' spread.
 
     Attributes:
-        what: was compared.
-        difference: the largest one; infinite if a logit is no finite number.
-        allowed: the largest that counts as equal.
-        ids: of the input.
-        must_differ: whether more than that is wanted.
+        difference: infinite if a logit is no finite number.
+        must_differ: whether more than `allowed` is wanted.
     """
 
     what: str

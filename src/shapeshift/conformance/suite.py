@@ -29,12 +29,6 @@ PROPERTIES: dict[str, Property] = {
 }
 """Name → the function that tests it, in the order of the report."""
 
-NO_POSITIONS = (
-    "other positions, or another order of the tokens before, change nothing at the last token, so"
-    " this model has no positions; if it should, look where they are added, and if it should not,"
-    " give --positions none"
-)
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -46,7 +40,6 @@ class Finding:
         outcome: `pass`, `FAIL` or `not applicable`.
         detail: the case that came closest to a failure, the smallest failing one, or the reason.
         ids: of the smallest failing case, one tuple for each row.
-        advice: what a failure means and what to do, if that is known.
     """
 
     property: str
@@ -54,7 +47,6 @@ class Finding:
     outcome: Literal["pass", "FAIL", "not applicable"]
     detail: str
     ids: tuple[tuple[int, ...], ...] = ()
-    advice: str = ""
 
 
 def check(
@@ -108,8 +100,7 @@ def _examine(name: str, test: Property, probe: Probe) -> Finding:
                 case = next(filter(None, tried), None) or _failing(new)
                 assert case is not None
                 ids = tuple(tuple(row) for row in case.ids.tolist())
-                advice = NO_POSITIONS if name == "effect" and case.must_differ else ""
-                return Finding(name, side, "FAIL", str(case), ids, advice)
+                return Finding(name, side, "FAIL", str(case), ids)
             passed = length
             cases += new
     except UnsupportedError as reason:

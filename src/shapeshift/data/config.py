@@ -194,8 +194,8 @@ class GrammarCorpus(Grown):
     num_train: int = Field(default=20_000, ge=1)
     num_valid: int = Field(default=500, ge=1)
     num_test: int = Field(default=1_000, ge=1)
-    min_words: int = Field(default=3, ge=1)
-    max_words: int = Field(default=60, ge=1)
+    min_words: int = Field(default=3, ge=3)
+    max_words: int = Field(default=60, ge=3)
     reverse: bool = False
 
     @field_validator("max_words")
@@ -220,8 +220,7 @@ class SubwordsConfig(Grown):
     Attributes:
         algorithm: `bpe` (Sennrich et al. 2016) or `unigram` (Kudo 2018), trained on the text; or
             `presplit`, for text that subword-nmt has split: spaces between the pieces, `@@` at the
-            end of those that continue. `presplit` reads `vocab_size`, `joint` and `vocabulary`
-            only.
+            end of those that continue. `presplit` reads `vocab_size` and `joint` only.
         vocab_size: pieces of each model, with the five special ones. The default suits the built-in
             grammar; tens of thousands of real sentences fill 8,000, WMT 32,000 and more. With
             `presplit` it is the limit, and the most frequent pieces are kept.
@@ -232,14 +231,12 @@ class SubwordsConfig(Grown):
             larger corpus is sampled.
         normalization: SentencePiece's rule. `nmt_nfkc` folds compatibility characters (`…` becomes
             `...`) and makes every Unicode space a space; `identity` leaves the text alone.
-        vocabulary: for `presplit`, a file of pieces, one a line (what comes after it, such as a
-            count, is left out), instead of those of the training text.
         models: a run's folder, or prepared data, whose subword models are used instead of new ones;
             the other settings must be those that they were trained with. With
             `training.init_from` it is that run.
     """
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"vocabulary", "models"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"models"})
 
     algorithm: Literal["bpe", "unigram", "presplit"] = "bpe"
     vocab_size: int = Field(default=4_000, ge=8)
@@ -247,16 +244,7 @@ class SubwordsConfig(Grown):
     character_coverage: float = Field(default=1.0, ge=0.98, le=1.0)
     max_sentences: int = Field(default=4_000_000, ge=1_000)
     normalization: Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"] = "nmt_nfkc"
-    vocabulary: Path | None = None
     models: Path | None = None
-
-    @field_validator("vocabulary")
-    @classmethod
-    def _vocabulary_of_presplit(cls, vocabulary: Path | None, info: ValidationInfo) -> Path | None:
-        algorithm, joint = info.data.get("algorithm", "presplit"), info.data.get("joint", True)
-        if vocabulary is not None and (algorithm != "presplit" or not joint):
-            raise ValueError("goes with algorithm=presplit and joint=true alone")
-        return vocabulary
 
 
 class Vanilla(Strict):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from glob import escape
 from itertools import chain
 from pathlib import Path
 
@@ -141,69 +140,51 @@ def missing_files(corpus: FilesCorpus) -> list[Path]:
 
 def require_files(corpus: FilesCorpus) -> None:
     """Raise a `ShapeshiftError` if one of the `missing_files` is missing."""
-    missing = missing_files(corpus)
-    if missing:
-        prefix = missing[0].with_suffix("")
-        remedy = _what_is_there(prefix, (corpus.source, corpus.target))
-        if remedy is None:
-            remedy = (
-                "no such file, plain or gzipped; set data.corpus.root to the folder that holds it"
-            )
-        raise ShapeshiftError(remedy, path=missing[0])
+    for path in missing_files(corpus)[:1]:
+        raise _no_text(path, (corpus.source, corpus.target))
 
 
 def require_text(prefix: Path, languages: tuple[str, str]) -> None:
     """Raise a `ShapeshiftError` if there are no two files `<prefix>.<language>`, plain or
-    gzipped; it says what is there instead."""
-    for language in languages:
-        path = Path(f"{prefix}.{language}")
+    gzipped."""
+    for path in (Path(f"{prefix}.{language}") for language in languages):
         if not path.exists() and not Path(f"{path}.gz").exists():
-            remedy = _what_is_there(prefix, languages)
-            if remedy is None:
-                stems = {Path(stem).name: stem for stem in _stems(prefix.parent, languages)}
-                meant = closest(prefix.name, stems)
-                hint = "" if meant is None else f"; did you mean {stems[meant]!r}?"
-                there = sorted(str(each) for each in prefix.parent.glob(f"{escape(prefix.name)}.*"))
-                if there:
-                    hint = f"; there are {', '.join(there[:5])}"
-                remedy = f"no such file, plain or gzipped{hint}"
-            raise ShapeshiftError(remedy, path=path)
+            raise _no_text(path, languages)
 
 
-def _what_is_there(prefix: Path, languages: tuple[str, str]) -> str | None:
-    """Return what to do where a file or a folder, not text in two files, has a prefix's name."""
-    source, target = (f".{language}" for language in languages)
-    if prefix.is_dir():
-        stems = _stems(prefix, languages)
-        has = f"in it are {', '.join(stems[:5])}" if stems else f"no {source} with a {target} in it"
-        return f"no such file; {prefix} is a folder: name the text in it ({has})"
-    if not prefix.is_file():
-        return None
-    if prefix.suffix in (source, target):
-        return f"no such file; name text without the ending of its language: {prefix.stem}"
-    stem = prefix.name.partition(".")[0]
-    read = f"gzip -dc {prefix} | cut -f" if prefix.suffix == ".gz" else "cut -f"
-    name = "" if prefix.suffix == ".gz" else f" {prefix}"
-    both = [
-        f"{read}{column}{name} > {prefix.with_name(stem)}{ending}"
-        for column, ending in ((1, source), (2, target))
-    ]
-    return (
-        f"no such file; text is one file for each language. Cut {prefix} in two, if it is"
-        f" separated by tabs: {'; '.join(both)}; then name {prefix.with_name(stem)}"
-    )
+def _no_text(path: Path, languages: tuple[str, str]) -> ShapeshiftError:
+    """Return the error for a file of text that is not there, with what is there instead."""
+    prefix, (source, target) = path.with_suffix(""), (f".{language}" for language in languages)
+    folder = prefix if prefix.is_dir() else prefix.parent
+    names = {each.name.removesuffix(".gz") for each in folder.glob("*")}
+    stems = sorted(name.removesuffix(source) for name in names if name.endswith(source))
+    text = {stem: str(folder / stem) for stem in stems if f"{stem}{target}" in names}
+    meant = closest(prefix.name, text)
+    if folder == prefix:
+        has = (
+            f"in it are {', '.join([*text.values()][:5])}"
+            if text
+            else f"it has no {source} and {target}"
+        )
+        remedy = f"{prefix} is a folder: name the text in it ({has})"
+    elif prefix.is_file() and prefix.suffix in (source, target):
+        remedy = f"name text without the ending of its language: {prefix.stem}"
+    elif prefix.is_file():
+        stem = prefix.with_suffix("")
+        remedy = (
+            f"text is one file for each language. Cut {prefix} in two, if it is separated by tabs:"
+            f" cut -f1 {prefix} > {stem}{source}; cut -f2 {prefix} > {stem}{target}; then name"
+            f" {stem}"
+        )
+    elif meant is not None:
+        remedy = f"did you mean {text[meant]!r}?"
+    else:
+        remedy = "set data.corpus.root to the folder that holds it"
+    return ShapeshiftError(f"no such file, plain or gzipped; {remedy}", path=path)
 
 
-def _stems(folder: Path, languages: tuple[str, str]) -> list[str]:
-    """Return the text of a folder that is there in both languages, without their endings."""
-    names = {path.name.removesuffix(".gz") for path in folder.glob("*")}
-    source, target = (f".{language}" for language in languages)
-    stems = [name.removesuffix(source) for name in names if name.endswith(source)]
-    return sorted(str(folder / stem) for stem in stems if f"{stem}{target}" in names)
-
-
-def check_text(corpus: FilesCorpus, on_progress: Callable[[int], None]) -> None:
-    """Read all text of a corpus once, before anything is made of it.
+def check_text(corpus: FilesCorpus, on_progress: Callable[[int], None]) -> dict[Split, int]:
+    """Read all text of a corpus once, before anything is made of it; return pairs by split.
 
     Args:
         corpus: whose files are here.
@@ -213,6 +194,7 @@ def check_text(corpus: FilesCorpus, on_progress: Callable[[int], None]) -> None:
         ShapeshiftError: a file cannot be read as text, has another number of lines than its
             partner or its references, or a split has no lines.
     """
+    sizes: dict[Split, int] = {}
     done = 0
     for split in ("test", "valid", "train"):  # train last: a fault in the others shows sooner
         before = done
@@ -232,7 +214,9 @@ def check_text(corpus: FilesCorpus, on_progress: Callable[[int], None]) -> None:
                         " belong to line n of the other",
                         path=path,
                     )
-        require_lines(corpus, split, done - before)
+        sizes[split] = done - before
+        require_lines(corpus, split, sizes[split])
+    return sizes
 
 
 def require_lines(corpus: FilesCorpus, split: Split, num_pairs: int) -> None:

@@ -27,7 +27,6 @@ from shapeshift.data.corpora import (
     check_text,
     corpus_fingerprint,
     fetch,
-    file_digest,
     local_corpus,
     read_references,
     read_split,
@@ -91,15 +90,15 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
     if isinstance(config.corpus, GrammarCorpus):
         (directory / "corpus").mkdir()
         corpus = write_grammar(config.corpus, directory / "corpus", report)
+        sizes = {split: config.corpus.num_pairs(split) for split in SPLITS}
     else:
         corpus = local_corpus(config.corpus)
-        check_text(corpus, lambda done: report("check the text", done, None))
-    subwords, num_train = _train_subwords(directory / "subwords", config, corpus, report)
+        sizes = check_text(corpus, lambda done: report("check the text", done, None))
+    subwords = _train_subwords(directory / "subwords", config, corpus, report)
     splits: dict[Split, SplitReport] = {}
     for split in ("test", "valid", "train"):  # train last: a fault in the others shows sooner
         counts = Counts()
-        total = num_train if split == "train" else None
-        pairs = _watched(read_split(corpus, split), f"encode {split}", total, report)
+        pairs = _watched(read_split(corpus, split), f"encode {split}", sizes[split], report)
         encoded = _with_references(_encode(pairs, subwords), read_references(corpus, split))
         built = build(encoded, config.dataset, split, counts)
         store = _write_split(directory, split, built, subwords)
@@ -136,25 +135,18 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
 
 def _train_subwords(
     directory: Path, config: DataConfig, corpus: FilesCorpus, report: Progress
-) -> tuple[Subwords, int | None]:
-    """Train the models on the train split as it is in the corpus, or copy those that are given;
-    also return the size of the split, None if it is not known yet."""
+) -> Subwords:
+    """Train the models on the train split as it is in the corpus, or copy those that are given."""
     if config.subwords.models is not None:
         subwords = _subwords_of(config.subwords.models, config)
         for path in (config.subwords.models / "subwords").iterdir():
             save(directory / path.name, path.read_bytes())
-        return subwords, None
-    num_train = 0
-
-    def pairs() -> Iterator[tuple[str, str]]:  # read once for each model
-        nonlocal num_train
-        num_train = 0
-        text = _watched(read_split(corpus, "train"), "train subwords", None, report)
-        for pair in text:
-            num_train += 1
-            yield pair
-
-    return Subwords.train(pairs, config.subwords, directory), num_train
+        return subwords
+    return Subwords.train(
+        lambda: _watched(read_split(corpus, "train"), "train subwords", None, report),
+        config.subwords,
+        directory,
+    )
 
 
 def _watched(
@@ -222,8 +214,6 @@ def _fingerprint(config: DataConfig) -> str:
     exclude: Any = {"corpus": {"root", "archives"}, "subwords": {"models"}}
     settings = config.model_dump(mode="json", exclude=exclude)
     document = {"format": FORMAT, "config": settings, "text": corpus_fingerprint(config.corpus)}
-    if config.subwords.vocabulary is not None:
-        document["vocabulary"] = file_digest(config.subwords.vocabulary).hex()
     if config.subwords.models is not None:
         document["subwords"] = _subwords_of(config.subwords.models, config).fingerprint
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
@@ -266,19 +256,10 @@ def _holds(directory: Path, config: DataConfig, fingerprint: str) -> bool:
     report = read_report(directory)
     if report.fingerprint == fingerprint:
         return True
-    old, new = _flat(report.config.model_dump()), _flat(config.model_dump())
-    changed = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    sections = DataConfig.model_fields
+    changed = [f"data.{x}" for x in sections if getattr(report.config, x) != getattr(config, x)]
     raise ShapeshiftError(
         f"holds data prepared otherwise ({', '.join(changed) or 'the corpus text'} changed); "
         "choose another directory or remove this one",
         path=directory,
     )
-
-
-def _flat(tree: dict[str, Any], prefix: str = "data") -> dict[str, Any]:
-    """Return the leaves of a nested dictionary under dotted names."""
-    leaves: dict[str, Any] = {}
-    for key, value in tree.items():
-        name = f"{prefix}.{key}"
-        leaves |= _flat(value, name) if isinstance(value, dict) else {name: value}
-    return leaves

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-from shapeshift.data.sources.files import read_lines, require_regular
 from shapeshift.errors import ShapeshiftError
 
 CONTINUES = "@@"
@@ -102,30 +100,3 @@ def count_pieces(texts: Iterable[str], special: Sequence[str], most: int) -> lis
     if not counts:
         raise ShapeshiftError("the training text is empty: there are no pieces to be counted")
     return sorted(counts, key=lambda piece: (-counts[piece], piece))[:most]
-
-
-def read_pieces(path: Path, special: Sequence[str], most: int) -> list[str]:
-    """Return the pieces of a file, the first word of each line, in their order.
-
-    fairseq's dictionaries (`piece count`) and subword-nmt's vocabularies are such files.
-
-    Raises:
-        ShapeshiftError: no such file, no piece in it, a repeated one, or too many.
-    """
-    pieces: dict[str, int] = {}
-    for number, line in enumerate(read_lines(require_regular(path)), start=1):
-        piece = (line.split() or [""])[0]
-        if not piece or piece in special:
-            continue
-        if piece in pieces:
-            raise ShapeshiftError(
-                f"{piece!r} is on line {pieces[piece]} already", path=path, line=number
-            )
-        pieces[piece] = number
-    if not 0 < len(pieces) <= most:
-        raise ShapeshiftError(
-            f"has {len(pieces):,} pieces, expected 1 to {most:,}; set data.subwords.vocab_size to"
-            f" {len(pieces) + len(special):,} or more",
-            path=path,
-        )
-    return list(pieces)

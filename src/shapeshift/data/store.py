@@ -75,10 +75,6 @@ class TokenStore:
             self._target[target[index] : target[index + 1]],
         )
 
-    def __reduce__(self) -> tuple[type[TokenStore], tuple[Path]]:
-        # A data loader's worker opens the files itself; the default would copy all tokens to it.
-        return TokenStore, (self.directory,)
-
     def gather(self, indices: NDArray[np.int64]) -> tuple[FlatRows, FlatRows]:
         """Return the source and the target ids of several pairs, in the order of `indices`."""
         return (

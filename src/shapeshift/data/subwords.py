@@ -19,7 +19,7 @@ from typing import Any
 import sentencepiece
 
 from shapeshift.data.config import SubwordsConfig
-from shapeshift.data.presplit import Pieces, count_pieces, read_pieces
+from shapeshift.data.presplit import Pieces, count_pieces
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 
@@ -211,10 +211,7 @@ def _train(sentences: Callable[[], Iterator[str]], config: SubwordsConfig) -> by
     """Train one model on what `sentences` yields and return it serialised."""
     if config.algorithm == "presplit":
         most = config.vocab_size - len(SPECIAL_PIECES)
-        if config.vocabulary is None:
-            pieces = count_pieces(sentences(), SPECIAL_PIECES, most)
-        else:
-            pieces = read_pieces(config.vocabulary, SPECIAL_PIECES, most)
+        pieces = count_pieces(sentences(), SPECIAL_PIECES, most)
         return Pieces(SPECIAL_PIECES, pieces, UNK).serialise()
     model = io.BytesIO()
     caught: list[BaseException] = []

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 
 from shapeshift.data.config import SPLITS, FilesCorpus, Split
-from shapeshift.data.corpora import no_lines, read_entry, require_lines
+from shapeshift.data.corpora import no_lines, read_split, require_lines
 from shapeshift.data.sources.files import find_file, read_parallel
 from shapeshift.disk import replacing
 from shapeshift.errors import ShapeshiftError
@@ -43,8 +43,6 @@ class Survey:
         in_training: pairs whose source is also in the training text.
         source_words, target_words: words of each sentence.
         sources: hashes of the source sentences.
-        first: name of a count → number of the first such pair, from 1.
-        texts: what the pairs are from, entry after entry, and how many are from each.
     """
 
     num_pairs: int = 0
@@ -57,23 +55,6 @@ class Survey:
     source_words: array[int] = field(default_factory=lambda: array("i"))
     target_words: array[int] = field(default_factory=lambda: array("i"))
     sources: set[int] = field(default_factory=set)
-    first: dict[str, int] = field(default_factory=dict)
-    texts: list[tuple[str, int]] = field(default_factory=list)
-
-    def add(self, fault: str, found: bool) -> None:
-        """Count the current pair if something was found in it."""
-        if found:
-            setattr(self, fault, getattr(self, fault) + 1)
-            self.first.setdefault(fault, self.num_pairs)
-
-    def place(self, fault: str) -> str:
-        """Return where the first pair with a fault is: its text, and its line there."""
-        number = self.first[fault]
-        for text, count in self.texts:
-            if number <= count:
-                return f"line {number:,} of {text}"
-            number -= count
-        return f"pair {number:,}"
 
     @property
     def mean_words(self) -> float:
@@ -94,14 +75,14 @@ def survey(pairs: Iterable[tuple[str, str]], training: Collection[int] = ()) -> 
         key, words = _key(source), (len(source.split()), len(target.split()))
         result.source_words.append(words[0])
         result.target_words.append(words[1])
-        result.add("empty", not min(words))
+        result.empty += not min(words)
         if not min(words):
             continue
-        result.add("identical", source == target)
-        result.add("uneven", max(words) > _UNEVEN * min(words))
-        result.add("misread", bool(_MISREAD.search(source) or _MISREAD.search(target)))
-        result.add("repeated", key in result.sources)
-        result.add("in_training", key in training)
+        result.identical += source == target
+        result.uneven += max(words) > _UNEVEN * min(words)
+        result.misread += bool(_MISREAD.search(source) or _MISREAD.search(target))
+        result.repeated += key in result.sources
+        result.in_training += key in training
         result.sources.add(key)
     return result
 
@@ -115,23 +96,9 @@ def survey_corpus(corpus: FilesCorpus) -> dict[Split, Survey]:
     surveys: dict[Split, Survey] = {}
     for split in SPLITS:
         training = surveys["train"].sources if surveys else ()
-        texts: list[tuple[str, int]] = []
-        surveys[split] = survey(_counted(corpus, split, texts), training)
+        surveys[split] = survey(read_split(corpus, split), training)
         require_lines(corpus, split, surveys[split].num_pairs)
-        surveys[split].texts = texts
     return surveys
-
-
-def _counted(
-    corpus: FilesCorpus, split: Split, texts: list[tuple[str, int]]
-) -> Iterator[tuple[str, str]]:
-    """Yield the pairs of a split, and list its entries with their number of pairs."""
-    for entry in corpus.prefixes(split):
-        count = 0
-        for pair in read_entry(corpus, entry):
-            count += 1
-            yield pair
-        texts.append((entry, count))
 
 
 def hold_out(train: Sequence[str], folder: Path, languages: tuple[str, str]) -> list[Path]:

@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -26,75 +25,53 @@ SCALE = 100
 """Factor by which papers multiply COMET."""
 
 
-@dataclass(frozen=True)
-class Comet:
-    """A COMET model and how to run it.
+def score(
+    sources: Sequence[str],
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    model: str = DEFAULT_MODEL,
+) -> tuple[float, str]:
+    """Score translations over the whole corpus, on a GPU where there is one.
 
-    Attributes:
+    Args:
+        sources, hypotheses, references: line by line.
         model: its name on the Hugging Face hub, or the path of a checkpoint or of its folder.
-        batch_size: sentences scored at a time.
-        device: `auto` (a GPU where there is one), `cpu`, `cuda` or `cuda:N`.
+
+    Returns:
+        A hundred times the mean score of a segment, which may lie below 0 or above 100; and the
+        signature: model, SHA-256 of its checkpoint, version of the package, scale.
+
+    Raises:
+        ShapeshiftError: as `load`.
     """
+    import torch
 
-    model: str = DEFAULT_MODEL
-    batch_size: int = 16
-    device: str = "auto"
-
-    def score(
-        self, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
-    ) -> tuple[float, str]:
-        """Score translations over the whole corpus.
-
-        Returns:
-            A hundred times the mean score of a segment, which may lie below 0 or above 100; and
-            the signature: model, SHA-256 of its checkpoint, version of the package, scale.
-
-        Raises:
-            ShapeshiftError: the package or the model is missing, or the model cannot be used.
-        """
-        network, signature = _load(self.model)
-        samples = [
-            {"src": source, "mt": hypothesis, "ref": reference}
-            for source, hypothesis, reference in zip(sources, hypotheses, references, strict=True)
-        ]
-        prediction = network.predict(
-            samples, batch_size=self.batch_size, progress_bar=False, **_hardware(self.device)
-        )
-        return SCALE * float(prediction.system_score), signature
-
-    def fetch(self) -> None:
-        """Download the model if it is not on this machine.
-
-        Raises:
-            ShapeshiftError: the package is missing or the model cannot be downloaded.
-        """
-        _find(require_comet(), self.model)
-
-    def prepare(self) -> None:
-        """Load the model, downloading it if needed, so that a run that needs it at its end fails
-        at its start.
-
-        Raises:
-            ShapeshiftError: as `score`.
-        """
-        _load(self.model)
+    network, signature = load(model)
+    samples = [
+        {"src": source, "mt": hypothesis, "ref": reference}
+        for source, hypothesis, reference in zip(sources, hypotheses, references, strict=True)
+    ]
+    gpus = int(torch.cuda.is_available())
+    prediction = network.predict(samples, batch_size=16, gpus=gpus, progress_bar=False)
+    return SCALE * float(prediction.system_score), signature
 
 
-def _hardware(device: str) -> dict[str, Any]:
-    """Return the arguments of `predict` that choose a device."""
-    kind, _, number = device.partition(":")
-    if kind == "auto":
-        import torch
+def fetch(model: str) -> None:
+    """Download a model if it is not on this machine.
 
-        return {"gpus": int(torch.cuda.is_available())}
-    if kind == "cpu":
-        return {"gpus": 0}
-    return {"gpus": 1, "devices": [int(number)] if number else None}
+    Raises:
+        ShapeshiftError: the package is missing or the model cannot be downloaded.
+    """
+    _find(require_comet(), model)
 
 
 @lru_cache(maxsize=1)
-def _load(name: str) -> tuple[Any, str]:
-    """Return the network and its signature."""
+def load(name: str) -> tuple[Any, str]:
+    """Return the network of a name or a path and its signature, downloaded if need be.
+
+    Raises:
+        ShapeshiftError: the package or the model is missing, or the model cannot be used.
+    """
     comet = require_comet()
     path = _find(comet, name)
     try:

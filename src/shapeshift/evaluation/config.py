@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, field_validator
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.comet import DEFAULT_MODEL, Comet
+from shapeshift.evaluation.comet import DEFAULT_MODEL
 from shapeshift.evaluation.tokenizers import AUTO, check_name
 from shapeshift.schema import Grown
 from shapeshift.training.config import MetricName
@@ -29,21 +29,15 @@ class EvaluationConfig(Grown):
             of the target language (the extra `moses`); for corpora that are tokenised.
         comet_model: model of the metric `comet` (the extra `comet`): a name on the Hugging Face
             hub, or the path of a checkpoint.
-        comet_batch_size: sentences that COMET scores at a time.
-        comet_device: `auto` (a GPU where there is one), `cpu`, `cuda` or `cuda:N`.
     """
 
-    LATER: ClassVar[frozenset[str]] = frozenset(
-        {"comet_model", "comet_batch_size", "comet_device", "detokenize", "tokenize"}
-    )
+    LATER: ClassVar[frozenset[str]] = frozenset({"comet_model", "detokenize", "tokenize"})
 
     metrics: tuple[MetricName, ...] = Field(("bleu", "chrf"), min_length=1)
     length_buckets: tuple[int, ...] = Field((10, 20, 30, 40, 50, 60), min_length=1)
     tokenize: str = AUTO
     detokenize: Literal["none", "moses"] = "none"
     comet_model: str = Field(DEFAULT_MODEL, min_length=1)
-    comet_batch_size: int = Field(16, ge=1)
-    comet_device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
 
     @field_validator("length_buckets")
     @classmethod
@@ -61,8 +55,3 @@ class EvaluationConfig(Grown):
         except ShapeshiftError as error:
             raise ValueError(f"{error}; or {AUTO}") from error
         return tokenize
-
-    @property
-    def comet(self) -> Comet:
-        """The model of the metric `comet` and how it is run."""
-        return Comet(self.comet_model, self.comet_batch_size, self.comet_device)

@@ -18,7 +18,7 @@ from sacrebleu.metrics.chrf import CHRF, CHRFScore
 
 from shapeshift.data.subwords import SEPARATOR
 from shapeshift.errors import ShapeshiftError, nearest
-from shapeshift.evaluation.comet import Comet
+from shapeshift.evaluation import comet
 from shapeshift.evaluation.tokenizers import DEFAULT, make_bleu
 from shapeshift.schema import Strict
 
@@ -68,7 +68,7 @@ def score_corpus(
     *,
     tokenizer: str = DEFAULT,
     sources: Sequence[str] | None = None,
-    comet: Comet | None = None,
+    comet_model: str = comet.DEFAULT_MODEL,
 ) -> list[Score]:
     """Score translations against one reference each, over the whole corpus.
 
@@ -78,7 +78,7 @@ def score_corpus(
         metrics: names from `METRICS`.
         tokenizer: of BLEU, see `evaluation.tokenizers`.
         sources: the text that was translated, line by line, for COMET.
-        comet: the model of the metric `comet`; by default that of `Comet()`.
+        comet_model: of the metric `comet`, see `evaluation.comet`.
 
     Returns:
         One score for each metric, in the order of `metrics`.
@@ -105,7 +105,7 @@ def score_corpus(
                 "COMET needs the sources: give the file that was translated (--source FILE)"
             )
         else:
-            value, signature = (comet or Comet()).score(sources, hypotheses, references)
+            value, signature = comet.score(sources, hypotheses, references, comet_model)
             scores.append(Score(name="COMET", value=value, signature=signature, details={}))
     return scores
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from shapeshift import __version__
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.comet import Comet
+from shapeshift.evaluation.comet import DEFAULT_MODEL
 from shapeshift.evaluation.lengths import LengthBucket, bleu_by_length
 from shapeshift.evaluation.metrics import DEFAULT_METRICS, Score, score_corpus, score_sentences
 from shapeshift.evaluation.tokenizers import DEFAULT
@@ -75,7 +75,7 @@ def evaluate(
     metrics: Sequence[str] = DEFAULT_METRICS,
     tokenizer: str = DEFAULT,
     sources: Sequence[str] | None = None,
-    comet: Comet | None = None,
+    comet_model: str = DEFAULT_MODEL,
     lengths: Sequence[int] | None = None,
     length_buckets: Sequence[int] = (),
 ) -> Scores:
@@ -85,7 +85,7 @@ def evaluate(
         hypotheses: detokenised translations.
         references: detokenised references, one for each hypothesis.
         metrics: names from `metrics.METRICS`.
-        tokenizer, sources, comet: see `metrics.score_corpus`.
+        tokenizer, sources, comet_model: see `metrics.score_corpus`.
         lengths: source length of each segment, for BLEU by length.
         length_buckets: the bounds between the length buckets, see `bleu_by_length`.
 
@@ -93,7 +93,12 @@ def evaluate(
         ShapeshiftError: as `score_corpus` and `bleu_by_length`.
     """
     scores = score_corpus(
-        hypotheses, references, metrics, tokenizer=tokenizer, sources=sources, comet=comet
+        hypotheses,
+        references,
+        metrics,
+        tokenizer=tokenizer,
+        sources=sources,
+        comet_model=comet_model,
     )
     buckets = None
     if lengths is not None:
@@ -126,34 +131,25 @@ def length_columns(systems: Mapping[str, Scores]) -> dict[str, tuple[LengthBucke
     """Return each system's BLEU by length, after checking that they can be compared.
 
     Raises:
-        ShapeshiftError: there is no system; one has no BLEU by length, or was scored on other
-            references, in other length buckets, or with another signature than the first.
+        ShapeshiftError: one has no BLEU by length, or was scored on other references, in other
+            length buckets, or with another signature than the first.
     """
-    if not systems:
-        raise ShapeshiftError("no scores to compare: expected at least one system")
-    columns = {}
+    columns: dict[str, tuple[LengthBucket, ...]] = {}
+    bases: dict[str, object] = {}
     for name, scores in systems.items():
         if scores.by_length is None:
             raise ShapeshiftError(
                 f"{name!r} has no BLEU by length; score it again with its source and length buckets"
             )
         columns[name] = scores.by_length
-    (first, scores), *_ = systems.items()
-    expected = _comparable(scores)
-    for name, scores in systems.items():
-        for what, value in _comparable(scores).items():
-            if value != expected[what]:
-                raise ShapeshiftError(
-                    f"{first!r} and {name!r} have different {what} ({expected[what]} and {value});"
-                    " score both again on one test set, in the same way"
-                )
+        signatures = {x.score.signature for x in columns[name] if x.score is not None}
+        buckets = [(x.low, x.high, x.num_segments) for x in columns[name]]
+        bases[name] = scores.references_sha256, buckets, signatures
+        first = next(iter(bases))
+        if bases[name] != bases[first]:
+            raise ShapeshiftError(
+                f"{first!r} and {name!r} have other references, length buckets or BLEU signatures:"
+                f" {bases[first]} and {bases[name]}; score both again on one test set, in the same"
+                " way"
+            )
     return columns
-
-
-def _comparable(scores: Scores) -> dict[str, object]:
-    buckets = scores.by_length or ()
-    return {
-        "references": scores.references_sha256,
-        "length buckets": [(x.low, x.high, x.num_segments) for x in buckets],
-        "BLEU signatures": sorted({x.score.signature for x in buckets if x.score is not None}),
-    }

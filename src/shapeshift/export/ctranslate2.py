@@ -15,17 +15,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shapeshift.data.subwords import BOS, EOS, SPECIAL_PIECES, UNK, Subwords
+from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Subwords
 from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.scoring import evaluating
-from shapeshift.errors import ShapeshiftError, install_extra
+from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import NORM_EPS, DecoderLayer, EncoderLayer, Residual
 from shapeshift.positions import T5, Representation, Rotary, Shaw
 
 from .folder import Report, new_folder
-from .parity import CTranslate2Engine, check, compare, sample
+from .parity import BEAM, Ids, LogProbs, check, compare, sample
 from .support import (
     QUANTIZATIONS,
     STACKS,
@@ -36,7 +36,7 @@ from .support import (
     support,
     unsupported,
 )
-from .trained import Trained
+from .trained import Trained, require
 
 
 def export(
@@ -61,7 +61,7 @@ def export(
         ShapeshiftError: CTranslate2 is not installed or cannot compute these positions exactly;
             the folder holds something; the check fails; the disk refuses.
     """
-    require()
+    require("ctranslate2", "ctranslate2")
     model, shape, scheme = trained.model, trained.shape, trained.position.scheme
     reason = unsupported(scheme, shape)
     if reason is not None:
@@ -74,11 +74,12 @@ def export(
         final, quantized = partial / "model", None
         _write(final, trained, max_length)
         pairs = sample(model, max_length, trained.longest)
-        parity = check(model, CTranslate2Engine(final, trained.subwords), pairs)
+        parity = check(model, CTranslate2Model(final, trained.subwords), pairs)
         if quantization is not None:
             final.rename(partial / "float32")
             _write(final, trained, max_length, quantization)
-            quantized = compare(model, CTranslate2Engine(final, trained.subwords), pairs)
+            small = CTranslate2Model(final, trained.subwords)
+            quantized = compare(model, small, pairs, small.computed_in)
         report = Report(
             f"CTranslate2 {metadata.version('ctranslate2')}", "ctranslate2.Translator",
             support(scheme, shape), _capacity(model, support(scheme, shape), max_length), parity,
@@ -88,14 +89,58 @@ def export(
     return report
 
 
-def require() -> None:
-    """Raise a `ShapeshiftError` if CTranslate2 is not installed."""
-    try:
-        import ctranslate2  # noqa: F401
-    except ImportError as error:
-        raise ShapeshiftError(
-            f"the export needs CTranslate2, which is not installed; {install_extra('ctranslate2')}"
-        ) from error
+class CTranslate2Model:
+    """An exported model as CTranslate2 opens it, for ids instead of pieces; a `parity.Engine`.
+
+    Args:
+        folder: of the model.
+        subwords: its subword models.
+        device: `cpu` or a GPU.
+    """
+
+    def __init__(self, folder: Path, subwords: Subwords, device: torch.device | str = "cpu"):
+        device = torch.device(device)
+        self._translator = require("ctranslate2", "ctranslate2").Translator(
+            str(folder),
+            device=device.type,
+            device_index=device.index or 0,
+            intra_threads=torch.get_num_threads(),
+        )
+        self.computed_in = str(self._translator.compute_type)
+        self._source = subwords.source_pieces(range(subwords.source_size))
+        self._target = subwords.target_pieces(range(subwords.target_size))
+        self._ids = {piece: i for i, piece in enumerate(self._target)}
+
+    def score(self, sources: Ids, targets: Ids) -> LogProbs:
+        results = self._translator.score_batch(
+            [[self._source[i] for i in ids] for ids in sources],
+            [[self._target[i] for i in ids] for ids in targets],
+            max_input_length=0,
+        )
+        return [result.log_probs for result in results]
+
+    def search(self, sources: Ids, max_steps: int) -> list[tuple[list[int], float]]:
+        lengths = {"min_decoding_length": max_steps, "max_decoding_length": max_steps}
+        found = self.translate(sources, beam_size=BEAM, length_penalty=0, **lengths)
+        return [hypotheses[0] for hypotheses in found]
+
+    def translate(self, sources: Ids, **options: Any) -> list[list[tuple[list[int], float]]]:
+        """Return the hypotheses of each source, with their scores; the options are those of
+        `ctranslate2.Translator.translate_batch`."""
+        results = self._translator.translate_batch(
+            [[self._source[i] for i in ids] for ids in sources],
+            suppress_sequences=[[SPECIAL_PIECES[PAD]], [SPECIAL_PIECES[BOS]]],
+            max_input_length=0,
+            return_scores=True,
+            **options,
+        )
+        return [
+            [
+                ([self._ids[piece] for piece in pieces], score)
+                for pieces, score in zip(result.hypotheses, result.scores, strict=True)
+            ]
+            for result in results
+        ]
 
 
 def convert(
@@ -216,12 +261,7 @@ def _set_positions(spec: Any, position: Representation, causal: bool, num_positi
         spec.relative_position_keys, spec.relative_position_values = (
             _relative_table(table, position) for table in tables
         )
-    elif isinstance(position, Rotary):
-        if position.temperature != 1:
-            dim = spec.linear[0].weight.shape[1]
-            for part in (spec.linear[0].weight, spec.linear[0].bias):
-                part[:dim] /= position.temperature  # of the queries, and so of the scores
-    else:
+    elif not isinstance(position, Rotary):
         # From its largest distance on, T5's bias is one number.
         num_distances = position.max_distance if type(position) is T5 else num_positions
         table = _bias_table(position, num_distances, causal)

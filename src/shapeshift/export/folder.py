@@ -22,7 +22,6 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import seal, verify
 
 from .parity import Difference, Parity
-from .support import QUANTIZATIONS
 
 REPORT = "export.json"
 REMEDY = "export the model again, into a new folder"
@@ -33,16 +32,10 @@ class Report:
     """What was exported.
 
     Attributes:
-        engine: its name and version.
-        opened_by: the class that opens the folder.
         positions: how exactly they are computed, see `support`.
         capacity: the most tokens of a source and of a target that the exported model has positions
             for; None means no limit.
-        parity: the check of the fp32 model.
-        weights_sha256: of the file of weights that was exported, if there is one.
         max_length: the most tokens that the exported tables have positions for, if there are any.
-        quantization: of the weights; None is fp32.
-        quantized: how far the quantized model is from ours; None without quantization.
     """
 
     engine: str
@@ -72,15 +65,10 @@ def read_capacity(folder: Path) -> Capacity:
         report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
         capacity = Capacity(*report["capacity"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        there = sorted(path.parent.name for path in folder.parent.glob(f"*/{REPORT}"))
-        engine, _, quantization = folder.name.partition("-")
-        engine = "onnx" if engine == "onnx" else "ctranslate2"
-        remedy = f"shapeshift export {folder.parent} --to {engine}"
-        if engine == "ctranslate2" and quantization in QUANTIZATIONS:
-            remedy += f" --quantization {quantization}"
+        there = ["torch", *sorted(path.parent.name for path in folder.parent.glob(f"*/{REPORT}"))]
         raise ShapeshiftError(
-            "holds no model that `shapeshift export` wrote; there are"
-            f" {', '.join(['torch', *there])}; to make one: {remedy}",
+            f"holds no model that `shapeshift export` wrote; there are {', '.join(there)}; to make"
+            f" one: shapeshift export {folder.parent} --to ctranslate2 (or onnx)",
             path=folder,
         ) from error
     verify(folder, remedy=REMEDY, sums_remedy=REMEDY)

@@ -22,7 +22,7 @@ from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, Subwords
 from shapeshift.decoding.capacity import Capacity, capacity
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.disk import save
-from shapeshift.errors import ShapeshiftError, install_extra
+from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.position_config import PositionConfig
 
@@ -30,33 +30,21 @@ from . import marian
 from .folder import Report, new_folder
 from .parity import BEAM, Ids, LogProbs, check, sample
 from .support import EXACT
-from .trained import Trained, exponent
+from .trained import Trained, exponent, require
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-NEEDED = f"the export needs transformers, which is not installed; {install_extra('hf')}"
-
 
 def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024) -> Report:
     """Write a model for transformers, after a check that what `from_pretrained` opens computes what
-    ours does.
-
-    Args:
-        trained: the model; `generate` searches as its decoding says, as far as transformers can.
-        target: a folder, missing or empty.
-        card: the model card.
-        max_length: the most tokens of a sentence where transformers needs a number and the model
-            has no limit of its own.
+    ours does. `generate` searches as its decoding says, as far as transformers can.
 
     Raises:
         ShapeshiftError: transformers is not installed; the text was split by another program; the
             folder holds something; the check fails; the disk refuses.
     """
-    try:
-        import transformers
-    except ImportError as error:
-        raise ShapeshiftError(NEEDED) from error
+    transformers = require("hf", "transformers")
     model, shape = trained.model, trained.shape
     if trained.subwords.presplit or trained.subword_models is None:
         raise ShapeshiftError(

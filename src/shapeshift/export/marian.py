@@ -50,22 +50,16 @@ def fits(model: Transformer, shape: ModelConfig) -> bool:
 
 def _is_plain(side: Embedding) -> bool:
     ids = side.position_ids
-    from_zero = type(ids) is Absolute or (type(ids) is Shifted and not ids.authors)
+    from_zero = type(ids) in (Absolute, Shifted)
     kinds = [kind for kind in side.position.kinds() if kind.overrides("embed")]
     if not from_zero or [type(kind) for kind in kinds] != [Sinusoidal]:
         return False
     [sinusoidal] = cast(list[Sinusoidal], kinds)
-    return (sinusoidal.channels, sinusoidal.start, sinusoidal.base) == ("interleaved", 0, 10000)
+    return (sinusoidal.channels, sinusoidal.base) == ("interleaved", 10000)
 
 
 def convert(model: Transformer, shape: ModelConfig, max_length: int) -> MarianMTModel:
-    """Return the model as MarianMT; see `fits`.
-
-    Args:
-        model: trained, in fp32.
-        shape: that it was built with.
-        max_length: the most tokens of a sentence.
-    """
+    """Return the model, which has this shape, as MarianMT; see `fits`."""
     from transformers import MarianConfig, MarianMTModel
 
     marian: MarianMTModel = MarianMTModel(

@@ -27,33 +27,29 @@ from torch.export import Dim
 from shapeshift.data.subwords import BOS, EOS
 from shapeshift.decoding.capacity import Capacity, capacity
 from shapeshift.decoding.scoring import evaluating
-from shapeshift.errors import ShapeshiftError, install_extra
 from shapeshift.model import Memory, Transformer
 from shapeshift.model.attention import Attention
+from shapeshift.model.cache import SourceKeyValues
 from shapeshift.model.layers import LayerCache
 
 from .folder import Report, new_folder
-from .parity import Ids, LogProbs, check, sample, score, search
+from .parity import OwnEngine, check, sample
 from .support import EXACT
-from .trained import Trained
+from .trained import Trained, require
 
 OPSET = 18
+NEEDED = ("onnx", "onnxruntime", "onnx", "onnxscript")  # the extra, and its modules
 Arrays = list[NDArray[Any]]
 
 
 def export(trained: Trained, target: Path, *, max_length: int = 1024) -> Report:
     """Write a model as ONNX, after a check that onnxruntime computes what ours does.
 
-    Args:
-        trained: the model.
-        target: a folder, missing or empty.
-        max_length: the most tokens of a sentence in the check.
-
     Raises:
         ShapeshiftError: onnx or onnxruntime is not installed; the folder holds something; the check
             fails; the disk refuses.
     """
-    runtime, model = require(), trained.model
+    runtime, model = require(*NEEDED), trained.model
     own = capacity(model)
     with new_folder(target) as partial:
         folder = partial / "model"
@@ -61,7 +57,7 @@ def export(trained: Trained, target: Path, *, max_length: int = 1024) -> Report:
         with evaluating(model):
             write(model, folder)
         exported = OnnxModel(folder, own)
-        parity = check(model, Engine(exported), sample(model, max_length, trained.longest))
+        parity = check(model, OwnEngine(exported), sample(model, max_length, trained.longest))
         report = Report(
             f"onnxruntime {runtime.__version__}",
             "onnxruntime.InferenceSession",
@@ -72,20 +68,6 @@ def export(trained: Trained, target: Path, *, max_length: int = 1024) -> Report:
         )
         report.save(folder, trained.subword_models)
     return report
-
-
-def require() -> Any:
-    """Return onnxruntime; raise a `ShapeshiftError` if it, or onnx, is not installed."""
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ShapeshiftError(
-            f"the export to ONNX needs {error.name}, which is not installed;"
-            f" {install_extra('onnx')}"
-        ) from error
-    return onnxruntime
 
 
 def write(model: Transformer, folder: Path) -> None:
@@ -179,7 +161,8 @@ class _Decoder(nn.Module):
         for n, layer in enumerate(self.model.decoder):
             of_layer = slice(2 * n, 2 * n + 2)
             own: Any = _Growing(*past[of_layer])
-            source: Any = _Fixed(*cross[of_layer])
+            source = SourceKeyValues()
+            source.append(*cross[of_layer])
             x = layer(x, pos_q, pos_k, nothing, LayerCache(own, source))
             present += [own.keys, own.values]
         return (self.model.project(self.model.decoder_norm(x)), *present)
@@ -191,38 +174,22 @@ class _Growing:
     def __init__(self, keys: Tensor, values: Tensor):
         self.keys, self.values = keys, values
 
-    @property
-    def length(self) -> int:
-        return self.keys.shape[2]
-
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         self.keys = torch.cat((self.keys, keys), dim=2)
         self.values = torch.cat((self.values, values), dim=2)
         return self.keys, self.values
 
 
-class _Fixed(_Growing):
-    """Those of the source, to which nothing is added."""
-
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        return self.keys, self.values
-
-
 class OnnxModel:
-    """An exported model in onnxruntime, with the methods of `Transformer` that decoding calls.
-
-    Args:
-        folder: of the model.
-        capacity: how long sentences may be.
-        threads: None takes as many as torch does.
-    """
+    """An exported model in onnxruntime, with the methods of `Transformer` that decoding calls."""
 
     def __init__(self, folder: Path, capacity: Capacity, threads: int | None = None):
-        options = require().SessionOptions()
+        runtime = require(*NEEDED)
+        options = runtime.SessionOptions()
         options.intra_op_num_threads = threads or torch.get_num_threads()
         self.capacity = capacity
         self._encoder, self._decoder = (
-            require().InferenceSession(
+            runtime.InferenceSession(
                 folder / f"{name}.onnx", options, providers=["CPUExecutionProvider"]
             )
             for name in ("encoder", "decoder")
@@ -276,16 +243,3 @@ class _State:
         mask, pos, *cross = self._memory
         self._memory = [mask[chosen], pos, *(x[chosen] for x in cross)]
         self._past = [x[chosen] for x in self._past]
-
-
-class Engine:
-    """An exported model, for `parity.check`."""
-
-    def __init__(self, model: OnnxModel):
-        self._model: Any = model
-
-    def score(self, sources: Ids, targets: Ids) -> LogProbs:
-        return score(self._model, (sources, targets))
-
-    def search(self, sources: Ids, max_steps: int) -> list[tuple[list[int], float]]:
-        return search(self._model, sources, max_steps)

@@ -12,14 +12,13 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from shapeshift.data.batching import make_batch
-from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, Subwords
+from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES
 from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.scoring import evaluating, score_references
 from shapeshift.decoding.search import Stepper, beam_search
@@ -109,62 +108,29 @@ class Engine(Protocol):
         ...
 
 
-class CTranslate2Engine:
-    """An exported model in CTranslate2, on the CPU.
+class OwnEngine:
+    """A model with the methods of `Transformer`, in our own search."""
 
-    Args:
-        folder: of the model.
-        subwords: its subword models.
-    """
-
-    def __init__(self, folder: Path, subwords: Subwords):
-        import ctranslate2
-
-        threads = torch.get_num_threads()
-        self._translator = ctranslate2.Translator(str(folder), device="cpu", intra_threads=threads)
-        self.computed_in = str(self._translator.compute_type)
-        self._source = subwords.source_pieces(range(subwords.source_size))
-        self._target = subwords.target_pieces(range(subwords.target_size))
+    def __init__(self, model: Any):
+        self._model = model
 
     def score(self, sources: Ids, targets: Ids) -> LogProbs:
-        """Return log p of each target token and the `</s>`, all pairs in one batch."""
-        results = self._translator.score_batch(
-            [[self._source[i] for i in ids] for ids in sources],
-            [[self._target[i] for i in ids] for ids in targets],
-            max_input_length=0,
-        )
-        return [result.log_probs for result in results]
+        rows = score_references(self._model, make_batch(sources, targets)).tolist()
+        return [row[: len(ids) + 1] for row, ids in zip(rows, targets, strict=True)]
 
     def search(self, sources: Ids, max_steps: int) -> list[tuple[list[int], float]]:
-        results = self._translator.translate_batch(
-            [[self._source[i] for i in ids] for ids in sources],
-            beam_size=BEAM,
-            length_penalty=0,
-            suppress_sequences=[[SPECIAL_PIECES[PAD]], [SPECIAL_PIECES[BOS]]],
-            min_decoding_length=max_steps,
-            max_decoding_length=max_steps,
-            max_input_length=0,
-            return_scores=True,
-        )
-        ids = {piece: i for i, piece in enumerate(self._target)}
-        return [
-            ([ids[piece] for piece in result.hypotheses[0]], result.scores[0]) for result in results
-        ]
+        with evaluating(self._model):
+            stepper = self._model.start(make_batch(sources, sources).source, BEAM)
+            limits = torch.full((len(sources),), max_steps + 1)
+            found = beam_search(_Endless(stepper, max_steps), limits, beam=BEAM)
+        return [(best.tokens, best.log_prob) for best, *_ in found]
 
 
 def sample(model: Transformer, max_length: int, longest: tuple[int, int]) -> tuple[Ids, Ids]:
-    """Return sources and targets of random ids, without special ones; see above for their lengths.
-
-    Args:
-        model: says where distances are clipped, and how long sentences may be.
-        max_length: the most tokens where the model itself has no limit.
-        longest: subwords of a source and of a target in training.
-    """
+    """Return sources and targets of random ids; `longest` are the subwords of each in training."""
     turns = {1, 2}
     for kind in model.modules():
-        if isinstance(kind, Shaw):
-            turns |= {kind.max_distance, kind.max_distance + 1}
-        if isinstance(kind, T5):
+        if isinstance(kind, Shaw | T5):
             turns |= {kind.max_distance, kind.max_distance + 1}
     limits = capacity(model)
     sizes = (model.source.tokens.num_embeddings, model.target.tokens.num_embeddings)
@@ -190,8 +156,8 @@ def check(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Parity:
     Raises:
         ParityError: they differ, or positions change nothing.
     """
-    sources, targets = pairs
-    ours, theirs = score(model, pairs), engine.score(sources, targets)
+    (sources, targets), own = pairs, OwnEngine(model)
+    ours, theirs = own.score(sources, targets), engine.score(sources, targets)
     alone = [engine.score([x], [y])[0] for x, y in zip(sources, targets, strict=True)]
     log_prob, worst_alone = _largest(ours, theirs), _largest(ours, alone)
     if not max(log_prob, worst_alone) <= TOLERANCE:  # also for NaN
@@ -200,7 +166,7 @@ def check(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Parity:
             f" most {TOLERANCE:g}"
         )
     steps = _num_steps(model, targets)
-    found, expected = engine.search(sources, steps), search(model, sources, steps)
+    found, expected = engine.search(sources, steps), own.search(sources, steps)
     beam_score = max(
         abs(a - b) / (len(ids) + 1) for (ids, a), (_, b) in zip(found, expected, strict=True)
     )
@@ -212,7 +178,7 @@ def check(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Parity:
     effects = {}
     for stack in filter(lambda name: _knows_positions(model, name), STACKS):
         with _without_positions(model, stack):
-            effects[stack] = _largest(score(model, pairs), theirs)
+            effects[stack] = _largest(own.score(sources, targets), theirs)
         if not effects[stack] > TOLERANCE:
             raise ParityError(
                 f"the positions of the {stack} change no log-probability by more than"
@@ -224,16 +190,18 @@ def check(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Parity:
     return Parity(lengths, log_prob, worst_alone, beam_score, effects, num_tokens, differ)
 
 
-def compare(model: Transformer, engine: CTranslate2Engine, pairs: tuple[Ids, Ids]) -> Difference:
+def compare(
+    model: Transformer, engine: Engine, pairs: tuple[Ids, Ids], computed_in: str
+) -> Difference:
     """Return how far a quantized model is from ours."""
-    sources, targets = pairs
-    ours, theirs = score(model, pairs), engine.score(sources, targets)
+    (sources, targets), own = pairs, OwnEngine(model)
+    ours, theirs = own.score(sources, targets), engine.score(sources, targets)
     differences = _differences(ours, theirs)
     steps = _num_steps(model, targets)
-    outputs = zip(engine.search(sources, steps), search(model, sources, steps), strict=True)
+    outputs = zip(engine.search(sources, steps), own.search(sources, steps), strict=True)
     same = [found == expected for (found, _), (expected, _) in outputs]
     mean = math.fsum(differences) / len(differences)
-    return Difference(max(differences), mean, sum(same) / len(same), engine.computed_in)
+    return Difference(max(differences), mean, sum(same) / len(same), computed_in)
 
 
 def _failed(what: str) -> ParityError:
@@ -241,11 +209,6 @@ def _failed(what: str) -> ParityError:
         f"the exported model does not compute what the trained one does: {what}; nothing is"
         " written, translate with `shapeshift translate`, and please report it"
     )
-
-
-def score(model: Transformer, pairs: tuple[Ids, Ids]) -> LogProbs:
-    rows = score_references(model, make_batch(*pairs)).tolist()
-    return [row[: len(ids) + 1] for row, ids in zip(rows, pairs[1], strict=True)]
 
 
 def _differences(ours: LogProbs, theirs: LogProbs) -> list[float]:
@@ -259,15 +222,6 @@ def _largest(ours: LogProbs, theirs: LogProbs) -> float:
 
 def _num_steps(model: Transformer, targets: Ids) -> int:
     return min(MAX_STEPS, max(map(len, targets)), capacity(model).target or MAX_STEPS)
-
-
-def search(model: Transformer, sources: Ids, max_steps: int) -> list[tuple[list[int], float]]:
-    """Return what `Engine.search` does, by our model and our search."""
-    with evaluating(model):
-        stepper = _Endless(model.start(make_batch(sources, sources).source, BEAM), max_steps)
-        limits = torch.full((len(sources),), max_steps + 1)
-        found = beam_search(stepper, limits, beam=BEAM)
-    return [(best.tokens, best.log_prob) for best, *_ in found]
 
 
 class _Endless:

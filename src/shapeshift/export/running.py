@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from shapeshift.data.subwords import BOS, PAD, SPECIAL_PIECES, Subwords
+from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.capacity import Capacity
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.decoding.running import Ids, PairScore, Runner, Searcher
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.errors import ShapeshiftError
 
-from .ctranslate2 import require
+from .ctranslate2 import CTranslate2Model
 from .folder import read_capacity
 from .onnx import OnnxModel
 from .trained import exponent
@@ -52,13 +52,6 @@ class CTranslate2Runner:
     it searches; it ends when it has as many hypotheses as the beam is wide; one that reaches the
     length limit is not charged for its `</s>`. Greedy search is the same.
 
-    Args:
-        folder: of the exported model.
-        capacity: how long sentences may be.
-        subwords: the subword models of the run.
-        config: how to search, and the size of batches.
-        device: `cpu` or a GPU.
-
     Raises:
         ShapeshiftError: CTranslate2 is not installed; `config.batch_invariant` is set.
     """
@@ -71,26 +64,14 @@ class CTranslate2Runner:
         config: DecodingConfig,
         device: torch.device | str = "cpu",
     ):
-        require()
-        import ctranslate2
-
         if config.batch_invariant:
             raise ShapeshiftError(
                 "decoding.batch_invariant has no effect in CTranslate2; translate with --engine"
                 " torch, or without it"
             )
         self.capacity = capacity
-        device = torch.device(device)
-        self._translator = ctranslate2.Translator(
-            str(folder),
-            device=device.type,
-            device_index=device.index or 0,
-            intra_threads=torch.get_num_threads(),
-        )
         self._config = config
-        self._source = subwords.source_pieces(range(subwords.source_size))
-        self._target = subwords.target_pieces(range(subwords.target_size))
-        self._ids = {piece: i for i, piece in enumerate(self._target)}
+        self._model = CTranslate2Model(folder, subwords, device)
 
     def search(
         self, sources: Ids, n_best: int
@@ -103,45 +84,32 @@ class CTranslate2Runner:
                 f" decoding.beam={n_best}"
             )
         for numbers in self._batches([len(ids) for ids in sources]):
-            chosen = [sources[n] for n in numbers]
-            limits = [self.length_limit(len(ids)) for ids in chosen]
+            limits = [self.length_limit(len(sources[n])) for n in numbers]
             most = max(1, max(limits) - 1)  # it does not count the `</s>`
-            results = self._translator.translate_batch(
-                [[self._source[i] for i in ids] for ids in chosen],
+            found = self._model.translate(
+                [list(sources[n]) for n in numbers],
                 beam_size=beam,
                 num_hypotheses=beam,
                 length_penalty=exponent(self._config.length_penalty),
-                suppress_sequences=[[SPECIAL_PIECES[PAD]], [SPECIAL_PIECES[BOS]]],
                 min_decoding_length=0,
                 max_decoding_length=most,
-                max_input_length=0,
-                return_scores=True,
             )
-            yield (
-                numbers,
-                [
-                    sorted(
-                        (
-                            self._hypothesis(tokens, score, most, limit)
-                            for tokens, score in zip(result.hypotheses, result.scores, strict=True)
-                        ),
-                        key=lambda hypothesis: -hypothesis.score,
-                    )[:n_best]
-                    for result, limit in zip(results, limits, strict=True)
-                ],
-            )
+            ranked = [
+                sorted(
+                    (self._hypothesis(ids, score, most, limit) for ids, score in hypotheses),
+                    key=lambda hypothesis: -hypothesis.score,
+                )
+                for hypotheses, limit in zip(found, limits, strict=True)
+            ]
+            yield numbers, [hypotheses[:n_best] for hypotheses in ranked]
 
     def score(self, sources: Ids, targets: Ids, *, each_token: bool = False) -> list[PairScore]:
         """As `decoding.running.Runner.score`."""
         scores = [PairScore(0.0, len(ids) + 1) for ids in targets]
         for numbers in self._batches([len(ids) + 1 for ids in targets]):
-            results = self._translator.score_batch(
-                [[self._source[i] for i in sources[n]] for n in numbers],
-                [[self._target[i] for i in targets[n]] for n in numbers],
-                max_input_length=0,
-            )
-            for n, result in zip(numbers, results, strict=True):
-                each = result.log_probs
+            chosen = ([list(side[n]) for n in numbers] for side in (sources, targets))
+            found = self._model.score(*chosen)
+            for n, each in zip(numbers, found, strict=True):
                 scores[n] = PairScore(sum(each), len(each), each if each_token else None)
         return scores
 
@@ -160,13 +128,13 @@ class CTranslate2Runner:
             yield left[:size]
             left = left[size:]
 
-    def _hypothesis(self, tokens: list[str], score: float, most: int, limit: int) -> Hypothesis:
+    def _hypothesis(self, ids: list[int], score: float, most: int, limit: int) -> Hypothesis:
         """Return what was found, cut where another source of its batch has the higher limit.
 
         Args:
             score: log p / n^power, where n counts the `</s>` of what is shorter than `most`.
         """
-        n = len(tokens) + (len(tokens) < most)
+        n = len(ids) + (len(ids) < most)
         log_prob = score * n ** exponent(self._config.length_penalty)
-        kept = [self._ids[token] for token in tokens[: limit - 1]]
+        kept = ids[: limit - 1]
         return Hypothesis(kept, log_prob, log_prob / self._config.length_penalty(len(kept) + 1))

@@ -39,10 +39,10 @@ from shapeshift.positions import (
     build_position_ids,
     place,
 )
+from shapeshift.positions.base import AT_ATTENTION
 
 EXACT, REWRITTEN, REFUSED = "exact", "exact after rewriting", "refused"
 UP_TO_MAX_LENGTH = f"{REWRITTEN}, up to --max-length tokens"
-HOOKS = ("inputs", "rotate", "bias", "query_bias", "value_bias")
 STACKS = ("encoder", "decoder")
 QUANTIZATIONS = ("int8", "int8_float32", "bfloat16", "float16")
 """Of CTranslate2's weights."""
@@ -89,16 +89,14 @@ def rows() -> Iterator[tuple[str, Part]]:
     """Yield every kind at every place, and options that change what engines make of it, with a
     name such as `rotary (scaling: linear, factor: 2.0)`."""
     for cell in cells():
-        part = Part(cell.kind, cell.place, cell.stacks)
-        same = [x for x in VARIANTS if (x.kind, x.place) == (part.kind, part.place)]
-        for each in (part, *same):
-            options = {**each.options, "share_layers": each.share_layers}
-            if each.stacks != part.stacks:
-                options["stacks"] = each.stacks
+        for part in (cell, *(x for x in VARIANTS if (x.kind, x.place) == (cell.kind, cell.place))):
+            options = {**part.options, "share_layers": part.share_layers}
+            if part.stacks != cell.stacks:
+                options["stacks"] = part.stacks
             given = [
                 f"{key}: {value}".lower() for key, value in options.items() if value is not None
             ]
-            yield each.kind + (f" ({', '.join(given)})" if given else ""), each
+            yield part.kind + (f" ({', '.join(given)})" if given else ""), part
 
 
 VARIANTS = (
@@ -116,7 +114,7 @@ VARIANTS = (
 
 def acting(position: Representation) -> list[Representation]:
     """Return the kinds at an attention that do anything there."""
-    return [kind for kind in position.kinds() if any(kind.overrides(hook) for hook in HOOKS)]
+    return [kind for kind in position.kinds() if any(kind.overrides(hook) for hook in AT_ATTENTION)]
 
 
 def has_linear_bias(stack: str, attentions: list[Representation]) -> bool:
@@ -126,7 +124,7 @@ def has_linear_bias(stack: str, attentions: list[Representation]) -> bool:
 
 def is_bias_by_distance(kind: Representation) -> bool:
     """Return whether a kind adds to the scores what depends on the distance alone."""
-    others = any(kind.overrides(hook) for hook in HOOKS if hook != "bias")
+    others = any(kind.overrides(hook) for hook in AT_ATTENTION if hook != "bias")
     return kind.overrides("bias") and not others and kind.shift_invariant
 
 
@@ -209,7 +207,7 @@ def _is_by_head(kind: Representation) -> bool:
 
 def _support(kind: Representation) -> str:
     if isinstance(kind, Rotary):
-        return REWRITTEN if kind.scaling == "ntk" or kind.temperature != 1 else EXACT
+        return REWRITTEN if kind.scaling == "ntk" else EXACT
     if isinstance(kind, Skew):
         return REWRITTEN
     return EXACT if type(kind) in (Shaw, T5) else UP_TO_MAX_LENGTH

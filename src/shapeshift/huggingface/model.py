@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -58,13 +57,6 @@ class ShapeshiftConfig(PretrainedConfig):
         super().__init__(**{**ids, **kwargs})
 
 
-@dataclass
-class EncoderOutput(BaseModelOutput):
-    """The encoder's output `(B, S, D)` with the positions `(B, S)` that it was computed with."""
-
-    position_ids: Tensor | None = None
-
-
 class Encoder(nn.Module):
     """The first half of a model, as `generate` calls it. It owns no weights."""
 
@@ -76,13 +68,11 @@ class Encoder(nn.Module):
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any
-    ) -> EncoderOutput:
+    ) -> BaseModelOutput:
         """Encode `input_ids (B, S)`, padded on the right."""
         [transformer] = self._transformer
         memory = transformer.encode(_padded(input_ids, attention_mask))
-        return EncoderOutput(
-            last_hidden_state=memory.hidden, position_ids=memory.pos.expand(input_ids.shape)
-        )
+        return BaseModelOutput(last_hidden_state=memory.hidden)
 
 
 class Cache:
@@ -154,7 +144,7 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
         input_ids: Tensor,
         past_key_values: Cache | None = None,
         attention_mask: Tensor | None = None,
-        encoder_outputs: EncoderOutput | None = None,
+        encoder_outputs: BaseModelOutput | None = None,
         use_cache: bool | None = None,
         **kwargs: Any,  # by this name, `generate` takes all arguments of `forward`
     ) -> dict[str, Any]:
@@ -173,22 +163,15 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         labels: Tensor | None = None,
-        encoder_outputs: EncoderOutput | None = None,
+        encoder_outputs: BaseModelOutput | None = None,
         past_key_values: Cache | None = None,
         use_cache: bool | None = None,
         return_dict: bool | None = None,
     ) -> Seq2SeqLMOutput:
-        """Return logits `(B, T, V)`, and the mean cross-entropy of `labels` if they are given.
+        """Return logits `(B, T, V)`, and the mean cross-entropy of `labels (B, T)`; −100 is none.
 
-        Args:
-            input_ids: source `(B, S)`, with `</s>` and padded on the right.
-            attention_mask: 1 on tokens and 0 on padding, `(B, S)`; by default from `<pad>`.
-            decoder_input_ids: target `(B, T)`, after `<s>`; with a cache the new tokens alone.
-            labels: `(B, T)`, −100 where there is none; `decoder_input_ids` come from them.
-            encoder_outputs: of `get_encoder()`, instead of `input_ids`.
-            past_key_values: of an earlier call.
-            use_cache: whether to return one, in evaluation.
-            return_dict: accepted for `Trainer`; the output always has names.
+        `decoder_input_ids` come from the labels by default; with a cache they are the new tokens
+        alone. The output has names whatever `return_dict` is.
 
         Raises:
             ShapeshiftError: the source is padded on the left, or an input is missing.
@@ -220,16 +203,19 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
         self,
         input_ids: Tensor | None,
         attention_mask: Tensor | None,
-        encoder_outputs: EncoderOutput | None,
+        encoder_outputs: BaseModelOutput | None,
     ) -> Memory:
         if encoder_outputs is None:
             if input_ids is None:
                 raise ShapeshiftError("give input_ids or encoder_outputs")
             encoded: Memory = self.model.encode(_padded(input_ids, attention_mask))
             return encoded
-        hidden, pos = encoder_outputs.last_hidden_state, encoder_outputs.position_ids
-        if hidden is None or pos is None:
-            raise ShapeshiftError("encoder_outputs must come from get_encoder() of this model")
+        hidden = encoder_outputs.last_hidden_state
+        if hidden is None or self.training:
+            raise ShapeshiftError(
+                "encoder_outputs must come from get_encoder(), in evaluation mode; give input_ids"
+            )
+        pos = self.model.source.position_ids(1, hidden.shape[1], device=hidden.device)
         mask = hidden.new_zeros(hidden.shape[:2])
         if attention_mask is not None:
             mask = mask.masked_fill(attention_mask == 0, float("-inf"))

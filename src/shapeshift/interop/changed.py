@@ -15,29 +15,21 @@ UNDO = "_shapeshift_undo"
 RELATIVE = "_shapeshift_reads_keys"
 """Attribute of an attention that `restore_relative_positions` has given its table back."""
 
+BY = {
+    UNDO: "use_position; call unshift first",
+    RELATIVE: "restore_relative_positions, and it has no others",
+    HANDLES: "shift_positions; call unshift with what was given to it first",
+}
+
 
 def refuse_changed(model: nn.Module) -> None:
     """Raise a `ShapeshiftError` if the positions of a model, or of a part of it, are changed."""
-    name = type(model).__name__
     for part in model.modules():
-        if hasattr(part, UNDO):
-            raise ShapeshiftError(
-                f"use_position has replaced the positions of this {name} already; call unshift"
-                " first"
-            )
-        if hasattr(part, RELATIVE):
-            raise ShapeshiftError(
-                f"this {name} has relative positions and no others (restore_relative_positions),"
-                " which cannot be shifted or replaced"
-            )
-        if hasattr(part, HANDLES) or _is_shifted(part):
-            raise ShapeshiftError(
-                f"the positions of this {name} are shifted already; unshift it first (the module"
-                " that was given to shift_positions)"
-            )
-
-
-def _is_shifted(module: nn.Module) -> bool:
-    """Return whether a module around this one has been shifted."""
-    hooks = module._forward_hooks.values()
-    return any(getattr(getattr(hook, "__self__", None), "shifts", False) for hook in hooks)
+        # A module around this one may have been shifted.
+        hooks = (getattr(hook, "__self__", None) for hook in part._forward_hooks.values())
+        is_shifted = any(getattr(owner, "shifts", False) for owner in hooks)
+        for mark, function in BY.items():
+            if hasattr(part, mark) or (mark == HANDLES and is_shifted):
+                raise ShapeshiftError(
+                    f"the positions of this {type(model).__name__} were changed by {function}"
+                )

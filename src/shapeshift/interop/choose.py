@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -15,9 +13,6 @@ from .families import CALLED_WITH_ROWS, family_of, find, not_positions
 
 _PLACE = re.compile(r"(^|_)(wpe|pos|positions?|positional)(_|$)")
 """In the name of a position embedding, but not of `post_attention_layernorm`."""
-
-_TOKENS = ("input_ids", "token_ids", "token_type_ids", "tokens", "attention_mask")
-"""Names of arguments that are not position numbers, although they may be integers `(B, T)`."""
 
 _RELATIVE = {"alibi": "ALiBi", "rotary": "rotary", "relative_attention_bias": "relative"}
 """Part of a module's or attribute's name, in models whose attention sees distances only."""
@@ -73,21 +68,6 @@ def owners(every: Mapping[str, nn.Module], target: nn.Module) -> list[nn.Module]
     return list(dict.fromkeys(above.values()))
 
 
-def token_arguments(
-    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, is_root: bool
-) -> list[Tensor]:
-    """Return the tokens that a module is called with: arguments with a name in `_TOKENS`, and the
-    first argument of the model itself (`is_root`) unless its name says that it is positions."""
-    names = list(inspect.signature(module.forward).parameters)
-    given = [*zip(names, args, strict=False), *kwargs.items()]
-    return [
-        value
-        for number, (name, value) in enumerate(given)
-        if isinstance(value, Tensor)
-        and (name in _TOKENS or (is_root and number == 0 and not _PLACE.search(name)))
-    ]
-
-
 def holds_tokens(name: str, why: str) -> ShapeshiftError:
     """Return the error for a table of tokens."""
     return ShapeshiftError(
@@ -122,15 +102,21 @@ def _why(every: Mapping[str, nn.Module]) -> str:
     for name in [name for name, last in last_names if _PLACE.search(last)]:
         if type(every[name]).forward is nn.Embedding.forward:  # called with position numbers
             return f"; give its name as modules=[…], such as {name!r} if that numbers tokens"
-    for word, kind in _RELATIVE.items():
-        if any(_has(module, word) for module in every.values()):
-            return (
-                f": its positions are {kind}, which see distances alone, so there is no table to"
-                " shift and a shift would change nothing"
-            )
+    kind = relative_kind(every.values())
+    if kind is not None:
+        return (
+            f": its positions are {kind}, which see distances alone, so there is no table to shift"
+            " and a shift would change nothing"
+        )
     return "; give its name as modules=[…]"
 
 
-def _has(module: nn.Module, word: str) -> bool:
-    # A switch may be off: Falcon has `use_alibi`.
-    return any(word in name and getattr(module, name) is not False for name in dir(module))
+def relative_kind(parts: Iterable[object]) -> str | None:
+    """Return what positions a model has that see distances alone, by names in its modules or its
+    configuration; None if none are known."""
+    everything = list(parts)
+    for word, kind in _RELATIVE.items():
+        names = ((part, name) for part in everything for name in dir(part) if word in name)
+        if any(getattr(part, name) is not False for part, name in names):  # a switch may be off
+            return kind
+    return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from functools import cache
-from itertools import count
 from typing import Any
 
 import torch
@@ -17,11 +16,12 @@ from torch.nn import functional as F
 
 from shapeshift.attention import attend
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import KINDS, PRESETS, Representation, get
+from shapeshift.positions import Representation, get
+from shapeshift.positions.base import check_sizes
 from shapeshift.positions.rotary import rotate
 
 from .changed import UNDO, refuse_changed
-from .own_attention import configured, require_attention, use_attention
+from .own_attention import require_attention, use_attention
 
 NAME = "shapeshift"
 """Of our attention among those of transformers."""
@@ -86,7 +86,7 @@ def use_position(
     placed = _build(position, config, rotary, len(attentions), options)
     weight = next(base.parameters())
     base.shapeshift_positions = placed.to(weight.device, weight.dtype)
-    configs = [(part, part.config) for part in configured(model, config)]
+    attention = config._attn_implementation
     own_config = use_attention(model, config, NAME, _attention)
     name = position if isinstance(position, str) else type(position).__name__
     setattr(own_config, _CONFIG, {"name": name, "options": options})
@@ -97,27 +97,22 @@ def use_position(
         vars(part)[NAME] = tracker, placed
     before = base.register_forward_pre_hook(tracker.before, with_kwargs=True)
     after = base.register_forward_hook(tracker.after)
-    setattr(base, UNDO, (own, weight.dtype, configs, attentions, (before, after)))
+    setattr(base, UNDO, (own, weight.dtype, attention, attentions, (before, after)))
 
 
 def restore_position(model: nn.Module) -> None:
     """Undo `use_position`: the model is as it was, but for what has changed since then."""
     base = _base(model)
-    own, dtype, configs, attentions, hooks = getattr(base, UNDO)
+    own, dtype, attention, attentions, hooks = getattr(base, UNDO)
     weight = next(base.parameters())
     own.to(weight.device).train(base.training)  # the model may have been moved, or cast
     if weight.dtype is not dtype:
         for table in own.parameters():
             table.data = table.data.to(weight.dtype)
     setattr(base, OWN_POSITIONS[type(base).__name__], own)
-    ours = vars(base.config)
-    before = next(vars(config) for part, config in configs if part is base)
-    new = {name: value for name, value in ours.items() if before.get(name) is not value}
-    for name in ("_attn_implementation_internal", _CONFIG):
-        new.pop(name, None)
-    for part, config in configs:
-        vars(config).update(new)  # such as the size of the vocabulary
-        part.config = config
+    config: Any = base.config
+    config._attn_implementation = attention
+    delattr(config, _CONFIG)
     for part in attentions:
         del vars(part)[NAME]
     for hook in hooks:
@@ -178,11 +173,8 @@ class _Zeros(nn.Module):
 class _Tracker:
     """Numbers the tokens, and keeps the positions of cached keys as an attribute of the cache."""
 
-    numbers = count(1)
-
     def __init__(self) -> None:
         self.keys: Tensor | None = None
-        self.number = next(self.numbers)
 
     def before(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -203,14 +195,12 @@ class _Tracker:
             pos = torch.arange(start, end, device=tokens.device).unsqueeze(0)
         given["position_ids"] = self.keys = pos  # (B|1, T)
         if cache is not None and start:
-            layer = cache.layers[0]
-            if getattr(layer, "shapeshift_number", None) != self.number:
+            earlier = getattr(cache.layers[0], "shapeshift_positions", None)
+            if earlier is None:
                 raise ShapeshiftError(
                     "this cache was filled with other positions, before use_position was called;"
                     " start with an empty one"
                 )
-            layer.shapeshift_in_use = True
-            earlier = layer.shapeshift_positions
             rows = max(len(earlier), len(pos))  # one row holds for all
             both = (earlier[:, :start].expand(rows, -1), pos.expand(rows, -1))
             self.keys = torch.cat(both, dim=1)
@@ -221,36 +211,18 @@ class _Tracker:
         for value in output if isinstance(output, tuple) else vars(output).values():
             if hasattr(value, "get_seq_length"):
                 layer = value.layers[0]
+                kind: Any = type(layer)
                 if not hasattr(layer, "shapeshift_positions"):
-                    kind: Any = type(layer)
                     layer.__class__ = _with_positions(kind)
                 layer.shapeshift_positions = self.keys
-                layer.shapeshift_number, layer.shapeshift_in_use = self.number, False
 
 
 @cache
 def _with_positions(kind: Any) -> type:
-    """Return a class of first layers of a cache. They keep the positions of their keys, which move
-    with the rows, and refuse keys of a model whose positions are not those of the earlier keys."""
+    """Return a class of first layers of a cache whose positions move with the rows of keys."""
 
     class WithPositions(kind):  # type: ignore[misc]
         shapeshift_positions: Tensor
-        shapeshift_number: int  # of the `_Tracker` that has filled it
-        shapeshift_in_use: bool  # by a forward pass with that tracker
-
-        def update(self, *args: Any, **kwargs: Any) -> Any:
-            if not self.shapeshift_in_use and self.get_seq_length() > 0:
-                raise ShapeshiftError(
-                    "this cache was filled by a model after use_position, and this model has its"
-                    " own positions; start with an empty one"
-                )
-            return super().update(*args, **kwargs)
-
-        def reset(self) -> None:
-            super().reset()
-            for name in WithPositions.__annotations__:
-                delattr(self, name)
-            self.__class__ = kind  # any model may fill it
 
         def reorder_cache(self, beam_idx: Tensor) -> None:
             super().reorder_cache(beam_idx)
@@ -351,23 +323,13 @@ def _build(
     head_dim = getattr(config, "head_dim", None) or dim // heads
     sizes = {"dim": dim, "num_heads": heads, "head_dim": head_dim}
     if isinstance(position, Representation):
+        if options:
+            raise ShapeshiftError(f"{type(position).__name__} is built and takes no options")
+        check_sizes(position, **sizes)
         built = [position]
-        wrong = {
-            name: size
-            for kind in position.kinds()
-            for name, size in sizes.items()
-            if getattr(kind, name, size) != size
-        }
-        if options or wrong:
-            what = f"this model needs {wrong}" if wrong else "it takes no options any more"
-            raise ShapeshiftError(f"{type(position).__name__} is built already, and {what}")
     else:
-        preset = PRESETS[position].parts if position in PRESETS else ()
-        kind = preset[0].kind if len(preset) == 1 else position
-        taken = inspect.signature(KINDS[kind].build).parameters if kind in KINDS else {}
         settings: dict[str, Any] = {**sizes, "causal": True}
-        settings = {name: value for name, value in settings.items() if name in taken}
-        if kind == "rotary" and rotary is not None:
+        if position in ("rope", "rotary") and rotary is not None:
             if not options:
                 return nn.ModuleList([_ModelRotation(rotary)])
             settings |= {"pairs": "halves", "base": config.rope_parameters["rope_theta"]}

@@ -22,26 +22,16 @@ def use_attention(model: nn.Module, config: Any, name: str, attention: Attention
     _register(name, attention)
     own_config = copy(config)
     own_config._attn_implementation = name
-    for part in configured(model, config):
-        part.config = own_config
+    parts: list[Any] = [*model.modules()]
+    for part in parts:
+        if type(getattr(part, "config", None)) is type(config):
+            part.config = own_config
     return own_config
 
 
-def configured(model: nn.Module, config: Any) -> list[Any]:
-    """Return the parts of a model that have a configuration of this type."""
-    parts: list[Any] = [*model.modules()]
-    return [part for part in parts if type(getattr(part, "config", None)) is type(config)]
-
-
 def require_attention(module: nn.Module, name: str, attention: Attention, undo: str) -> None:
-    """Check before a forward pass that a part of a model still calls `attention`.
-
-    Args:
-        undo: how a user goes back to the model's own attention.
-
-    Raises:
-        ShapeshiftError: another attention, which does not know our positions, has been set.
-    """
+    """Raise a `ShapeshiftError`, before a forward pass, if another attention than this is set;
+    `undo` is how a user goes back to the model's own."""
     config: Any = module.config
     current = config._attn_implementation
     if current != name:

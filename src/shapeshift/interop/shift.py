@@ -17,9 +17,9 @@ from shapeshift.positions.checks import can_read, whole_number
 from shapeshift.positions.position_ids import draw_offsets
 
 from .changed import HANDLES, UNDO, refuse_changed
-from .choose import choose_modules, holds_tokens, owners, token_arguments
+from .choose import choose_modules, holds_tokens, owners
 from .decoder_only import restore_position
-from .families import CALLED_WITH_ROWS, Family, family_of, not_positions
+from .families import CALLED_WITH_ROWS, Family, family_of
 
 _RENAMED = {"past_key_values_length": "cache_length"}
 
@@ -67,7 +67,7 @@ def shift_positions(
             the positions of the model, or of a part of it, are changed already (also by
             `use_position` and `restore_relative_positions`); or a learned table is too short. In a
             training pass: if what was named in `modules` does not run, is not called with position
-            numbers, or gives the same embeddings for shifted ones.
+            not called with numbers.
     """
     refuse_changed(model)
     max_offset = whole_number("max_offset", max_offset, 0)
@@ -134,25 +134,25 @@ class _Shift:
         self._family: Family = family_of(module)
         self._max_offset = max_offset
         self._num_sequences: int | None = None
+        self._batch: Tensor | None = None  # from which that is, while it may be tokens
+        self._may_get_tokens = self._family is CALLED_WITH_ROWS  # until the first pass in training
         self._rows: Tensor | None = None  # that the embedding was called with
         self._has_run = False
-        self._tokens: list[Tensor] = []  # that the modules around it were called with
-        self._may_get_tokens = self._family is CALLED_WITH_ROWS
-        self._may_count_itself = (  # and not look up the numbers that it is called with
-            self._may_get_tokens and type(module).forward is not nn.Embedding.forward
-        )
-        self._is_sinusoidal = False
-        self._table_seen: tuple[Any, ...] | None = None
         self._beyond: tuple[int, Tensor] | None = None  # a row, and the K rows (K, D) from there
-        self._examine(module)
+        self._is_sinusoidal = self._family.is_sinusoidal(module)
+        table = self._family.table_of(module)
+        if self._is_sinusoidal and table is not None:
+            self._continuation(table)  # now, so that compiled code finds it there
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """A forward pre-hook: note how many sequences there are, and their tokens."""
-        num_sequences = _num_sequences(args, kwargs)
-        if num_sequences is not None:
-            self._num_sequences = num_sequences
-        if self._may_get_tokens and module.training and not torch.compiler.is_compiling():
-            self._tokens += token_arguments(module, args, kwargs, is_root=hasattr(module, HANDLES))
+        """A forward pre-hook: note how many sequences there are."""
+        batch = _batch(args, kwargs)
+        if batch is not None:
+            # Ids may come as (B, choices, T), which models flatten.
+            ids = not batch.is_floating_point()
+            self._num_sequences = math.prod(batch.shape[:-1]) if ids else batch.shape[0]
+            if self._may_get_tokens and not torch.compiler.is_compiling():
+                self._batch = batch
 
     def see(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A forward pre-hook: note the rows, before a module may write to its arguments."""
@@ -164,12 +164,10 @@ class _Shift:
         rows = self._family.rows(module, *args, **renamed)
         self._rows = rows if rows.ndim > 1 else rows.unsqueeze(0)  # (B|1, T)
         if self._may_get_tokens and not torch.compiler.is_compiling():
-            tokens, self._tokens = self._tokens, []
-            gets_tokens = any(_begins_or_ends_with(ids, self._rows) for ids in tokens)
-            if gets_tokens and (self._rows.diff(dim=-1) != 1).any():
+            ids, self._batch, self._may_get_tokens = self._batch, None, False
+            counts = (rows.diff(dim=-1) == 1).all()  # as positions do, and tokens may
+            if ids is not None and ids.shape == rows.shape and (ids == rows).all() and not counts:
                 raise holds_tokens(self._name, "it is called with the model's token ids")
-            # Ids that count 0, 1, 2 … are no evidence, and one token may be id 0.
-            self._may_get_tokens = gets_tokens or rows.shape[-1] < 2
 
     def shift(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Tensor
@@ -183,8 +181,6 @@ class _Shift:
                 " (T, D) or (B, T, D); name a module inside it, or put shapeshift.SHAPE in its"
                 " place"
             )
-        if not torch.compiler.is_compiling():
-            self._examine(module)
         rows, self._rows = self._rows, None
         assert rows is not None, "`see` ran before"
         last = rows.shape[-1] - 1
@@ -195,13 +191,7 @@ class _Shift:
         padding = self._family.padding(module)
         if padding is not None:
             shifted = torch.where(rows == padding, rows, shifted)
-        embedded = self._look_up(module, shifted, args, kwargs)
-        if not torch.compiler.is_compiling() and self._may_count_itself and not output.is_meta:
-            moved = not torch.equal(shifted, rows.expand_as(shifted))
-            self._may_count_itself = not moved or torch.equal(embedded, output)
-            if moved and self._may_count_itself and _differs_by_rows_alone(output, args, kwargs):
-                raise not_positions(module, " (shifted ones give the same embeddings)")
-        return embedded
+        return self._look_up(module, shifted, args, kwargs)
 
     def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
         """A forward hook of the model: what is shifted must have run."""
@@ -228,7 +218,6 @@ class _Shift:
             f"{self._name}: its learned table has {room} positions, but position {last} with"
             f" max_offset={self._max_offset} needs {last + 1 + self._max_offset};"
             f" use {' or '.join(remedies) or 'shorter sequences and a smaller max_offset'}"
-            + (", or name the module that gets the positions" * self._may_count_itself)
         )
 
     def _draw(self, rows: Tensor) -> Tensor:
@@ -260,19 +249,6 @@ class _Shift:
             table = torch.cat((table, self._continuation(table)))
         return F.embedding(rows, table)
 
-    def _examine(self, module: nn.Module) -> None:
-        """Look at the table again if it is another one, or was written to."""
-        table = self._family.table_of(module)
-        if table is None:
-            return
-        version = 0 if table.is_inference() else table._version
-        seen = (id(table), version, table.shape, table.dtype, table.device, table.requires_grad)
-        if seen != self._table_seen:
-            self._table_seen = seen
-            self._is_sinusoidal = self._family.is_sinusoidal(module)
-            if self._is_sinusoidal:
-                self._continuation(table)  # now, so that compiled code finds it there
-
     def _continuation(self, table: Tensor) -> Tensor:
         # Kept from pass to pass, unless the model moved, or lengthened its table as M2M100 does.
         start = table.shape[0]
@@ -286,29 +262,8 @@ class _Shift:
         return rows
 
 
-def _begins_or_ends_with(ids: Tensor, rows: Tensor) -> bool:
-    """Return whether `rows (B, T)` are `ids`, or their first or last T, as a decoder's input is."""
-    length = rows.shape[-1]
-    if ids.ndim != 2 or length > ids.shape[1] or ids.shape[0] != rows.shape[0]:
-        return False
-    return torch.equal(ids[:, :length], rows) or torch.equal(ids[:, ids.shape[1] - length :], rows)
-
-
-def _differs_by_rows_alone(
-    embedded: Tensor, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> bool:
-    """Return whether embeddings differ between positions and depend on no other tensor; a table of
-    zeros, to be trained, may look its numbers up yet."""
-    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-    vectors = embedded.reshape(-1, embedded.shape[-1])
-    return len(tensors) == 1 and not torch.equal(vectors, vectors[:1].expand_as(vectors))
-
-
-def _num_sequences(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
-    """Return the B of a call: of its ids or embeddings, else of its first batch-first tensor."""
+def _batch(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
+    """Return the ids or embeddings of a call, else its first batch-first tensor."""
     preferred = (kwargs.get("input_ids"), kwargs.get("inputs_embeds"))
-    for value in (*preferred, *args, *kwargs.values()):
-        if isinstance(value, Tensor) and value.ndim > 1:
-            # Ids may come as (B, choices, T), which models flatten.
-            return value.shape[0] if value.is_floating_point() else math.prod(value.shape[:-1])
-    return None
+    tensors = (x for x in (*preferred, *args, *kwargs.values()) if isinstance(x, Tensor))
+    return next((x for x in tensors if x.ndim > 1), None)

@@ -225,7 +225,7 @@ class Grid:
         try:
             self.config = GridConfig.model_validate(document)
         except ValidationError as error:
-            lines = messages(error, GridConfig)
+            lines = messages(error, GridConfig, document)
             raise ShapeshiftError("; ".join(lines), path=self.path) from error
 
     def cells(self, scale: str, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:

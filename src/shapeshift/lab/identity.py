@@ -22,7 +22,6 @@ NEUTRAL = (
     "training.log_every",
     "training.keep_checkpoints",
     "training.device",
-    "training.parallel",
     "training.rank_timeout_s",
     "data.corpus.root",
     "decoding.max_tokens",
@@ -34,16 +33,13 @@ NEUTRAL = (
 )
 """Settings that a cell's name does not depend on.
 
-Devices, how several share a run, and the batches of decoding change results by rounding at most.
+Devices and the batches of decoding change results by rounding at most.
 `root` says where the text is, not what it is. `size` is spelled out by the widths and depths.
 `evaluation` changes what is computed from translations: its hash is in the names of the steps that
 measure, so that other length buckets score again and do not train again. Validation stays in: the
 log depends on it, and with it the model of COMET, how text is detokenised and BLEU's tokenizer,
 where that matters.
 """
-
-HOW_TO_EVALUATE = {"comet_batch_size", "comet_device"}
-"""Settings of `evaluation` that change speed alone: not even in that hash."""
 
 NO_POSITION = "none"
 """The kind that does nothing, wherever it stands."""
@@ -99,7 +95,7 @@ def other_tokenizer(config: Config) -> dict[str, str]:
 def how_to_score(config: Config) -> dict[str, Any]:
     """Return the settings of `evaluation` that what is measured depends on, as a document of plain
     values."""
-    settings = config.evaluation.model_dump(mode="json", exclude=HOW_TO_EVALUATE | {"tokenize"})
+    settings = config.evaluation.model_dump(mode="json", exclude={"tokenize"})
     return settings | other_tokenizer(config)
 
 

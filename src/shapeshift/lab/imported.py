@@ -25,9 +25,9 @@ from shapeshift.data.subwords import BOS, EOS, PAD, Subwords
 from shapeshift.decoding.scoring import evaluating
 from shapeshift.errors import ShapeshiftError
 from shapeshift.export import marian, marian_subwords
-from shapeshift.export.huggingface import NEEDED
 from shapeshift.export.marian_subwords import Side
 from shapeshift.export.parity import TOLERANCE
+from shapeshift.export.trained import require
 from shapeshift.integrity import store
 from shapeshift.lab.final import AVERAGE
 from shapeshift.lab.run import SUBWORDS, Run, has_begun
@@ -91,10 +91,9 @@ def import_marian(
 
 
 def _load(name: str) -> tuple[MarianMTModel, MarianTokenizer]:
-    try:
-        from transformers import AutoConfig, MarianMTModel, MarianTokenizer
-    except ImportError as error:
-        raise ShapeshiftError(NEEDED.replace("the export", "the import")) from error
+    require("hf", "transformers")
+    from transformers import AutoConfig, MarianMTModel, MarianTokenizer
+
     try:
         kind = AutoConfig.from_pretrained(name).model_type
         if kind != "marian":

@@ -176,7 +176,7 @@ def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Mea
             metrics=run.config.evaluation.metrics,
             tokenizer=run.config.bleu_tokenizer,
             sources=sources[part],
-            comet=run.config.evaluation.comet,
+            comet_model=run.config.evaluation.comet_model,
         )
         rows += _measurements(file_scores, name)
     if not sets:

@@ -14,6 +14,7 @@ from shapeshift.data.prepared import Prepared
 from shapeshift.data.sources.hub import is_exported, require_datasets
 from shapeshift.decoding.capacity import capacity
 from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation import comet
 from shapeshift.evaluation.detokenize import moses
 from shapeshift.evaluation.tokenizers import make_bleu
 from shapeshift.model import Transformer, build
@@ -139,4 +140,4 @@ def _checks(config: Config, prepared: Path) -> Iterator[Callable[[], object]]:
     if config.evaluation.detokenize == "moses" and not isinstance(corpus, GrammarCorpus):
         yield lambda: moses(corpus.target)
     if "comet" in (*config.training.validated_metrics, *config.evaluation.metrics):
-        yield config.evaluation.comet.fetch
+        yield lambda: comet.fetch(config.evaluation.comet_model)

@@ -36,10 +36,10 @@ from shapeshift.training.manifest import MODEL
 from shapeshift.training.precision import choose_device, choose_precision
 from shapeshift.training.weights import load_weights
 
-RESUMABLE = {*NEUTRAL, "training.on_nonfinite", "training.split_on_oom"}
-RESUMABLE -= {"position.name", "model.size"}  # which name what is spelled out next to them
-"""Settings that a run may be continued with although they differ. Those of `evaluation` by which
-its checkpoints are judged may not: such scores do not compare."""
+RESUMABLE = {*NEUTRAL} - {"position.name", "model.size"}
+"""Settings that a run may be continued with although they differ. The two that are taken out name
+what is spelled out next to them. Those of `evaluation` by which its checkpoints are judged may not
+differ: such scores do not compare."""
 
 CHANGES_RESULTS = {
     "training.max_updates",

@@ -46,7 +46,7 @@ def translate_and_score(
         metrics=config.evaluation.metrics,
         tokenizer=config.bleu_tokenizer,
         sources=sources,
-        comet=config.evaluation.comet,
+        comet_model=config.evaluation.comet_model,
         lengths=[int(n) for n in data.store(split).source_lengths],
         length_buckets=config.evaluation.length_buckets,
     )

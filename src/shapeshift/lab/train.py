@@ -13,6 +13,7 @@ from shapeshift.data.prepare import prepare
 from shapeshift.data.prepared import REPORT, REPORT_OF_RUN, Prepared, Report
 from shapeshift.disk import free_bytes, make_directory, writing
 from shapeshift.errors import ShapeshiftError
+from shapeshift.evaluation import comet
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.integrity import restore, store, verify
 from shapeshift.lab.final import AVERAGE, check_final, make_final
@@ -170,7 +171,7 @@ def _begin(run: Run, trainer: Trainer) -> Log:
     that what is to measure the model is there."""
     config, progress = run.config.training, trainer.progress
     if "comet" in (*config.validated_metrics, *run.config.evaluation.metrics):
-        run.config.evaluation.comet.prepare()
+        comet.load(run.config.evaluation.comet_model)
     num_parameters = sum(p.numel() for p in trainer.model.parameters())
     needed, free = disk_bytes(config, num_parameters, run.directory), free_bytes(run.directory)
     if needed > free:
@@ -196,7 +197,7 @@ def _measure_validation(
         metrics,
         tokenizer=config.bleu_tokenizer,
         sources=sources,
-        comet=config.evaluation.comet,
+        comet_model=config.evaluation.comet_model,
     )
     return {f"valid_{name}": score.value for name, score in zip(metrics, scores, strict=True)}
 

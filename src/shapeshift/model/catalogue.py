@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 
-from shapeshift.positions import KINDS, PRESETS, Part, Representation, Scheme
+from shapeshift.positions import KINDS, Part, Representation, Scheme
 
 from .build import build
 from .config import ModelConfig
@@ -20,40 +19,18 @@ contract tests `test_compile.py` and `test_export.py` hold them to that, all tog
 cell by cell in `make test-slow`."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One kind at one place of transformer-base, with its default options.
-
-    Attributes:
-        kind, place: the cell.
-        stacks: where it stands: `both`, or the `decoder` alone.
-        num_parameters: that it has, in all layers together.
-    """
-
-    kind: str
-    place: str
-    stacks: str
-    num_parameters: int
-
-
-def cells() -> Iterator[Cell]:
-    """Yield every cell that a scheme can name."""
+def cells() -> Iterator[Part]:
+    """Yield every kind at every place, with its default options."""
     for kind, entry in KINDS.items():
         for place in entry.build.places:
             stacks = "decoder" if entry.build.causal_only or place == "cross" else "both"
-            scheme = Scheme(parts=(Part(kind, place, stacks),))
-            yield Cell(kind, place, stacks, count_parameters(scheme))
+            yield Part(kind, place, stacks)
 
 
-def preset_parameters() -> dict[str, int]:
-    """Return the parameters of each preset, as in `Cell`."""
-    return {name: count_parameters(scheme) for name, scheme in PRESETS.items()}
-
-
-def count_parameters(scheme: Scheme) -> int:
-    """Return the parameters of a scheme's positions, as in `Cell`."""
+def count_parameters(*parts: Part) -> int:
+    """Return how many parameters these positions have in transformer-base, in all layers."""
     with torch.device("meta"):
-        model = build(ModelConfig(size="base"), scheme, VOCABULARY, VOCABULARY)
+        model = build(ModelConfig(size="base"), Scheme(parts=parts), VOCABULARY, VOCABULARY)
     owners = [module for module in model.modules() if isinstance(module, Representation)]
     own = {id(p): p.numel() for module in owners for p in module.parameters()}
     return sum(own.values())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from functools import cache
 from typing import Any
 
 import torch
@@ -26,7 +25,6 @@ from shapeshift.positions import (
     check,
     place,
 )
-from shapeshift.positions.registry import Entry, check_options
 from shapeshift.schema import PlainName, Strict
 
 
@@ -62,7 +60,6 @@ class PositionConfig(Strict):
     def _check(self) -> PositionConfig:
         try:
             scheme = self.scheme
-            _check_options(scheme)
             check(scheme)
             with torch.device("meta"):  # costs nothing, and finds values that are out of range
                 build_position_ids(scheme)
@@ -84,56 +81,13 @@ class PositionConfig(Strict):
         position_ids = dict(self.position_ids)
         parts = []
         for given in self.parts:
-            options = _without_nulls(given, KINDS.get(str(given.get("kind"))))
+            options = dict(given)
             own = {key: options.pop(key) for key in PART_FIELDS if key in options}
             if "kind" not in own:
                 raise ShapeshiftError(f"a part needs a kind ({', '.join(KINDS)}), got {given}")
             parts.append(Part(**own, options=options))
         name = position_ids.pop("name", "absolute")
-        options = _without_nulls(position_ids, POSITION_IDS.get(str(name)))
-        return Scheme(PositionIds(name, options), tuple(parts))
-
-
-def _without_nulls(options: Mapping[str, Any], entry: Entry[Any] | None) -> dict[str, Any]:
-    """Return options without those that are null and that another kind takes: `null` takes out
-    what an extended file gives."""
-    known = () if entry is None else entry.options()
-    return {
-        key: value
-        for key, value in options.items()
-        if value is not None or key in PART_FIELDS or key in known or key not in _all_options()
-    }
-
-
-@cache
-def _all_options() -> frozenset[str]:
-    entries = (*POSITION_IDS.values(), *KINDS.values())
-    return frozenset(option for entry in entries for option in entry.options())
-
-
-def _check_options(scheme: Scheme) -> None:
-    """Raise a `ShapeshiftError` for all options that their position ids or kind does not take."""
-    position_ids = scheme.position_ids
-    errors = []
-    choices: list[tuple[str, str, Entry[Any] | None, Mapping[str, Any]]] = [
-        (
-            "position_ids",
-            position_ids.name,
-            POSITION_IDS.get(position_ids.name),
-            position_ids.options,
-        ),
-        *(("kind", part.kind, KINDS.get(part.kind), part.options) for part in scheme.parts),
-    ]
-    for what, name, registered, options in choices:
-        if registered is None:
-            continue  # `check` says so
-        try:
-            check_options(registered, options, f"{what} {name!r}")
-        except ShapeshiftError as error:
-            remedy = "; null takes out one that an extended file or a preset gives"
-            errors.append(f"{error}" + remedy * bool(options.keys() - registered.options()))
-    if errors:
-        raise ShapeshiftError("; ".join(errors))
+        return Scheme(PositionIds(name, position_ids), tuple(parts))
 
 
 def check_label(label: str, scheme: Scheme) -> None:
@@ -178,8 +132,7 @@ def expand_preset(name: str) -> dict[str, Any]:
 def no_preset(name: str) -> str:
     """Return what to say of a name that is no preset's: how to have the kind, or which preset is
     meant."""
-    plain = name.lower().replace("-", "_")
-    preset = FOREIGN_POSITIONS.get(plain) or _preset_of(plain)
+    preset = FOREIGN_POSITIONS.get(name.lower().replace("-", "_"))
     if preset is not None:
         return f"unknown preset {name!r}; did you mean {preset!r}?"
     if name in KINDS:
@@ -194,19 +147,6 @@ def no_preset(name: str) -> str:
             f" (`shapeshift positions {name}` describes them)"
         )
     return f"unknown preset {name!r}{nearest(name, PRESETS)} (known: {', '.join(PRESETS)})"
-
-
-def _preset_of(kind: str) -> str | None:
-    """Return the preset that is this kind alone, with absolute positions."""
-    schemes = [(name, scheme) for name, scheme in PRESETS.items() if len(scheme.parts) == 1]
-    simple = [
-        name
-        for name, scheme in schemes
-        if scheme.parts[0].kind == kind
-        and scheme.parts[0].layers is None
-        and scheme.position_ids.name == "absolute"
-    ]
-    return simple[0] if simple else "nope" if kind == "none" else None
 
 
 def lay_over_preset(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -77,31 +77,15 @@ class Transformer(nn.Module):
         Raises:
             ShapeshiftError: if padding, on a CPU, is not on the right, or a sentence has no token.
         """
-        states = self.encoder_states(source, offset=offset, packing=packing)
-        return Memory(states[-1], states.pos, states.mask)
-
-    def encoder_states(
-        self,
-        source: Tensor,
-        *,
-        offset: int | Tensor | None = None,
-        packing: Packing | None = None,
-    ) -> EncoderStates:
-        """Return the embeddings and every layer's output, the last one normed: `(B, S, D)` each,
-        packed `(N, D)`."""
         x, pos = self.source(source, offset=offset)
         if can_read(source):
             check_padding("source", source)
         mask = padding_mask(source, x.dtype)
         if packing is not None:
             x = packing.pack(x)
-        states = EncoderStates([x])
         for layer in self.encoder:
             x = layer(x, pos, mask, packing)
-            states.append(x)
-        states[-1] = self.encoder_norm(x)
-        states.pos, states.mask = pos, mask
-        return states
+        return Memory(self.encoder_norm(x), pos, mask)
 
     def decode(
         self,
@@ -157,13 +141,6 @@ class Transformer(nn.Module):
                 " mode; call model.eval() first"
             )
         return DecoderState(self, self.encode(source, offset=offset), beam, offset)
-
-
-class EncoderStates(list[Tensor]):
-    """Hidden states from the embeddings up, with their positions and mask."""
-
-    pos: Tensor
-    mask: Tensor
 
 
 class DecoderState:

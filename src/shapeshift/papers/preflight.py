@@ -9,7 +9,7 @@ from pathlib import Path
 from shapeshift.config import Config
 from shapeshift.data.corpora import fetch
 from shapeshift.data.sources.download import Progress
-from shapeshift.data.sources.origins import Origin, origins
+from shapeshift.data.sources.origins import origins
 from shapeshift.disk import free_bytes
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.grid import Cell
@@ -79,10 +79,12 @@ def measure_runs(
     return [Runs(group, *measured[key]) for group, key in zip(groups.values(), keys, strict=True)]
 
 
-def find_origins(runs: Collection[Runs]) -> list[Origin]:
-    """Return where the text of runs is or will come from, each part once."""
-    parts = (origin for each in runs for origin in origins(each.config.data.corpus))
-    return list(dict.fromkeys(parts))
+def find_origins(runs: Collection[Runs]) -> dict[str, str]:
+    """Return where the text of runs is or will come from, each part once; see `origins`."""
+    parts: dict[str, str] = {}
+    for each in runs:
+        parts |= origins(each.config.data.corpus)
+    return parts
 
 
 def missing(cells: Iterable[Cell], prepared_root: Path, *, hardware: bool) -> list[str]:

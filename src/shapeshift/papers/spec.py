@@ -347,4 +347,4 @@ def read_spec(path: Path) -> ItemSpec:
     try:
         return ItemSpec.model_validate(document)
     except ValidationError as error:
-        raise ShapeshiftError("; ".join(messages(error, ItemSpec)), path=path) from error
+        raise ShapeshiftError("; ".join(messages(error, ItemSpec, document)), path=path) from error

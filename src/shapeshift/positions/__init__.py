@@ -1,7 +1,8 @@
 """Position representations for Transformers: position ids × kind × place."""
 
 from .alibi import ALiBi
-from .base import Chain, Encoding, Representation
+from .base import Encoding, Representation
+from .chain import Chain
 from .dropin import SHAPE
 from .fire import FIRE
 from .graph import Graph, use_edges

@@ -60,6 +60,3 @@ class ALiBi(Representation):
         slopes = self.slopes(q.device).to(torch.promote_types(q.dtype, torch.float32))
         distance = distance_between(pos_q, pos_k, len(q))
         return lambda score, b, h, i, j: score - slopes[h] * distance(b, i, j).abs()
-
-    def extra_repr(self) -> str:
-        return f"num_heads={self.num_heads}"

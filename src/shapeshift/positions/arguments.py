@@ -11,6 +11,8 @@ from numbers import Real
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from torch import nn
+
 from shapeshift.errors import ShapeshiftError
 
 from .checks import is_whole_number
@@ -89,3 +91,10 @@ def _expected(hint: Any) -> str:
         *others, last = map(repr, get_args(hint))
         return f"{', '.join(others)} or {last}" if others else last
     return _EXPECTED[get_origin(hint) or hint]
+
+
+def shown(module: nn.Module) -> str:
+    """Return the arguments that a module was built with, as far as it keeps them under their names:
+    what its `extra_repr` returns."""
+    names = inspect.signature(type(module)).parameters
+    return ", ".join(f"{name}={vars(module)[name]!r}" for name in names if name in vars(module))

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import combinations, permutations
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from .arguments import SIZES, checked
+from .arguments import checked, shown
 from .pairs import add
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """(score, sentence, head, query, key) -> score, see `torch.nn.attention.flex_attention`."""
 
-_AT_ATTENTION = ("inputs", "rotate", "bias", "query_bias", "value_bias")
-_PROMISES = {
-    "shift_invariant": ("embed", *_AT_ATTENTION),
+AT_ATTENTION = ("inputs", "rotate", "bias", "query_bias", "value_bias")
+PROMISES = {
+    "shift_invariant": ("embed", *AT_ATTENTION),
     "position_free_heads": ("rotate",),
     "splits": ("bias", "query_bias", "value_bias"),
 }
@@ -108,7 +107,7 @@ class Representation(nn.Module):
         super().__init_subclass__(**kwargs)
         if "__init__" in vars(cls):
             cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
-        for promise, hooks in _PROMISES.items():
+        for promise, hooks in PROMISES.items():
             if age(cls, *hooks) < age(cls, promise):
                 setattr(cls, promise, False)
         for faster, hooks in _FASTER.items():
@@ -119,7 +118,7 @@ class Representation(nn.Module):
                 )
             if age(cls, *hooks) < age(cls, faster):
                 setattr(cls, faster, getattr(Representation, faster))
-        overridden = {h for h in ("embed", *_AT_ATTENTION) if not inherits(cls, h, Representation)}
+        overridden = {h for h in ("embed", *AT_ATTENTION) if not inherits(cls, h, Representation)}
         used = ["embedding"] * ("embed" in overridden)
         used += ["self", "cross"] * bool(overridden - {"embed"})
         if used:
@@ -145,6 +144,9 @@ class Representation(nn.Module):
         trains, translates or checks a configuration asks for it beforehand; the hooks see to
         positions beyond it themselves."""
         return None
+
+    def extra_repr(self) -> str:
+        return shown(self)
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
         """Return token embeddings `x (B, T, D)` with position added; `pos (B|1, T)`."""
@@ -204,7 +206,7 @@ class Representation(nn.Module):
         """Return z_i, `(B, H, Q, E)`, a new tensor: `probs v + value_bias`. A subclass may know a
         faster way."""
         out = probs @ v
-        value_bias = _total([self.value_bias(probs, pos_q, pos_k)])
+        value_bias = total([self.value_bias(probs, pos_q, pos_k)])
         return out if value_bias is None else out.add_(value_bias)
 
 
@@ -246,167 +248,27 @@ class Encoding(Representation):
         )
 
 
-class _Parts(nn.ModuleList):
-    """The parts of a chain: a list that stays as the chain has checked it."""
-
-    def __init__(self, parts: Iterable[nn.Module] = ()):
-        super().__init__()
-        for n, part in enumerate(parts):
-            self.add_module(str(n), part)
-
-    def _refuse(self, *_: object) -> NoReturn:
-        raise ShapeshiftError(
-            "the parts of a Chain are checked together and cannot change; build another Chain"
-        )
-
-    append = extend = insert = pop = _refuse  # type: ignore[assignment]
-    __iadd__ = __setitem__ = __delitem__ = _refuse
-
-
-class Chain(Representation):
-    """Several representations at one place, applied in order; their biases add up.
-
-    Raises:
-        ShapeshiftError: if there is no part, or one is no `Representation` or built for another D,
-            H or E than the others; if one part reads the queries that another one turns, or two
-            parts turn them, or two of one kind change queries and keys.
-    """
-
-    shift_invariant = position_free_heads = splits = True  # if all parts promise it
-
-    def __init__(self, *parts: Representation):
-        super().__init__()
-        for part in parts:
-            if not isinstance(part, Representation):
+def check_sizes(position: Representation, **sizes: int) -> None:
+    """Raise a `ShapeshiftError` if a kind in `position` was built for other `sizes`: `dim`,
+    `num_heads` or `head_dim`."""
+    for kind in position.kinds():
+        for name, size in sizes.items():
+            built_for = getattr(kind, name, size)
+            if built_for != size:
+                wanted = ", ".join(f"{each}={value}" for each, value in sizes.items())
                 raise ShapeshiftError(
-                    f"the parts of a Chain must be Representations, got {part!r};"
-                    " shapeshift.positions.get builds one from a name and the sizes of a model"
+                    f"{type(kind).__name__} was built for {name}={built_for}, but here it is"
+                    f" {size}; build it for {wanted}"
                 )
-        if not parts:
-            raise ShapeshiftError(
-                "a Chain needs at least one part; Representation() is no position"
-            )
-        self.parts = _Parts(parts)
-        _check_sizes(list(self.kinds()))
-        _check_heads(list(self.kinds()))
-        for promise in _PROMISES:
-            kept = getattr(self, promise) and all(getattr(part, promise) for part in parts)
-            setattr(self, promise, kept)
-        self.causal_only = any(part.causal_only for part in parts)
-
-    def overrides(self, hook: str) -> bool:
-        if inherits(type(self), hook, Chain):
-            return any(part.overrides(hook) for part in self._parts())
-        return super().overrides(hook)
-
-    def _parts(self) -> list[Representation]:
-        return [part for part in self.parts if isinstance(part, Representation)]
-
-    def kinds(self) -> Iterator[Representation]:
-        for part in self._parts():
-            yield from part.kinds()
-
-    def max_position(self) -> int | None:
-        limits = [part.max_position() for part in self._parts()]
-        return min((limit for limit in limits if limit is not None), default=None)
-
-    def embed(self, x: Tensor, pos: Tensor) -> Tensor:
-        for part in self._parts():
-            x = part.embed(x, pos)
-        return x
-
-    def inputs(
-        self, q: Tensor, k: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        for part in self._parts():
-            q, k, v = part.inputs(q, k, v, pos_q, pos_k)
-        return q, k, v
-
-    def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
-        for part in self._parts():
-            q, k = part.rotate(q, k, pos_q, pos_k)
-        return q, k
-
-    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor | None:
-        return _total([part.bias(pos_q, pos_k, dtype=dtype) for part in self._parts()])
-
-    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
-        return _total([part.query_bias(q, pos_q, pos_k) for part in self._parts()])
-
-    def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
-        return _total([part.value_bias(probs, pos_q, pos_k) for part in self._parts()])
-
-    def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod | None:
-        parts = [p for p in self._parts() if p.overrides("bias") or p.overrides("query_bias")]
-        score_mods = [part.score_mod(q, pos_q, pos_k) for part in parts]
-        present = [score_mod for score_mod in score_mods if score_mod is not None]
-        if len(present) < len(parts) or not present:
-            return None
-
-        def apply(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            for score_mod in present:
-                score = score_mod(score, b, h, i, j)
-            return score
-
-        return apply
-
-    def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        parts = [p for p in self._parts() if p.overrides("bias") or p.overrides("query_bias")]
-        if len(parts) == 1:
-            return parts[0].scores(q, k, pos_q, pos_k)
-        return super().scores(q, k, pos_q, pos_k)
-
-    def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        parts = [part for part in self._parts() if part.overrides("value_bias")]
-        if len(parts) == 1:
-            return parts[0].outputs(probs, v, pos_q, pos_k)
-        return super().outputs(probs, v, pos_q, pos_k)
-
-
-def _check_sizes(kinds: list[Representation]) -> None:
-    """Raise a `ShapeshiftError` if kinds were built for models of different sizes."""
-    for name in SIZES:
-        sized = [
-            (getattr(kind, name), type(kind).__name__) for kind in kinds if hasattr(kind, name)
-        ]
-        for size, kind in sized[1:]:
-            if size != sized[0][0]:
-                raise ShapeshiftError(
-                    f"the parts of a Chain must be built for one {name}, got {sized[0][0]} for"
-                    f" {sized[0][1]} and {size} for {kind}"
-                )
-
-
-def _check_heads(kinds: list[Representation]) -> None:
-    """Raise a `ShapeshiftError` if kinds may not stand at one attention, see `Chain`: a score
-    (R(i) q_i) a_ij depends on i, and two turns need not commute."""
-    apart = "give them different stacks or places"
-    for turning, reading in permutations(kinds, 2):
-        if not turning.position_free_heads and reading.overrides("query_bias"):
-            one, other = type(turning).__name__, type(reading).__name__
-            raise ShapeshiftError(
-                f"{one} turns the queries that {other} reads, whose scores would depend on where a"
-                f" sentence begins; {apart}, or use a kind that does not read queries, such as T5,"
-                " ALiBi or Shaw with add_to='values'"
-            )
-    changing = [kind for kind in kinds if kind.overrides("rotate")]
-    for first, second in combinations(changing, 2):
-        turn = not (first.position_free_heads or second.position_free_heads)
-        if turn or type(first) is type(second):
-            one, other = type(first).__name__, type(second).__name__
-            raise ShapeshiftError(
-                f"{one} and {other} would both change the queries and keys of one attention; leave"
-                f" one of them out, or {apart}"
-            )
 
 
 def total_bias(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
     """Return the sum of `bias` and `query_bias`, or None."""
     bias = position.bias(pos_q, pos_k, dtype=q.dtype)
-    return _total([bias, position.query_bias(q, pos_q, pos_k)])
+    return total([bias, position.query_bias(q, pos_q, pos_k)])
 
 
-def _total(terms: list[Tensor | None]) -> Tensor | None:
+def total(terms: list[Tensor | None]) -> Tensor | None:
     """Return the sum of what hooks add, or None.
 
     Raises:

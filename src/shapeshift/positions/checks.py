@@ -39,12 +39,6 @@ def check_positive(**numbers: float) -> None:
             raise ShapeshiftError(f"{name} must be positive and finite, got {number}")
 
 
-def check_std(std: float | None) -> None:
-    """Raise a `ShapeshiftError` if `std`, the option of that name, is negative."""
-    if std is not None and std < 0:
-        raise ShapeshiftError(f"std must be at least 0, got {std}")
-
-
 def is_whole_number(value: Any) -> bool:
     """Return whether `value` is an integer; True and False are none."""
     if isinstance(value, int | torch.SymInt):

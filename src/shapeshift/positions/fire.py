@@ -65,6 +65,3 @@ class FIRE(Representation):
         layers = outer.expand(len(x), -1, -1)  # (B|1, H, hidden)
         out = torch.baddbmm(outer_bias.unsqueeze(-1), layers, hidden)  # (B|1, H, Q·K)
         return out.view(len(x), self.num_heads, *x.shape[1:]).to(dtype)  # (B|1, H, Q, K)
-
-    def extra_repr(self) -> str:
-        return f"num_heads={self.num_heads}"

@@ -40,35 +40,17 @@ class Graph(PairVectors):
         head_dim: E.
         num_labels: R, labels are 0 … R − 1.
         add_to: `keys` (a^K only), `values` (a^V only) or `both`.
-        share_tables: one table serves as a^K and a^V; the paper has two.
-        per_head: a table for each head; the paper shares one between the heads of a layer.
 
     Raises:
-        ShapeshiftError: if `num_labels` or `share_tables` has no meaning; in the hooks,
-            if there are no edges, or they are not those of the batch.
+        ShapeshiftError: if there is no label; in the hooks, if there are no edges, or they are not
+            those of the batch.
     """
 
     shift_invariant = True
 
-    def __init__(
-        self,
-        *,
-        num_heads: int,
-        head_dim: int,
-        num_labels: int,
-        add_to: AddTo = "both",
-        share_tables: bool = False,
-        per_head: bool = False,
-    ):
+    def __init__(self, *, num_heads: int, head_dim: int, num_labels: int, add_to: AddTo = "both"):
         whole_number("num_labels", num_labels, 1)
-        super().__init__(
-            num_heads=num_heads,
-            head_dim=head_dim,
-            num_rows=num_labels,
-            add_to=add_to,
-            share_tables=share_tables,
-            per_head=per_head,
-        )
+        super().__init__(num_heads=num_heads, head_dim=head_dim, num_rows=num_labels, add_to=add_to)
         self.num_labels = num_labels
         self.labels: Tensor | None = None  # (B|1, n, n), set by `use_edges`
 
@@ -89,9 +71,6 @@ class Graph(PairVectors):
                 f" and {pairs[1]} keys, all the nodes, got {describe(labels)}"
             )
         return (labels + 1).unsqueeze(1)
-
-    def extra_repr(self) -> str:
-        return f"num_labels={self.num_labels}, {super().extra_repr()}"
 
 
 @contextmanager

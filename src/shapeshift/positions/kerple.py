@@ -51,6 +51,3 @@ class KERPLE(Representation):
             return score - r1[h] * torch.log1p(r2[h] * distance(b, i, j).abs())
 
         return add
-
-    def extra_repr(self) -> str:
-        return f"num_heads={self.num_heads}"

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from shapeshift.errors import ShapeshiftError
 
 from .base import Encoding
-from .checks import as_positions, can_read, check_std, whole_number
+from .checks import as_positions, can_read, whole_number
 
 
 class Learned(Encoding):
@@ -22,22 +22,18 @@ class Learned(Encoding):
     Args:
         dim: D.
         num_positions: rows of the table; positions 0 … num_positions − 1.
-        std: of the initial values; None takes D^-0.5, as the token embeddings.
         add_to: in an attention, the projections whose inputs get the vector, letters of `qkv`.
 
     Raises:
         ShapeshiftError: in `encode`, if a position lies outside the table.
     """
 
-    def __init__(
-        self, *, dim: int, num_positions: int = 1024, std: float | None = None, add_to: str = "qk"
-    ):
+    def __init__(self, *, dim: int, num_positions: int = 1024, add_to: str = "qk"):
         super().__init__(add_to)
         whole_number("num_positions", num_positions, 1)
         self.dim = dim
         self.weight = nn.Parameter(torch.empty(num_positions, dim))
-        check_std(std)
-        nn.init.normal_(self.weight, std=dim**-0.5 if std is None else std)
+        nn.init.normal_(self.weight, std=dim**-0.5)  # as the token embeddings
 
     def max_position(self) -> int:
         return self.weight.shape[0] - 1
@@ -59,6 +55,3 @@ class Learned(Encoding):
                 " without a limit such as 'sinusoidal'"
             )
         return F.embedding(pos, self.weight).to(like.dtype)  # (B|1, T, D)
-
-    def extra_repr(self) -> str:
-        return f"num_positions={self.weight.shape[0]}, dim={self.weight.shape[1]}"

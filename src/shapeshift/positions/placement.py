@@ -10,7 +10,8 @@ from typing import Any
 from shapeshift.errors import ShapeshiftError, nearest
 
 from .arguments import check_arguments
-from .base import Chain, Representation
+from .base import Representation
+from .chain import Chain
 from .position_ids import Absolute, Randomized, Shifted
 from .registry import FIXED_BY_MODEL, KINDS, POSITION_IDS, check_options, entry
 from .scheme import PLACES, PRESETS, STACKS, Part, Scheme
@@ -110,14 +111,7 @@ def _kind_of(name: str) -> tuple[str, Mapping[str, Any]]:
     if scheme is None:
         raise ShapeshiftError(f"no preset or kind {name!r}{nearest(name, {**PRESETS, **KINDS})}")
     parts = "; ".join(map(str, scheme.parts))
-    scheme_name = f"PRESETS[{name!r}]"
-    stack = 'Stack("encoder", 512, 8, 6, causal=False)'
-    remedy = (
-        "use shapeshift.SHAPE"
-        if name == "shape"
-        else f"build it with place({scheme_name}, {stack}) and build_position_ids({scheme_name}) of"
-        " shapeshift.positions"
-    )
+    remedy = f"use shapeshift.{'SHAPE' if name == 'shape' else 'positions.place'}"
     raise ShapeshiftError(
         f"the preset {name!r} is more than one kind in all layers with absolute positions:"
         f" {scheme.position_ids}; {parts}; {remedy}"
@@ -173,10 +167,6 @@ def check_numbers(position_ids: Absolute, position: Representation) -> None:
     """Raise a `ShapeshiftError` if `position` must meet a number above its `max_position`.
 
     What is checked is certain before any text is read; the hooks see to the lengths of sequences.
-
-    Args:
-        position_ids: number the tokens, in training and at inference.
-        position: reads the numbers; all that it consists of is looked at.
     """
     if isinstance(position_ids, Shifted):
         highest, option = position_ids.max_offset, "max_offset"  # of a sequence of one token

@@ -7,8 +7,8 @@ from torch import Tensor, distributed, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from .arguments import checked
-from .checks import Constant, check_offset, whole_number
+from .arguments import checked, shown
+from .checks import check_offset, whole_number
 
 
 class Absolute(nn.Module):
@@ -61,6 +61,9 @@ class Absolute(nn.Module):
             return pos + offset.to(pos.device).reshape(-1, 1)  # (B|1, T)
         return pos + offset if offset else pos
 
+    def extra_repr(self) -> str:
+        return shown(self)
+
     def choose_offset(self, num_sequences: int, device: torch.device | None) -> int | Tensor:
         """Return the offset used where the caller gives none."""
         return 0
@@ -83,33 +86,24 @@ class Shifted(Absolute):
     """SHAPE: PE(i) becomes PE(i + k) with k ~ U{0, …, K} (Kiyono et al. 2021, section 2.3).
 
     One k for each sequence and each call while training, drawn by torch's generator on the device
-    of the result; k = 0 otherwise.
+    of the result; k = 0 otherwise. (The released code draws k < K, and takes k = K at inference.)
 
     Args:
         max_offset: K, included.
-        authors: draw and decode as the released code does, which differs from the paper: U{0, …,
-            K − 1} while training and k = K at inference.
 
     Raises:
-        ShapeshiftError: if K is not a whole number, or negative (or zero in `authors` mode, which
-            leaves nothing to draw).
+        ShapeshiftError: if K is not a whole number, or negative.
     """
 
     @checked
-    def __init__(self, *, max_offset: int = 500, authors: bool = False):
+    def __init__(self, *, max_offset: int = 500):
         super().__init__()
-        what = "max_offset with authors=True" if authors else "max_offset"
-        self.max_offset = whole_number(what, max_offset, 1 if authors else 0)
-        self.authors = authors
+        self.max_offset = whole_number("max_offset", max_offset, 0)
 
     def choose_offset(self, num_sequences: int, device: torch.device | None) -> int | Tensor:
         if not self.training:
-            return self.max_offset if self.authors else 0
-        upper = self.max_offset if self.authors else self.max_offset + 1
-        return draw_offsets(num_sequences, upper, device, per_rank=self.per_rank)
-
-    def extra_repr(self) -> str:
-        return f"max_offset={self.max_offset}" + (", authors=True" if self.authors else "")
+            return 0
+        return draw_offsets(num_sequences, self.max_offset + 1, device, per_rank=self.per_rank)
 
 
 class Randomized(Absolute):
@@ -123,16 +117,14 @@ class Randomized(Absolute):
 
     Differs from the paper at inference, where it draws again for the whole sequence. That needs T
     beforehand, which a decoder that writes token by token has not, and neighbours in a batch
-    would change each other's numbers. Here `max_length` numbers serve all sequences and calls, and
-    token t has the t-th of them. With an offset given, also while training, nothing is drawn and
+    would change each other's numbers. Here token t of any sequence has the number
+    floor(t · L / `max_length`). With an offset given, also while training, nothing is drawn and
     it shifts the numbers of inference. (The released code draws once for a batch in training, too.)
 
     Args:
         max_position: L; 2048 in the paper.
         max_length: of sequences at inference, from 1 to L (500 in the paper). The fewer, the
             nearer the gaps are to those of short sentences in training.
-        sample_at_inference: the numbers at inference are random, though always the same for one L
-            and `max_length`; else they are spread evenly, floor(t · L / max_length).
 
     Raises:
         ShapeshiftError: if L is no whole number, or `max_length` none from 1 to L; in `forward`, if
@@ -140,13 +132,7 @@ class Randomized(Absolute):
     """
 
     @checked
-    def __init__(
-        self,
-        *,
-        max_position: int = 2048,
-        max_length: int = 500,
-        sample_at_inference: bool = False,
-    ):
+    def __init__(self, *, max_position: int = 2048, max_length: int = 500):
         super().__init__()
         self.max_position = whole_number("max_position", max_position, 1)
         self.max_length = whole_number("max_length", max_length, 1)
@@ -154,16 +140,6 @@ class Randomized(Absolute):
             raise ShapeshiftError(
                 f"max_length must lie between 1 and max_position={max_position}, got {max_length}"
             )
-        self.sample_at_inference = sample_at_inference
-        self._fixed = Constant(self._choose_fixed())  # (1, max_length), of inference
-
-    def _choose_fixed(self) -> Tensor:
-        if self.sample_at_inference:
-            generator = torch.Generator().manual_seed(0)
-            keys = torch.rand(1, self.max_position, generator=generator, device="cpu")
-            return _subsets(keys, self.max_length)
-        evenly = torch.arange(self.max_length, device="cpu").unsqueeze(0)
-        return evenly * self.max_position // self.max_length
 
     def numbers(
         self,
@@ -182,15 +158,14 @@ class Randomized(Absolute):
                 f" {end} tokens; give a larger {name} or shorter sequences"
             )
         if not is_drawn:
-            return self._fixed.on(device or torch.get_default_device())[:, start:end]  # (1, T)
+            evenly = torch.arange(start, end, device=device).unsqueeze(0)
+            return evenly * self.max_position // self.max_length  # (1, T)
         rank, world_size = _ranks(self.per_rank)
         size = (num_sequences, world_size, self.max_position)
         keys = torch.rand(size, dtype=torch.float32, device=device)[:, rank]  # (B, L)
-        return _subsets(keys, end)[:, start:]  # (B, T)
-
-    def extra_repr(self) -> str:
-        sampled = ", sample_at_inference=True" if self.sample_at_inference else ""
-        return f"max_position={self.max_position}, max_length={self.max_length}{sampled}"
+        # The places of the largest keys, in order: any subset alike.
+        chosen = keys.topk(end, dim=1).indices.sort(dim=1).values
+        return chosen[:, start:]  # (B, T)
 
 
 def draw_offsets(
@@ -211,9 +186,3 @@ def _ranks(per_rank: bool) -> tuple[int, int]:
     if per_rank and distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1
-
-
-def _subsets(keys: Tensor, size: int) -> Tensor:
-    """Return `(B, size)` numbers below L, those of the largest of the random `keys (B, L)`, in
-    order: any subset alike."""
-    return keys.topk(size, dim=1).indices.sort(dim=1).values

@@ -16,8 +16,6 @@ from .checks import as_positions, check_head_dim, check_positive, exact_dtype, w
 Pairs = Literal["interleaved", "halves"]
 Scaling = Literal["none", "linear", "ntk", "yarn"]
 
-_BETA_FAST, _BETA_SLOW = 32.0, 1.0
-
 
 class Rotary(Representation):
     """RoPE: pairs of channels of queries and keys are turned by angles that grow with the position
@@ -33,10 +31,10 @@ class Rotary(Representation):
 
         linear  θ -> θ / s (position interpolation, Chen et al. 2023)
         ntk     base -> base · s^(r / (r - 2)) (Peng et al. 2023, section 3.1)
-        yarn    θ -> (1 - γ) θ / s + γ θ,  γ = (n - beta_slow) / (beta_fast - beta_slow) within 0
-                and 1,  n = original_length · θ / 2π the turns of a pair in a text of the old length
+        yarn    θ -> (1 - γ) θ / s + γ θ,  γ = (n - 1) / (32 - 1) within 0 and 1,
+                n = original_length · θ / 2π the turns of a pair in a text of the old length
                 (Peng et al. 2023, section 3.2), and scores divided by a temperature t
-                (section 3.4), sqrt(1/t) = 0.1 ln(s) + 1 unless it is given.
+                (section 3.4), sqrt(1/t) = 0.1 ln(s) + 1
 
     Differs from the released YaRN code, whose γ is a ramp over the number m of a pair between
     borders rounded to whole pairs, not over n; and which leaves channels that do not turn out of
@@ -55,9 +53,6 @@ class Rotary(Representation):
         scaling: how a trained model is made to read longer texts.
         factor: s, above 1; 1 without scaling.
         original_length: of texts in training, in subwords; `yarn` needs it.
-        beta_fast: pairs with more turns than this keep their θ.
-        beta_slow: pairs with fewer turns than this are interpolated.
-        temperature: t; null takes the rule for `yarn` and 1 otherwise.
 
     Raises:
         ShapeshiftError: for a number out of its range, or settings that contradict each other; in
@@ -77,27 +72,12 @@ class Rotary(Representation):
         scaling: Scaling = "none",
         factor: float = 1.0,
         original_length: int | None = None,
-        beta_fast: float = _BETA_FAST,
-        beta_slow: float = _BETA_SLOW,
-        temperature: float | None = None,
     ):
         super().__init__()
         check_rotation(head_dim, base)
         if not 0 < fraction <= 1:
             raise ShapeshiftError(f"fraction must lie above 0 and not above 1, got {fraction}")
         _check_scaling(scaling, factor, original_length)
-        if not 0 < beta_slow < beta_fast:
-            raise ShapeshiftError(
-                f"expected 0 < beta_slow < beta_fast, got {beta_slow} and {beta_fast}"
-            )
-        if scaling != "yarn" and (beta_fast, beta_slow) != (_BETA_FAST, _BETA_SLOW):
-            raise ShapeshiftError(
-                f"beta_fast and beta_slow have no meaning with scaling={scaling!r}, got {beta_fast}"
-                f" and {beta_slow}; leave them out, or use scaling='yarn'"
-            )
-        if temperature is None:
-            temperature = (0.1 * math.log(factor) + 1) ** -2 if scaling == "yarn" else 1.0
-        check_positive(temperature=temperature)
         self.head_dim = head_dim
         self.width = max(2, int(head_dim * fraction) // 2 * 2)  # r
         if scaling == "ntk" and self.width == 2:
@@ -106,8 +86,8 @@ class Rotary(Representation):
                 " raise fraction, or use scaling linear or yarn"
             )
         self.base, self.pairs, self.scaling, self.factor = base, pairs, scaling, factor
-        self.original_length, self.betas = original_length, (beta_slow, beta_fast)
-        self.temperature = temperature
+        self.original_length = original_length
+        self.temperature = (0.1 * math.log(factor) + 1) ** -2 if scaling == "yarn" else 1.0  # t
 
     def frequencies(self, device: torch.device | None = None) -> Tensor:
         """Return θ `(r/2,)`, in radians a position, float64."""
@@ -118,9 +98,8 @@ class Rotary(Representation):
         if self.scaling == "linear":
             return theta / self.factor
         if self.scaling == "yarn" and self.original_length is not None:
-            slow, fast = self.betas
             turns = theta * (self.original_length / (2 * math.pi))
-            kept = ((turns - slow) / (fast - slow)).clamp(0, 1)  # γ
+            kept = ((turns - 1) / (32 - 1)).clamp(0, 1)  # γ
             return (1 - kept) * theta / self.factor + kept * theta
         return theta
 
@@ -142,10 +121,6 @@ class Rotary(Representation):
             turned = torch.cat((turned, x[..., self.width :]), dim=-1)  # (B, H, T, E)
         # Queries and keys are multiplied alike, so that scores get 1 / t.
         return turned if self.temperature == 1 else turned * self.temperature**-0.5
-
-    def extra_repr(self) -> str:
-        scaled = "" if self.scaling == "none" else f", scaling={self.scaling!r}, x{self.factor}"
-        return f"width={self.width}, base={self.base:g}, pairs={self.pairs!r}{scaled}"
 
 
 def frequencies(width: int, base: float, device: torch.device | None = None) -> Tensor:

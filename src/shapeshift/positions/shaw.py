@@ -40,7 +40,6 @@ class Shaw(PairVectors):
         add_to: `keys` (a^K only), `values` (a^V only) or `both`.
         share_tables: one table serves as a^K and a^V (the SHAPE authors' code); the paper has two.
         per_head: a table for each head; the paper shares one between the heads of a layer.
-        std: of normal initial values; None is Xavier-uniform, each head's table by itself.
         causal: keys never stand right of the query, so the rows for j > i are left out.
 
     Raises:
@@ -58,7 +57,6 @@ class Shaw(PairVectors):
         add_to: AddTo = "both",
         share_tables: bool = False,
         per_head: bool = False,
-        std: float | None = None,
         causal: bool = False,
     ):
         whole_number("max_distance", max_distance, 0)
@@ -69,7 +67,6 @@ class Shaw(PairVectors):
             add_to=add_to,
             share_tables=share_tables,
             per_head=per_head,
-            std=std,
         )
         self.max_distance, self.causal_only = max_distance, causal
         self.limits = -max_distance, 0 if causal else max_distance
@@ -135,8 +132,3 @@ class Shaw(PairVectors):
         if furthest <= k or views:
             return Exact(), rows(1 - num_queries - lag, num_keys - lag), None
         return Clipped(k, lag), table[:, 1:] - table[:, :1], table[:, 0]
-
-    def extra_repr(self) -> str:
-        return (
-            f"max_distance={self.max_distance}, {super().extra_repr()}, causal={self.causal_only}"
-        )

@@ -27,7 +27,6 @@ class Sinusoidal(Encoding):
             formula. `halves`: the same values, all sines first. `tensor2tensor`: sines first, and
             the wavelengths reach 2π·base in D/2 − 1 steps, so m / (D/2 − 1) replaces 2m / D; this
             is what Tensor2Tensor and fairseq compute.
-        start: the number of a sequence's first token (0 in the paper).
         base: 10000 in the paper.
         add_to: in an attention, the projections whose inputs get the vector, letters of `qkv`.
 
@@ -40,7 +39,6 @@ class Sinusoidal(Encoding):
         *,
         dim: int,
         channels: Channels = "interleaved",
-        start: int = 0,
         base: float = 10000.0,
         add_to: str = "qk",
     ):
@@ -51,21 +49,17 @@ class Sinusoidal(Encoding):
                 " even dim (in a configuration, model.dim)"
             )
         check_positive(base=base)
-        self.dim, self.channels, self.start, self.base = dim, channels, start, base
+        self.dim, self.channels, self.base = dim, channels, base
 
     def encode(self, pos: Tensor, like: Tensor) -> Tensor:
         half = self.dim // 2
         step = 1 / (half - 1) if self.channels == "tensor2tensor" else 1 / half
         dtype = exact_dtype(pos.device)
         exponent = torch.arange(half, dtype=dtype, device=pos.device) * step
-        angle = (as_positions(pos).to(dtype) + self.start).unsqueeze(
-            -1
-        ) * self.base**-exponent  # (B|1, T, D/2)
+        speeds = self.base**-exponent
+        angle = as_positions(pos).to(dtype).unsqueeze(-1) * speeds  # (B|1, T, D/2)
         if self.channels == "interleaved":
             table = torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(-2)  # (B|1, T, D)
         else:
             table = torch.cat((angle.sin(), angle.cos()), dim=-1)  # (B|1, T, D)
         return table.to(like.dtype)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}, channels={self.channels!r}, start={self.start}"

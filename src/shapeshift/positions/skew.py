@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from .shaw import Shaw
 
 
@@ -47,6 +49,8 @@ class Skew(Shaw):
             max_distance=max_distance,
             add_to="keys",
             per_head=per_head,
-            std=head_dim**-0.5,  # |r| is near 1 whatever R is
             causal=causal,
         )
+
+    def initialize(self, table: Tensor) -> None:
+        table.normal_(std=table.shape[-1] ** -0.5)  # |r| is near 1 whatever R is

@@ -94,10 +94,6 @@ class T5(Representation):
         column = distance_between(pos_q, pos_k, len(q), (-furthest, furthest))
         return lambda score, b, h, i, j: score + values[h, column(b, i, j)]
 
-    def extra_repr(self) -> str:
-        buckets = f"num_buckets={len(self.weight)}, max_distance={self.max_distance}"
-        return f"{buckets}, causal={self.causal}"
-
 
 def _borders(num_buckets: int, max_distance: int) -> list[int]:
     """Return the first distance of each bucket of one direction, from bucket 1 on."""

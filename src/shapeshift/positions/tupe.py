@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from .base import Encoding, Representation
+from .base import Representation
 from .learned import Learned
-from .sinusoidal import Sinusoidal
-
-Vectors = Literal["learned", "sinusoidal"]
-
-_NUM_POSITIONS = 1024
 
 
 class TUPE(Representation):
@@ -34,53 +27,36 @@ class TUPE(Representation):
 
     Differs from the paper: `[CLS]` has no counterpart in translation, so that no position is reset
     (section 3.2). The released code also puts p through a LayerNorm and adds biases to the
-    projections, which the equation lacks; instead of the norm, learned vectors start with the
-    variance that it gives, 1.
+    projections, which the equation lacks; instead of the norm, the vectors start with the variance
+    that it gives, 1.
 
     Args:
         dim: D.
         num_heads: H.
-        vectors: p is `learned` (the paper) or `sinusoidal`, without a limit.
-        num_positions: rows of learned vectors; positions 0 … num_positions − 1. Sinusoidal ones
-            have none.
+        num_positions: rows of p; positions 0 … num_positions − 1.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H, or vectors are sinusoidal with a `num_positions`
-            of their own; in `bias`, if a position lies outside the learned table.
+        ShapeshiftError: if D is no multiple of H; in `bias`, if a position lies outside the table.
     """
 
     places = ("self", "cross")
     share_layers = True  # as the paper
     position_free_heads = splits = True
 
-    def __init__(
-        self,
-        *,
-        dim: int,
-        num_heads: int,
-        vectors: Vectors = "learned",
-        num_positions: int = _NUM_POSITIONS,
-    ):
+    def __init__(self, *, dim: int, num_heads: int, num_positions: int = 1024):
         super().__init__()
         if dim % num_heads:
             raise ShapeshiftError(f"dim must be a multiple of num_heads, got {dim} and {num_heads}")
-        if vectors == "sinusoidal" and num_positions != _NUM_POSITIONS:
-            raise ShapeshiftError(
-                f"num_positions={num_positions} has no meaning with vectors='sinusoidal', which"
-                " have no limit; leave it out, or use vectors='learned'"
-            )
         self.dim, self.num_heads = dim, num_heads
-        self.vectors: Encoding = (
-            Learned(dim=dim, num_positions=num_positions, std=1.0)
-            if vectors == "learned"
-            else Sinusoidal(dim=dim)
-        )
+        self.vectors = Learned(dim=dim, num_positions=num_positions)
+        with torch.no_grad():
+            self.vectors.weight.mul_(dim**0.5)  # of variance 1
         self.query = nn.Parameter(torch.empty(dim, dim))  # U^Q of all heads, side by side
         self.key = nn.Parameter(torch.empty(dim, dim))  # U^K
         for weight in (self.query, self.key):
             nn.init.xavier_uniform_(weight)
 
-    def max_position(self) -> int | None:
+    def max_position(self) -> int:
         return self.vectors.max_position()
 
     def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,6 +73,3 @@ class TUPE(Representation):
         head_dim = projected.shape[-1] // self.num_heads
         by_head = projected.view(*pos.shape, self.num_heads, head_dim)
         return by_head.transpose(1, 2)  # (B|1, H, T, E)
-
-    def extra_repr(self) -> str:
-        return f"num_heads={self.num_heads}"

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation, age, inherits
-from .checks import check_std
 from .pairs import by_table
 
 AddTo = Literal["both", "keys", "values"]
@@ -35,10 +34,9 @@ class PairVectors(Representation):
         add_to: `keys` (a^K only), `values` (a^V only) or `both`.
         share_tables: one table serves as a^K and a^V.
         per_head: a table for each head, or one for all heads of a layer.
-        std: of normal initial values; None is Xavier-uniform, each head's table by itself.
 
     Raises:
-        ShapeshiftError: if `share_tables` is true without both tables, or `std` is negative.
+        ShapeshiftError: if `share_tables` is true without both tables.
     """
 
     places = ("self",)
@@ -56,9 +54,8 @@ class PairVectors(Representation):
         head_dim: int,
         num_rows: int,
         add_to: AddTo,
-        share_tables: bool,
-        per_head: bool,
-        std: float | None = None,
+        share_tables: bool = False,
+        per_head: bool = False,
     ):
         super().__init__()
         if share_tables and add_to != "both":
@@ -66,18 +63,20 @@ class PairVectors(Representation):
                 f"share_tables has no meaning with add_to={add_to!r}, which has one table; leave it"
                 " out, or use add_to='both'"
             )
-        check_std(std)
         self.num_heads, self.head_dim = num_heads, head_dim
 
         def table() -> nn.Parameter:
             empty = torch.empty(num_heads if per_head else 1, num_rows, head_dim)
-            limit = (6 / (num_rows + head_dim)) ** 0.5
-            return nn.Parameter(
-                empty.uniform_(-limit, limit) if std is None else empty.normal_(std=std)
-            )
+            self.initialize(empty)
+            return nn.Parameter(empty)
 
         self.keys = None if add_to == "values" else table()  # (H|1, R, E)
         self.values = None if add_to == "keys" else self.keys if share_tables else table()
+
+    def initialize(self, table: Tensor) -> None:
+        """Draw a new table `(H|1, R, E)`: Xavier-uniform, each head by itself."""
+        limit = (6 / sum(table.shape[1:])) ** 0.5
+        table.uniform_(-limit, limit)
 
     def rows(self, num_sentences: int, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         """Return the row of each pair, `(B|1, 1, Q, K)`, for all heads; B is `num_sentences`."""
@@ -109,6 +108,3 @@ class PairVectors(Representation):
         sums = wide.new_zeros(*wide.shape[:3], table.shape[1])
         sums = sums.scatter_add(-1, rows.expand_as(wide), wide)
         return by_table(sums.to(probs.dtype), table)
-
-    def extra_repr(self) -> str:
-        return "+".join(name for name in ("keys", "values") if getattr(self, name) is not None)

@@ -10,7 +10,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
-from .checks import as_positions, can_read, check_head_dim, check_positive, whole_number
+from .checks import as_positions, can_read, check_head_dim, check_positive
 from .rotary import Pairs, check_rotation, frequencies, rotate
 
 
@@ -27,11 +27,10 @@ class XPos(Representation):
 
     Keys grow with their position as queries shrink, and only their product is tame. A factor that
     depended on the length seen so far (the released code centres each call on the middle of its
-    tokens) would cancel within one call, but no more between a query and the keys in a cache. What
-    is left is a constant: positions count from `centre`, which moves the range that fits into the
-    dtype and changes no score. Beyond that range, some 14,000 positions on either side in float32
-    and bfloat16 with the paper's numbers, there is an error and never an overflow. (On a GPU and in
-    a compiled or exported model the device checks, and the error is PyTorch's.)
+    tokens) would cancel within one call, but no more between a query and the keys in a cache. So
+    positions end where the numbers of the dtype do, at some 14,000 in float32 and bfloat16 with the
+    paper's numbers, and a position beyond that is an error. (On a GPU and in a compiled or exported
+    model, where reading positions would cost a wait, only the length is checked.)
 
     Args:
         head_dim: E.
@@ -40,11 +39,10 @@ class XPos(Representation):
             m + E/2.
         gamma: γ, 0.4 in the paper; the larger, the less the fast pairs fade.
         scale_base: positions over which a pair fades by ζ; 512 in the paper.
-        centre: the position whose queries and keys keep their size.
 
     Raises:
-        ShapeshiftError: for a number out of its range, or a centre out of reach of position 0; in
-            `rotate`, for heads of another width, or a position too far from the centre.
+        ShapeshiftError: for a number out of its range; in `rotate`, for heads of another width, or
+            a position out of reach.
     """
 
     places = ("self",)
@@ -59,26 +57,19 @@ class XPos(Representation):
         pairs: Pairs = "interleaved",
         gamma: float = 0.4,
         scale_base: float = 512.0,
-        centre: int = 0,
     ):
         super().__init__()
         check_rotation(head_dim, base)
         check_positive(gamma=gamma, scale_base=scale_base)
         self.head_dim, self.base, self.pairs = head_dim, base, pairs
         self.gamma, self.scale_base = gamma, scale_base
-        self.centre = whole_number("centre", centre, 0)
-        if self.centre > self._reach(torch.float32):
-            raise ShapeshiftError(
-                f"xpos reaches {self._reach(torch.float32)} positions on either side of its"
-                f" centre, which leaves out position 0, got centre={centre}; use a smaller centre"
-            )
 
     def max_position(self) -> int:
-        return self.centre + self._reach(torch.float32)
+        return self._reach(torch.float32)
 
     def _reach(self, dtype: torch.dtype) -> int:
-        # Scores above the diagonal are masked, but computed: two positions at opposite ends of the
-        # range give a factor of 2^(2 · bits), and a fifth of the exponents is left for q k^T.
+        # Scores above the diagonal are masked, but computed: the first query and the last key give
+        # a factor of 2^bits, and of the exponents a good half is left for q k^T.
         bits = 0.4 * math.log2(torch.finfo(dtype).max)
         return int(bits * self.scale_base / math.log2(1 + 1 / self.gamma))
 
@@ -87,31 +78,22 @@ class XPos(Representation):
         theta = frequencies(self.head_dim, self.base, q.device)
         m = torch.arange(self.head_dim // 2, dtype=theta.dtype, device=q.device)
         zeta = (2 * m / self.head_dim + self.gamma) / (1 + self.gamma)  # (E/2,)
-        pos_q, pos_k = as_positions(pos_q), as_positions(pos_k)
         self._check_range(pos_q, q.dtype)
         if pos_k is not pos_q:
             self._check_range(pos_k, k.dtype)
         turned = []
         for x, pos, sign in ((q, pos_q, 1), (k, pos_k, -1)):
-            steps = (pos - self.centre).to(theta.dtype).unsqueeze(-1)  # (B|1, T, 1)
+            steps = as_positions(pos).to(theta.dtype).unsqueeze(-1)  # (B|1, T, 1)
             scale = zeta ** (steps * (sign / self.scale_base))  # (B|1, T, E/2)
-            angles = pos.to(theta.dtype).unsqueeze(-1) * theta  # (B|1, T, E/2)
+            angles = steps * theta  # (B|1, T, E/2)
             turned.append(rotate(x, angles.cos() * scale, angles.sin() * scale, self.pairs))
         return turned[0], turned[1]
 
     def _check_range(self, pos: Tensor, dtype: torch.dtype) -> None:
-        limit = self._reach(dtype)
-        reach = f"xpos in {dtype} reaches {limit} positions on either side of centre={self.centre}"
-        remedy = (
-            "move centre to the middle of the positions in use (which changes no score), or use"
-            " kind 'rotary'"
-        )
-        distances = (pos - self.centre).abs()
-        if not can_read(pos):
-            torch._assert_async((distances <= limit).all(), f"{reach}; {remedy}")
-        elif pos.numel() and (furthest := int(distances.max())) > limit:
-            raise ShapeshiftError(f"{reach}, got one {furthest} away; {remedy}")
-
-    def extra_repr(self) -> str:
-        scale = f"gamma={self.gamma}, scale_base={self.scale_base:g}, centre={self.centre}"
-        return f"head_dim={self.head_dim}, base={self.base:g}, {scale}"
+        limit, furthest = self._reach(dtype), pos.shape[-1] - 1
+        if can_read(pos) and pos.numel():
+            furthest = int(as_positions(pos).abs().max())
+        if furthest > limit:
+            raise ShapeshiftError(
+                f"xpos in {dtype} reaches position {limit}, got {furthest}; use kind 'rotary'"
+            )

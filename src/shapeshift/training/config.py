@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -85,16 +85,7 @@ class TrainingConfig(Strict):
         " minutes, later ones less time on a GPU; slower on a CPU",
     )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
-    parallel: Literal["ddp", "fsdp"] = Field(
-        "ddp", description="each process holds the whole model (ddp) or a share of it (fsdp)"
-    )
     rank_timeout_s: float = Field(50.0, gt=0, description="how long processes wait for each other")
-    on_nonfinite: Literal["stop", "skip"] = Field(
-        "stop", description="on a loss or gradient that is NaN or infinite: end, or skip the update"
-    )
-    split_on_oom: bool = Field(
-        False, description="train on a batch that is too large for the memory in halves"
-    )
     log_every: int = Field(50, ge=1, description="updates between lines of the log")
     validate_every: int | None = Field(
         None, ge=1, description="updates between validations; null: as `checkpoint_every`"
@@ -120,19 +111,6 @@ class TrainingConfig(Strict):
         description="validations in a row without a better one after which training ends; null:"
         " train to `max_updates`",
     )
-
-    @field_validator("split_on_oom", "validate_metrics", "best_metric")
-    @classmethod
-    def _check_fsdp(cls, value: Any, info: ValidationInfo) -> Any:
-        # One process would compute without the others, which hold parts of the model.
-        neutral = cls.model_fields[str(info.field_name)].default
-        if info.data.get("parallel") == "fsdp" and value != neutral:
-            shown = "[]" if neutral == () else str(neutral).lower()
-            raise ValueError(
-                f"does not go with parallel=fsdp; use training.parallel=ddp or"
-                f" training.{info.field_name}={shown}"
-            )
-        return value
 
     @field_validator("average_checkpoints")
     @classmethod

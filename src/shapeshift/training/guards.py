@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,37 +15,12 @@ from torch.optim import Optimizer
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Loss
 from shapeshift.training.parallel import Parallel
-from shapeshift.training.strategy import local
 
 Pairs = NDArray[np.int64]
 """The numbers of the pairs of a batch."""
 
 MOST_NAMED = 20
 """How many pairs of a batch an error names."""
-
-MOST_SKIPPED = 20
-"""How many updates in a row may be skipped before training ends."""
-
-_REMEDY = (
-    "train in a new folder with a lower learning rate, training.clip_norm or"
-    " training.precision=fp32"
-)
-
-
-@dataclass(frozen=True)
-class NonFinite:
-    """An update whose loss or gradient is not finite.
-
-    Attributes:
-        update: its number.
-        message: names the batches at fault, and the first parameter whose gradient is not finite.
-    """
-
-    update: int
-    message: str
-
-    def __str__(self) -> str:
-        return self.message
 
 
 class Guard:
@@ -60,7 +34,6 @@ class Guard:
     Args:
         model: after its backward pass, when `judge` is called.
         optimizer: of its parameters.
-        policy: `stop` or `skip`, see `training.on_nonfinite`.
         parallel: the processes; all come to the same verdict.
         deferred: whether the verdict stays on the device; by default, on a GPU if possible.
     """
@@ -69,7 +42,6 @@ class Guard:
         self,
         model: nn.Module,
         optimizer: Optimizer,
-        policy: Literal["stop", "skip"],
         parallel: Parallel,
         *,
         deferred: bool | None = None,
@@ -77,47 +49,42 @@ class Guard:
         self._parameters = dict(model.named_parameters())
         self._device = next(iter(self._parameters.values())).device
         self._optimizer: Any = optimizer
-        self._policy = policy
         self._parallel = parallel
         if deferred is None:
             fused = all(group.get("fused") for group in optimizer.param_groups)
             deferred = fused and self._device.type == "cuda"
-        self.deferred = deferred
-        self._num_in_row = 0
+        self._deferred = deferred
         self._unread: list[tuple[int, Sequence[Pairs], Tensor]] = []
-        self._skipped: list[NonFinite] = []
 
     def judge(
         self, update: int, batches: Sequence[Pairs], losses: Iterable[tuple[int, Loss]]
-    ) -> Tensor:
-        """Return whether an update is bad, a boolean on the device.
+    ) -> None:
+        """Judge an update, whose step may be taken if nothing is raised.
 
         Args:
             update: its number.
             batches: all its batches, of all processes.
-            losses: of this process's batches and parts of batches, each with the batch's number.
+            losses: of this process's batches, each with the batch's number.
 
         Raises:
-            ShapeshiftError: if it is bad, the policy is `stop` and nothing is deferred.
+            ShapeshiftError: if it is bad and nothing is deferred.
         """
         verdict = torch.zeros(len(batches) + 1, dtype=torch.int32, device=self._device)
         for number, loss in losses:
-            verdict[number] |= ~loss.smoothed.detach().isfinite()
+            verdict[number] = ~loss.smoothed.detach().isfinite()
         verdict[-1] = self._worst_gradient()
         self._parallel.all_reduce_max(verdict)
-        bad = verdict.any()
         self._unread.append((update, batches, verdict))
-        if self.deferred:
-            self._optimizer.found_inf = bad.float()
+        if self._deferred:
+            self._optimizer.found_inf = verdict.any().float()
         else:
             self.check()
-        return bad
 
     def check(self) -> None:
         """Read the verdicts since the last call, which waits for the device.
 
         Raises:
-            ShapeshiftError: if one is bad and the policy is `stop`, or too many are bad in a row.
+            ShapeshiftError: if one is bad.
         """
         if not self._unread:
             return
@@ -125,35 +92,22 @@ class Guard:
         unread, self._unread = self._unread, []
         names = list(self._parameters)
         for (update, batches, _), (*in_loss, worst) in zip(unread, verdicts, strict=True):
-            if not worst and not any(in_loss):
-                self._num_in_row = 0
-                continue
-            chosen = [pairs for pairs, bad in zip(batches, in_loss, strict=True) if bad] or batches
-            parameter = names[len(names) - worst] if worst else None
-            skipped = NonFinite(update, _message(update, parameter, chosen, any(in_loss)))
-            if self._policy == "stop":
-                advice = f"{_REMEDY}, or skip such updates with training.on_nonfinite=skip"
-                raise ShapeshiftError(f"{skipped}; {advice}")
-            self._skipped.append(skipped)
-            self._num_in_row += 1
-            if self._num_in_row == MOST_SKIPPED:
+            if worst or any(in_loss):
+                chosen = [pairs for pairs, bad in zip(batches, in_loss, strict=True) if bad]
+                parameter = names[len(names) - worst] if worst else None
                 raise ShapeshiftError(
-                    f"{skipped}; {MOST_SKIPPED} updates in a row were skipped; {_REMEDY}"
+                    f"{_message(update, parameter, chosen or batches, any(in_loss))}; train in a"
+                    " new folder with a lower learning rate, training.clip_norm or"
+                    " training.precision=fp32"
                 )
-
-    def take(self) -> list[NonFinite]:
-        """`check`; return the updates skipped since the last call."""
-        self.check()
-        skipped, self._skipped = self._skipped, []
-        return skipped
 
     def _worst_gradient(self) -> Tensor:
         """Return 0 if all gradients are finite, else how many parameters there are from the first
         one with a bad gradient on: the maximum over processes selects the first one of all."""
         grads, ranks = [], []
         for index, parameter in enumerate(self._parameters.values()):
-            if parameter.grad is not None and (grad := local(parameter.grad)).numel():
-                grads.append(grad)
+            if parameter.grad is not None:
+                grads.append(parameter.grad)
                 ranks.append(len(self._parameters) - index)
         if not grads:
             return torch.zeros((), dtype=torch.int32, device=self._device)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 
 from shapeshift.disk import open_in_place, save, writing
@@ -110,21 +109,15 @@ class RunningMetrics:
         self._sums = torch.zeros(3, device=device, dtype=torch.float64)
         self._began = time.perf_counter()
 
-    def add(self, losses: list[tuple[int, Loss]], bad: Tensor) -> None:
-        """Add the losses of an update, unless it is bad, without waiting for the device."""
+    def add(self, losses: list[tuple[int, Loss]]) -> None:
+        """Add the losses of an update, without waiting for the device."""
         for _, loss in losses:
             num_tokens = torch.full_like(loss.nll, loss.num_tokens)
-            values = torch.stack([loss.smoothed.detach(), loss.nll, num_tokens])
-            self._sums += torch.where(bad, 0, values)
+            self._sums += torch.stack([loss.smoothed.detach(), loss.nll, num_tokens])
 
     def read(self, parallel: Parallel) -> dict[str, float]:
-        """Return `loss` and `nll` a token and `tokens_per_s`, of all processes.
-
-        Empty if every update was bad.
-        """
+        """Return `loss` and `nll` a token and `tokens_per_s`, of all processes."""
         loss, nll, num_tokens = parallel.all_reduce_sum(self._sums).tolist()
-        if not num_tokens:
-            return {}
         elapsed_s = max(time.perf_counter() - self._began, 1e-9)  # of a coarse clock
         return {
             "loss": loss / num_tokens,

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shapeshift.training.checkpoints import Resumed
-    from shapeshift.training.guards import NonFinite
 
 
 class Observer:
@@ -32,6 +31,3 @@ class Observer:
 
     def validated(self, update: int, values: dict[str, float]) -> None:
         """Called after each validation."""
-
-    def skipped(self, nonfinite: NonFinite) -> None:
-        """Called for each skipped update, when the next line is logged."""

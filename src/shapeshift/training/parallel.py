@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,8 +17,9 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.training.config import TrainingConfig
@@ -32,18 +34,17 @@ its connections close, and they stop at once."""
 
 def _read_environment() -> tuple[int, int, int]:
     """Return WORLD_SIZE, RANK and LOCAL_RANK, or raise `ShapeshiftError`."""
-    names = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT")
-    variables = {"LOCAL_RANK": "0", "RANK": "", "MASTER_PORT": "", "MASTER_ADDR": "", **os.environ}
-    bad = [name for name in names if not variables[name].isdecimal()]
-    bad += [] if variables["MASTER_ADDR"] else ["MASTER_ADDR"]
-    if not bad:
+    variables = {"LOCAL_RANK": "0", **os.environ}
+    try:
+        names = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT")
         world_size, rank, local_rank, _ = (int(variables[name]) for name in names)
-        if max(rank, local_rank) < world_size:
+        if variables["MASTER_ADDR"] and 0 <= max(rank, local_rank) < world_size:
             return world_size, rank, local_rank
-        bad = ["RANK" if rank >= world_size else "LOCAL_RANK"]
+    except (KeyError, ValueError):
+        pass
     raise ShapeshiftError(
-        f"the environment variable {bad[0]} is {variables[bad[0]]!r}; start the processes with"
-        " torchrun, or unset WORLD_SIZE to train in one process"
+        "WORLD_SIZE is set, and RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are not as torchrun"
+        " sets them; start the processes with torchrun, or unset WORLD_SIZE to train in one process"
     )
 
 
@@ -74,6 +75,16 @@ class Parallel:
     def share(self, items: Sequence[T]) -> list[tuple[int, T]]:
         """Return every `world_size`-th item with its number, starting at the item `rank`."""
         return list(enumerate(items))[self.rank :: self.world_size]
+
+    def average_gradients(self, module: nn.Module) -> nn.Module:
+        """Return the module, whose backward pass averages gradients over all processes (DDP)."""
+        if self.world_size == 1:
+            return module
+        with warnings.catch_warnings():  # newer releases rename `broadcast_buffers`
+            warnings.simplefilter("ignore", FutureWarning)
+            return DistributedDataParallel(
+                module, broadcast_buffers=False, gradient_as_bucket_view=True
+            )
 
     def all_reduce_sum(self, values: Tensor) -> Tensor:
         """Replace values by their sums over all processes, in place; return them."""

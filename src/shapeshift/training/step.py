@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -76,6 +76,23 @@ def naming_compile_errors() -> Iterator[None]:
         raise ShapeshiftError(
             f"torch.compile failed ({reason}); provide what it needs, or set training.compile=false"
         ) from error
+
+
+@contextmanager
+def naming_out_of_memory(device: torch.device, describe: Callable[[], str]) -> Iterator[None]:
+    """Raise a `ShapeshiftError` where PyTorch, on a GPU or a CPU, or Python runs out of memory.
+
+    Args:
+        device: that is computed on.
+        describe: returns what did not fit, and what to change.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        exhausted = isinstance(error, torch.OutOfMemoryError | MemoryError)
+        if not exhausted and "DefaultCPUAllocator" not in str(error):
+            raise
+        raise ShapeshiftError(f"out of memory on {device} {describe()}") from error
 
 
 def random_batch(

@@ -5,34 +5,51 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from shapeshift.data.batching import collate, plan_epoch, plan_in_order
 from shapeshift.data.config import BatchConfig
 from shapeshift.data.store import TokenStore
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model import Loss, Transformer
+from shapeshift.model import Loss, Transformer, label_smoothed_loss
+from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.guards import Guard, Pairs
 from shapeshift.training.log import Log, RunningMetrics
 from shapeshift.training.manifest import Progress
-from shapeshift.training.micro_batches import MicroBatch, OutOfMemoryError, naming_out_of_memory
 from shapeshift.training.observer import Observer
-from shapeshift.training.optim import learning_rate
+from shapeshift.training.optim import build_optimizer, learning_rate
 from shapeshift.training.parallel import Parallel
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tuned
-from shapeshift.training.step import compile_layers, naming_compile_errors
+from shapeshift.training.step import compile_layers, naming_compile_errors, naming_out_of_memory
 from shapeshift.training.stopping import StoppedError, StopSignals
-from shapeshift.training.strategy import Replicated
 
-if TYPE_CHECKING:
-    from shapeshift.training.sharded import Sharded
+
+class Objective(nn.Module):
+    """The loss as a module, as DDP needs it."""
+
+    def __init__(self, model: Transformer):
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        source: Tensor,
+        target_input: Tensor,
+        target_output: Tensor,
+        epsilon: float,
+        real: tuple[Tensor, Tensor],
+    ) -> tuple[Tensor, Tensor]:
+        """Return the summed loss, smoothed (with gradient) and not; see `label_smoothed_loss`."""
+        loss = label_smoothed_loss(self.model, source, target_input, target_output, epsilon, real)
+        return loss.smoothed, loss.nll
 
 
 class Trainer:
@@ -80,9 +97,9 @@ class Trainer:
         self.parallel = parallel or Parallel()
         self.device = choose_device(config.device, self.parallel.local_rank)
         self.dtype = choose_precision(config.precision, self.device)
-        self.model = model
+        self.model = model.to(self.device)
         for side in (model.source, model.target):
-            # A micro-batch has a seed, whichever process trains it.
+            # A batch has a seed, whichever process trains it.
             side.position_ids.per_rank = False
         self.config = config
         self.train, self.valid = train, valid
@@ -90,17 +107,10 @@ class Trainer:
         self.validate = validate
         if config.compile:
             compile_layers(model)
-        self.strategy: Replicated | Sharded
-        if config.parallel == "fsdp" and self.parallel.world_size > 1:
-            from shapeshift.training.sharded import Sharded  # takes half a second
-
-            self.strategy = Sharded(model, self.device, self.parallel, config.optimizer)
-        else:
-            self.strategy = Replicated(
-                model, self.device, self.parallel, config.optimizer, overlap=not config.split_on_oom
-            )
-        self.optimizer = self.strategy.optimizer
-        self.guard = Guard(model, self.optimizer, config.on_nonfinite, self.parallel)
+        self.optimizer = build_optimizer(config.optimizer, model.parameters())
+        self._objective: nn.Module = Objective(model)
+        self._train_objective = self.parallel.average_gradients(self._objective)
+        self.guard = Guard(model, self.optimizer, self.parallel)
         self.progress = Progress()
         _check_batches(train, valid, config.batch)
         self._valid_plan = plan_in_order(valid.source_lengths, valid.target_lengths, config.batch)
@@ -111,14 +121,13 @@ class Trainer:
         Returns:
             The checkpoint, in the main process, which renames damaged ones; None in the others.
         """
-        model, optimizer = self.strategy.empty()
+        model, optimizer = self.model, self.optimizer
         resumed = self.checkpoints.resume(model, optimizer) if self.parallel.is_main else None
         progress = self.parallel.broadcast(asdict(resumed.progress) if resumed else None)
         if progress is not None:
             self.progress = Progress(**progress)
             if not self.parallel.is_main:
                 self.checkpoints.restore(self.progress.update, model, optimizer)
-            self.strategy.scatter(model, optimizer)
         return resumed
 
     def fit(self, log: Log | None, observer: Observer, stop: StopSignals | None = None) -> None:
@@ -185,11 +194,10 @@ class Trainer:
 
     def _save(self) -> None:
         self.progress.elapsed_s = time.perf_counter() - self._began
-        model, optimizer = self.strategy.gather(keep=self.parallel.is_main)
         with self.parallel.main_first():
             if self._log is not None:
                 self._log.sync()
-                self.checkpoints.save(model, optimizer, self.progress)
+                self.checkpoints.save(self.model, self.optimizer, self.progress)
 
     def _batches(self) -> Iterator[Pairs]:
         """Yield the batches after `progress`, and advance it."""
@@ -213,77 +221,57 @@ class Trainer:
         by their target tokens."""
         update = self.progress.update + 1
         losses = self._differentiate(update, batches)
-        bad = self.guard.judge(update, batches, losses)
-        metrics.add(losses, bad)
+        self.guard.judge(update, batches, losses)
+        metrics.add(losses)
         for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate(update)
-        if self.guard.deferred or not bad:
-            with naming_out_of_memory(
-                self.device,
-                lambda: (
-                    f"in the optimiser's step of update {update}: weights, gradients and moments do"
-                    " not fit; lower model.dim, model.ff_dim or the number of layers, or share them"
-                    " among several GPUs with training.parallel=fsdp"
-                ),
-            ):
-                if self.config.clip_norm is not None:
-                    torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
-                self.optimizer.step()
+        with naming_out_of_memory(
+            self.device,
+            lambda: (
+                f"in the optimiser's step of update {update}: weights, gradients and moments do"
+                " not fit; lower model.dim, model.ff_dim or the number of layers"
+            ),
+        ):
+            if self.config.clip_norm is not None:
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
+            self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.progress.update = update
 
     def _differentiate(self, update: int, batches: list[Pairs]) -> list[tuple[int, Loss]]:
-        """Compute the gradients; return the losses of this process, each with its batch's number.
-
-        A batch that is too large for the memory is repeated in halves, and all others with it:
-        what it has added to the gradients cannot be subtracted.
-        """
+        """Compute the gradients; return this process's losses, each with its batch's number."""
         num_tokens = sum(
             int(self.train.target_lengths[pairs].sum()) + len(pairs) for pairs in batches
         )
-        parts = [MicroBatch(number, pairs) for number, pairs in self.parallel.share(batches)]
+        own = self.parallel.share(batches)
         self.model.train()
-        while True:
-            losses: list[tuple[int, Loss]] = []
-            try:
-                for part in parts:
-                    loss = self._add_gradient(update, part, num_tokens, part is parts[-1])
-                    losses.append((part.batch, loss))
-            except OutOfMemoryError:
-                failed = len(losses)
-                if not self.config.split_on_oom or len(parts[failed].pairs) == 1:
-                    raise
-                parts[failed : failed + 1] = parts[failed].halves()
-            else:
-                self.strategy.finish()
-                return losses
-            self.optimizer.zero_grad(set_to_none=True)
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
+        losses = []
+        for number, pairs in own:
+            exchange: AbstractContextManager[None] = nullcontext()  # after the last batch
+            if isinstance(self._train_objective, DistributedDataParallel) and number != own[-1][0]:
+                exchange = self._train_objective.no_sync()
+            with exchange:
+                losses.append((number, self._add_gradient(update, number, pairs, num_tokens)))
+        return losses
 
-    def _add_gradient(self, update: int, part: MicroBatch, num_tokens: int, last: bool) -> Loss:
+    def _add_gradient(self, update: int, number: int, pairs: Pairs, num_tokens: int) -> Loss:
         def describe() -> str:
             source, target = (
-                int(lengths[part.pairs].max()) + 1
+                int(lengths[pairs].max()) + 1
                 for lengths in (self.train.source_lengths, self.train.target_lengths)
             )
             return (
-                f"in update {update}, with a batch of {len(part.pairs)} pairs of at most {source}"
+                f"in update {update}, with a batch of {len(pairs)} pairs of at most {source}"
                 f" source and {target} target tokens; lower training.batch.max_tokens (and raise"
-                " training.accumulation by as much), or set training.split_on_oom=true"
+                " training.accumulation by as much)"
             )
 
-        torch.manual_seed(part.seed(self.config.seed, update))
+        # By the batch's number in the update: any number of processes draws the same.
+        torch.manual_seed(derive(self.config.seed, "dropout", update, number))
         # The processes' gradients are averaged: multiplied by their number, the mean is the sum.
         divisor = num_tokens / self.parallel.world_size
-        with (
-            naming_out_of_memory(self.device, describe),
-            self.strategy.accumulating(last),
-            naming_compile_errors(),
-        ):
-            loss = self._loss(
-                self.strategy.train_loss, self.train, part.pairs, self.config.label_smoothing
-            )
+        with naming_out_of_memory(self.device, describe), naming_compile_errors():
+            loss = self._loss(self._train_objective, self.train, pairs, self.config.label_smoothing)
             (loss.smoothed / divisor).backward()  # type: ignore[no-untyped-call]
         return loss
 
@@ -304,18 +292,13 @@ class Trainer:
         return Loss(smoothed, nll, batch.num_target_tokens)
 
     def _report(self, metrics: RunningMetrics) -> None:
-        skipped = self.guard.take()
+        self.guard.check()
         values = metrics.read(self.parallel)
         if self._log is None:
             return
-        for nonfinite in skipped:
-            self._observer.skipped(nonfinite)
         update = self.progress.update
-        if values:  # else every update was skipped
-            values["learning_rate"] = self._learning_rate(update)
-            self._observer.updated(update, values["loss"], values["tokens_per_s"])
-        if skipped:
-            values["skipped"] = len(skipped)
+        values["learning_rate"] = self._learning_rate(update)
+        self._observer.updated(update, values["loss"], values["tokens_per_s"])
         self._log.write(update, **values)
 
     @torch.no_grad()
@@ -354,15 +337,10 @@ class Trainer:
 
     def _valid_loss(self) -> float:
         nll, num_tokens = 0.0, 0
-        # Every process computes equally many batches, since with FSDP each needs all processes;
-        # those beyond the end of the plan are not counted.
-        plan, world_size = self._valid_plan, self.parallel.world_size
-        rounds = -(-len(plan) // world_size)
-        for number in range(self.parallel.rank, rounds * world_size, world_size):
-            loss = self._loss(self.strategy.valid_loss, self.valid, plan[number % len(plan)], 0.0)
-            if number < len(plan):
-                nll += float(loss.nll)
-                num_tokens += loss.num_tokens
+        for _, pairs in self.parallel.share(self._valid_plan):
+            loss = self._loss(self._objective, self.valid, pairs, 0.0)
+            nll += float(loss.nll)
+            num_tokens += loss.num_tokens
         sums = torch.tensor([nll, num_tokens], dtype=torch.float64, device=self.device)
         total, count = self.parallel.all_reduce_sum(sums).tolist()
         return float(total / count)

@@ -89,11 +89,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["bag_models:build", "bag_models:bag"])
-def test_a_model_without_positions_fails_with_advice(folder: Path, name: str) -> None:
+def test_a_model_without_positions_fails(folder: Path, name: str) -> None:
     code, out, err = shapeshift(folder, "check", name, "--max-length", "5")
     assert code == 1, err
-    assert "effect, encoder: other positions, or another order" in out
-    assert "give --positions none" in out
+    assert "effect" in out
     code, out, _ = shapeshift(folder, "check", name, "--positions", "none", "--max-length", "5")
     assert (code, "FAIL" in out) == (0, False)
 

@@ -49,23 +49,6 @@ def test_positions_conform_and_are_undone(family: str, position: str) -> None:
     assert list(model.state_dict()) == names
 
 
-def test_options_reach_the_kind() -> None:
-    model = build("Llama")
-    use_position(model, "rope", base=500.0, scaling="linear", factor=2.0)
-    [rotary] = model.get_submodule("model.shapeshift_positions").children()
-    assert (rotary.base, rotary.scaling, rotary.pairs) == (500.0, "linear", "halves")
-
-
-@pytest.mark.parametrize("family", ["Llama", "GPT-NeoX"])
-def test_rope_is_the_models_own(family: str) -> None:
-    rope = {"rope_type": "default", "rope_theta": 321.0, "partial_rotary_factor": 0.5}
-    rope = rope if family == "GPT-NeoX" else {"rope_type": "default", "rope_theta": 321.0}
-    model = build(family, rope_parameters=rope)
-    before = logits(model, ids())
-    use_position(model, "rope")
-    assert torch.allclose(logits(model, ids()), before, atol=1e-5)
-
-
 SCALINGS: dict[str, dict[str, Any]] = {
     "linear": {"factor": 4.0},
     "dynamic": {"factor": 4.0},
@@ -181,49 +164,25 @@ def test_a_model_with_the_same_configuration_is_left_alone() -> None:
     assert torch.equal(logits(other, ids()), before)
     assert model.config._attn_implementation == "shapeshift"
     unshift(model)
-    assert model.config is config
+    assert vars(model.config) == vars(config)
 
 
-CACHES = {"Llama": hf.DynamicCache, "Mistral": hf.DynamicCache, "GPT-2": hf.StaticCache}
-
-
-def filled(model: nn.Module, family: str) -> Any:
-    settings = {"max_cache_len": 20} if CACHES[family] is hf.StaticCache else {}
-    cache = CACHES[family](config=model.config, **settings)
-    logits(model, ids(), past_key_values=cache)
-    return cache
-
-
-@pytest.mark.parametrize("family", CACHES)
+@pytest.mark.parametrize("family", ["Llama", "Mistral", "GPT-2"])
 def test_a_cache_of_other_positions_is_refused(family: str) -> None:
     model = build(family)
-    own = filled(model, family)
-    use_position(model, "alibi")
-    ours = filled(model, family)
-    again, copied = deepcopy(ours), deepcopy(model)
+    caches = []
+    for _ in range(2):
+        settings = {"max_cache_len": 20} if family == "GPT-2" else {}
+        kind = hf.StaticCache if family == "GPT-2" else hf.DynamicCache
+        caches.append(kind(config=model.config, **settings))
+        logits(model, ids(), past_key_values=caches[-1])
+        if len(caches) == 1:
+            use_position(model, "alibi")
+    own, ours = caches
     step = logits(model, ids(2, 1), past_key_values=deepcopy(ours))
-    assert torch.equal(logits(copied, ids(2, 1), past_key_values=deepcopy(ours)), step)
+    assert torch.equal(logits(deepcopy(model), ids(2, 1), past_key_values=ours), step)
     with pytest.raises(ShapeshiftError, match="before use_position"):
         model(ids(2, 1), past_key_values=own)
-    unshift(model)
-    for cache in (ours, again):
-        with pytest.raises(ShapeshiftError, match="after use_position, and this model has its own"):
-            model(ids(2, 1), past_key_values=cache)
-    use_position(model, "nope")
-    with pytest.raises(ShapeshiftError, match="before use_position"):
-        model(ids(2, 1), past_key_values=ours)
-
-
-@pytest.mark.parametrize("family", CACHES)
-def test_a_cache_that_is_reset_is_for_any_model(family: str) -> None:
-    model = build(family)
-    expected = logits(model, ids(2, 1), past_key_values=filled(model, family))
-    use_position(model, "alibi")
-    cache = filled(model, family)
-    unshift(model)
-    cache.reset()
-    logits(model, ids(), past_key_values=cache)
-    assert torch.equal(logits(model, ids(2, 1), past_key_values=cache), expected)
 
 
 @pytest.mark.parametrize("name", ["T5", "BART", "BLOOM"])
@@ -240,7 +199,7 @@ def test_other_families_are_refused(name: str) -> None:
         ("cross-pe", {}, "more than one kind"),
         ("alibo", {}, "did you mean 'alibi'"),
         ("alibi", {"slope": 2}, "no option 'slope'"),
-        (ALiBi(num_heads=3), {}, "'num_heads': 4"),
+        (ALiBi(num_heads=3), {}, "build it for dim=32, num_heads=4"),
         (ALiBi(num_heads=4), {"slope": 2}, "no options"),
     ],
 )
@@ -270,12 +229,12 @@ def test_two_changes_of_one_models_positions_are_refused() -> None:
     model = build("GPT-2")
     use_position(model, "alibi")
     for part in (model, model.get_submodule("transformer")):
-        with pytest.raises(ShapeshiftError, match="use_position has replaced the positions"):
+        with pytest.raises(ShapeshiftError, match="were changed by use_position"):
             shift_positions(part, 10, modules="wpe" if part is not model else None)
     unshift(model)
     shift_positions(model, 10)
     for part in (model, model.get_submodule("transformer")):
-        with pytest.raises(ShapeshiftError, match="are shifted already"):
+        with pytest.raises(ShapeshiftError, match="were changed by shift_positions"):
             use_position(part, "alibi")
 
 
@@ -319,13 +278,11 @@ def test_the_configuration_says_which_position_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", ["Llama", "GPT-2"])
 def test_undoing_keeps_what_else_has_changed(family: str) -> None:
     model = build(family)
-    config, settings = model.config, deepcopy(vars(model.config))
+    settings = deepcopy(vars(model.config))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     use_position(model, "t5")
     unshift(model)
-    assert model.config is config
-    assert vars(config) == settings
-    assert [*vars(config)] == [*settings]
+    assert vars(model.config) == settings
     after = model.state_dict()
     assert [*after] == [*before]
     assert all(torch.equal(after[name], value) for name, value in before.items())

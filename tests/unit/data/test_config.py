@@ -9,8 +9,6 @@ from pydantic import TypeAdapter, ValidationError
 from shapeshift.data.config import (
     DataConfig,
     Dataset,
-    Extrapolate,
-    FilesCorpus,
     GrammarCorpus,
 )
 
@@ -35,14 +33,6 @@ def test_defaults_are_the_papers():
     assert isinstance(DataConfig().corpus, GrammarCorpus)
 
 
-def test_a_corpus_and_a_dataset_are_chosen_by_name():
-    dataset = {"name": "extrapolate", "max_length": 20}
-    config = DataConfig.model_validate({"corpus": FILES | SPLITS, "dataset": dataset})
-    assert isinstance(config.corpus, FilesCorpus)
-    assert config.corpus.prefixes("train") == ["a", "b"]
-    assert config.dataset == Extrapolate(max_length=20)
-
-
 @pytest.mark.parametrize(
     ("document", "message"),
     [
@@ -50,6 +40,7 @@ def test_a_corpus_and_a_dataset_are_chosen_by_name():
         ({"dataset": {"name": "vanilla", "max_length": 50}}, "max_length"),
         ({"dataset": {"name": "interpolate", "num_joined": 1}}, "num_joined"),
         ({"dataset": {"name": "length_slice", "min_length": 9, "max_length": 9}}, r"\[9, 9\)"),
+        ({"corpus": {"corpus": "grammar", "min_words": 2}}, "min_words"),
         ({"corpus": {"corpus": "grammar", "min_words": 9, "max_words": 8}}, "min_words=9 is over"),
         ({"corpus": FILES | SPLITS | {"target": "en"}}, "source and target are both"),
         ({"subwords": {"character_coverage": 0.97}}, "character_coverage"),

@@ -4,8 +4,8 @@ import pytest
 
 from shapeshift.data.config import DataConfig, FilesCorpus, SubwordsConfig
 from shapeshift.data.prepare import prepare
-from shapeshift.data.presplit import count_pieces, read_pieces
-from shapeshift.data.subwords import EOS, PAD, SEP, SPECIAL_PIECES, UNK, Subwords, split_parts
+from shapeshift.data.presplit import count_pieces
+from shapeshift.data.subwords import EOS, PAD, SPECIAL_PIECES, UNK, Subwords, split_parts
 from shapeshift.decoding.splitting import split_text
 from shapeshift.errors import ShapeshiftError
 
@@ -41,12 +41,6 @@ def test_special_pieces_in_the_text_are_unknown(subwords):
     assert subwords.decode_target([UNK, 6]) == "⁇ the"
 
 
-def test_joined_texts_keep_their_parts(subwords):
-    ids = subwords.encode_source(["the <sep> yes"], joined=True)[0]
-    assert ids.count(SEP) == 1
-    assert subwords.decode_target(ids) == "the <sep> yes"
-
-
 def test_what_is_loaded_is_what_was_trained(subwords, tmp_path):
     loaded = Subwords.load(tmp_path / "subwords")
     assert loaded.fingerprint == subwords.fingerprint
@@ -64,26 +58,6 @@ def test_rare_pieces_go_first_where_there_is_no_room():
     assert count_pieces(["b a b c", "<unk>"], SPECIAL_PIECES, 2) == ["b", "a"]
     with pytest.raises(ShapeshiftError, match="training text is empty"):
         count_pieces([" "], SPECIAL_PIECES, 2)
-
-
-def test_a_vocabulary_may_be_given(tmp_path):
-    path = tmp_path / "dict.txt"
-    path.write_text("<unk> 1\nyes 9\nthe 3\n")
-    config = CONFIG.model_copy(update={"vocabulary": path})
-    subwords = Subwords.train(lambda: PAIRS, config, tmp_path)
-    assert subwords.encode_source(["yes the ,"]) == [[5, 6, UNK]]
-    path.write_text("yes 9\nthe 3\nyes 1\n")
-    with pytest.raises(ShapeshiftError, match=r"dict\.txt:3: 'yes' is on line 1 already"):
-        read_pieces(path, SPECIAL_PIECES, 9)
-    path.write_text("a\nb\n")
-    with pytest.raises(ShapeshiftError, match="vocab_size to 7 or more"):
-        read_pieces(path, SPECIAL_PIECES, 1)
-
-
-def test_a_vocabulary_goes_with_one_joint_presplit_model():
-    for wrong in ({"algorithm": "bpe"}, {"algorithm": "presplit", "joint": False}):
-        with pytest.raises(ValueError, match="goes with algorithm=presplit and joint=true"):
-            SubwordsConfig(vocabulary="x", **wrong)
 
 
 def test_raw_text_is_refused_and_split_text_is_not(subwords, tmp_path):
@@ -133,11 +107,3 @@ def test_references_pair_with_the_test_set(lines, corpus, tmp_path):
     (corpus.root / "raw.de").write_text(lines)
     with pytest.raises(ShapeshiftError, match=r"raw\.de: has [13] lines, but test has 2"):
         prepare(DataConfig(corpus=corpus, subwords=CONFIG), tmp_path / "out")
-
-
-def test_other_references_are_other_data(corpus, tmp_path):
-    config = DataConfig(corpus=corpus, subwords=CONFIG)
-    prepare(config, tmp_path / "out")
-    (corpus.root / "raw.de").write_text("a\nb\n")
-    with pytest.raises(ShapeshiftError, match="the corpus text changed"):
-        prepare(config, tmp_path / "out")

@@ -1,7 +1,5 @@
 """The token store: what goes in comes out, halves are never seen."""
 
-import pickle
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,24 +52,6 @@ def test_an_id_takes_as_many_bytes_as_the_vocabulary_needs(tmp_path, size, width
 def test_an_id_outside_the_vocabulary_is_not_written(tmp_path, ids):
     with pytest.raises(ValueError, match="vocabulary of 10"):
         write(tmp_path / "store", [(ids, [1])], source_size=10, target_size=10)
-
-
-def test_indices_outside_are_refused(store):
-    for index in (4, -1):
-        with pytest.raises(IndexError):
-            store[index]
-
-
-def test_tokens_cannot_be_written_through_a_store(store):
-    with pytest.raises(ValueError, match="read-only"):
-        store[0][0][0] = 1
-
-
-def test_a_store_travels_to_a_worker_by_its_path(tmp_path):
-    opened = write(tmp_path / "store", [([7] * 100_000, [8])])
-    sent = pickle.dumps(opened)
-    assert len(sent) < 1_000
-    assert as_lists(pickle.loads(sent)) == as_lists(opened)
 
 
 def test_what_breaks_off_is_no_store(tmp_path):

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shapeshift.data.config import FilesCorpus
-from shapeshift.data.survey import hold_out, survey, survey_corpus
+from shapeshift.data.survey import hold_out, survey
 from shapeshift.errors import ShapeshiftError
 
 PAIRS = [
@@ -32,17 +31,6 @@ def test_what_may_be_wrong_with_pairs_is_counted():
     assert (found.num_pairs, found.empty, found.identical) == (8, 1, 1)
     assert (found.repeated, found.uneven, found.misread) == (1, 1, 2)
     assert [*found.source_words] == [3, 3, 0, 1, 1, 1, 1, 5]
-
-
-def test_the_first_pair_with_a_fault_is_named_with_its_text_and_line(tmp_path):
-    write(tmp_path, a=PAIRS[:1], b=PAIRS, c=PAIRS[:1])
-    corpus = FilesCorpus(
-        root=tmp_path, source="en", target="de", train=["a", "b"], valid=["c"], test=["c"]
-    )
-    found = survey_corpus(corpus)
-    assert found["train"].place("misread") == "line 6 of b"
-    assert found["train"].place("repeated") == "line 1 of b"
-    assert found["test"].place("in_training") == "line 1 of c"
 
 
 @pytest.mark.parametrize("count", [0, 2])

@@ -10,10 +10,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation import comet as module
-from shapeshift.evaluation.comet import DEFAULT_MODEL, Comet
+from shapeshift.evaluation.comet import DEFAULT_MODEL
 from shapeshift.evaluation.metrics import score_corpus
 
 from ..cli.running import shapeshift  # noqa: TID252 (`tests` is no package)
@@ -72,13 +71,14 @@ def package(tmp_path, monkeypatch):
     make_checkpoint(tmp_path / "hub")
     found = Package(tmp_path / "hub")
     monkeypatch.setitem(sys.modules, "comet", found)
-    module._load.cache_clear()
+    module.load.cache_clear()
     yield found
-    module._load.cache_clear()
+    module.load.cache_clear()
 
 
-def score(comet=None, sources=SOURCES):
-    [result] = score_corpus(HYPOTHESES, REFERENCES, ["comet"], sources=sources, comet=comet)
+def score(model=DEFAULT_MODEL, sources=SOURCES):
+    texts = (HYPOTHESES, REFERENCES)
+    [result] = score_corpus(*texts, ["comet"], sources=sources, comet_model=model)
     return result
 
 
@@ -98,41 +98,28 @@ def test_the_network_is_loaded_once(package):
     score()
     score()
     assert len(package.loads) == len(package.downloads) == 1
-    score(Comet("Unbabel/wmt22-comet-da"))
+    score("Unbabel/wmt22-comet-da")
     assert package.downloads == [DEFAULT_MODEL, "Unbabel/wmt22-comet-da"]
 
 
 @pytest.mark.parametrize("given", ["", "checkpoints/model.ckpt"])
 def test_a_checkpoint_may_be_local(package, tmp_path, given):
     make_checkpoint(tmp_path / "mine")
-    signature = score(Comet(str(tmp_path / "mine" / given))).signature
+    signature = score(str(tmp_path / "mine" / given)).signature
     assert package.downloads == []
     assert package.loads == [str(tmp_path / "mine" / "checkpoints" / "model.ckpt")]
     assert str(tmp_path) not in signature  # the same checkpoint elsewhere compares
 
 
-@pytest.mark.parametrize(
-    ("device", "has_gpu", "gpus", "devices"),
-    [
-        ("auto", False, 0, None),
-        ("auto", True, 1, None),
-        ("cpu", True, 0, None),
-        ("cuda", True, 1, None),
-        ("cuda:3", True, 1, [3]),
-    ],
-)
-def test_batch_size_and_device_come_from_the_settings(
-    package, monkeypatch, device, has_gpu, gpus, devices
-):
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_a_gpu_is_used_where_there_is_one(package, monkeypatch, has_gpu):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
-    settings = [f"evaluation.comet_device={device}", "evaluation.comet_batch_size=5"]
-    score(parse_config({}, settings).evaluation.comet)
-    [prediction] = package.predictions
-    assert (prediction.gpus, prediction.devices, prediction.batch_size) == (gpus, devices, 5)
+    score()
+    assert package.predictions[0].gpus == has_gpu
 
 
 def test_without_the_package_one_line_says_how_to_get_it(monkeypatch):
-    module._load.cache_clear()
+    module.load.cache_clear()
     monkeypatch.setitem(sys.modules, "comet", None)
     with pytest.raises(ShapeshiftError, match=r"pip install '\.\[comet\]'"):
         score()
@@ -150,7 +137,7 @@ def test_a_model_that_cannot_be_had_is_one_line(package, tmp_path, model, messag
     make_checkpoint(tmp_path / "lone")
     (tmp_path / "lone" / "hparams.yaml").unlink()
     with pytest.raises(ShapeshiftError, match=message) as caught:
-        Comet(model.format(folder=tmp_path)).prepare()
+        module.load(model.format(folder=tmp_path))
     assert "\n" not in str(caught.value)
 
 
@@ -174,7 +161,7 @@ def test_a_checkpoint_runs_no_code(package, tmp_path, monkeypatch, asked, variab
     torch.save({"state_dict": Hostile(tmp_path / "ran")}, path)
     package.load_from_checkpoint = lambda path: torch.load(path, **asked)  # as Lightning does
     with pytest.raises(ShapeshiftError, match="cannot be loaded"):
-        Comet(str(path)).prepare()
+        module.load(str(path))
     assert not (tmp_path / "ran").exists()
     assert dict(os.environ) == environment
     torch.load(path, weights_only=False)

@@ -41,17 +41,12 @@ def test_only_scores_of_one_test_set_with_one_signature_are_compared():
     given = {"lengths": [6, 4], "length_buckets": [5]}
     ours = evaluate(HYPOTHESES, REFERENCES, **given)
     assert length_columns({"a": ours, "b": ours}) == {"a": ours.by_length, "b": ours.by_length}
-    others = {
-        "references": evaluate(HYPOTHESES, HYPOTHESES, **given),
-        r"BLEU signatures .*tok:13a.*tok:zh": evaluate(
-            HYPOTHESES, REFERENCES, tokenizer="zh", **given
-        ),
-        "length buckets": ours.model_copy(update={"by_length": ours.by_length[:1]}),
-    }
-    for message, other in others.items():
-        with pytest.raises(ShapeshiftError, match=f"'a' and 'b' have different {message}"):
+    for other in (
+        evaluate(HYPOTHESES, HYPOTHESES, **given),
+        evaluate(HYPOTHESES, REFERENCES, tokenizer="zh", **given),
+        ours.model_copy(update={"by_length": ours.by_length[:1]}),
+    ):
+        with pytest.raises(ShapeshiftError, match="'a' and 'b' have other references, length"):
             length_columns({"a": ours, "b": other})
     with pytest.raises(ShapeshiftError, match="'a' has no BLEU by length"):
         length_columns({"a": evaluate(HYPOTHESES, REFERENCES)})
-    with pytest.raises(ShapeshiftError, match="at least one system"):
-        length_columns({})

@@ -14,7 +14,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.export import ctranslate2 as export_module
 from shapeshift.export import parity
 from shapeshift.export.ctranslate2 import export
-from shapeshift.positions import PRESETS, Part, PositionIds, Scheme
+from shapeshift.positions import PRESETS, Part, Scheme
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
 
@@ -30,9 +30,6 @@ def at_self(kind, stacks="both", layers=None, share_layers=None, **options):
 SCHEMES = {
     **{name: PRESETS[name] for name in ("nope", "ape", "shape", "rpe", "t5", "alibi", "rope")},
     "learned": Scheme(parts=(Part("learned", "embedding", options={"num_positions": 70}),)),
-    "authors' offset": Scheme(
-        PositionIds("shifted", {"max_offset": 50, "authors": True}), PRESETS["ape"].parts
-    ),
     "randomized": PRESETS["randomized"],
     "tied tables": at_self("shaw", share_tables=True, max_distance=3),
     "keys": at_self("shaw", add_to="keys", max_distance=3),
@@ -47,7 +44,6 @@ SCHEMES = {
     "halves": at_self("rotary", pairs="halves", fraction=0.5),
     "linear": at_self("rotary", scaling="linear", factor=2.0, base=500.0),
     "NTK": at_self("rotary", scaling="ntk", factor=2.0, fraction=0.5),
-    "temperature": at_self("rotary", temperature=1.7, layers=1),
     "two kinds": Scheme(
         parts=(Part("sinusoidal", "embedding", "encoder"), Part("t5", "self", "decoder"))
     ),
@@ -144,9 +140,10 @@ def test_every_step_of_the_search_is_compared(make, tmp_path):
     with torch.no_grad():
         made.model.output.weight[EOS] *= 4  # else a random model hardly ever ends
     run(made, tmp_path / "model")
-    engine = parity.CTranslate2Engine(tmp_path / "model", made.subwords)
+    engine = export_module.CTranslate2Model(tmp_path / "model", made.subwords)
     sources = [[n] * length for n in range(5, 25) for length in (1, 4)]
-    found, expected = engine.search(sources, 6), parity.search(made.model, sources, 6)
+    own = parity.OwnEngine(made.model)
+    found, expected = engine.search(sources, 6), own.search(sources, 6)
     assert [ids for ids, _ in found] == [ids for ids, _ in expected]
     assert {len(ids) for ids, _ in found} == {6}  # though the model would end most of them
     assert max(abs(a - b) for (_, a), (_, b) in zip(found, expected, strict=True)) < 1e-4

@@ -145,18 +145,3 @@ def test_a_damaged_export_is_refused(made, tmp_path):
     (copy / "config.json").write_text("{}")
     with pytest.raises(ShapeshiftError, match="export the model again"):
         open_export(copy, subwords, DecodingConfig(), CPU)
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("ctranslate2-int8", "--to ctranslate2 --quantization int8"),
-        ("ctranslate2-int9", "--to ctranslate2"),
-        ("onnx", "--to onnx"),
-        ("fast", "--to ctranslate2"),
-    ],
-)
-def test_a_missing_export_is_answered_with_a_command_that_exists(name, options, made, tmp_path):
-    _, subwords, _ = made
-    with pytest.raises(ShapeshiftError, match=f"shapeshift export {tmp_path} {options}$"):
-        open_export(tmp_path / name, subwords, DecodingConfig(), CPU)

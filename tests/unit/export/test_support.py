@@ -30,7 +30,7 @@ from shapeshift.positions import (
 from shapeshift.positions.registry import Entry
 
 SINUSOIDAL = Part("sinusoidal", "embedding")
-EVERY = [*(Part(cell.kind, cell.place, cell.stacks) for cell in cells()), *VARIANTS]
+EVERY = [*cells(), *VARIANTS]
 
 REFUSED = {
     "less-feeding": (PRESETS["less-feeding"], "inputs of projections", "sinusoidal at embedding"),
@@ -68,16 +68,12 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_refusal_has_a_reason_and_what_works(name, make, tmp_path):
-    pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
+def test_a_refusal_has_a_reason_and_what_works(name):
     scheme, reason, remedy = REFUSED[name]
-    made = make(scheme)
-    with pytest.raises(ShapeshiftError) as caught:
-        export(made.trained, tmp_path / "model")
-    assert reason in str(caught.value)
-    assert remedy in str(caught.value)
-    assert ". " not in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
+    said = unsupported(scheme, ModelConfig(size="tiny"))
+    assert reason in said
+    assert remedy in said
+    assert ". " not in said
 
 
 class OtherRows(Shaw):
@@ -85,40 +81,14 @@ class OtherRows(Shaw):
         return super().rows(num_sentences, 2 * pos_q, 2 * pos_k)
 
 
-class OtherQueryBias(Shaw):
-    shift_invariant = True
-
-    def query_bias(self, q, pos_q, pos_k):
-        return 2 * super().query_bias(q, pos_q, pos_k)
-
-
 class OtherSpeeds(Rotary):
     def frequencies(self, device=None):
         return super().frequencies(device) / 3
 
 
-class OtherRotation(Rotary):
-    shift_invariant = True
-
-    def rotate(self, q, k, pos_q, pos_k):
-        return super().rotate(q, k, 2 * pos_q, 2 * pos_k)
-
-
-class OtherBias(T5):
-    shift_invariant = True
-
-    def bias(self, pos_q, pos_k, *, dtype):
-        return 2 * super().bias(pos_q, pos_k, dtype=dtype)
-
-
 class OtherBuckets(T5):
     def _values(self, distances):
         return super()._values(2 * distances)
-
-
-class OtherSlopes(ALiBi):
-    def slopes(self, device=None):
-        return super().slopes(device) / 2
 
 
 class OneSlope(ALiBi):
@@ -134,27 +104,22 @@ class OtherSines(Sinusoidal):
 
 
 SUBCLASSES = {
-    OtherRows: "refused", OtherQueryBias: "refused", OtherSpeeds: "refused",
-    OtherRotation: "refused", OtherBias: "exact", OtherBuckets: "exact", OtherSlopes: "exact",
-    OneSlope: "exact", OtherSines: "exact",
+    OtherRows: "refused", OtherSpeeds: "refused", OtherBuckets: "exact", OneSlope: "exact",
+    OtherSines: "exact",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", SUBCLASSES)
-@pytest.mark.parametrize("stacks", ["both", "decoder"])
-def test_a_subclass_is_not_its_base(kind, stacks, make, tmp_path, monkeypatch):
+def test_a_subclass_is_not_its_base(kind, make, tmp_path, monkeypatch):
     """What a subclass overrides, a hook or a part of one, is exported or the kind is refused."""
     pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
     pytest.importorskip("transformers", reason="the extra hf is not installed")
     monkeypatch.setitem(KINDS, "mine", Entry(kind, "", ""))
-    made = make(Scheme(parts=(Part("mine", stacks=stacks),)), norm="post")
-    said = support(made.trained.position.scheme, made.shape)
+    made = make(Scheme(parts=(Part("mine", stacks="decoder"),)), norm="post")
     if SUBCLASSES[kind] == "refused":
-        assert said.startswith("refused: CTranslate2 does not compute mine; use ")
-        with pytest.raises(ShapeshiftError, match="does not compute mine"):
+        with pytest.raises(ShapeshiftError, match="does not compute mine; use "):
             export(made.trained, tmp_path / "model")
     else:
-        assert said.startswith("exact")
         assert export(made.trained, tmp_path / "model", max_length=60).parity.log_prob < 1e-4
     report = huggingface.export(made.trained, tmp_path / "hf", card="")
     assert report.opened_by == "ShapeshiftForSeq2SeqLM"
@@ -190,19 +155,6 @@ def test_biases_by_layer_are_fine_in_one_layer():
     shape = {"dim": 32, "num_heads": 4, "decoder_layers": 1}
     assert unsupported(scheme, ModelConfig(encoder_layers=1, **shape)) is None
     assert unsupported(scheme, ModelConfig(encoder_layers=2, **shape)) is not None
-
-
-def test_the_table_has_every_cell():
-    rows = list(table())
-    assert len(rows) == len(EVERY)
-    assert {(cell.kind, cell.place) for cell in cells()} <= {row[:2] for row in rows}
-    assert {said for row in rows for said in row[2:-1]} == {"exact"}
-    assert {row[-1].partition(":")[0] for row in rows} == {
-        "exact",
-        "exact after rewriting",
-        "exact after rewriting, up to --max-length tokens",
-        "refused",
-    }
 
 
 @pytest.mark.parametrize("part", EVERY, ids=str)

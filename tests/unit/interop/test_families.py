@@ -84,23 +84,6 @@ def test_a_shift_is_nothing_but_other_rows_of_the_table(example: Example) -> Non
 
 
 @each(ALL)
-def test_a_table_of_tokens_is_refused_in_the_first_pass_at_the_latest(example: Example) -> None:
-    model = example.build()
-    sizes = {name: getattr(part, "num_embeddings", None) for name, part in model.named_modules()}
-    names = [name for name, size in sizes.items() if size == 50]  # the vocabulary's
-    assert names
-
-    def train(name: str) -> None:
-        model = example.build()
-        shift_positions(model, 10, modules=name)
-        model(**example.inputs(some_ids(4)))
-
-    for name in names:
-        with pytest.raises(ShapeshiftError, match=r"holds tokens and not|has not run"):
-            train(name)
-
-
-@each(ALL)
 def test_evaluation_is_unchanged_and_unshift_is_exact(example: Example) -> None:
     model, ids = example.build(), some_ids(3)
     weights = {name: value.clone() for name, value in model.state_dict().items()}
@@ -249,7 +232,7 @@ def test_embeddings_instead_of_ids_are_shifted_on_both_sides(example: Example) -
     assert found[0] != found[1]
 
 
-@each(ALL)
+@each({name: ALL[name] for name in ("bert", "marian", "m2m100")})
 def test_a_shifted_model_can_be_pickled(example: Example) -> None:
     model, ids = example.build(), some_ids(3)
     before = example.outputs(model, ids)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import pytest
@@ -30,8 +28,7 @@ POS, SOURCE = (Randomized(max_position=60, max_length=9)(B, n) for n in (T, S))
 def encoder(position: Representation | None = None, num_layers: int = 2) -> nn.TransformerEncoder:
     torch.manual_seed(0)
     position = Learned(dim=D) if position is None else position
-    sharing = {"share_layers": True} if position.share_layers else {}
-    layer = TransformerEncoderLayer(D, H, 24, 0.0, batch_first=True, position=position, **sharing)
+    layer = TransformerEncoderLayer(D, H, 24, 0.0, batch_first=True, position=position)
     return nn.TransformerEncoder(layer, num_layers, enable_nested_tensor=False)
 
 
@@ -102,46 +99,33 @@ def test_positions_compile_as_one_graph() -> None:
 
 
 OTHERS = SOURCE[:, :T]
-
-
-def run(stack: nn.TransformerEncoder, reentrant: bool | None, nested: bool = False) -> Tensor:
-    """Return a loss; None checkpoints nothing."""
-
-    def through(layers: list[nn.Module], x: Tensor) -> Tensor:
-        for layer in layers:
-            x = layer(x) if reentrant is None else checkpoint(layer, x, use_reentrant=reentrant)
-        return x
-
-    x, layers = tokens(T).requires_grad_(), [*stack.layers]
-    if nested:
-        x = checkpoint(partial(through, layers), x, use_reentrant=bool(reentrant))
-    else:
-        x = through(layers, x)
-    return x.square().sum()
+reentrant_or_not = pytest.mark.parametrize("reentrant", [False, True])
 
 
 def gradients(stack: nn.Module) -> list[Tensor]:
     return [each.grad for each in stack.parameters() if each.grad is not None]
 
 
-@pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("positions", [[POS], [POS, OTHERS], [None, POS, None], [POS, POS, OTHERS]])
-def test_layers_that_run_again_have_the_same_positions(
-    positions: list[Tensor | None], reentrant: bool, nested: bool
-) -> None:
+@reentrant_or_not
+def test_a_block_inside_of_what_is_checkpointed_runs_again_with_it(reentrant: bool) -> None:
     again, plain = encoder(), encoder()
-    for pos in positions:  # a step each
-        for stack, checkpointing in ((again, reentrant), (plain, None)):
-            with use_positions(stack, pos) if pos is not None else nullcontext():
-                run(stack, checkpointing, nested).backward()
-        with use_positions(again, OTHERS), torch.no_grad():  # validation
-            again.eval()(tokens(T))
-        again.train()
+
+    def loss(stack: nn.Module, pos: Tensor | None) -> Tensor:
+        def through(x: Tensor) -> Tensor:
+            with use_positions(stack, pos):
+                out: Tensor = stack(x)
+            return out
+
+        x = tokens(T).requires_grad_()
+        out = checkpoint(through, x, use_reentrant=reentrant) if stack is again else through(x)
+        return out.square().sum()
+
+    for stack in (again, plain):
+        sum(loss(stack, pos) for pos in (POS, OTHERS, None)).backward()
     torch.testing.assert_close(gradients(again), gradients(plain))
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
+@reentrant_or_not
 def test_positions_of_a_call_hold_when_a_layer_runs_again(reentrant: bool) -> None:
     again, plain = (encoder(num_layers=1).layers[0] for _ in range(2))
     x = tokens(T).requires_grad_()
@@ -157,6 +141,13 @@ def test_positions_of_a_call_hold_when_a_layer_runs_again(reentrant: bool) -> No
     torch.testing.assert_close(gradients(again), gradients(plain))
 
 
+def run(stack: nn.TransformerEncoder, reentrant: bool) -> Tensor:
+    x = tokens(T).requires_grad_()
+    for layer in stack.layers:
+        x = checkpoint(layer, x, use_reentrant=reentrant)
+    return x.square().sum()
+
+
 def forgotten(stack: nn.TransformerEncoder, reentrant: bool) -> None:
     with use_positions(stack, POS):
         loss = run(stack, reentrant)
@@ -169,33 +160,11 @@ def given_too_late(stack: nn.TransformerEncoder, reentrant: bool) -> None:
         loss.backward()
 
 
-def changed(stack: nn.TransformerEncoder, reentrant: bool) -> None:
-    with use_positions(stack, POS):
-        loss = run(stack, reentrant)
-    with use_positions(stack, OTHERS):
-        loss.backward()
-
-
 def of_two_batches(stack: nn.TransformerEncoder, reentrant: bool) -> None:
     with use_positions(stack, POS):
         loss = run(stack, reentrant)
     with use_positions(stack, OTHERS):
         (loss + run(stack, reentrant)).backward()
-
-
-def with_and_without(stack: nn.TransformerEncoder, reentrant: bool) -> None:
-    with use_positions(stack, POS):
-        loss = run(stack, reentrant)
-    (loss + run(stack, reentrant)).backward()
-
-
-def left_from_before(stack: nn.TransformerEncoder, reentrant: bool) -> None:
-    with use_positions(stack, POS):
-        first, second = run(stack, reentrant), run(stack, reentrant)
-        first.backward()
-    with use_positions(stack, OTHERS):
-        run(stack, reentrant)
-        second.backward()
 
 
 def attention_alone(stack: nn.TransformerEncoder, reentrant: bool) -> None:
@@ -212,28 +181,20 @@ def attention_alone(stack: nn.TransformerEncoder, reentrant: bool) -> None:
     layer(x, pos=POS).sum().backward()
 
 
-MISTAKES = [
-    forgotten, given_too_late, changed, of_two_batches, with_and_without, left_from_before,
-    attention_alone,
-]  # fmt: skip
+@reentrant_or_not
+@pytest.mark.parametrize("mistake", [forgotten, given_too_late, of_two_batches, attention_alone])
+def test_layers_that_might_run_again_with_other_positions_are_refused(
+    mistake: Any, reentrant: bool
+) -> None:
+    with pytest.raises(ShapeshiftError, match=r"inside of the function that is"):
+        mistake(encoder(), reentrant)
 
 
-@pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_other_positions_than_before_are_refused(mistake: Any, reentrant: bool) -> None:
+def test_layers_without_positions_run_again() -> None:
     stack = encoder()
-    with use_positions(stack, POS):  # as in an earlier step
-        run(stack, reentrant).backward()
-    with pytest.raises(ShapeshiftError, match=r"run the backward pass in `with use_positions\("):
-        mistake(stack, reentrant)
-
-
-def test_a_graph_that_is_kept_runs_again() -> None:
-    stack = encoder()
-    with use_positions(stack, POS):
-        loss = run(stack, False)
-        loss.backward(retain_graph=True)
-        loss.backward()
+    with use_positions(stack, POS), torch.no_grad():  # validation
+        stack.eval()(tokens(T))
+    run(stack.train(), False).backward()
     assert all(each.grad is not None for each in stack.parameters())
 
 

@@ -32,7 +32,6 @@ SAME = [
     ([], "evaluation.detokenize=moses"),
     ([], SHAPE),
     ([], WIDTHS),
-    ([COMET], "evaluation.comet_device=cpu"),
     ([BLEU], "evaluation.tokenize=13a"),  # `auto` stands for it
 ]
 OTHER = [

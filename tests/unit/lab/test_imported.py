@@ -208,8 +208,6 @@ def test_the_command_and_what_runs_on_its_folder(make, tmp_path):
     text.write_text("\n".join(TEXT) + "\n")
     translated = invoke("translate", run, text)
     assert len(translated.stdout.splitlines()) == len(TEXT), translated.output
-    scored = invoke("score", text, text, "--source", text, "--run", run)
-    assert "log p -" in scored.stdout, scored.output
     inspected = invoke("inspect", run, TEXT[0], "--output", tmp_path / "page.html")
     assert inspected.exit_code == 0, inspected.output
     exported = invoke("export", run, "--to", "huggingface")
@@ -267,7 +265,7 @@ def test_training_starts_from_an_imported_model(make, make_config, silent, tmp_p
     folder, *_ = make(separate=True)
     old = import_marian(str(folder), tmp_path / "run")
     shape = old.config.model.model_dump(exclude={"size"})
-    subwords = old.config.data.subwords.model_dump(exclude={"models", "vocabulary"})
+    subwords = old.config.data.subwords.model_dump(exclude={"models"})
     settings = [f"model.{name}={value}" for name, value in shape.items()]
     settings += [f"data.subwords.{name}={value}" for name, value in subwords.items()]
     still = ("training.schedule.peak=1e-30", "training.max_updates=1", "position=rpe")

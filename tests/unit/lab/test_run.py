@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from shapeshift.config import Config, load_config
 from shapeshift.data.prepared import Prepared
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.comet import Comet
+from shapeshift.evaluation import comet
 from shapeshift.evaluation.scores import Scores
 from shapeshift.lab.run import Run, prepared_directory
 from shapeshift.lab.score import translate_and_score
@@ -299,11 +299,11 @@ def test_the_final_model_may_be_the_checkpoint_with_the_best_metric(
 def test_comet_gets_the_sources_and_the_run_s_model(trained, copied, monkeypatch):
     asked = []
 
-    def score(self, sources, hypotheses, references):
-        asked.append((self.model, list(sources), list(references)))
+    def score(sources, hypotheses, references, model):
+        asked.append((model, list(sources), list(references)))
         return 42.0, "a signature"
 
-    monkeypatch.setattr(Comet, "score", score)
+    monkeypatch.setattr(comet, "score", score)
     run = Run(copied.directory, ["evaluation.metrics=[comet]", "evaluation.comet_model=mine"])
     scores = translate_and_score(run, "valid", prepared_root=trained.prepared)
     data = Prepared(prepared_directory(run.config.data, trained.prepared))

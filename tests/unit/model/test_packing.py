@@ -19,27 +19,6 @@ def packing(request: pytest.FixtureRequest) -> Packing:
     return Packing(torch.tensor([0, 1, 2, 3, 4, 6]), (3, 3), request.param)
 
 
-def test_tokens_go_to_their_places_and_back(packing: Packing) -> None:
-    tokens = torch.arange(2.0 * packing.num_rows).view(-1, 2)
-    padded = packing.unpack(tokens)
-    assert padded.shape == (3, 3, 2)
-    assert padded[1, :2].tolist() == [[6, 7], [8, 9]]
-    assert padded[2, 0].tolist() == [10, 11]
-    packed = packing.pack(padded)
-    assert packed.shape == tokens.shape
-    assert packed[:6].equal(tokens[:6])
-
-
-def test_heads_are_those_of_the_padded_batch(packing: Packing) -> None:
-    x = torch.randn(packing.num_rows, 3 * 2 * 4)
-    whole = packing.unpack(x).view(3, 3, 3, 2, 4)  # (B, T, P, H, E)
-    for part, heads in enumerate(packing.split_heads(x, 2, 4)):
-        assert heads.equal(whole[:, :, part].transpose(1, 2))
-    joined = packing.join_heads(heads)
-    assert joined.shape == (packing.num_rows, 8)
-    assert joined[:6].equal(x.view(-1, 3, 8)[:6, 2])
-
-
 def test_gradients_of_first_and_second_order(packing: Packing) -> None:
     here = packing
 

@@ -110,30 +110,6 @@ def test_queries_without_keys_spoil_no_other(name, max_distance):
         assert torch.equal(got[:, :, 1 - first :: 2], expected[:, :, 1 - first :: 2])
 
 
-@pytest.mark.parametrize("max_distance", [0, 3, 12])
-@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-@pytest.mark.parametrize("name", ["square", "last of many"])
-def test_vmap_computes_each_example_as_alone(name, causal, max_distance):
-    positions, position = POSITIONS[name], build(max_distance, causal)
-    hidden = hidden_from(positions, causal)
-    parameters = dict(position.named_parameters())
-
-    def loss(parameters, q, k, v):
-        position.keys, position.values = parameters["keys"], parameters["values"]
-        scores = position.scores(q, k, *positions).masked_fill(hidden, -torch.inf)
-        return position.outputs(scores.softmax(-1), v, *positions).square().sum()
-
-    q, k, v, _ = (x.unsqueeze(1) for x in numbers(positions))  # (B, 1, H, Q|K, E)
-    del position.keys, position.values
-    step = torch.func.grad_and_value(loss)
-    got = torch.func.vmap(step, (None, 0, 0, 0))(parameters, q, k, v)
-    alone = [step(parameters, *each) for each in zip(q, k, v, strict=True)]
-    for n, (grads, value) in enumerate(alone):
-        torch.testing.assert_close(got[1][n], value, **SAME)
-        for name, grad in grads.items():
-            torch.testing.assert_close(got[0][name][n], grad, rtol=0, atol=1e-10)
-
-
 QUERIES = [run_of(0, 9), run_of(6, 3), run_of(2, 4), torch.tensor([[1, 3, 8]])]
 
 
@@ -175,17 +151,6 @@ def test_a_bias_of_the_distance_alone(positions):
     )
 
 
-def test_gradients_of_a_bias_of_the_distance_alone():
-    table = torch.randn(H, 40, dtype=torch.float64, requires_grad=True)
-    pos_q, pos_k = run_of(3, 5), run_of(0, 9)
-
-    def call(table):
-        return by_distance(lambda distances: table[:, distances + 20], pos_q, pos_k, table.dtype)
-
-    assert torch.autograd.gradcheck(call, table)
-    assert torch.autograd.gradgradcheck(call, table)
-
-
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 def test_no_tensor_of_pairs_and_channels_is_made(causal):
     # 64 queries and keys: n · n · E would be 64 · 64 · 32 numbers for each head.
@@ -208,33 +173,3 @@ def test_no_tensor_of_pairs_and_channels_is_made(causal):
         probs = position.query_bias(q, pos, pos).softmax(-1)
         position.value_bias(probs, pos, pos).sum().backward()
     assert largest <= 64 * 127  # the pairs sorted by distance
-
-
-@pytest.mark.parametrize("num_keys", [1, 30, 32, 45])
-@pytest.mark.parametrize("more", ["each pair", "each key", "padding", "diagonals"])
-@pytest.mark.parametrize("whole", [True, False], ids=["all pairs", "some of each row"])
-@pytest.mark.parametrize("added_dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_what_is_added_is_the_sum(num_keys, more, whole, added_dtype, dtype):
-    B, H, Q, K = 2, 3, 5, num_keys
-    torch.manual_seed(num_keys)
-    added = {
-        "each pair": torch.randn(B, H, Q, K),
-        "each key": torch.randn(Q, K),
-        "padding": torch.randn(B, 1, 1, K),
-        "diagonals": pairs.diagonals(torch.randn(B, H, Q, Q + K), K),
-    }[more].to(added_dtype)
-    base = torch.randn(B, H, Q, K if whole else K + 2).to(dtype)
-    view = base[..., :K]
-    expected, rest = (view + added).to(dtype), base[..., K:].clone()
-    pairs.add(view, added)
-    assert torch.equal(view, expected)
-    assert torch.equal(base[..., K:], rest)
-
-
-def test_the_gradient_of_what_is_added_in_bf16():
-    added = torch.randn(3, 5, 7).bfloat16().requires_grad_()
-    out = torch.zeros(2, 3, 5, 7).bfloat16().requires_grad_() * 1.0
-    pairs.add(out, added)
-    out.sum().backward()
-    assert torch.equal(added.grad, torch.full_like(added, 2.0))

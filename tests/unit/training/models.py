@@ -31,7 +31,7 @@ class Recorder:
 
     def __init__(self, at=None, do=None):
         self.at, self.do = at, do
-        self.updates, self.validations, self.seen, self.nonfinite = [], [], [], []
+        self.updates, self.validations, self.seen = [], [], []
 
     def advanced(self, update):
         self.seen.append(update)
@@ -44,6 +44,3 @@ class Recorder:
 
     def validated(self, update, values):
         self.validations.append((update, values))
-
-    def skipped(self, nonfinite):
-        self.nonfinite.append(nonfinite)

@@ -11,7 +11,6 @@ from shapeshift.training.config import (
     InverseSquareRoot,
     Noam,
     OptimizerConfig,
-    TrainingConfig,
 )
 from shapeshift.training.optim import build_optimizer, learning_rate
 
@@ -59,13 +58,3 @@ def test_optimisers_take_their_settings_and_wait_for_a_learning_rate(name, kind)
     parameter.grad = torch.ones(3)
     optimizer.step()
     assert torch.equal(parameter, torch.ones(3))
-
-
-def test_the_defaults_are_the_papers():
-    config = TrainingConfig()
-    assert config.schedule == NOAM
-    assert config.optimizer == OptimizerConfig(
-        name="adam", betas=(0.9, 0.98), eps=1e-8, weight_decay=0.0
-    )
-    assert (config.label_smoothing, config.clip_norm, config.max_updates) == (0.1, None, 200_000)
-    assert (config.checkpoint_every, config.average_checkpoints) == (5000, 10)

@@ -8,9 +8,8 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from shapeshift.data.batching import collate, plan_epoch
-from shapeshift.data.subwords import SPECIAL_PIECES
 from shapeshift.errors import ShapeshiftError
-from shapeshift.training.step import TrainingStep, random_batch
+from shapeshift.training.step import TrainingStep
 
 
 @pytest.mark.parametrize("clip_norm", [None, 0.01])
@@ -65,9 +64,45 @@ def test_what_the_compiler_lacks_is_one_sentence(lab, monkeypatch):
         lab.fit(lab.make(compile=True))
 
 
-def test_random_sentences_have_the_length_that_is_asked_for():
-    batch, again = (random_batch(7, 12, (30, 60), torch.device("cpu")) for _ in range(2))
-    assert batch.source.shape == batch.target_input.shape == batch.target_output.shape == (7, 12)
-    assert len(SPECIAL_PIECES) <= batch.source[:, :-1].min()
-    assert batch.source.max() < 30 <= batch.target_output.max()
-    assert torch.equal(batch.source, again.source)
+def no_memory(*_):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def no_memory_of_a_cpu(*_):
+    torch.empty(1 << 60, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("allocate", [no_memory, no_memory_of_a_cpu])
+@pytest.mark.parametrize(
+    ("hook", "said"),
+    [
+        (
+            lambda trainer, allocate: trainer.model.register_forward_pre_hook(allocate),
+            ["in update 1, with a batch of 8 pairs of at most", "batch.max_tokens", "accumulation"],
+        ),
+        (
+            lambda trainer, allocate: trainer.optimizer.register_step_pre_hook(allocate),
+            ["in the optimiser's step of update 1: ", "model.dim", "layers"],
+        ),
+    ],
+    ids=["a batch", "the moments"],
+)
+def test_memory_that_ends_is_one_line_with_the_remedies(lab, allocate, hook, said):
+    trainer = lab.make()
+    hook(trainer, allocate)
+    with pytest.raises(ShapeshiftError, match=r"^out of memory on cpu in ") as caught:
+        lab.fit(trainer)
+    assert all(words in str(caught.value) for words in said)
+    assert "\n" not in str(caught.value)
+    assert trainer.checkpoints.updates() == []
+
+
+def test_other_errors_stay_as_they_are(lab):
+    trainer = lab.make()
+
+    def hook(*_):
+        raise RuntimeError("a bug")
+
+    trainer.model.register_forward_pre_hook(hook)
+    with pytest.raises(RuntimeError, match=r"^a bug$"):
+        lab.fit(trainer)

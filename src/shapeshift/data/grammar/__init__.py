@@ -14,15 +14,10 @@ from collections.abc import Iterator
 from shapeshift.data.grammar.clauses import Clauses
 from shapeshift.data.grammar.english import linearise_english
 from shapeshift.data.grammar.german import linearise_german
-from shapeshift.data.grammar.tree import Sentence
-from shapeshift.errors import ShapeshiftError
-
-__all__ = ["GRAMMAR_VERSION", "derive", "generate", "linearise_english", "linearise_german"]
 
 GRAMMAR_VERSION = 1
 """Part of the fingerprint of the corpus. Raise it whenever `generate` yields other text."""
 
-FEWEST_WORDS = 3
 LONGEST_SHORT_SENTENCE = 14
 
 
@@ -41,35 +36,8 @@ def generate(
         seed: any integer from 0.
         min_words: fewest English words (separated by spaces) of a sentence; at least 3.
         max_words: most English words of a sentence.
-
-    Raises:
-        ShapeshiftError: an argument is out of its range.
     """
-    for name, value, least in (
-        ("num_pairs", num_pairs, 0),
-        ("seed", seed, 0),
-        ("min_words", min_words, FEWEST_WORDS),
-        ("max_words", max_words, min_words),
-    ):
-        if value < least:
-            raise ShapeshiftError(f"{name} must be at least {least}, got {value}")
-    return _pairs(num_pairs, random.Random(seed), min_words, max_words)
-
-
-def derive(rng: random.Random, num_words: int) -> Sentence:
-    """Return a random derivation whose English sentence has exactly `num_words` words.
-
-    Raises:
-        ShapeshiftError: `num_words` is below 3.
-    """
-    if num_words < FEWEST_WORDS:
-        raise ShapeshiftError(f"num_words must be at least {FEWEST_WORDS}, got {num_words}")
-    return Clauses(rng).sentence(num_words)
-
-
-def _pairs(
-    num_pairs: int, rng: random.Random, min_words: int, max_words: int
-) -> Iterator[tuple[str, str]]:
+    rng = random.Random(seed)
     clauses = Clauses(rng)
     for _ in range(num_pairs):
         sentence = clauses.sentence(_draw_length(rng, min_words, max_words))

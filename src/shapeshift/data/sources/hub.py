@@ -202,18 +202,15 @@ def _write(
 
 def _texts(row: Any, corpus: HubCorpus, split: str) -> list[str]:
     """Return source and target; a missing text is empty, and training drops such pairs."""
-    texts, keys = row, corpus.columns or (corpus.source, corpus.target)
-    if corpus.columns is None:
-        texts = row.get(corpus.column)
-        if not isinstance(texts, dict):
-            raise ShapeshiftError(
-                f"{corpus.repo}, {split}: no column {corpus.column!r} of both languages (there are"
-                f" {', '.join(row)}); set data.corpus.column, or columns=[SOURCE, TARGET]"
-            )
+    if corpus.columns is not None:
+        texts, keys = row, corpus.columns
+    else:
+        texts, keys = row.get(corpus.column), (corpus.source, corpus.target)
     for key in keys:
-        if key not in texts:
+        if not isinstance(texts, dict) or key not in texts:
+            there = texts if isinstance(texts, dict) else row
             raise ShapeshiftError(
-                f"{corpus.repo}, {split}: no {key!r} (there are {', '.join(texts)}); set"
-                " data.corpus.source and target, or columns"
+                f"{corpus.repo}, {split}: no {key!r} (there are {', '.join(there)}); set"
+                " data.corpus.column, or columns=[SOURCE, TARGET], or source and target"
             )
     return [str(texts[key] or "").replace("\n", " ") for key in keys]

@@ -2,68 +2,38 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import NamedTuple
-
 from shapeshift.data.config import SACREBLEU, FilesCorpus, GrammarCorpus, HubCorpus, is_test_set
 from shapeshift.data.corpora import entries, missing_files
 from shapeshift.data.sources.hub import is_exported
 from shapeshift.data.sources.testsets import local_test_set
 from shapeshift.errors import ShapeshiftError
 
-
-class Origin(NamedTuple):
-    """A part of a corpus.
-
-    Attributes:
-        what: a file, an archive, a dataset, a test set.
-        where: where it is fetched from; None for what nobody fetches.
-        here: whether it is on this machine.
-    """
-
-    what: str
-    where: str | None
-    here: bool
-
-    @property
-    def state(self) -> str:
-        """For people: `on this machine`, `will be fetched from …`, or `missing`."""
-        if self.here:
-            return "on this machine"
-        return "missing" if self.where is None else f"will be fetched from {self.where}"
+HERE, MISSING = "on this machine", "missing"
 
 
-def origins(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> list[Origin]:
-    """Return the parts of a corpus.
+def origins(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> dict[str, str]:
+    """Return part of a corpus (files, an archive, a dataset, a test set) → where it is: `HERE`,
+    `will be fetched from …`, or `MISSING`.
 
     Raises:
         ShapeshiftError: a test set that sacreBLEU does not have.
     """
     if isinstance(corpus, GrammarCorpus):
-        return [Origin("the built-in grammar", None, here=True)]
+        return {"the built-in grammar": HERE}
     if isinstance(corpus, HubCorpus):
-        named = [entry for split in ("valid", "test") for entry in corpus.prefixes(split)]
+        named = [*corpus.valid, *corpus.test]
         what = " ".join(filter(None, ("dataset", corpus.repo, corpus.subset)))
-        dataset = Origin(what, f"huggingface.co/datasets/{corpus.repo}", is_exported(corpus))
-        return [dataset, *_test_sets(corpus, named)]
-    missing = missing_files(corpus)
-    if not missing:
-        folder = "this folder" if corpus.root == Path() else f"the folder {corpus.root}"
-        parts = [Origin(f"all files, in {folder}", None, here=True)]
-    elif corpus.archives:
-        parts = [
-            Origin(str(path := corpus.root / archive.name), archive.url, path.is_file())
-            for archive in corpus.archives
-        ]
+        where = f"huggingface.co/datasets/{corpus.repo}"
+        parts = {what: _state(is_exported(corpus), where)}
     else:
-        parts = [Origin(str(path), None, here=False) for path in missing]
-    return parts + _test_sets(corpus, entries(corpus))
-
-
-def _test_sets(corpus: FilesCorpus | HubCorpus, named: list[str]) -> list[Origin]:
-    parts = []
-    for entry in dict.fromkeys(filter(is_test_set, named)):
-        name = entry.removeprefix(SACREBLEU)
+        named, missing = entries(corpus), missing_files(corpus)
+        files = {str(path): MISSING for path in missing}
+        archives = ((corpus.root / archive.name, archive.url) for archive in corpus.archives)
+        if missing and corpus.archives:
+            files = {str(path): _state(path.is_file(), url) for path, url in archives}
+        folder = "this folder" if str(corpus.root) == "." else f"the folder {corpus.root}"
+        parts = files or {f"all files, in {folder}": HERE}
+    for name in (entry.removeprefix(SACREBLEU) for entry in filter(is_test_set, named)):
         try:
             local_test_set(name, corpus.source, corpus.target)
             here = True
@@ -72,5 +42,9 @@ def _test_sets(corpus: FilesCorpus | HubCorpus, named: list[str]) -> list[Origin
                 raise
             here = False
         what = f"test set {name} {corpus.source}-{corpus.target}"
-        parts.append(Origin(what, "sacreBLEU's servers", here))
+        parts[what] = _state(here, "sacreBLEU's servers")
     return parts
+
+
+def _state(here: bool, where: str) -> str:
+    return HERE if here else f"will be fetched from {where}"

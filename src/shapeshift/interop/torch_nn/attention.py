@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,17 +12,35 @@ from shapeshift.attention import attend, attend_with_probs
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 from shapeshift.positions.arguments import checked
+from shapeshift.positions.base import check_sizes
 
 from .checks import (
     as_position,
+    check_causal,
     check_counting,
     check_inputs,
     check_mask,
     check_positions,
-    check_seeing_right,
-    check_sizes,
 )
-from .passes import Given, Passes
+
+
+class Given(NamedTuple):
+    """Positions that an attention gets by other ways than its arguments.
+
+    Attributes:
+        pos_q, pos_k: see `MultiheadAttention.forward`.
+        is_repeated: whether gradient checkpointing, where it runs the attention again, gives them
+            again.
+    """
+
+    pos_q: Tensor | None = None
+    pos_k: Tensor | None = None
+    is_repeated: bool = False
+
+
+def in_backward() -> bool:
+    """Return whether a backward pass is running, in which only checkpointing calls a layer."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 class MultiheadAttention(nn.MultiheadAttention):
@@ -69,7 +87,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         self._qkv_same_embed_dim = False  # keeps torch's stacks from their fused fast path
         self.position = position.to(device=device, dtype=dtype)
         self.given = Given()  # set by `use_positions`, and by the call of a layer
-        self._passes = Passes()
+        self._was_given = False  # positions by `given`, in training
         check_sizes(position, dim=embed_dim, num_heads=num_heads, head_dim=self.head_dim)
 
     def forward(
@@ -109,25 +127,14 @@ class MultiheadAttention(nn.MultiheadAttention):
             ShapeshiftError: if query, key and value do not fit each other; positions are no
                 integers, a mask is neither boolean nor float, or one of them has another shape;
                 one side's positions come without the other's, and key is another tensor than query;
-                `is_causal` comes without the mask, a query sees keys at higher positions, for which
-                the position has no meaning, or Q ≠ K without `pos_q` and the position has none
+                `is_causal`, or a position in self-attention that has no meaning for tokens on the
+                right, comes without the mask; or Q ≠ K without `pos_q`, and the position has none
                 between two sequences.
         """
         if is_causal and attn_mask is None:
             raise ShapeshiftError("is_causal is a hint about attn_mask: give the causal mask, too")
         is_self = key is query
-        if not is_self and (pos_q is None) != (pos_k is None):
-            raise ShapeshiftError(
-                "give pos_q and pos_k, or neither, where key is another tensor than query;"
-                " torch.arange(T)[None] counts from 0"
-            )
-        given = self.given if pos_q is None and pos_k is None else None
-        if given is not None and not torch.compiler.is_compiling():
-            self._passes.begin(given)
-        if given is not None:
-            pos_q, pos_k, _ = given
-        if is_self:
-            pos_q, pos_k = (pos_k if pos_q is None else pos_q), (pos_q if pos_k is None else pos_k)
+        pos_q, pos_k = self._given_positions(pos_q, pos_k, is_self=is_self)
         batched = query.ndim == 3
         if not batched:
             query, key, value = query[None], key[None], value[None]
@@ -139,6 +146,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         check_mask("key_padding_mask", key_padding_mask, (B, K) if batched else (K,))
         if key_padding_mask is not None and not batched:
             key_padding_mask = key_padding_mask.unsqueeze(0)
+        if is_self and attn_mask is None and Q > 1:
+            check_causal(self.position)
         if pos_q is None:
             check_counting(self.position, Q, K)
             pos_q = _counted(query)
@@ -149,26 +158,57 @@ class MultiheadAttention(nn.MultiheadAttention):
         q, k, v = self._project(*self.position.inputs(query, key, value, pos_q, pos_k))
         q, k = self.position.rotate(q, k, pos_q, pos_k)
         added = _joined_mask(attn_mask, key_padding_mask, q, k)
-        padding = key_padding_mask if is_self else None
-        unmasked = is_self and attn_mask is None and Q > 1
-        check_seeing_right(self.position, pos_q, pos_k, added, padding, unmasked=unmasked)
-        dropout = self.dropout if self.training else 0.0
-        fully_masked = None
-        if added is not None and not need_weights:
-            fully_masked = added.isneginf().all(-1, keepdim=True)  # (B|1, 1|H, 1|Q, 1)
-            added = added.masked_fill(fully_masked, 0.0)  # the softmax of nothing would be NaN
-        call = (q, k, v, added, self.position, pos_q, pos_k, dropout)
-        heads, probs = attend_with_probs(*call) if need_weights else (attend(*call), None)
-        if fully_masked is not None:
-            heads = heads.masked_fill(fully_masked, 0.0)
+        heads, probs = self._attend(q, k, v, added, pos_q, pos_k, need_weights=need_weights)
         out: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))  # (B, Q, D)
-        if given is not None and not torch.compiler.is_compiling():
-            self._passes.end(given, out, training=self.training)
         if probs is not None and average_attn_weights:
             probs = probs.mean(1)  # (B, Q, K)
         if not batched:
             return out[0], None if probs is None else probs[0]
         return out if self.batch_first else out.transpose(0, 1), probs
+
+    def _given_positions(
+        self, pos_q: Tensor | None, pos_k: Tensor | None, *, is_self: bool
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Return the positions of a call, else those of `use_positions`."""
+        if not is_self and (pos_q is None) != (pos_k is None):
+            raise ShapeshiftError(
+                "give pos_q and pos_k, or neither, where key is another tensor than query;"
+                " torch.arange(T)[None] counts from 0"
+            )
+        if pos_q is None and pos_k is None:
+            pos_q, pos_k, is_repeated = self.given
+            if not torch.compiler.is_compiling():
+                self._was_given |= self.training and (pos_q is not None or pos_k is not None)
+                if self._was_given and not is_repeated and in_backward():
+                    raise ShapeshiftError(
+                        "gradient checkpointing runs an attention again without its positions; give"
+                        " them in the call of its layer, or call `use_positions` inside of the"
+                        " function that is checkpointed"
+                    )
+        if is_self:
+            pos_q, pos_k = (pos_k if pos_q is None else pos_q), (pos_q if pos_k is None else pos_k)
+        return pos_q, pos_k
+
+    def _attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        added: Tensor | None,
+        pos_q: Tensor,
+        pos_k: Tensor,
+        *,
+        need_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        dropout = self.dropout if self.training else 0.0
+        if need_weights:
+            return attend_with_probs(q, k, v, added, self.position, pos_q, pos_k, dropout)
+        if added is None:
+            return attend(q, k, v, None, self.position, pos_q, pos_k, dropout), None
+        fully_masked = added.isneginf().all(-1, keepdim=True)  # (B|1, 1|H, 1|Q, 1)
+        added = added.masked_fill(fully_masked, 0.0)  # the softmax of nothing would be NaN
+        heads = attend(q, k, v, added, self.position, pos_q, pos_k, dropout)
+        return heads.masked_fill(fully_masked, 0.0), None
 
     def _project(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         weights = self.in_proj_weight.chunk(3)

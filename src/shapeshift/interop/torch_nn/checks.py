@@ -7,10 +7,7 @@ from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import PRESETS, Representation, Scheme, get
-from shapeshift.positions.checks import can_read, describe, is_integer
-
-FORBIDS = -1000.0
-"""A float mask that adds this or less forbids a key: -inf, -10000 or the lowest number."""
+from shapeshift.positions.checks import describe, is_integer
 
 
 def check_mask(name: str, mask: Tensor | None, *shapes: tuple[int, ...]) -> None:
@@ -72,16 +69,6 @@ def check_counting(position: Representation, num_queries: int, num_keys: int) ->
             )
 
 
-def check_sharing(share_layers: bool | None, *positions: Representation) -> None:
-    """Raise a `ShapeshiftError` if `share_layers` is given and there are no weights to share."""
-    weights = [weight for position in positions for weight in position.parameters()]
-    if share_layers is not None and not weights:
-        raise ShapeshiftError(
-            f"share_layers={share_layers} has no meaning without a position that has weights; leave"
-            " it out"
-        )
-
-
 def as_position(position: Representation | str | None, dim: int, num_heads: int) -> Representation:
     """Return a position, built if its name is given; None is no position.
 
@@ -94,7 +81,12 @@ def as_position(position: Representation | str | None, dim: int, num_heads: int)
             f"embed_dim must be a multiple of num_heads, got {dim} and {num_heads}"
         )
     if isinstance(position, str):
-        _refuse_embedding(position, dim)
+        if any(part.at == "embedding" for part in PRESETS.get(position, Scheme()).parts):
+            raise ShapeshiftError(
+                f"the preset {position!r} adds positions to the embeddings, where a layer has none;"
+                " call shapeshift.SHAPE with the embeddings (max_offset=0 for 'ape'), or `embed` of"
+                " another kind"
+            )
         return get(position, dim=dim, num_heads=num_heads, head_dim=dim // num_heads)
     if position is not None and not isinstance(position, Representation):
         raise ShapeshiftError(
@@ -102,24 +94,6 @@ def as_position(position: Representation | str | None, dim: int, num_heads: int)
             " shapeshift.positions.place builds the modules of a Scheme, one for each layer"
         )
     return Representation() if position is None else position
-
-
-def _refuse_embedding(name: str, dim: int) -> None:
-    """Raise a `ShapeshiftError` for a preset with a part at the embedding, which attention cannot
-    add."""
-    scheme = PRESETS.get(name, Scheme())
-    if all(part.at != "embedding" for part in scheme.parts):
-        return
-    remedies = {
-        "ape": f"call shapeshift.SHAPE(dim={dim}, max_offset=0) with the embeddings",
-        "shape": f"call shapeshift.SHAPE(dim={dim}) with the embeddings",
-        "learned": f"call embed(x, pos) of shapeshift.positions.get('learned', dim={dim}) with the"
-        " embeddings and torch.arange(T)[None]",
-    }
-    raise ShapeshiftError(
-        f"the preset {name!r} adds positions to the embeddings, and a layer's position acts in its"
-        f" attention; {remedies.get(name, 'build its modules with shapeshift.positions.place')}"
-    )
 
 
 def check_place(name: str, position: Representation, place: str) -> None:
@@ -132,59 +106,15 @@ def check_place(name: str, position: Representation, place: str) -> None:
             )
 
 
-def check_sizes(position: Representation, **sizes: int) -> None:
-    """Raise a `ShapeshiftError` if `position` was built for other `sizes`: `dim`, `num_heads` or
-    `head_dim`."""
-    for kind in position.kinds():
-        for name, size in sizes.items():
-            built_for = getattr(kind, name, size)
-            if built_for != size:
-                wanted = ", ".join(f"{each}={value}" for each, value in sizes.items())
-                raise ShapeshiftError(
-                    f"{type(kind).__name__} was built for {name}={built_for}, but here it is"
-                    f" {size}; build it for {wanted}"
-                )
-
-
-def check_seeing_right(
-    position: Representation,
-    pos_q: Tensor,
-    pos_k: Tensor,
-    added: Tensor | None,
-    padding: Tensor | None,
-    *,
-    unmasked: bool,
-) -> None:
-    """Raise a `ShapeshiftError` if `position` has no meaning for keys right of their query, at a
-    higher position, and a query sees one. Where positions cannot be read, `unmasked` decides.
-
-    Args:
-        position: acts in the attention.
-        pos_q, pos_k: `(B|1, Q|K)`.
-        added: to the scores, broadcastable to `(B, H, Q, K)`; see `FORBIDS`.
-        padding: the `key_padding_mask (B, K)` of self-attention, whose queries do not count.
-        unmasked: whether this is self-attention among several tokens without `attn_mask`.
-    """
-    if not position.causal_only:
-        return
-    if can_read(pos_q):
-        seen = (pos_k.unsqueeze(-2) > pos_q.unsqueeze(-1)).unsqueeze(1)  # (B|1, 1, Q, K)
-        if added is not None:
-            seen = seen & (added > FORBIDS)
-        if padding is not None:
-            is_padding = padding if padding.dtype is torch.bool else padding <= FORBIDS
-            seen = seen & ~is_padding[:, None, :, None]
-        if not seen.any():
-            return
-    elif not unmasked:
-        return
-    kind = next(kind for kind in position.kinds() if kind.causal_only)
-    name = type(kind).__name__
-    if type(kind).causal_only:
-        remedy = "another kind, such as Rotary"
-    else:
-        name, remedy = f"{name} with causal=True", "causal=False"
-    raise ShapeshiftError(
-        f"{name} has no meaning for tokens on the right (pos_k > pos_q), which a query sees here;"
-        f" give the causal mask, or use {remedy}"
-    )
+def check_causal(position: Representation) -> None:
+    """Raise a `ShapeshiftError`, in self-attention without `attn_mask`, if `position` has no
+    meaning for keys right of their query."""
+    kind = next((kind for kind in position.kinds() if kind.causal_only), None)
+    if kind is not None:
+        own = type(kind).causal_only
+        name = type(kind).__name__ + ("" if own else " with causal=True")
+        remedy = "another kind, such as Rotary" if own else "causal=False"
+        raise ShapeshiftError(
+            f"{name} has no meaning for tokens on the right, which a query sees here;"
+            f" give the causal mask as attn_mask, or use {remedy}"
+        )

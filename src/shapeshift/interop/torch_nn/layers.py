@@ -15,9 +15,8 @@ from shapeshift.positions import Representation
 from shapeshift.positions.arguments import checked
 from shapeshift.positions.base import temporarily_set
 
-from .attention import MultiheadAttention, attention_like
-from .checks import as_position, check_place, check_sharing
-from .passes import Given
+from .attention import Given, MultiheadAttention, attention_like, in_backward
+from .checks import as_position, check_place
 
 Layer = TypeVar("Layer", "TransformerEncoderLayer", "TransformerDecoderLayer")
 
@@ -29,8 +28,9 @@ class TransformerEncoderLayer(nn.TransformerEncoderLayer):
         layer = TransformerEncoderLayer(512, 8, batch_first=True, position=position)
         encoder = torch.nn.TransformerEncoder(layer, num_layers=6, enable_nested_tensor=False)
 
-    `torch.nn.TransformerEncoder` copies the layer. Each copy has a representation of its own, or
-    all have one, see `share_layers`. PyTorch's fused fast path for inference knows no positions and
+    `torch.nn.TransformerEncoder` copies the layer. Each copy has a representation of its own, but
+    for kinds that all layers share in their papers, such as T5: all copies have one, so build
+    another layer for another stack. PyTorch's fused fast path for inference knows no positions and
     is not taken.
 
     Args:
@@ -39,13 +39,10 @@ class TransformerEncoderLayer(nn.TransformerEncoderLayer):
         options: those of `torch.nn.TransformerEncoderLayer`, such as `batch_first`.
         position: acts in the attention, a module or a name as in `MultiheadAttention`; None is
             none.
-        share_layers: whether copies of this layer have its position itself (one table for all
-            layers: build another layer for another stack) or a copy each. None is false, but
-            refuses to copy a layer with a kind that all layers share in its paper, such as T5.
 
     Raises:
         ShapeshiftError: if D is no multiple of H, or a position has no meaning here or was built
-            for another D, H or E; or for `share_layers` without weights to share.
+            for another D, H or E.
     """
 
     self_attn: MultiheadAttention
@@ -57,14 +54,11 @@ class TransformerEncoderLayer(nn.TransformerEncoderLayer):
         nhead: int,
         *options: Any,
         position: Representation | str | None = None,
-        share_layers: bool | None = None,
         **more_options: Any,
     ):
         position = as_position(position, d_model, nhead)
         check_place("position", position, "self")
-        check_sharing(share_layers, position)
         super().__init__(d_model, nhead, *options, **more_options)
-        self.share_layers = share_layers
         self.self_attn = attention_like(self.self_attn, position)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TransformerEncoderLayer:
@@ -84,7 +78,7 @@ class TransformerEncoderLayer(nn.TransformerEncoderLayer):
         forward = partial(super().forward, src, src_mask, src_key_padding_mask, is_causal)
         if pos is None:
             return forward()
-        with temporarily_set([self.self_attn], "given", Given(pos, pos, by_call=True)):
+        with temporarily_set([self.self_attn], "given", Given(pos, pos, is_repeated=True)):
             return forward()
 
 
@@ -101,7 +95,7 @@ class TransformerDecoderLayer(nn.TransformerDecoderLayer):
 
     This is the decoder of Miyazaki et al. (2024, section 3): relative positions among the target's
     tokens, absolute ones on queries and keys where they look at the source. As in torch, the causal
-    mask must be given. `torch.nn.TransformerDecoder` copies the layer, see `share_layers`.
+    mask must be given. `torch.nn.TransformerDecoder` copies the layer, as `TransformerEncoder`.
 
     Args:
         d_model: D.
@@ -110,11 +104,10 @@ class TransformerDecoderLayer(nn.TransformerDecoderLayer):
         position: acts in the self-attention, a module or a name as in `MultiheadAttention`; None
             is none.
         cross_position: acts in the attention to `memory`, likewise.
-        share_layers: of both positions, see `TransformerEncoderLayer`.
 
     Raises:
         ShapeshiftError: if D is no multiple of H, or a position has no meaning here or was built
-            for another D, H or E; or for `share_layers` without weights to share.
+            for another D, H or E.
     """
 
     self_attn: MultiheadAttention
@@ -128,16 +121,13 @@ class TransformerDecoderLayer(nn.TransformerDecoderLayer):
         *options: Any,
         position: Representation | str | None = None,
         cross_position: Representation | str | None = None,
-        share_layers: bool | None = None,
         **more_options: Any,
     ):
         position = as_position(position, d_model, nhead)
         cross_position = as_position(cross_position, d_model, nhead)
         check_place("position", position, "self")
         check_place("cross_position", cross_position, "cross")
-        check_sharing(share_layers, position, cross_position)
         super().__init__(d_model, nhead, *options, **more_options)
-        self.share_layers = share_layers
         self.self_attn = attention_like(self.self_attn, position)
         self.multihead_attn = attention_like(self.multihead_attn, cross_position)
 
@@ -160,40 +150,28 @@ class TransformerDecoderLayer(nn.TransformerDecoderLayer):
     ) -> Tensor:
         """As `torch.nn.TransformerDecoderLayer.forward`.
 
-        `pos (B|1, T)` and `memory_pos (B|1, S)` are the positions of target and source; None takes
-        those of `use_positions` or counts from 0.
+        `pos (B|1, T)` and `memory_pos (B|1, S)` are the positions of target and source. Without
+        both, those of `use_positions` hold; None counts from 0.
         """
         padding = tgt_key_padding_mask, memory_key_padding_mask
         hints = tgt_is_causal, memory_is_causal
         forward = partial(super().forward, tgt, memory, tgt_mask, memory_mask, *padding, *hints)
         if pos is None and memory_pos is None:
             return forward()
-        both = pos is not None and memory_pos is not None
-        given = self.multihead_attn.given
-        target = self.self_attn.given if pos is None else Given(pos, pos, by_call=True)
-        pos = given.pos_q if pos is None else pos
-        memory_pos = given.pos_k if memory_pos is None else memory_pos
+        given = Given(pos, pos, is_repeated=True), Given(pos, memory_pos, is_repeated=True)
         with (
-            temporarily_set([self.self_attn], "given", target),
-            temporarily_set([self.multihead_attn], "given", Given(pos, memory_pos, both)),
+            temporarily_set([self.self_attn], "given", given[0]),
+            temporarily_set([self.multihead_attn], "given", given[1]),
         ):
             return forward()
 
 
 def _copied(layer: Layer, memo: dict[int, Any]) -> Layer:
     """Return what `copy.deepcopy` makes of a layer: a model is copied with all that its layers
-    share, and a layer by itself, for a stack, as its `share_layers` says."""
+    share, and a layer by itself, for a stack, without what the layers of a stack share."""
     if not memo:
         positions = [module for module in layer.modules() if isinstance(module, Representation)]
-        sharing = [type(each).__name__ for each in positions if each.share_layers]
-        if sharing and layer.share_layers is None:
-            raise ShapeshiftError(
-                f"{sharing[0]} has one table for all layers of a stack in its paper, but copies of"
-                " this layer would have one each; build it with share_layers=True for one table in"
-                " all copies, or with share_layers=False for one in each"
-            )
-        if layer.share_layers:
-            memo.update((id(position), position) for position in positions)
+        memo.update((id(position), position) for position in positions if position.share_layers)
     copy = layer.__new__(type(layer))
     memo[id(layer)] = copy
     copy.__dict__.update(deepcopy(layer.__dict__, memo))
@@ -208,13 +186,13 @@ def use_positions(
     of torch need this, because their calls have no argument for positions.
 
         with use_positions(encoder, source_pos), use_positions(decoder, pos, source_pos):
-            loss = decoder(target, encoder(source), tgt_mask=mask).sum()
-            loss.backward()  # here, if the backward pass recomputes layers (checkpointing)
+            out = decoder(target, encoder(source), tgt_mask=mask)
 
     Blocks nest: the inner one holds, and arguments of a layer's call come before both. The end of
     a block, also by an exception, restores what held before. Positions belong to the model as
     weights do: threads that use different ones need a copy of the model each. `torch.compile` makes
-    one graph for all positions.
+    one graph for all positions. Gradient checkpointing repeats a block only if it is inside of the
+    function that is checkpointed; otherwise the backward pass is an error.
 
     Args:
         model: a `TransformerEncoderLayer`, a `TransformerDecoderLayer`, or any module that holds
@@ -240,10 +218,11 @@ def use_positions(
         )
     if encoders and memory_pos is not None:
         raise ShapeshiftError(f"{name} has no decoder layer to take memory_pos; leave it out")
+    again = in_backward()  # this block is being repeated
     to_self = [layer.self_attn for layer in encoders or decoders]
     to_memory = [layer.multihead_attn for layer in decoders]
     with (
-        temporarily_set(to_self, "given", Given(pos, pos)),
-        temporarily_set(to_memory, "given", Given(pos, memory_pos)),
+        temporarily_set(to_self, "given", Given(pos, pos, again)),
+        temporarily_set(to_memory, "given", Given(pos, memory_pos, again)),
     ):
         yield

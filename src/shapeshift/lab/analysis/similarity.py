@@ -7,10 +7,12 @@ Kiyono et al. 2021 (SHAPE), Equation 3, Figure 2 (one sentence) and Figure 6 (te
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn.functional import normalize
 
 from shapeshift.data.batching import make_batch
@@ -76,11 +78,22 @@ def compute(
     for ids in sentences:
         source = make_batch([ids], [[]]).source.to(device).expand(len(offsets), -1)  # (K, S)
         with evaluating(model):
-            states = model.encoder_states(source, offset=torch.tensor(offsets, device=device))
-            units = normalize(torch.stack([*states]).double(), dim=-1)  # (L + 1, K, S, D)
+            states = _encoder_states(model, source, torch.tensor(offsets, device=device))
+            units = normalize(states.double(), dim=-1)  # (L + 1, K, S, D)
             cosines = torch.einsum("lasd,lbsd->lab", units, units) / source.shape[1]
         matrices.append(cosines.cpu().numpy())
     return np.stack(matrices)
+
+
+def _encoder_states(model: Transformer, source: Tensor, offset: Tensor) -> Tensor:
+    """Return the embeddings and every layer's output, the last one normed, `(L + 1, K, S, D)`."""
+    states: list[Tensor] = []
+    with ExitStack() as hooks:
+        for layer in model.encoder:
+            take = layer.register_forward_pre_hook(lambda _, args: states.append(args[0]))
+            hooks.enter_context(take)
+        states.append(model.encode(source, offset=offset).hidden)
+    return torch.stack(states)
 
 
 def invariance(similarity: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -8,9 +8,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from shapeshift.data.config import DataConfig, HubCorpus, SubwordsConfig
+from shapeshift.data.config import HubCorpus
 from shapeshift.data.corpora import corpus_fingerprint, fetch, read_split
-from shapeshift.data.prepare import prepare
 from shapeshift.data.sources import hub
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import SUMS
@@ -126,19 +125,11 @@ def test_two_columns_and_what_is_missing_in_them(library, corpus):
     assert list(read_split(files, "test"))[4:7] == [("x 4", ""), ("x 5", ""), ("x 0", "")]
 
 
-def test_prepared_from_the_hub(library, corpus, tmp_path):
-    config = DataConfig(corpus=corpus, subwords=SubwordsConfig(vocab_size=40))
-    data = prepare(config, tmp_path / "out")
-    assert [len(data.train), len(data.valid), len(data.test)] == [200, 5, 6]
-    assert data.text("valid")[1][0] == "validation Nr. 0"
-    assert prepare(config, tmp_path / "out").report == data.report
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"train": ["trian"]}, r"the dataset a/b: Bad split: trian\. Available splits"),
-        ({"column": "text"}, r"no column 'text' of both languages \(there are translation\)"),
+        ({"column": "text"}, r"a/b, train: no 'en' \(there are translation\)"),
         ({"target": "fr"}, r"a/b, train: no 'fr' \(there are en, de\)"),
         ({"columns": ["translation", "y"]}, r"a/b, train: no 'y' \(there are translation\)"),
     ],

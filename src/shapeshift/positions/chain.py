@@ -1,0 +1,139 @@
+"""Several representations at one place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations, permutations
+
+import torch
+from torch import Tensor, nn
+
+from shapeshift.errors import ShapeshiftError
+
+from .arguments import SIZES
+from .base import PROMISES, Representation, ScoreMod, check_sizes, inherits, total
+
+
+class Chain(Representation):
+    """Several representations at one place, applied in order; their biases add up.
+
+    Raises:
+        ShapeshiftError: if there is no part, or one is no `Representation` or built for another D,
+            H or E than the others; if one part reads the queries that another one turns, or two
+            parts turn them, or two of one kind change queries and keys.
+    """
+
+    shift_invariant = position_free_heads = splits = True  # if all parts promise it
+
+    def __init__(self, *parts: Representation):
+        super().__init__()
+        for part in parts:
+            if not isinstance(part, Representation):
+                raise ShapeshiftError(
+                    f"the parts of a Chain must be Representations, got {part!r};"
+                    " shapeshift.positions.get builds one from a name and the sizes of a model"
+                )
+        if not parts:
+            raise ShapeshiftError(
+                "a Chain needs at least one part; Representation() is no position"
+            )
+        self.parts = nn.ModuleList(parts)  # checked together, and so not to be changed
+        kinds = list(self.kinds())
+        sizes = [(n, getattr(kind, n)) for kind in kinds for n in SIZES if hasattr(kind, n)]
+        check_sizes(self, **dict(reversed(sizes)))  # those of the first kind that has them
+        _check_heads(kinds)
+        for promise in PROMISES:
+            kept = getattr(self, promise) and all(getattr(part, promise) for part in parts)
+            setattr(self, promise, kept)
+        self.causal_only = any(part.causal_only for part in parts)
+
+    def overrides(self, hook: str) -> bool:
+        if inherits(type(self), hook, Chain):
+            return any(part.overrides(hook) for part in self._parts())
+        return super().overrides(hook)
+
+    def _parts(self) -> list[Representation]:
+        return [part for part in self.parts if isinstance(part, Representation)]
+
+    def kinds(self) -> Iterator[Representation]:
+        for part in self._parts():
+            yield from part.kinds()
+
+    def max_position(self) -> int | None:
+        limits = [part.max_position() for part in self._parts()]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def embed(self, x: Tensor, pos: Tensor) -> Tensor:
+        for part in self._parts():
+            x = part.embed(x, pos)
+        return x
+
+    def inputs(
+        self, q: Tensor, k: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        for part in self._parts():
+            q, k, v = part.inputs(q, k, v, pos_q, pos_k)
+        return q, k, v
+
+    def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+        for part in self._parts():
+            q, k = part.rotate(q, k, pos_q, pos_k)
+        return q, k
+
+    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor | None:
+        return total([part.bias(pos_q, pos_k, dtype=dtype) for part in self._parts()])
+
+    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+        return total([part.query_bias(q, pos_q, pos_k) for part in self._parts()])
+
+    def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+        return total([part.value_bias(probs, pos_q, pos_k) for part in self._parts()])
+
+    def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod | None:
+        parts = [p for p in self._parts() if p.overrides("bias") or p.overrides("query_bias")]
+        score_mods = [part.score_mod(q, pos_q, pos_k) for part in parts]
+        present = [score_mod for score_mod in score_mods if score_mod is not None]
+        if len(present) < len(parts) or not present:
+            return None
+
+        def apply(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            for score_mod in present:
+                score = score_mod(score, b, h, i, j)
+            return score
+
+        return apply
+
+    def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        parts = [p for p in self._parts() if p.overrides("bias") or p.overrides("query_bias")]
+        if len(parts) == 1:
+            return parts[0].scores(q, k, pos_q, pos_k)
+        return super().scores(q, k, pos_q, pos_k)
+
+    def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        parts = [part for part in self._parts() if part.overrides("value_bias")]
+        if len(parts) == 1:
+            return parts[0].outputs(probs, v, pos_q, pos_k)
+        return super().outputs(probs, v, pos_q, pos_k)
+
+
+def _check_heads(kinds: list[Representation]) -> None:
+    """Raise a `ShapeshiftError` if kinds may not stand at one attention, see `Chain`: a score
+    (R(i) q_i) a_ij depends on i, and two turns need not commute."""
+    apart = "give them different stacks or places"
+    for turning, reading in permutations(kinds, 2):
+        if not turning.position_free_heads and reading.overrides("query_bias"):
+            one, other = type(turning).__name__, type(reading).__name__
+            raise ShapeshiftError(
+                f"{one} turns the queries that {other} reads, whose scores would depend on where a"
+                f" sentence begins; {apart}, or use a kind that does not read queries, such as T5,"
+                " ALiBi or Shaw with add_to='values'"
+            )
+    changing = [kind for kind in kinds if kind.overrides("rotate")]
+    for first, second in combinations(changing, 2):
+        turn = not (first.position_free_heads or second.position_free_heads)
+        if turn or type(first) is type(second):
+            one, other = type(first).__name__, type(second).__name__
+            raise ShapeshiftError(
+                f"{one} and {other} would both change the queries and keys of one attention; leave"
+                f" one of them out, or {apart}"
+            )
