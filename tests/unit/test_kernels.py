@@ -11,7 +11,7 @@ import torch
 
 from shapeshift import kernels
 from shapeshift.attention import backends
-from shapeshift.attention.dropout import draw
+from shapeshift.attention.dropout import draw, dropout
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Shaw
 from shapeshift.positions.base import Representation
@@ -62,6 +62,24 @@ def test_softmax_and_dropout(shape, dtype, dropout_p):
         assert torch.equal(x, scores), "the scores are changed"
         torch.testing.assert_close(got.double(), expected, **NEAR[dtype])
         torch.testing.assert_close(scores.grad.double(), expected_scores.grad, **NEAR[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (4, 33, 70)])
+def test_dropout(shape, dtype, monkeypatch):
+    x, grad = torch.randn(shape).to(dtype), torch.randn(shape).to(dtype)
+    results = []
+    for served in (True, False):
+        if not served:
+            monkeypatch.setattr(kernels, "serves", lambda _: False)
+        torch.manual_seed(1)
+        leaf = x.clone().requires_grad_()
+        out = dropout(leaf, 0.3, True)
+        out.backward(grad)
+        results.append((out, leaf.grad))
+    for got, expected in zip(*results, strict=True):
+        assert torch.equal(got, expected)
+    assert torch.equal(results[0][0] != 0, results[0][1] != 0)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

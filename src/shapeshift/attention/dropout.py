@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from shapeshift import kernels
+
 _LEVELS = 1 << 16
 
 
@@ -45,12 +47,18 @@ class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
         draws, threshold, ctx.scale = draw(x, p)
-        # As 0 and 1: products with a bool mask take four times as long.
-        keep = (draws >= threshold).view(torch.int8)
-        ctx.save_for_backward(keep)
-        return (x * keep).mul_(ctx.scale)
+        if kernels.serves(x):
+            out, kept = kernels.dropout(x, draws, threshold, ctx.scale)
+        else:
+            # As 0 and 1: products with a bool mask take four times as long.
+            kept = (draws >= threshold).view(torch.int8)
+            out = (x * kept).mul_(ctx.scale)
+        ctx.save_for_backward(kept)
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (keep,) = ctx.saved_tensors
-        return (grad * keep).mul_(ctx.scale), None
+        (kept,) = ctx.saved_tensors
+        if kernels.serves(grad) and not torch.is_grad_enabled():
+            return kernels.dropout_backward(grad, kept, ctx.scale), None
+        return (grad * kept).mul_(ctx.scale), None

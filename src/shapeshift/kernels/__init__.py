@@ -1,4 +1,4 @@
-"""Steps of attention in C, for training on a CPU: `kernels.c`, compiled at first use.
+"""Steps of attention, and dropout, in C, for training on a CPU: `kernels.c`, compiled at first use.
 
 Where there is no C compiler, or for other dtypes and devices, `serves` is false and callers compute
 the same in steps of PyTorch. The compiler is `$CC`, else `cc`; `CC=false` does without.
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 def serves(x: Tensor) -> bool:
     """Return whether `x (…, Q, K)`, contiguous from here on, can be given to the kernels."""
-    if x.device.type != "cpu" or x.dtype not in _DTYPES or not 0 < x.shape[-1] <= MAX_KEYS:
+    if x.device.type != "cpu" or x.dtype not in _DTYPES or not x.ndim or x.shape[-1] > MAX_KEYS:
         return False
     if torch.compiler.is_compiling() or type(x) is not Tensor or not x.numel():
         return False
@@ -82,6 +82,23 @@ def softmax_dropout_backward(grad: Tensor, saved: Tensor, scale: float) -> Tenso
     *_, Q, K = saved.shape
     grad, out = grad.contiguous(), torch.empty_like(saved)
     _call("softmax_backward", grad, saved, scale, out, saved.numel() // (Q * K), Q, K)
+    return out
+
+
+def dropout(x: Tensor, draws: Tensor, threshold: int, scale: float) -> tuple[Tensor, Tensor]:
+    """Return `x` after dropout, and int8 numbers that are 0 where something was dropped; for the
+    other arguments see `softmax_dropout`."""
+    x, kept = x.contiguous(), torch.empty(x.shape, dtype=torch.int8)
+    out = torch.empty_like(x)
+    _call("dropout_forward", x, draws, threshold, scale, out, kept, x.numel())
+    return out, kept
+
+
+def dropout_backward(grad: Tensor, kept: Tensor, scale: float) -> Tensor:
+    """Return the gradient of `x` for that of the result."""
+    grad = grad.contiguous()
+    out = torch.empty_like(grad)
+    _call("dropout_backward", grad, kept, scale, out, grad.numel())
     return out
 
 

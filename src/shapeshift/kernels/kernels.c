@@ -1,4 +1,4 @@
-/* Steps of attention that PyTorch computes one after the other, each in one pass over memory.
+/* What PyTorch computes in several steps, in one pass over memory: parts of attention, dropout.
 
    Rows of scores are (N, Q, K), N = B * H, and contiguous. Built once for float and, with -DBF16,
    once for bfloat16; sums and functions are computed in float. */
@@ -112,6 +112,23 @@ void softmax_backward(const number *restrict grad, const number *restrict saved,
         }
         for (long j = 0; j < K; j++) o[j] = narrow(fabsf(wide(p[j])) * (row[j] - dot));
     }
+}
+
+/* Dropout of `count` numbers: those whose draw is at least `threshold` are kept, and scaled. */
+void dropout_forward(const number *restrict x, const int16_t *restrict draws, long threshold,
+                     float scale, number *restrict out, int8_t *restrict kept, long count,
+                     long threads) {
+#pragma omp parallel for simd num_threads(threads) schedule(static)
+    for (long i = 0; i < count; i++) {
+        kept[i] = draws[i] >= threshold;
+        out[i] = narrow(draws[i] >= threshold ? wide(x[i]) * scale : 0.0f);
+    }
+}
+
+void dropout_backward(const number *restrict grad, const int8_t *restrict kept, float scale,
+                      number *restrict out, long count, long threads) {
+#pragma omp parallel for simd num_threads(threads) schedule(static)
+    for (long i = 0; i < count; i++) out[i] = narrow(kept[i] ? wide(grad[i]) * scale : 0.0f);
 }
 
 /* Pairs (N, Q, K) and rows (N, Q, R) of numbers by distance. Row c of query i belongs to key
