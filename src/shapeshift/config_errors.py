@@ -47,13 +47,7 @@ _LIMITS = {
 
 
 def messages(error: ValidationError, config: type[BaseModel], document: Any) -> Iterator[str]:
-    """Yield a message for each setting that is wrong.
-
-    Args:
-        error: of the check.
-        config: what was checked.
-        document: the settings.
-    """
+    """Yield a message for each setting that is wrong."""
     found: dict[Place, list[Any]] = {}
     for problem in error.errors(include_url=False):
         found.setdefault(_place(problem, document), []).append(problem)

@@ -42,9 +42,6 @@ def find_config(name: str | Path) -> Path:
 
     Args:
         name: a path, or, without folder and suffix, the name of a shipped one such as `multi30k`.
-
-    Raises:
-        ShapeshiftError: for such a name that is neither a file nor a shipped configuration.
     """
     path = Path(name)
     if path.name != str(name) or path.suffix or (path.exists() and not path.is_dir()):
@@ -102,11 +99,7 @@ def read_document(path: str | Path, extending: tuple[Path, ...] = ()) -> Any:
 
 
 def read_settings(path: str | Path) -> Any:
-    """Return what `read_document` does, of a file that is to be a configuration of one run.
-
-    Raises:
-        ShapeshiftError: as `read_document`; or the file is a study or a grid.
-    """
+    """Return what `read_document` does, of a file that is to be a configuration of one run."""
     document = read_document(path)
     others = {
         "grid": ("study", f"use `shapeshift reproduce {path}`"),
@@ -190,11 +183,7 @@ def _leaves(keys: _Keys, value: Any) -> Iterable[tuple[_Keys, Any]]:
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration with another one laid over it; see the module.
-
-    Raises:
-        ShapeshiftError: what is laid over names an item of a list that is not there.
-    """
+    """Return a configuration with another one laid over it; see the module."""
     merged: dict[str, Any] = _merge(base, over, ())
     return merged
 

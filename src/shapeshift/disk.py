@@ -101,11 +101,6 @@ def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
 def replace_file(path: Path, content: bytes | memoryview, writer: str = "") -> None:
     """Write a file that appears complete or not at all, in place of one of the same name.
 
-    Args:
-        path: the file.
-        content: all of it.
-        writer: part of the partial file's name, where several processes may write the file.
-
     Raises:
         OSError: if that fails; the old file is then as it was, unless only the last flush failed.
     """
@@ -167,9 +162,6 @@ def save(path: Path, data: str | bytes | memoryview) -> None:
     Args:
         path: a file in a folder of ours; use `replacing` for one that the user named.
         data: text is written as UTF-8.
-
-    Raises:
-        ShapeshiftError: the file cannot be written; an older one is then as it was.
     """
     content = data.encode() if isinstance(data, str) else data
     with writing(path):
@@ -181,9 +173,6 @@ def open_in_place(path: Path, mode: str) -> IO[Any]:
     """Open a file of ours that is written in place, such as a log or a lock.
 
     A link, a pipe or a device in its place is deleted first, never followed.
-
-    Raises:
-        ShapeshiftError: the file cannot be written.
     """
     with writing(path):
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
@@ -202,9 +191,6 @@ def replacing(path: str | Path) -> Iterator[IO[str]]:
 
     Args:
         path: a file that the user named; its folder is made if need be.
-
-    Raises:
-        ShapeshiftError: the file cannot be written.
     """
     final, partial = Path(os.path.realpath(path)), None
     try:

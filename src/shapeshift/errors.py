@@ -38,13 +38,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """Return the known word that is most like `word`, in capitals or not; None if none is.
-
-    Args:
-        word: that is not known.
-        known: those that are.
-        cutoff: how much of the words must be the same, from 0 to 1.
-    """
+    """Return the known word that is most like `word`, in capitals or not; None if none is."""
     spelling = {each.lower(): each for each in reversed([*known])}
     matches = difflib.get_close_matches(word.lower(), [*reversed(spelling)], n=1, cutoff=cutoff)
     return spelling[matches[0]] if matches else None

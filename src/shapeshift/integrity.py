@@ -44,9 +44,6 @@ def seal(directory: Path) -> None:
 def store(directory: Path, contents: Mapping[str, bytes]) -> None:
     """Write those files into a folder that are not there yet, and their hashes, which come first:
     a crash in between looks like damage until the same files are stored again.
-
-    Raises:
-        ShapeshiftError: a file cannot be written, or `SHA256SUMS` is damaged.
     """
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     known = read_sums(directory)
@@ -89,11 +86,7 @@ def verify(
 
 
 def read_sums(directory: Path, remedy: str = _UNVERIFIED) -> dict[str, str]:
-    """Return name → SHA-256 of the files that are listed; nothing where there is no list.
-
-    Raises:
-        ShapeshiftError: the list cannot be read, or differs from what was written.
-    """
+    """Return name → SHA-256 of the files that are listed; nothing where there is no list."""
     path = directory / SUMS
     try:
         content = path.read_bytes()

@@ -118,11 +118,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """Return what a file of YAML says.
-
-    Raises:
-        ShapeshiftError: see `parse_yaml`; or the file cannot be read.
-    """
+    """Return what a file of YAML says."""
     try:
         text = path.read_bytes().decode()
     except FileNotFoundError:

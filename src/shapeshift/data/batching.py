@@ -133,10 +133,6 @@ def plan_in_order(
 
     Pairs of the same length keep their order, and nothing is random.
 
-    Args:
-        source_lengths, target_lengths: subwords without `</s>`. Shape: (num_pairs,).
-        config: limits of a batch; `sort_window` is not used.
-
     Raises:
         ShapeshiftError: a single pair has more than `max_tokens` tokens.
     """

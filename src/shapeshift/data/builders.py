@@ -56,12 +56,6 @@ def build(pairs: Iterable[Pair], dataset: Dataset, split: Split, counts: Counts)
     Interpolate's groups follow one another without overlap and run on over file boundaries. A last
     group of fewer than `num_joined` pairs is kept as it is. (The paper's 450K groups of ten out of
     4.5M pairs leave open what it did with a rest.)
-
-    Args:
-        pairs: the split of the corpus, in its order.
-        dataset: which dataset.
-        split: only train is filtered.
-        counts: updated with every pair that is read.
     """
     kept = _kept(pairs, dataset, split, counts)
     num_joined = dataset.num_joined if isinstance(dataset, Interpolate) else 1

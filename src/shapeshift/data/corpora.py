@@ -49,9 +49,6 @@ def read_entry(corpus: FilesCorpus, entry: str) -> Iterator[tuple[str, str]]:
 def read_references(corpus: FilesCorpus, split: Split) -> Iterator[str] | None:
     """Return the texts that translations of a split are scored against, or None where that is its
     target side.
-
-    Raises:
-        ShapeshiftError: while they are read, as `read_lines`.
     """
     entries = corpus.references(split)
     if not entries:
@@ -76,11 +73,6 @@ def fetch(
     corpus: FilesCorpus | HubCorpus | GrammarCorpus, on_progress: Progress | None = None
 ) -> FilesCorpus | GrammarCorpus:
     """Bring the text of a corpus to this machine, unless it is here, and return the corpus of it.
-
-    Args:
-        corpus: files with archives or test sets by name, a dataset of the hub, or what needs
-            nothing.
-        on_progress: called while something is downloaded.
 
     Raises:
         ShapeshiftError: something cannot be fetched; see `download`, `hub` and `testsets`.
@@ -112,11 +104,7 @@ def fetch(
 
 
 def local_corpus(corpus: FilesCorpus | HubCorpus) -> FilesCorpus:
-    """Return the corpus of text files that are here, without a network.
-
-    Raises:
-        ShapeshiftError: the text of a dataset of the hub has not been fetched.
-    """
+    """Return the corpus of text files that are here, without a network."""
     return hub.exported(corpus) if isinstance(corpus, HubCorpus) else corpus
 
 
@@ -186,10 +174,6 @@ def _no_text(path: Path, languages: tuple[str, str]) -> ShapeshiftError:
 def check_text(corpus: FilesCorpus, on_progress: Callable[[int], None]) -> dict[Split, int]:
     """Read all text of a corpus once, before anything is made of it; return pairs by split.
 
-    Args:
-        corpus: whose files are here.
-        on_progress: called with the number of pairs read, now and then.
-
     Raises:
         ShapeshiftError: a file cannot be read as text, has another number of lines than its
             partner or its references, or a split has no lines.
@@ -240,14 +224,6 @@ def write_grammar(
     A hash of the English sentence selects its split, so that no sentence is in two splits and
     held-out sentences have the same lengths as the others. (To draw valid and test from sentences
     that train lacks would leave them hardly a short one: train has nearly all of those.)
-
-    Args:
-        config: how many pairs, of which lengths, from which seed.
-        directory: an existing folder.
-        on_progress: called with the number of pairs written.
-
-    Returns:
-        The corpus that reads these files.
 
     Raises:
         ShapeshiftError: the word limits allow too few different sentences.
@@ -326,11 +302,7 @@ def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
 
 
 def file_digest(path: Path) -> bytes:
-    """Return the SHA-256 of a file of text.
-
-    Raises:
-        ShapeshiftError: it cannot be read, or not several times.
-    """
+    """Return the SHA-256 of a file of text."""
     with reading(path), require_regular(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").digest()
 

@@ -220,11 +220,7 @@ def _fingerprint(config: DataConfig) -> str:
 
 
 def _subwords_of(directory: Path, config: DataConfig) -> Subwords:
-    """Return the subword models of a run or of prepared data.
-
-    Raises:
-        ShapeshiftError: the folder is neither, or its models were trained with other settings.
-    """
+    """Return the subword models of a run or of prepared data."""
     reports = [directory / name for name in (REPORT, REPORT_OF_RUN) if (directory / name).is_file()]
     if not reports:
         raise ShapeshiftError(

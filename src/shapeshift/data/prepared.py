@@ -83,11 +83,7 @@ class Report(Strict):
 
     @classmethod
     def read(cls, path: Path, remedy: str) -> Report:
-        """Read a report.
-
-        Raises:
-            ShapeshiftError: it is of another version.
-        """
+        """Read a report."""
         try:
             return cls.model_validate_json(path.read_bytes())
         except ValidationError as error:
@@ -107,11 +103,7 @@ class Prepared:
     """
 
     def __init__(self, directory: str | Path):
-        """Open what `prepare` wrote.
-
-        Raises:
-            ShapeshiftError: it is missing, damaged, or of another version.
-        """
+        """Open what `prepare` wrote."""
         self.directory = Path(directory)
         self.report = read_report(self.directory)
         remedy = _remedy(self.directory)
@@ -142,11 +134,7 @@ def text_paths(directory: Path, split: Split) -> list[Path]:
 
 
 def read_report(directory: Path) -> Report:
-    """Read the report of prepared data, compared with its hash before.
-
-    Raises:
-        ShapeshiftError: the folder holds none, or it is damaged, or of another version.
-    """
+    """Read the report of prepared data, compared with its hash before."""
     path = directory / REPORT
     remedy = _remedy(directory)
     if (directory / SUMS).exists():

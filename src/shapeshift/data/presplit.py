@@ -82,16 +82,7 @@ class Pieces:
 
 
 def count_pieces(texts: Iterable[str], special: Sequence[str], most: int) -> list[str]:
-    """Return the pieces of texts, the most frequent first, equally frequent ones by their letters.
-
-    Args:
-        texts: split.
-        special: pieces that are not counted.
-        most: pieces to be returned.
-
-    Raises:
-        ShapeshiftError: there is none.
-    """
+    """Return the pieces of texts, the most frequent first, equally frequent ones in order."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text.split())

@@ -112,9 +112,6 @@ def write_store(
         directory: where the store shall be; must not exist.
         pairs: source and target ids of each pair.
         source_size, target_size: vocabulary sizes; they decide how many bytes an id takes.
-
-    Raises:
-        ShapeshiftError: `directory` exists.
     """
     if directory.exists():
         raise ShapeshiftError("already exists; remove it first", path=directory)

@@ -65,11 +65,7 @@ class Subwords:
     """
 
     def __init__(self, source: bytes, target: bytes | None = None):
-        """Load serialised models; without `target` the source model serves both languages.
-
-        Raises:
-            ShapeshiftError: not a model, or one without these five special ids.
-        """
+        """Load serialised models; without `target` the source model serves both languages."""
         self.joint = target is None
         self._source = _model(source)
         self._target = self._source if target is None else _model(target)
@@ -108,11 +104,7 @@ class Subwords:
 
     @classmethod
     def load(cls, directory: Path) -> Subwords:
-        """Load what `train` wrote.
-
-        Raises:
-            ShapeshiftError: a missing or damaged model.
-        """
+        """Load what `train` wrote."""
         joint = directory / "joint.model"
         paths = [joint] if joint.exists() else [directory / f"{x}.model" for x in _SIDES]
         models = []

@@ -88,11 +88,7 @@ def survey(pairs: Iterable[tuple[str, str]], training: Collection[int] = ()) -> 
 
 
 def survey_corpus(corpus: FilesCorpus) -> dict[Split, Survey]:
-    """Look at all splits of a corpus.
-
-    Raises:
-        ShapeshiftError: a split has no pairs; or see `read_parallel`.
-    """
+    """Look at all splits of a corpus."""
     surveys: dict[Split, Survey] = {}
     for split in SPLITS:
         training = surveys["train"].sources if surveys else ()
@@ -110,9 +106,6 @@ def hold_out(train: Sequence[str], folder: Path, languages: tuple[str, str]) -> 
         train: of the files to split, without the ending of a language.
         folder: of the files that are written.
         languages: what the names of source and target files end with.
-
-    Returns:
-        The training, the validation and the test files, without the ending of a language.
 
     Raises:
         ShapeshiftError: there are fewer than three sentences, or a file of this name is there

@@ -57,21 +57,13 @@ def score(
 
 
 def fetch(model: str) -> None:
-    """Download a model if it is not on this machine.
-
-    Raises:
-        ShapeshiftError: the package is missing or the model cannot be downloaded.
-    """
+    """Download a model if it is not on this machine."""
     _find(require_comet(), model)
 
 
 @lru_cache(maxsize=1)
 def load(name: str) -> tuple[Any, str]:
-    """Return the network of a name or a path and its signature, downloaded if need be.
-
-    Raises:
-        ShapeshiftError: the package or the model is missing, or the model cannot be used.
-    """
+    """Return the network of a name or a path and its signature, downloaded if need be."""
     comet = require_comet()
     path = _find(comet, name)
     try:
@@ -106,11 +98,7 @@ def _weights_only() -> Iterator[None]:
 
 
 def require_comet() -> ModuleType:
-    """Return the package.
-
-    Raises:
-        ShapeshiftError: it is not installed.
-    """
+    """Return the package."""
     try:
         import comet
     except ImportError as error:

@@ -17,9 +17,6 @@ def moses(language: str) -> Callable[[str], str]:
 
     Args:
         language: of the text, such as `de`; some rules depend on it.
-
-    Raises:
-        ShapeshiftError: sacremoses is not installed.
     """
     try:
         from sacremoses import MosesDetokenizer

@@ -49,11 +49,7 @@ class Scores(Strict):
 
     @classmethod
     def load(cls, path: str | Path) -> Scores:
-        """Read a file that holds such a document.
-
-        Raises:
-            ShapeshiftError: the file cannot be read or is not such a document.
-        """
+        """Read a file that holds such a document."""
         try:
             return cls.model_validate_json(Path(path).read_bytes())
         except OSError as error:
@@ -88,9 +84,6 @@ def evaluate(
         tokenizer, sources, comet_model: see `metrics.score_corpus`.
         lengths: source length of each segment, for BLEU by length.
         length_buckets: the bounds between the length buckets, see `bleu_by_length`.
-
-    Raises:
-        ShapeshiftError: as `score_corpus` and `bleu_by_length`.
     """
     scores = score_corpus(
         hypotheses,

@@ -135,9 +135,6 @@ class Checkpoints:
     def record(self, progress: Progress) -> None:
         """Replace the progress of the checkpoint at `progress.update`, which validation has changed
         since it was saved.
-
-        Raises:
-            ShapeshiftError: if the disk is full or fails; the checkpoint is then as it was.
         """
         path = self.path(progress.update) / STATE
         manifest = self._manifest(progress.update).model_copy(update={"progress": progress})
@@ -192,11 +189,7 @@ class Checkpoints:
         return manifest.progress
 
     def progress(self, update: int) -> Progress:
-        """Return how far the run was at a checkpoint.
-
-        Raises:
-            DamagedError: if its manifest is missing or differs from what was saved.
-        """
+        """Return how far the run was at a checkpoint."""
         return self._manifest(update).progress
 
     def _prune(self, best: int | None) -> None:

@@ -61,11 +61,6 @@ class Guard:
     ) -> None:
         """Judge an update, whose step may be taken if nothing is raised.
 
-        Args:
-            update: its number.
-            batches: all its batches, of all processes.
-            losses: of this process's batches, each with the batch's number.
-
         Raises:
             ShapeshiftError: if it is bad and nothing is deferred.
         """
@@ -81,11 +76,7 @@ class Guard:
             self.check()
 
     def check(self) -> None:
-        """Read the verdicts since the last call, which waits for the device.
-
-        Raises:
-            ShapeshiftError: if one is bad.
-        """
+        """Read the verdicts since the last call, which waits for the device."""
         if not self._unread:
             return
         verdicts = torch.stack([verdict for *_, verdict in self._unread]).tolist()

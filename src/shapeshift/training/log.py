@@ -47,11 +47,7 @@ class Log:
         self._began = time.perf_counter() - elapsed_s
 
     def write(self, update: int, **values: float) -> None:
-        """Append a line.
-
-        Raises:
-            ShapeshiftError: the line, or a curve of an earlier one, cannot be written.
-        """
+        """Append a line."""
         line = {
             "update": update,
             **values,
@@ -80,11 +76,7 @@ class Log:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a log, without an incomplete last line; none if there is no file.
-
-    Raises:
-        ShapeshiftError: if a line is not a JSON object with `update`, or it cannot be read.
-    """
+    """Return the lines of a log, without an incomplete last line; none if there is no file."""
     if not path.is_file():
         return []
     try:

@@ -88,12 +88,7 @@ class Manifest(Strict):
 
 
 def read_manifest(checkpoint: Path) -> Manifest:
-    """Read the manifest of the checkpoint in a folder.
-
-    Raises:
-        DamagedError: if it is missing, or differs from what was written.
-        ShapeshiftError: if reading is not permitted.
-    """
+    """Read the manifest of the checkpoint in a folder."""
     path = checkpoint / STATE
     content = read_file(path)
     with suppress(ValidationError):
@@ -104,12 +99,7 @@ def read_manifest(checkpoint: Path) -> Manifest:
 
 
 def read_verified(checkpoint: Path, name: Name, manifest: Manifest) -> bytes:
-    """Return the content of one file of a checkpoint.
-
-    Raises:
-        DamagedError: if the file is missing, or differs from what was saved.
-        ShapeshiftError: if reading is not permitted.
-    """
+    """Return the content of one file of a checkpoint."""
     path = checkpoint / name
     content = read_file(path)
     if hashlib.sha256(content).hexdigest() != manifest.files[name]:
@@ -118,12 +108,7 @@ def read_verified(checkpoint: Path, name: Name, manifest: Manifest) -> bytes:
 
 
 def read_file(path: Path) -> bytes:
-    """Return a file's content.
-
-    Raises:
-        DamagedError: if it cannot be read.
-        ShapeshiftError: if reading is not permitted.
-    """
+    """Return a file's content."""
     try:
         return path.read_bytes()
     except PermissionError as error:

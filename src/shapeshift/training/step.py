@@ -80,12 +80,7 @@ def naming_compile_errors() -> Iterator[None]:
 
 @contextmanager
 def naming_out_of_memory(device: torch.device, describe: Callable[[], str]) -> Iterator[None]:
-    """Raise a `ShapeshiftError` where PyTorch, on a GPU or a CPU, or Python runs out of memory.
-
-    Args:
-        device: that is computed on.
-        describe: returns what did not fit, and what to change.
-    """
+    """Raise a `ShapeshiftError` where PyTorch, on a GPU or a CPU, or Python runs out of memory."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:

@@ -139,7 +139,7 @@ class Trainer:
 
         Args:
             log: None in all processes but the main one.
-            observer: receives losses, validations and skipped updates.
+            observer: receives losses and validations.
             stop: a signal that has reached any of the processes ends training after an update.
 
         Raises:

@@ -26,11 +26,7 @@ def weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def decode(content: bytes, path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file that was read from `path`.
-
-    Raises:
-        ShapeshiftError: if the content is not a safetensors file.
-    """
+    """Return the tensors of a safetensors file that was read from `path`."""
     try:
         return load(content)
     except Exception as error:  # whatever the library raises, the file is at fault
@@ -41,9 +37,6 @@ def decode(content: bytes, path: Path) -> dict[str, Tensor]:
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the weights in a file, compared with the hash in the checkpoint's manifest, or with
     the hash that `average` wrote into the file.
-
-    Raises:
-        ShapeshiftError: if the file is missing or damaged.
     """
     if path.name == MODEL and (path.parent / STATE).exists():
         return decode(read_verified(path.parent, MODEL, read_manifest(path.parent)), path)
@@ -76,11 +69,7 @@ def _hash(tensors: dict[str, Tensor]) -> str:
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Load a model's parameters from a file.
-
-    Raises:
-        ShapeshiftError: if the file is missing or damaged, or holds another model's parameters.
-    """
+    """Load a model's parameters from a file."""
     assign(model, read_weights(path), path)
 
 

@@ -54,9 +54,6 @@ def unpack(
         wanted: whether a member is, by its name, a path relative to the folder.
         on_progress: called with the number of members read.
 
-    Returns:
-        The files.
-
     Raises:
         ShapeshiftError: the archive is damaged; a wanted member is not a plain file, leaves the
             folder, or is in it already; the disk is full.
@@ -131,9 +128,6 @@ def find_prefixes(path: Path, languages: tuple[str, str], folder: Path) -> list[
         path: parallel files without their ending, one of the two, or an archive that has both.
         languages: what the names of source and target files end with.
         folder: where an archive is unpacked, into a folder of its own.
-
-    Raises:
-        ShapeshiftError: an archive that cannot be unpacked, or without two such files.
     """
     endings = tuple(f".{language}{packed}" for language in languages for packed in (".gz", ""))
 

@@ -28,9 +28,6 @@ def build_once(folder: Path, is_built: Callable[[], bool], build: Callable[[Path
         folder: where it belongs; those above it are made if need be.
         is_built: also asked again after another process was at work; may raise.
         build: fills an empty folder.
-
-    Raises:
-        ShapeshiftError: the folder cannot be written; also what `build` raises.
     """
     if is_built():
         return

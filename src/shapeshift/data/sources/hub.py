@@ -33,10 +33,6 @@ _PROGRESS_EVERY = 10_000
 def export(corpus: HubCorpus, on_progress: Progress | None = None) -> FilesCorpus:
     """Write the dataset as text files, unless they are there, and return the corpus of them.
 
-    Args:
-        corpus: which dataset, splits and languages, and how much of it.
-        on_progress: called with the number of pairs of each split.
-
     Raises:
         ShapeshiftError: `datasets` is not installed; the hub cannot be reached; there is no such
             dataset, configuration, split or column.
@@ -50,11 +46,7 @@ def export(corpus: HubCorpus, on_progress: Progress | None = None) -> FilesCorpu
 
 
 def exported(corpus: HubCorpus) -> FilesCorpus:
-    """Return the corpus of the text files, which are there.
-
-    Raises:
-        ShapeshiftError: they are not.
-    """
+    """Return the corpus of the text files, which are there."""
     folder = folder_of(corpus)
     if not is_exported(corpus):
         raise ShapeshiftError(
@@ -73,9 +65,6 @@ def exported(corpus: HubCorpus) -> FilesCorpus:
 def verify_exported(corpus: HubCorpus) -> None:
     """Compare the text files, if they are there, with the hashes that they had when they were
     written.
-
-    Raises:
-        ShapeshiftError: a file is missing or differs.
     """
     folder = folder_of(corpus)
     remedy = f"remove the folder {folder} and run the command again, which fetches the text anew"
@@ -96,11 +85,7 @@ def is_exported(corpus: HubCorpus) -> bool:
 
 
 def require_datasets() -> Any:
-    """Return the library `datasets`.
-
-    Raises:
-        ShapeshiftError: it is not installed.
-    """
+    """Return the library `datasets`."""
     try:
         import datasets
     except ImportError as error:

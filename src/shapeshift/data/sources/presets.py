@@ -20,11 +20,7 @@ CORPORA: dict[str, dict[str, Any]] = yaml.safe_load(
 
 
 def expand_corpus(name: str) -> dict[str, Any]:
-    """Return the corpus `name` spelled out as a configuration.
-
-    Raises:
-        ShapeshiftError: there is none of this name.
-    """
+    """Return the corpus `name` spelled out as a configuration."""
     if name not in CORPORA:
         raise ShapeshiftError(
             f"unknown corpus {name!r}{nearest(name, CORPORA)} (known: {', '.join(CORPORA)})"

@@ -23,10 +23,6 @@ def fetch_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
 
     Where there are several references, this is the one that sacreBLEU takes first.
 
-    Args:
-        name: sacreBLEU's.
-        source, target: languages, in the direction of translation.
-
     Raises:
         ShapeshiftError: no such test set or direction, or it cannot be downloaded.
     """
@@ -50,11 +46,7 @@ def fetch_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
 
 
 def local_test_set(name: str, source: str, target: str) -> tuple[Path, Path]:
-    """Return the files of source and reference, without a network.
-
-    Raises:
-        ShapeshiftError: no such test set or direction, or it has not been downloaded.
-    """
+    """Return the files of source and reference, without a network."""
     dataset, pair = _find(name, source, target)
     files = _files(dataset, pair)
     for file in files:
