@@ -77,6 +77,8 @@ Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
 Base = str | dict[str, Any]
 
 _PSEUDO_AXES = ("scale", "seed")
+_NO_SEED = 2**31 - 1
+"""Stands for the seed while settings are parsed, which all seeds share."""
 
 
 class Recipe(Strict):
@@ -254,25 +256,20 @@ class Grid:
         catalogue = [axis for axis, settings in self.config.axes.items() if [*settings] == [*KINDS]]
         cells: list[Cell] = []
         refused: dict[tuple[str, str], ShapeshiftError] = {}
+        before: list[Sequence[str]] | None = None
         for axes, seed in self._combinations(recipe):
             place = {**axes, "scale": scale, "seed": str(seed)}
             if any(_holds(condition, place) for condition in self.config.exclude):
                 continue
-            layers = [*self._settings(recipe, place), overrides]
-            try:
-                config = parse_config(_overridden(document, layers))
-            except ShapeshiftError as error:
-                where = " ".join(f"{axis}={value}" for axis, value in place.items())
-                named = ShapeshiftError(f"in the cell {where}: {error}", path=self.path)
-                if not catalogue or _has_meaning(document, layers):
-                    raise named from error
-                refused |= dict.fromkeys(axes.items(), named)
+            layers = [*self._settings(recipe, place), [f"training.seed={_NO_SEED}"], overrides]
+            if layers != before:  # as they are for the next seed, unless a rule names one
+                before = layers
+                found = self._parse(document, layers, place, leave_out=bool(catalogue))
+            if isinstance(found, ShapeshiftError):
+                refused |= dict.fromkeys(axes.items(), found)
                 continue
-            if config.training.seed != seed:
-                raise ShapeshiftError(
-                    "a grid sets training.seed itself; choose among its seeds with --seed",
-                    path=self.path,
-                )
+            training = found.training.model_copy(update={"seed": seed})
+            config = found.model_copy(update={"training": training})
             cells.append(Cell(self.name, scale, axes, seed, config, self.config.steps))
         for (axis, value), reason in refused.items():
             # Written by hand: more likely a slip than without meaning.
@@ -283,6 +280,30 @@ class Grid:
                 f"no cell is left at scale {scale!r}; look at `exclude`", path=self.path
             )
         return tuple(cells)
+
+    def _parse(
+        self,
+        document: Any,
+        layers: Sequence[Sequence[str]],
+        place: Mapping[str, str],
+        *,
+        leave_out: bool,
+    ) -> Config | ShapeshiftError:
+        """Return the settings of a cell; or why its position has no meaning, if it is left out."""
+        try:
+            config = parse_config(_overridden(document, layers))
+        except ShapeshiftError as error:
+            where = " ".join(f"{axis}={value}" for axis, value in place.items())
+            named = ShapeshiftError(f"in the cell {where}: {error}", path=self.path)
+            if leave_out and not _has_meaning(document, layers):
+                return named
+            raise named from error
+        if config.training.seed != _NO_SEED:
+            raise ShapeshiftError(
+                "a grid sets training.seed itself; choose among its seeds with --seed",
+                path=self.path,
+            )
+        return config
 
     def _refuse_axes(self, overrides: Sequence[str]) -> None:
         """Raise a `ShapeshiftError` if an override would give all settings of an axis one value."""
@@ -303,7 +324,6 @@ class Grid:
             yield settings[place[axis]]
         for rule in self.config.rules:
             yield rule.overrides if _holds(rule.when, place) else ()
-        yield (f"training.seed={place['seed']}",)
 
     def _base(self, recipe: Recipe) -> Any:
         base = self.config.base if recipe.base is None else recipe.base
