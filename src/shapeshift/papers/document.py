@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from shapeshift.data.prepared import Prepared
 from shapeshift.disk import save
@@ -229,11 +229,5 @@ class ItemDocument(Strict):
             return cls.model_validate(document)
         except OSError as error:
             raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(map(str, first["loc"])) or "document"
-            raise ShapeshiftError(
-                f"not the document of an item ({where}: {first['msg']}); {remedy}", path=path
-            ) from error
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
             raise ShapeshiftError(f"not the document of an item; {remedy}", path=path) from error

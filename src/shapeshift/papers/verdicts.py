@@ -202,14 +202,8 @@ def shown(p_value: float) -> str:
 
 
 def _scores(test: Comparison) -> str:
-    """Return both scores and their difference, `30.12 against 29.82 (+0.30)`, with as many decimals
-    as it takes for the numbers to fit each other."""
-    for decimals in range(2, 7):
-        score, baseline = round(test.score, decimals), round(test.baseline_score, decimals)
-        difference = f"{test.difference:+.{decimals}f}"
-        if difference == f"{score - baseline:+.{decimals}f}":
-            break
-    return f"{score:.{decimals}f} against {baseline:.{decimals}f} ({difference})"
+    """Return both scores and their difference: `30.12 against 29.82 (+0.30)`."""
+    return f"{test.score:.2f} against {test.baseline_score:.2f} ({test.difference:+.2f})"
 
 
 def _described(claim: ClaimSpec, part: Part) -> str:

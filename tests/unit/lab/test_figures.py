@@ -60,20 +60,6 @@ def test_a_preset_looks_the_same_in_every_figure_and_its_variants_have_its_colou
     assert len({each.colour for each in variants}) == 1
 
 
-@pytest.mark.parametrize(
-    ("values", "lowest"),
-    [([0.02, 0.4], 0.0), ([0.0, 0.0], 0.0), ([0.1, 8.0], 0.0), ([-0.1, 3.0], None)],
-)
-@pytest.mark.parametrize("min_span", [0.0, 2.0])
-def test_an_axis_goes_below_0_only_if_data_do(values, lowest, min_span):
-    panel = Panel([Line("ape", [1, 2], [values, values[:1]])], "BLEU", min_span=min_span)
-    [axes] = drawn(panel).axes
-    low, high = axes.get_ylim()
-    assert high >= max(values)
-    assert high - low >= min_span
-    assert low == lowest if lowest is not None else low < min(values)
-
-
 def test_a_line_is_the_mean_of_its_seeds_with_their_deviation_and_a_dot_for_each():
     [axes] = drawn(Panel([Line("ape", [1, 2, 3], [[1.0, 3.0], [], [5.0]])], "BLEU")).axes
     line = line_named(axes, "ape")

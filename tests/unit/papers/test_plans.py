@@ -288,17 +288,6 @@ def test_a_scale_that_a_grid_does_not_have_is_an_error():
         plan("table2", scale="paper")
 
 
-def test_progress_counts_the_cells_of_each_item(tmp_path):
-    def progress(scale="tiny", seeds=()):
-        return planning.item_progress(PAPER, PAPER.items, scale, tmp_path, (), seeds)
-
-    assert progress() == {"table1": (0, 4), "table2": (0, 1), "sizes": (0, 0)}
-    run(plan("table1", seeds=[1]), tmp_path)
-    assert progress() == {"table1": (2, 4), "table2": (0, 1), "sizes": (0, 0)}
-    assert progress(seeds=[1]) == {"table1": (2, 2), "table2": (0, 1), "sizes": (0, 0)}
-    assert progress("paper") == {"table1": (0, 2), "table2": None, "sizes": None}
-
-
 def test_an_item_says_what_is_not_finished(tmp_path):
     _, report = run(plan("table1"), tmp_path, Recording(failing=["shape"]))
     assert [cell.name for cell in report.failed] == ["shape/1", "shape/2"]
