@@ -64,4 +64,4 @@ def test_a_run_that_fails_is_reported_at_the_end_and_the_rest_is_written(tmp_pat
     assert "ape" in out  # the table
     item = json.loads((tmp_path / "reproduced/tiny/toy/table/item.json").read_bytes())
     assert item["unfinished"] == ["shape/1", "shape/2"]
-    assert (tmp_path / "reproduced/tiny/toy/results.csv").exists()
+    assert (tmp_path / "reproduced/tiny/toy/table/results.csv").exists()

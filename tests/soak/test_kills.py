@@ -152,7 +152,9 @@ def result_of_reproduction(directory: Path) -> dict[str, object]:
         result[f"{path.parts[-3]}/log"] = log
     [item] = directory.glob("*/toy/table/item.json")
     result["table"] = json.loads(item.read_bytes())["tables"]
-    result["num_results"] = (directory / "tiny/toy/results.csv").read_text("utf-8").count("\n")
+    result["num_results"] = (
+        (directory / "tiny/toy/table/results.csv").read_text("utf-8").count("\n")
+    )
     return result
 
 

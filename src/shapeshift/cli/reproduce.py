@@ -89,9 +89,9 @@ def reproduce(
     which save, and exit with 130 or 143. The same command may run several times at once, on
     several machines that share the folder. A run that fails does not stop the others.
 
-    Items are written to DIRECTORY/SCALE/PAPER/ITEM, all measurements of a paper to
-    DIRECTORY/SCALE/PAPER/results.csv, a page of everything to DIRECTORY/report.html; with other
-    settings than those of items that are there only with a --label of their own.
+    Items are written to DIRECTORY/SCALE/PAPER/ITEM, a page of everything to
+    DIRECTORY/report.html; with other settings than those of items that are there only with a
+    --label of their own.
     """
     from shapeshift.papers.catalogue import find_grid, find_items, read_study
     from shapeshift.papers.planning import grids_of, plan_items

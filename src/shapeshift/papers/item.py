@@ -14,7 +14,7 @@ from shapeshift.papers.document import DocumentFigure, DocumentTable, Finding
 from shapeshift.papers.study import Axes, Study, fits
 
 RESERVED = "results"
-"""No name of a table: a study has a `results.csv` of all its measurements in the same folder."""
+"""No name of a table: `results.csv` has all measurements of an item."""
 
 
 STUDIES = "studies"

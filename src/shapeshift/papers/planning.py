@@ -45,11 +45,6 @@ class Plan:
         """Return where the items are written."""
         return directory / "-".join(filter(None, (self.scale, self.label))) / self.paper.name
 
-    def results(self, directory: Path) -> Path:
-        """Return the file of all measurements, one for all items of a paper, but for each study."""
-        own = self.paper.items if self.paper.name == STUDIES else ()
-        return self.folder(directory).joinpath(*own, "results.csv")
-
     def open_folder(self, directory: Path) -> Path:
         """Make the folder of the items, if need be, and return it.
 

@@ -10,7 +10,7 @@ from shapeshift import __version__
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.locks import locked
-from shapeshift.lab.results import Row, collect, write_csv
+from shapeshift.lab.results import write_csv
 from shapeshift.papers import planning
 from shapeshift.papers.document import ItemDocument
 from shapeshift.papers.study import Study
@@ -26,13 +26,10 @@ def write(
     *,
     prepared_root: Path,
 ) -> tuple[list[ItemDocument], dict[str, ShapeshiftError]]:
-    """Write the items from what is finished, and all measurements in one table; return the items,
-    and why what cannot be made (an item or `results.csv`) cannot.
+    """Write the items from what is finished; return them, and why those that cannot be made cannot.
 
-    Items are written to `DIRECTORY/SCALE/PAPER/ITEM` (SCALE-LABEL if there is a label). The
-    measurements of all that is recorded for any item of the paper at this scale and with these
-    overrides, whatever its seed, are written to `results.csv` next to them, those of a study in its
-    folder.
+    Items are written to `DIRECTORY/SCALE/PAPER/ITEM` (SCALE-LABEL if there is a label), each with
+    all measurements of its runs as `results.csv`.
 
     Args:
         plan: the items and their cells.
@@ -46,10 +43,6 @@ def write(
     written: list[ItemDocument] = []
     failures: dict[str, ShapeshiftError] = {}
     with locked(directory / LOCK, wait=True):
-        try:
-            _write_results(plan, directory / planning.CELLS, plan.results(directory))
-        except ShapeshiftError as error:
-            failures["results.csv"] = error
         for name, item in plan.items.items():
             cells = [*filter(item.needs, plan.cells)]
             study = Study(cells, directory / planning.CELLS, prepared_root)
@@ -88,18 +81,7 @@ def _write_item(
         seeds=tuple(sorted({cell.seed for cell in done})) if item.trained else (),
         label=plan.label,
     )
+    if item.trained:
+        write_csv(study.results, folder / "results.csv")
     write_item(document, content.figures, folder)
     return document
-
-
-def _write_results(plan: planning.Plan, root: Path, path: Path) -> None:
-    """Write what was measured for any item of the paper, or for the study."""
-    rows: list[Row] = []
-    trained = {name: item for name, item in plan.paper.items.items() if item.trained}
-    for grid in planning.grids_of(trained).values():
-        try:
-            rows += collect(grid.cells(plan.scale, plan.overrides), root)
-        except ShapeshiftError:  # not at this scale, or not with these settings: it has no runs
-            continue
-    if rows:
-        write_csv(rows, path)

@@ -91,12 +91,10 @@ class View:
         }
 
     def _paper(self, paper: ReportPaper) -> dict[str, Any]:
-        folders = dict.fromkeys(item.directory.parent for item in paper.items)
         return {
             "anchor": self._anchors.new("paper", paper.name),
             "title": paper.title,
             "citation": paper.citation,
-            "files": self._files(folder / "results.csv" for folder in folders),
             "entries": [self._item(item) for item in paper.items],
         }
 

@@ -302,23 +302,13 @@ def test_an_item_says_what_is_not_finished(tmp_path):
     assert unneeded.unfinished == ()
 
 
-def test_all_that_is_recorded_of_the_paper_is_in_one_table_whatever_is_asked_for(tmp_path):
-    def rows(made):
-        write(made, tmp_path)
-        with (tmp_path / "tiny" / "toy" / "results.csv").open(encoding="utf-8") as file:
-            found = list(csv.DictReader(file))
-        return [(x["grid"], x["axis:position"], x["seed"], float(x["value"])) for x in found]
-
+def test_an_item_has_all_measurements_of_its_runs(tmp_path):
     run(plan(), tmp_path)
-    expected = [("one", position, str(n), n) for position in ("ape", "shape") for n in (1, 2)]
-    assert rows(plan("table1", seeds=[1])) == expected  # `two` has no measures
-    # A grid that refuses the overrides has no rows.
-    sizes = {"axes": {"size": {"tiny": ["model.size=tiny"]}}, "scales": {"tiny": {}}}
-    short = plan("table1", paper=paper(two=sizes), overrides=["model.size=tiny"], label="short")
-    run(short, tmp_path)
-    write(short, tmp_path)
-    with (tmp_path / "tiny-short" / "toy" / "results.csv").open(encoding="utf-8") as file:
-        assert [row["grid"] for row in csv.DictReader(file)] == ["one"] * 4
+    write(plan("table1", "sizes"), tmp_path)
+    with (tmp_path / "tiny/toy/table1/results.csv").open(encoding="utf-8") as file:
+        found = [(x["axis:position"], x["seed"], float(x["value"])) for x in csv.DictReader(file)]
+    assert found == [(position, str(n), n) for position in ("ape", "shape") for n in (1, 2)]
+    assert not (tmp_path / "tiny/toy/sizes/results.csv").exists()
 
 
 def test_what_cannot_be_made_or_written_does_not_stop_the_others(tmp_path):
@@ -326,15 +316,14 @@ def test_what_cannot_be_made_or_written_does_not_stop_the_others(tmp_path):
     paper = Paper("toy", "Toy", "x", {"bad": Item("Bad", grid("two"), broken), **PAPER.items})
     made = planning.plan_items(paper, paper.items, "tiny")
     folder = tmp_path / "tiny" / "toy"
-    (folder / "results.csv").mkdir(parents=True)
+    folder.mkdir(parents=True)
     (folder / "table1").touch()
     found, errors = reproduce.write(made, tmp_path, prepared_root=tmp_path / "prepared")
     failures = {name: str(error) for name, error in errors.items()}
     assert [one.item for one in found] == ["table2", "sizes"]
     assert failures["bad"] == "a file is damaged"
     assert not (folder / "bad").exists()
-    assert failures["results.csv"].endswith("results.csv: cannot be written: Is a directory")
-    assert failures["table1"].startswith(f"{folder / 'table1'}/t.md: cannot be written: ")
+    assert failures["table1"].startswith(f"{folder / 'table1'}/results.csv: cannot be written: ")
 
 
 @pytest.mark.parametrize(
@@ -453,7 +442,6 @@ def test_studies_have_files_of_their_own(tmp_path):
     for name in ("table1", "other"):
         write(study("A", "a.yaml", name), tmp_path)
         assert (folder / name / "results.csv").is_file()
-    assert not (folder / "results.csv").exists()
     for again in (study("changed", "a.yaml"), study("changed", "moved.yaml")):
         write(again, tmp_path)
     with pytest.raises(ShapeshiftError, match=r"table1: is 'changed' \(moved\.yaml\), another st"):
