@@ -53,6 +53,9 @@ def outputs(probs: Tensor, v: Tensor, table: Tensor, layout: Layout) -> Tensor:
     """
     out: Tensor
     out, by_row = _Outputs.apply(*autocast_inputs(probs, v), layout)  # type: ignore[no-untyped-call]
+    if table.shape[0] == 1:  # the product adds to what is there
+        flat = torch.addmm(out.flatten(0, 2), by_row.flatten(0, 2), table[0].to(out.dtype))
+        return flat.view_as(out)
     return out.add_(by_table(by_row, table))
 
 
