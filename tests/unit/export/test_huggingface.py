@@ -20,6 +20,7 @@ import transformers
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 TEXT = ["The boy reads a book.", "A man sleeps", "ﬁne  words, 語 <sep>"]
+MOST = ("shape", "rpe", "t5", "rope", "xpos", "cross-pe", "randomized")
 
 
 def run(made, target):
@@ -31,15 +32,16 @@ def named(make):
     return lambda preset, *arguments, **settings: make(PRESETS[preset], *arguments, **settings)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    "preset", [*MOST, *(pytest.param(x, marks=pytest.mark.slow) for x in PRESETS if x not in MOST)]
+)
 def test_every_preset_is_the_same(preset, named, tmp_path):
     report = run(named(preset), tmp_path / "model")
     assert report.opened_by == "ShapeshiftForSeq2SeqLM"
     assert report.parity.log_prob < 1e-5
 
 
-@pytest.mark.parametrize("preset", ["ape", "shape"])
-@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize(("preset", "joint"), [("ape", True), ("shape", False)])
 def test_marian_needs_no_shapeshift(preset, joint, named, data, apart, tmp_path):
     data = data if joint else apart
     shape = {"norm": "post", "share_embeddings": joint, "activation": "gelu", "output_bias": joint}
