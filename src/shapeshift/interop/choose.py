@@ -11,9 +11,6 @@ from shapeshift.errors import ShapeshiftError, nearest
 
 from .families import CALLED_WITH_ROWS, family_of, find, not_positions
 
-_PLACE = re.compile(r"(^|_)(wpe|pos|positions?|positional)(_|$)")
-"""In the name of a position embedding, but not of `post_attention_layernorm`."""
-
 _RELATIVE = {"alibi": "ALiBi", "rotary": "rotary", "relative_attention_bias": "relative"}
 """Part of a module's or attribute's name, in models whose attention sees distances only."""
 
@@ -51,8 +48,11 @@ def choose_modules(
                 f"{type(model).__name__} has no module {name!r}{nearest(name, every)}"
             )
     if not names:
+        kind = relative_kind(every.values())
+        why = f": its positions are {kind}, which see distances alone" if kind else ""
         raise ShapeshiftError(
-            f"no absolute position embedding is known in {type(model).__name__}{_why(every)}"
+            f"no absolute position embedding is known in {type(model).__name__}{why}; if it has a"
+            " table of positions, name it as modules=[…], else a shift would change nothing"
         )
     return names
 
@@ -94,21 +94,6 @@ def _refuse_others(name: str, every: Mapping[str, nn.Module]) -> None:
             continue
         if tokens is module:
             raise holds_tokens(name, f"it is the input embedding of {type(part).__name__}")
-
-
-def _why(every: Mapping[str, nn.Module]) -> str:
-    """Return what is known of the positions of a model without a known position embedding."""
-    last_names = ((name, name.rpartition(".")[2]) for name in every)
-    for name in [name for name, last in last_names if _PLACE.search(last)]:
-        if type(every[name]).forward is nn.Embedding.forward:  # called with position numbers
-            return f"; give its name as modules=[…], such as {name!r} if that numbers tokens"
-    kind = relative_kind(every.values())
-    if kind is not None:
-        return (
-            f": its positions are {kind}, which see distances alone, so there is no table to shift"
-            " and a shift would change nothing"
-        )
-    return "; give its name as modules=[…]"
 
 
 def relative_kind(parts: Iterable[object]) -> str | None:

@@ -298,15 +298,6 @@ def test_models_that_see_distances_alone_have_nothing_to_shift(head: str, kind: 
         shift_positions(getattr(transformers, head)(config), 10)
 
 
-def test_a_table_that_is_not_known_is_named() -> None:
-    transformers = pytest.importorskip("transformers")
-    settings = {"relative_attention": True, "position_biased_input": True}
-    config = config_of("DebertaV2", **settings, max_position_embeddings=40)
-    message = "in DebertaV2ForMaskedLM; give its name .* such as 'deberta.embeddings.position_emb"
-    with pytest.raises(ShapeshiftError, match=message):
-        shift_positions(transformers.DebertaV2ForMaskedLM(config), 10)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_a_compiled_model_trains_with_new_offsets_in_each_pass(backend: str) -> None:
