@@ -111,8 +111,9 @@ def test_positions_end_only_where_it_says_so(preset, ends, make, tmp_path):
         check(made, tmp_path / "model")
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("preset", ["ape", "rpe", "alibi"])
+@pytest.mark.parametrize(
+    ("shape", "preset"), zip(SHAPES, ("ape", "rpe", "alibi", "rpe"), strict=True), ids=str
+)
 def test_models_of_other_shapes_are_the_same(shape, preset, make, tmp_path):
     made = make(PRESETS[preset], **shape)
     run(made, tmp_path / "model")

@@ -27,7 +27,6 @@ from shapeshift.positions import (
     Sinusoidal,
     Skew,
     XPos,
-    shaw,
 )
 
 B, D, H = 3, 16, 4
@@ -220,25 +219,6 @@ def test_what_sees_nothing_on_the_right_needs_a_mask(name: str) -> None:
     pos = torch.arange(T)[None]
     last = attention(x[:, 4:], x, x, attn_mask=RIGHT[4:], pos_q=pos[:, 4:], pos_k=pos)[0]
     torch.testing.assert_close(last, whole[:, 4:])
-
-
-@pytest.mark.parametrize("name", CAUSAL_ONLY)
-@pytest.mark.parametrize("mask", ["-inf", "-1e9", "min", "-1e4 in bf16", "heads"])
-def test_what_forbids_the_right_is_a_causal_mask(
-    name: str, mask: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    attention, x = modules(position=CAUSAL_ONLY[name]())[0], torch.randn(B, T, D)
-    attn_mask = {
-        "-inf": torch.zeros(T, T).masked_fill(RIGHT, -torch.inf),
-        "-1e9": RIGHT * -1e9,
-        "min": RIGHT * torch.finfo(torch.float32).min,
-        "-1e4 in bf16": RIGHT * torch.tensor(-1e4, dtype=torch.bfloat16),
-        "heads": RIGHT.repeat(B * H, 1, 1),
-    }[mask]
-    out = attention(x, x, x, attn_mask=attn_mask)[0]
-    monkeypatch.setattr(shaw, "common_lag", lambda pos_q, pos_k: None)  # by the positions alone
-    torch.testing.assert_close(out, attention(x, x, x, attn_mask=attn_mask)[0])
-    torch.testing.assert_close(out, attention(x, x, x, attn_mask=RIGHT)[0])
 
 
 @pytest.mark.parametrize("batch_first", [False, True])
