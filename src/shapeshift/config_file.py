@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from shapeshift.data.sources.presets import CORPORA, expand_corpus
+from shapeshift.data.sources.presets import CORPORA
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.model.config import SIZES
 from shapeshift.model.position_config import (
@@ -197,8 +197,8 @@ def _merge(base: Any, over: Any, keys: _Keys) -> Any:
         return over
     if keys == ("position",):
         base = _spell_out_position(base, over)
-    elif keys == ("data", "corpus"):
-        base = _spell_out_corpus(base, over)
+    elif keys == ("data", "corpus") and str(over.get("corpus")) in CORPORA:
+        base = {}  # a preset replaces the whole section
     elif keys == ("model",) and "size" in over and isinstance(base, dict):
         filled_in = SIZES.get(str(base.get("size", "base")), {})
         base = {key: value for key, value in base.items() if filled_in.get(key) != value}
@@ -242,14 +242,6 @@ def _spell_out_position(base: Any, over: Mapping[str, Any]) -> Any:
                 base["position_ids"] = options
         if whole and "name" not in over:
             del base["name"]  # which is not that of other parts
-    return base
-
-
-def _spell_out_corpus(base: Any, over: Mapping[str, Any]) -> Any:
-    for each in (over, base):
-        if isinstance(each, dict) and str(each.get("corpus")) in CORPORA:
-            preset = expand_corpus(each["corpus"])
-            return preset if each is over else {**preset, **each, "corpus": preset["corpus"]}
     return base
 
 
