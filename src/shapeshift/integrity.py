@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shapeshift.disk import DISK, save
+from shapeshift.disk import DISK, make_directory, replace_file, writing
 from shapeshift.errors import ShapeshiftError
 
 SUMS = "SHA256SUMS"
@@ -51,7 +51,7 @@ def store(directory: Path, contents: Mapping[str, bytes]) -> None:
         _write_sums(directory, known | hashes)
     for name, content in contents.items():
         if _damage(directory / name, hashes[name]):
-            save(directory / name, content)
+            _save(directory / name, content)
 
 
 def restore(directory: Path, contents: Mapping[str, bytes]) -> None:
@@ -108,7 +108,13 @@ def digest(document: Any) -> str:
 
 def _write_sums(directory: Path, hashes: Mapping[str, str]) -> None:
     body = "".join(f"{value}  {name}\n" for name, value in sorted(hashes.items())).encode()
-    save(directory / SUMS, body + b"# " + _own_hash(body))
+    _save(directory / SUMS, body + b"# " + _own_hash(body))
+
+
+def _save(path: Path, content: bytes) -> None:
+    with writing(path):  # by a name that the next one replaces, should this process be killed
+        make_directory(path.parent)
+        replace_file(path, content)
 
 
 def _own_hash(body: bytes) -> bytes:
