@@ -44,7 +44,6 @@ class RunInfo:
     engine: str
     beam: int
     max_subwords: int
-    shows_attention: bool
 
 
 @dataclass(frozen=True)
@@ -96,17 +95,11 @@ class ServedRun:
         )
 
     def info(self, name: str, max_subwords: int) -> RunInfo:
-        """Return what is shown of it.
-
-        Args:
-            name: under which it is served.
-            max_subwords: that it takes here.
-        """
+        """Return what is shown of it: under this name it takes sentences of so many subwords."""
         position, beam = self.config.position, self.config.decoding.beam
         parts = " + ".join(map(str, position.scheme.parts)) or "no position"
         described = f"{position.name}: {parts}, position ids {position.scheme.position_ids}"
-        shows_attention = self.model is not None
-        return RunInfo(name, described, self.engine, beam, max_subwords, shows_attention)
+        return RunInfo(name, described, self.engine, beam, max_subwords)
 
     @cached_property
     def _ids(self) -> dict[str, int]:

@@ -46,7 +46,10 @@ REFUSED = [  # in text, settings and folders
     ("translate rum text/test.en", "did you mean 'run'?"),
     ("translate run/config.yaml", "name its folder, run"),
     ("translate run text/test.en --engine int8", "there are torch; to make one: shapeshift export"),
-    ("translate run text/test.en --engine ctranslate2-int8", "shapeshift export run --to ctranslate2"),
+    (
+        "translate run text/test.en --engine ctranslate2-int8",
+        "shapeshift export run --to ctranslate2",
+    ),
     ("translate run text/test.en missing", "missing: no such file"),
     ("translate run text/test.en --n-best 5", "set decoding.beam=5"),
     ("score bad text/test.de", "bad:2: not UTF-8: byte 0xe9 at byte 6"),

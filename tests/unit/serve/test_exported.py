@@ -26,9 +26,9 @@ def test_an_exported_model_next_to_its_run(tmp_path):
     ctranslate2.export(trained, folder / "ctranslate2")
     with serving([folder, folder / "ctranslate2"]) as (_, url):
         runs = httpx2.get(f"{url}/runs").json()
-        assert [(each["name"], each["engine"], each["shows_attention"]) for each in runs] == [
-            ("run", "torch", True),
-            ("run/ctranslate2", "ctranslate2", False),
+        assert [(each["name"], each["engine"]) for each in runs] == [
+            ("run", "torch"),
+            ("run/ctranslate2", "ctranslate2"),
         ]
         body = {"sentence": "ab cd ef"}
         ours, exported = httpx2.post(f"{url}/attention", json=body, timeout=20).json()

@@ -84,10 +84,7 @@ def test_attention_is_that_of_inspect(client, folders, kind, monkeypatch):
 
 def test_runs_and_health(client):
     runs = client.get("/runs").json()
-    assert [(run["name"], run["beam"], run["shows_attention"]) for run in runs] == [
-        ("ape", 2, True),
-        ("rpe", 2, True),
-    ]
+    assert [(run["name"], run["beam"]) for run in runs] == [("ape", 2), ("rpe", 2)]
     assert "Shaw" in runs[1]["position"] or "shaw" in runs[1]["position"]
     assert client.get("/health").json() == {"status": "ready"}
 
