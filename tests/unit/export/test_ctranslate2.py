@@ -112,7 +112,7 @@ def test_positions_end_only_where_it_says_so(preset, ends, make, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("shape", "preset"), zip(SHAPES, ("ape", "rpe", "alibi", "rpe"), strict=True), ids=str
+    ("shape", "preset"), [*zip(SHAPES, ("ape", "rpe", "alibi", "rpe"), strict=True)], ids=str
 )
 def test_models_of_other_shapes_are_the_same(shape, preset, make, tmp_path):
     made = make(PRESETS[preset], **shape)
