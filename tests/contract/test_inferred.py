@@ -26,7 +26,7 @@ from shapeshift.positions.registry import Entry
 
 B, H, E = 2, 2, 4
 D = H * E
-LENGTHS = (63, 64, 600)
+LENGTHS = (63, 64, 513)
 
 
 def distances(pos_q: Tensor, pos_k: Tensor) -> Tensor:
