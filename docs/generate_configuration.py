@@ -74,27 +74,28 @@ STUDY_INTRO = """\
 
 <!-- Made by docs/generate_configuration.py from the code: change it there. -->
 
-A study file says which runs there are, which tables and figures to make of them, and which claims
-to test. [Your own study](tutorials/own-study.md) explains one step by step. `shapeshift reproduce
-FILE --dry-run` checks every name in it. The items of the papers are such files, too.
+A study file defines the runs, the tables and figures that are made from them, and the claims to
+test. [Your own study](tutorials/own-study.md) explains an example step by step.
+`shapeshift reproduce FILE --dry-run` checks every name in the file. The items of the papers are
+study files, too.
 
-An *axis* is a name in `grid.axes`, a *setting* a name below it. `mapping` is from an axis to a
-setting where nothing else is said. The rules of claims are those of
-[How verdicts are formed](reproducing.md#how-verdicts-are-formed).
+An *axis* is a name in `grid.axes`, and a *setting* is a name below an axis. Unless stated
+otherwise, a `mapping` maps an axis to a setting.
+[How verdicts are formed](reproducing.md#how-verdicts-are-formed) explains the rules of claims.
 """
 
 STUDY_PARTS: dict[str, tuple[str, type[BaseModel]]] = {
     "Top level": ("", ItemSpec),
     "`grid`": ("", GridConfig),
     "`grid.scales.NAME`": ("", Recipe),
-    "`grid.rules`": ("A list. An entry: ", Rule),
-    "`tables`": ("A list. An entry: ", TableSpec),
+    "`grid.rules`": ("A list. Each entry: ", Rule),
+    "`tables`": ("A list. Each entry: ", TableSpec),
     "`tables.columns.TITLE`": ("", ColumnSpec),
     "`tables.plot`": ("", PlotSpec),
     "`tables.published`": ("", PublishedSpec),
-    "`by_length`": ("A list. An entry: ", ByLengthSpec),
+    "`by_length`": ("A list. Each entry: ", ByLengthSpec),
     "`curves`": ("", CurvesSpec),
-    "`claims`": ("A list. An entry: ", ClaimSpec),
+    "`claims`": ("A list. Each entry: ", ClaimSpec),
 }
 
 LIMITS = {"ge": "≥ ", "gt": "> ", "le": "≤ ", "lt": "< ", "min_length": "length ≥ "}
@@ -119,7 +120,7 @@ def study_document() -> str:
     steps = ", ".join(f"`{name}`" for name in MEASURES)
     parts = [part.replace("`MEASURES`", steps) for part in parts]
     parts.append(
-        "## Metrics\n\nWhat `metric` may name. A step of your own may add others. `score-SPLIT` is"
+        "## Metrics\n\nThe values of `metric`. Your own steps may add others. `score-SPLIT` is"
         "\n`score-valid` or `score-test`, and `evaluation.metrics` has to name the score.\n"
     )
     rows = [(f"`{name}`", *_metric(metric)) for name, metric in METRICS.items()]

@@ -82,12 +82,12 @@ _NO_SEED = 2**31 - 1
 
 
 class Recipe(Strict):
-    """What a scale lays over the base.
+    """Changes that a scale makes to the grid.
 
     Attributes:
-        base: instead of the grid's.
-        overrides: of settings, before those of the axes.
-        seeds: instead of the grid's.
+        base: a configuration that replaces the base of the grid.
+        overrides: overrides that are applied before those of the axes.
+        seeds: seeds that replace those of the grid.
     """
 
     base: Base | None = None
@@ -96,11 +96,11 @@ class Recipe(Strict):
 
 
 class Rule(Strict):
-    """Overrides for the runs that a condition holds for.
+    """Overrides for the runs that meet a condition.
 
     Attributes:
-        when: axis, `scale` or `seed` → one value or a list.
-        overrides: after those of the axes.
+        when: the condition: axis, `scale` or `seed` → one value or a list.
+        overrides: overrides that are applied after those of the axes.
     """
 
     when: Condition = Field(min_length=1)
@@ -115,18 +115,18 @@ class GridConfig(Strict):
     """The runs: all combinations of the settings of named axes, each once for every seed.
 
     Attributes:
-        title: what the grid reproduces or asks, for people.
+        title: what the grid reproduces or asks.
         axes: axis → setting → overrides, or axis → the name of a catalogue: `presets` (a setting
-            `position=NAME` for each preset), or `kinds` (one for each kind of the first part; runs
-            whose position has no meaning, such as a kind at a place that it does not act at, are
-            left out).
-        scales: name → section; by default one, `full`, that changes nothing.
-        seeds: of training, each a run.
+            `position=NAME` for each preset), or `kinds` (a setting for each kind of the first
+            part). Runs whose position has no meaning, such as a kind at a place where it does not
+            act, are left out.
+        scales: name → section; by default there is one scale, `full`, which changes nothing.
+        seeds: seeds of training; there is a run for each.
         base: the configuration that all runs share: a file, relative to this one, or a mapping.
         rules: overrides for some of the runs.
-        exclude: conditions (axis, `scale` or `seed` → one value or a list); runs for which one of
-            them holds are left out.
-        steps: what is measured once a run is trained: `MEASURES`, or `package.module:function`.
+        exclude: conditions (axis, `scale` or `seed` → one value or a list); runs that meet one of
+            them are left out.
+        steps: the measurements of a trained run: `MEASURES`, or `package.module:function`.
     """
 
     title: str = ""

@@ -39,15 +39,15 @@ METRICS: dict[str, Metric] = {
     "chrF2++ by sentence": Metric(f"chrF++ {_PARTED}", setting="chrf++"),
     "parameters": Metric("number of trained parameters"),
     "training_s": Metric("seconds of training"),
-    "tokens_per_s": Metric("target tokens a second in training, the median"),
+    "tokens_per_s": Metric("median target tokens per second in training"),
     "valid_loss": Metric("validation loss at the end of training"),
     "valid_perplexity": Metric("validation perplexity at the end of training"),
-    "speed": Metric("speed of training over that of `ape` on the same batches", ("speed",)),
-    "decoding_speed": Metric("speed of decoding over that of `ape`", ("decoding-speed",)),
+    "speed": Metric("training speed relative to `ape`, on the same batches", ("speed",)),
+    "decoding_speed": Metric("decoding speed relative to `ape`", ("decoding-speed",)),
     "step_bytes": Metric(
-        "most bytes in use in a training step", ("step-memory",), bucket="length 256"
+        "peak memory of a training step in bytes", ("step-memory",), bucket="length 256"
     ),
-    "step_memory": Metric("the same over that of `ape`", ("step-memory",), bucket="length 256"),
+    "step_memory": Metric("peak memory relative to `ape`", ("step-memory",), bucket="length 256"),
     "shifted_loss": Metric(
         "validation loss with all positions shifted",
         ("loss-by-offset",),
@@ -62,8 +62,8 @@ METRICS: dict[str, Metric] = {
 """Name → what it is."""
 
 FACTS = {
-    "shift invariant": "what the library declares of the position",
-    "trained lengths": "source lengths that were trained on",
+    "shift invariant": "whether the library declares the position shift invariant",
+    "trained lengths": "source lengths in training",
 }
 """Metrics that are no measurements: what the library declares, what the settings say."""
 

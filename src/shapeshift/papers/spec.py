@@ -62,20 +62,23 @@ class ColumnSpec(Strict):
 
     Attributes:
         metric: name of a measurement, such as `BLEU`, `speed` or `parameters`; `shift invariant`
-            is what the library declares of the position, `trained lengths` what was trained on.
+            shows whether the library declares the position shift invariant, `trained lengths` the
+            source lengths in training.
         only: further settings of the runs.
-        split: the text that was translated, the mean over its files; `each set`: a column for each
-            file of both splits, and one for their average; `null` for measurements of a run.
-        bucket: part of a measurement, such as `length 256` of `step_memory`; `trained lengths`:
-            sentences of the lengths in training.
-        lengths: BLEU on these sentences, from the comparison with the baseline.
-        layers: of a measurement that has several values for a run, the lowest or the range of
-            them; the embeddings (`layer 0`) are left out.
-        count: instead of a metric: a number of the prepared data of `split` (which may be `train`):
-            pairs that are kept or were read, source tokens, or the longest source.
-        show: how the values of several seeds become one field.
-        gain_of: instead of a metric: the difference to the baseline in that column.
-        difference: instead of a metric: the first of these columns minus the second.
+        split: the text that was translated; the score is the mean over its files. `each set` makes
+            a column for each file of both splits, and one for their average; `null` is for
+            measurements of a run.
+        bucket: part of a measurement, such as `length 256` of `step_memory`; `trained lengths` are
+            the sentences whose lengths occur in training.
+        lengths: show BLEU on sentences inside or beyond the training lengths, from the comparison
+            with the baseline.
+        layers: for a measurement with one value for each layer: show the lowest value or the range,
+            without the embeddings (`layer 0`).
+        count: instead of a metric: show a number of the prepared data of `split` (which may be
+            `train`): pairs kept, pairs read, source tokens, or the length of the longest source.
+        show: how the values of several seeds are shown in one field.
+        gain_of: instead of a metric: show the difference to the baseline in the named column.
+        difference: instead of a metric: show the first of these columns minus the second.
     """
 
     metric: MetricName = "BLEU"
@@ -91,13 +94,13 @@ class ColumnSpec(Strict):
 
 
 class PlotSpec(Strict):
-    """A plot of a table: a line for each setting of `across`, or a single one.
+    """A plot of a table, with a line for each setting of `across`, or a single line.
 
     Attributes:
         title: caption.
-        name: of its files; by default the table's with `-plot`.
+        name: name of its files; by default that of the table with `-plot` appended.
         x: axis of the rows.
-        x_title, y_title: by default the names of `x` and `y`.
+        x_title, y_title: title of this axis of the plot; by default the name of `x` or `y`.
         y: title of the column that is drawn.
     """
 
@@ -115,9 +118,10 @@ class PublishedSpec(Strict):
     Attributes:
         title: caption; by default that of our table.
         header: titles of its columns; by default those of our table.
-        rows: a list of fields for each row: those that name it, then one for each column.
-        decimals: of the numbers.
-        notes: lines to stand below.
+        rows: a list of fields for each row: first the fields that name the row, then one for each
+            column.
+        decimals: number of decimals.
+        notes: lines below the table.
     """
 
     title: str = ""
@@ -131,22 +135,25 @@ class TableSpec(Strict):
     """A table of measurements.
 
     Attributes:
-        name: of its files; by default that of the study's file, with a number where it is taken.
+        name: name of its files; by default that of the study file, with a number if the name is
+            taken.
         title: caption.
-        rows: axes; a row for each combination of their settings that has runs.
-        buckets: name → part of the measurements, or `null` for the whole: a row for each of them.
-        only: settings of the runs that it is made of; by default all.
+        rows: axes of the grid; the table has a row for each combination of their settings that has
+            runs.
+        buckets: name → part of the measurements, or `null` for all of them; the table has a row for
+            each.
+        only: settings of the runs in the table; by default all runs.
         header: titles of the columns that name a row; by default the axes.
         labels: setting of the only axis in `rows` → fields that name its row, one for each of
             `header`.
         across: axis with one group of columns for each of its settings.
         columns: title → column.
-        baseline: settings of the row that the others are tested against, in each column of BLEU.
-            Axes that it leaves out keep the tested row's setting.
+        baseline: settings of the row that the other rows are tested against, in each column of
+            BLEU. For axes that are not named here, the baseline has the setting of the tested row.
         plot: a figure of the table.
-        published: the paper's table, to be shown next to it.
-        notes: lines to stand below.
-        scale_notes: scale → a line to stand below at that scale.
+        published: the paper's table, which is shown next to ours.
+        notes: lines below the table.
+        scale_notes: scale → a line below the table at this scale.
     """
 
     name: PlainName | None = None
@@ -194,16 +201,16 @@ class ByLengthSpec(Strict):
     """BLEU by source length: a table, and a figure with a line for each system.
 
     Attributes:
-        name: of the files of both; by default that of the study's file, with a number where it is
-            taken.
-        title: of both.
+        name: name of the files of both; by default that of the study file, with a number if the
+            name is taken.
+        title: caption of both.
         systems: axis of the systems.
         only: settings of the runs.
         panels: axis with one panel of the figure for each of its settings.
-        splits: whose sentences are taken together.
-        gain_over: show BLEU minus that of this system.
-        tested: mark the lengths at which a system differs from the first.
-        notes: lines to stand below the table.
+        splits: the sentences of these splits are taken together.
+        gain_over: show BLEU minus the BLEU of this system.
+        tested: mark the lengths at which a system differs significantly from the first one.
+        notes: lines below the table.
     """
 
     name: PlainName | None = None
@@ -222,7 +229,7 @@ class CurvesSpec(Strict):
 
     Attributes:
         each: axis with a table and a figure for each of its settings.
-        systems: axis whose settings share their look.
+        systems: axis of the systems; the lines of a system look the same.
         against: what the horizontal axis shows.
     """
 
@@ -238,17 +245,17 @@ class ClaimSpec(Strict):
         claim: one sentence.
         rule: how the verdict is formed.
         split: the text that was translated.
-        minus: that was translated as well: the claim is about what is lost from `split` to it.
-        lengths: only sentences of these lengths, of the tested runs' training.
-        metric: of `rule: threshold`: a metric, or a value that an analysis returns.
-        margin: of `no worse` and `equivalent`, BLEU.
-        at_most, at_least: limit of `threshold`, one of them.
+        minus: a second translated text; the claim is then about the loss from `split` to this text.
+        lengths: only use sentences inside or beyond the training lengths of the tested runs.
+        metric: for `rule: threshold`: a metric, or a value that an analysis returns.
+        margin: for `no worse` and `equivalent`, in BLEU.
+        at_most, at_least: the limit of `threshold`; give one of the two.
         test: settings of the tested runs.
-        against: settings that differ in the runs that they are compared with.
-        each: axis → settings; the claim is about all of their combinations.
-        pairs: further (test, against), about which the claim is too.
-        scales: those whose models, data and training lengths can test it; by default all.
-        expected: what was expected, such as the paper's numbers, to be shown next to the result.
+        against: settings in which the compared runs differ from the tested runs.
+        each: axis → settings; the claim must hold for all of their combinations.
+        pairs: further pairs (test, against) for which the claim must hold.
+        scales: scales whose models, data and training lengths can test the claim; by default all.
+        expected: the expected result, such as the paper's numbers, which is shown next to ours.
     """
 
     claim: str
@@ -284,17 +291,17 @@ class ItemSpec(Strict):
     """A study, or an item of a paper.
 
     Attributes:
-        title: for people.
-        grid: the runs: name of a file in `configs/grids`, or a path relative to this file; or the
-            grid itself, as such a file says it.
-        trained: whether it needs trained runs; else prepared data suffice.
-        only: settings of the runs that it needs; by default all.
-        tables: of measurements.
+        title: title of the item.
+        grid: the runs: the name of a file in `configs/grids`, a path relative to this file, or the
+            contents of such a file.
+        trained: whether the item needs trained runs; if not, prepared data suffice.
+        only: settings of the runs that the item needs; by default all runs.
+        tables: tables of measurements.
         by_length: BLEU by source length, each as a table and a figure.
         curves: validation perplexity during training, as tables and figures.
-        analyses: `module:function`; each is called with the study and returns a
+        analyses: functions, as `module:function`. Each is called with the study and returns a
             `papers.item.Content`: tables, figures, and values for claims.
-        claims: to be tested.
+        claims: claims to test.
     """
 
     title: str
