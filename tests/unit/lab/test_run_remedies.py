@@ -112,7 +112,7 @@ def test_a_pair_that_fits_into_no_batch(go, tmp_path, split, longest):
 
 def scheme(part, name="absolute", **options):
     """Return the setting of a scheme, which takes the place of the preset `shape`."""
-    position_ids = {"name": name, "max_offset": None} | options
+    position_ids = {"name": name} | options
     return "position=" + json.dumps({"name": "mine", "position_ids": position_ids, "parts": [part]})
 
 
