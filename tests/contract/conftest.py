@@ -112,6 +112,9 @@ VARIANTS = {
         PositionIds("shifted", {"max_offset": 30}),
         (SINUSOIDAL, shaw(), Part("sinusoidal", "cross")),
     ),
+    "shape-authors": Scheme(
+        PositionIds("shifted", {"max_offset": 30, "authors": True}), (SINUSOIDAL,)
+    ),
 }
 SCHEMES = {
     **{name: scheme for name, scheme in PRESETS.items() if not is_cell(scheme)},

@@ -50,6 +50,12 @@ def train(
     from shapeshift.lab.run import has_begun
 
     settings = load_config(config, overrides or [])
+    updates, warmup = settings.training.max_updates, settings.training.schedule.warmup_updates
+    if warmup >= updates:  # which is allowed
+        notice(
+            f"note: training.schedule.warmup_updates={warmup} is not below"
+            f" training.max_updates={updates}: the learning rate rises to the end"
+        )
     if dry_run:
         axes = {"position": settings.position.name}
         cell = Cell(config.stem, "", axes, settings.training.seed, settings)

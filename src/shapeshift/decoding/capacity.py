@@ -61,6 +61,6 @@ def _most_tokens(position_ids: Absolute, parts: Iterable[nn.Module], training: b
     # Positions only grow, so that no more of them than there are numbers lie within the limit.
     offset = None
     if training and isinstance(position_ids, Shifted):
-        offset = position_ids.max_offset
+        offset = position_ids.max_offset - position_ids.authors
     positions = position_ids(1, min(limits) + 1 if longest is None else longest, offset=offset)
     return int((positions <= min(limits)).sum())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from functools import cache
+from itertools import count
 from typing import Any
 
 import torch
@@ -173,8 +174,11 @@ class _Zeros(nn.Module):
 class _Tracker:
     """Numbers the tokens, and keeps the positions of cached keys as an attribute of the cache."""
 
+    numbers = count(1)
+
     def __init__(self) -> None:
         self.keys: Tensor | None = None
+        self.number = next(self.numbers)
 
     def before(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -195,12 +199,14 @@ class _Tracker:
             pos = torch.arange(start, end, device=tokens.device).unsqueeze(0)
         given["position_ids"] = self.keys = pos  # (B|1, T)
         if cache is not None and start:
-            earlier = getattr(cache.layers[0], "shapeshift_positions", None)
-            if earlier is None:
+            layer = cache.layers[0]
+            if getattr(layer, "shapeshift_number", None) != self.number:
                 raise ShapeshiftError(
                     "this cache was filled with other positions, before use_position was called;"
                     " start with an empty one"
                 )
+            layer.shapeshift_in_use = True
+            earlier = layer.shapeshift_positions
             rows = max(len(earlier), len(pos))  # one row holds for all
             both = (earlier[:, :start].expand(rows, -1), pos.expand(rows, -1))
             self.keys = torch.cat(both, dim=1)
@@ -211,18 +217,36 @@ class _Tracker:
         for value in output if isinstance(output, tuple) else vars(output).values():
             if hasattr(value, "get_seq_length"):
                 layer = value.layers[0]
-                kind: Any = type(layer)
                 if not hasattr(layer, "shapeshift_positions"):
+                    kind: Any = type(layer)
                     layer.__class__ = _with_positions(kind)
                 layer.shapeshift_positions = self.keys
+                layer.shapeshift_number, layer.shapeshift_in_use = self.number, False
 
 
 @cache
 def _with_positions(kind: Any) -> type:
-    """Return a class of first layers of a cache whose positions move with the rows of keys."""
+    """Return a class of first layers of a cache. They keep the positions of their keys, which move
+    with the rows, and refuse keys of a model whose positions are not those of the earlier keys."""
 
     class WithPositions(kind):  # type: ignore[misc]
         shapeshift_positions: Tensor
+        shapeshift_number: int  # of the `_Tracker` that has filled it
+        shapeshift_in_use: bool  # by a forward pass with that tracker
+
+        def update(self, *args: Any, **kwargs: Any) -> Any:
+            if not self.shapeshift_in_use and self.get_seq_length() > 0:
+                raise ShapeshiftError(
+                    "this cache was filled by a model after use_position, and this model has its"
+                    " own positions; start with an empty one"
+                )
+            return super().update(*args, **kwargs)
+
+        def reset(self) -> None:
+            super().reset()
+            for name in WithPositions.__annotations__:
+                delattr(self, name)
+            self.__class__ = kind  # any model may fill it
 
         def reorder_cache(self, beam_idx: Tensor) -> None:
             super().reorder_cache(beam_idx)

@@ -86,24 +86,30 @@ class Shifted(Absolute):
     """SHAPE: PE(i) becomes PE(i + k) with k ~ U{0, …, K} (Kiyono et al. 2021, section 2.3).
 
     One k for each sequence and each call while training, drawn by torch's generator on the device
-    of the result; k = 0 otherwise. (The released code draws k < K, and takes k = K at inference.)
+    of the result; k = 0 otherwise.
 
     Args:
         max_offset: K, included.
+        authors: draw and decode as the released code does, which differs from the paper: U{0, …,
+            K − 1} while training and k = K at inference.
 
     Raises:
-        ShapeshiftError: if K is not a whole number, or negative.
+        ShapeshiftError: if K is not a whole number, or negative (or zero in `authors` mode, which
+            leaves nothing to draw).
     """
 
     @checked
-    def __init__(self, *, max_offset: int = 500):
+    def __init__(self, *, max_offset: int = 500, authors: bool = False):
         super().__init__()
-        self.max_offset = whole_number("max_offset", max_offset, 0)
+        what = "max_offset with authors=True" if authors else "max_offset"
+        self.max_offset = whole_number(what, max_offset, 1 if authors else 0)
+        self.authors = authors
 
     def choose_offset(self, num_sequences: int, device: torch.device | None) -> int | Tensor:
         if not self.training:
-            return 0
-        return draw_offsets(num_sequences, self.max_offset + 1, device, per_rank=self.per_rank)
+            return self.max_offset if self.authors else 0
+        upper = self.max_offset if self.authors else self.max_offset + 1
+        return draw_offsets(num_sequences, upper, device, per_rank=self.per_rank)
 
 
 class Randomized(Absolute):

@@ -18,6 +18,8 @@ from shapeshift.papers.catalogue import find_items
 from shapeshift.papers.planning import plan_items
 from shapeshift.training import estimate
 
+from .running import shapeshift
+
 CONFIGS = Path(__file__).parents[3] / "configs"
 SMALL = ["model.size=tiny"]
 SECONDS = 2.0
@@ -145,3 +147,11 @@ def test_what_is_trained_does_not_count(monkeypatch, measured, capsys, tmp_path)
         assert (
             ("1 run, training alone (measured): 10.0 h, until" in said) == bool(said) == bool(left)
         )
+
+
+def test_a_warm_up_that_does_not_end_is_noted(measured, tmp_path):
+    for updates, noted in ((201, False), (200, True)):
+        setting = f"training.max_updates={updates}"
+        status, _, err = shapeshift(tmp_path, "train", "demo", "--dry-run", setting)
+        message = f"warmup_updates=200 is not below training.max_updates={updates}"
+        assert (status, message in " ".join(err.split())) == (0, noted)

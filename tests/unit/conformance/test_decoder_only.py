@@ -167,22 +167,46 @@ def test_a_model_with_the_same_configuration_is_left_alone() -> None:
     assert vars(model.config) == vars(config)
 
 
-@pytest.mark.parametrize("family", ["Llama", "Mistral", "GPT-2"])
+CACHES = {"Llama": hf.DynamicCache, "Mistral": hf.DynamicCache, "GPT-2": hf.StaticCache}
+
+
+def filled(model: nn.Module, family: str) -> Any:
+    settings = {"max_cache_len": 20} if CACHES[family] is hf.StaticCache else {}
+    cache = CACHES[family](config=model.config, **settings)
+    logits(model, ids(), past_key_values=cache)
+    return cache
+
+
+@pytest.mark.parametrize("family", CACHES)
 def test_a_cache_of_other_positions_is_refused(family: str) -> None:
     model = build(family)
-    caches = []
-    for _ in range(2):
-        settings = {"max_cache_len": 20} if family == "GPT-2" else {}
-        kind = hf.StaticCache if family == "GPT-2" else hf.DynamicCache
-        caches.append(kind(config=model.config, **settings))
-        logits(model, ids(), past_key_values=caches[-1])
-        if len(caches) == 1:
-            use_position(model, "alibi")
-    own, ours = caches
+    own = filled(model, family)
+    use_position(model, "alibi")
+    ours = filled(model, family)
+    again, copied = deepcopy(ours), deepcopy(model)
     step = logits(model, ids(2, 1), past_key_values=deepcopy(ours))
-    assert torch.equal(logits(deepcopy(model), ids(2, 1), past_key_values=ours), step)
+    assert torch.equal(logits(copied, ids(2, 1), past_key_values=deepcopy(ours)), step)
     with pytest.raises(ShapeshiftError, match="before use_position"):
         model(ids(2, 1), past_key_values=own)
+    unshift(model)
+    for cache in (ours, again):
+        with pytest.raises(ShapeshiftError, match="after use_position, and this model has its own"):
+            model(ids(2, 1), past_key_values=cache)
+    use_position(model, "nope")
+    with pytest.raises(ShapeshiftError, match="before use_position"):
+        model(ids(2, 1), past_key_values=ours)
+
+
+@pytest.mark.parametrize("family", CACHES)
+def test_a_cache_that_is_reset_is_for_any_model(family: str) -> None:
+    model = build(family)
+    expected = logits(model, ids(2, 1), past_key_values=filled(model, family))
+    use_position(model, "alibi")
+    cache = filled(model, family)
+    unshift(model)
+    cache.reset()
+    logits(model, ids(), past_key_values=cache)
+    assert torch.equal(logits(model, ids(2, 1), past_key_values=cache), expected)
 
 
 @pytest.mark.parametrize("name", ["T5", "BART", "BLOOM"])

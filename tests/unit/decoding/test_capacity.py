@@ -34,7 +34,7 @@ LIMITED = {
         (Part("learned", options={"num_positions": 50}),),
     ),
     "shifted, learned": Scheme(
-        PositionIds("shifted", {"max_offset": 5}),
+        PositionIds("shifted", {"max_offset": 5, "authors": True}),
         (Part("learned", options=LEARNED),),
     ),
 }

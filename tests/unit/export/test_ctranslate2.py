@@ -14,7 +14,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.export import ctranslate2 as export_module
 from shapeshift.export import parity
 from shapeshift.export.ctranslate2 import export
-from shapeshift.positions import PRESETS, Part, Scheme
+from shapeshift.positions import PRESETS, Part, PositionIds, Scheme
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
 
@@ -30,6 +30,9 @@ def at_self(kind, stacks="both", layers=None, share_layers=None, **options):
 SCHEMES = {
     **{name: PRESETS[name] for name in ("nope", "ape", "shape", "rpe", "t5", "alibi", "rope")},
     "learned": Scheme(parts=(Part("learned", "embedding", options={"num_positions": 70}),)),
+    "authors' offset": Scheme(
+        PositionIds("shifted", {"max_offset": 50, "authors": True}), PRESETS["ape"].parts
+    ),
     "randomized": PRESETS["randomized"],
     "tied tables": at_self("shaw", share_tables=True, max_distance=3),
     "keys": at_self("shaw", add_to="keys", max_distance=3),

@@ -27,6 +27,7 @@ from shapeshift.positions import (
     Sinusoidal,
     Skew,
     XPos,
+    shaw,
 )
 
 B, D, H = 3, 16, 4
@@ -202,23 +203,96 @@ T = 6
 RIGHT = torch.ones(T, T, dtype=torch.bool).triu(1)
 """Forbids what the causal mask does."""
 
+WINDOW = RIGHT.triu(3) | RIGHT.T.triu(3).T
+"""Forbids what is more than two tokens away."""
+
 
 @pytest.mark.parametrize("name", CAUSAL_ONLY)
-def test_what_sees_nothing_on_the_right_needs_a_mask(name: str) -> None:
+@pytest.mark.parametrize("mask", ["none", "window", "float window", "one head", "weak"])
+def test_what_sees_nothing_on_the_right_refuses_a_mask_that_lets_it(name: str, mask: str) -> None:
     attention, x = modules(position=CAUSAL_ONLY[name]())[0], torch.randn(B, T, D)
+    heads = RIGHT.repeat(B * H, 1, 1)
+    heads[-1, 2, 3] = False
+    attn_mask = {
+        "none": None,
+        "window": WINDOW,
+        "float window": torch.zeros(T, T).masked_fill(WINDOW, -torch.inf),
+        "one head": heads,
+        "weak": RIGHT * -5.0,
+    }[mask]
     remedy = "another kind" if name == "XPos" else "causal=False"
-    message = (
-        f"no meaning for tokens on the right.* give the causal mask as attn_mask, or use {remedy}"
+    message = f"no meaning for tokens on the right.* give the causal mask, or use {remedy}"
+    with pytest.raises(ShapeshiftError, match=message):
+        attention(x, x.clone(), x, attn_mask=attn_mask)
+
+
+@pytest.mark.parametrize("name", CAUSAL_ONLY)
+@pytest.mark.parametrize("mask", ["boolean", "-inf", "-1e9", "min", "-1e4 in bf16", "heads"])
+def test_what_forbids_the_right_is_a_causal_mask(
+    name: str, mask: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attention, x = modules(position=CAUSAL_ONLY[name]())[0], torch.randn(B, T, D)
+    attn_mask = {
+        "boolean": RIGHT,
+        "-inf": torch.zeros(T, T).masked_fill(RIGHT, -torch.inf),
+        "-1e9": RIGHT * -1e9,
+        "min": RIGHT * torch.finfo(torch.float32).min,
+        "-1e4 in bf16": RIGHT * torch.tensor(-1e4, dtype=torch.bfloat16),
+        "heads": (RIGHT | WINDOW).repeat(B * H, 1, 1),
+    }[mask]
+    out = attention(x, x, x, attn_mask=attn_mask)[0]
+    monkeypatch.setattr(shaw, "common_lag", lambda pos_q, pos_k: None)  # by the positions alone
+    torch.testing.assert_close(out, attention(x, x, x, attn_mask=attn_mask)[0])
+    assert out.isfinite().all()
+
+
+def test_the_right_of_a_query_is_where_positions_are_higher() -> None:
+    attention, x = (
+        modules(position=Shaw(num_heads=H, head_dim=E, causal=True))[0],
+        torch.randn(B, T, D),
     )
-    padding = torch.zeros(B, T, dtype=torch.bool)
-    for masks in ({}, {"key_padding_mask": padding}):
-        with pytest.raises(ShapeshiftError, match=message):
-            attention(x, x, x, **masks)
     whole = attention(x, x, x, attn_mask=RIGHT)[0]
-    torch.testing.assert_close(attention(x[:, :1], x[:, :1], x[:, :1])[0], whole[:, :1])
     pos = torch.arange(T)[None]
-    last = attention(x[:, 4:], x, x, attn_mask=RIGHT[4:], pos_q=pos[:, 4:], pos_k=pos)[0]
-    torch.testing.assert_close(last, whole[:, 4:])
+    chunk = {"attn_mask": RIGHT[4:], "pos_q": pos[:, 4:], "pos_k": pos}
+    torch.testing.assert_close(attention(x[:, 4:], x, x, **chunk)[0], whole[:, 4:])
+    back = x.flip(1)
+    turned = attention(back, back, back, attn_mask=RIGHT.T, pos_q=pos.flip(1))[0]
+    torch.testing.assert_close(turned.flip(1), whole)
+    for refused in ({"attn_mask": RIGHT, "pos_q": pos.flip(1)}, {"attn_mask": RIGHT.T}):
+        with pytest.raises(ShapeshiftError, match="tokens on the right"):
+            attention(back, back, back, **refused)
+    with pytest.raises(ShapeshiftError, match="tokens on the right"):
+        attention(x[:, :1], x, x, pos_q=pos[:, 3:4], pos_k=pos)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
+def test_padding_is_not_on_the_right(dtype: torch.dtype) -> None:
+    attention, x = modules(position=XPos(head_dim=E))[0], torch.randn(2, T, D)
+    padding = torch.tensor([[True] * 2 + [False] * 4, [False] * 4 + [True] * 2])
+    pos = torch.tensor([[1, 1, 0, 1, 2, 3], [0, 1, 2, 3, 1, 1]])  # Hugging Face gives padding 1
+    mask = padding if dtype is torch.bool else padding * -1e9
+    out = attention(x, x, x, mask, attn_mask=RIGHT, pos_q=pos)[0]
+    for b, real in enumerate((slice(2, 6), slice(0, 4))):
+        alone = x[b : b + 1, real]
+        expected = attention(alone, alone, alone, attn_mask=RIGHT[:4, :4])[0]
+        torch.testing.assert_close(out[b : b + 1, real], expected)
+    with pytest.raises(ShapeshiftError, match="tokens on the right"):
+        attention(x, x, x, attn_mask=RIGHT, pos_q=pos)
+
+
+def test_where_positions_cannot_be_read_there_must_be_a_mask() -> None:
+    attention, x = (
+        modules(position=Skew(num_heads=H, head_dim=E, causal=True))[0],
+        torch.randn(B, T, D),
+    )
+    compiled = torch.compile(attention, fullgraph=True, backend="eager")
+    expected = attention(x, x, x, attn_mask=RIGHT)[0]
+    torch.testing.assert_close(compiled(x, x, x, attn_mask=RIGHT)[0], expected)
+    attention, x = attention.to("meta"), x.to("meta")
+    attention(x, x, x, attn_mask=WINDOW.to("meta"))
+    attention(x[:, :1], x[:, :1], x[:, :1])
+    with pytest.raises(ShapeshiftError, match="tokens on the right"):
+        attention(x, x, x)
 
 
 @pytest.mark.parametrize("batch_first", [False, True])

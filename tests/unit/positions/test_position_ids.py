@@ -29,14 +29,23 @@ def test_an_explicit_offset_shifts_all_or_each() -> None:
         assert each.tolist() == [[5, 6], [1, 2]]
 
 
-@pytest.mark.parametrize("max_offset", [0, 7])
-def test_draws_reach_both_ends_and_nothing_else(max_offset: int) -> None:
+@pytest.mark.parametrize(
+    ("options", "expected", "at_inference"),
+    [
+        ({"max_offset": 0}, {0}, 0),
+        ({"max_offset": 7}, set(range(8)), 0),
+        ({"max_offset": 3, "authors": True}, {0, 1, 2}, 3),
+    ],
+)
+def test_draws_reach_both_ends_and_nothing_else(
+    options: dict, expected: set[int], at_inference: int
+) -> None:
     torch.manual_seed(3)
-    position_ids = Shifted(max_offset=max_offset)
+    position_ids = Shifted(**options)
     pos = position_ids(500, 3)
-    assert set(pos[:, 0].tolist()) == set(range(max_offset + 1))
+    assert set(pos[:, 0].tolist()) == expected
     assert (pos.diff(dim=1) == 1).all()
-    assert position_ids.eval()(4, 2).tolist() == [[0, 1]]
+    assert position_ids.eval()(4, 2).tolist() == [[at_inference, at_inference + 1]]
 
 
 MODULES = [Absolute(), Shifted(max_offset=9), Randomized(max_position=9, max_length=9)]
@@ -130,6 +139,7 @@ def test_too_long_a_sequence_is_refused_with_the_setting_to_change() -> None:
     ("build", "options", "message"),
     [
         (Shifted, {"max_offset": -1}, "max_offset must be at least 0, got -1"),
+        (Shifted, {"max_offset": 0, "authors": True}, "with authors=True must be at least 1, got"),
         (Randomized, {"max_position": 10, "max_length": 11}, "1 and max_position=10, got 11"),
         (Randomized, {"max_position": 0}, "max_position must be at least 1, got 0"),
         (Randomized, {"max_position": 10.5}, "max_position: expected a whole number, got 10.5"),

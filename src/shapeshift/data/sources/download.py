@@ -1,5 +1,9 @@
-"""Files from the web: complete or not at all, fetched again after a cut, compared with their
-hashes."""
+"""Files from the web: complete or not at all, resumed after a cut, compared with their hashes.
+
+NAME                     the file
+.NAME.partial            the bytes that have been received
+.NAME.partial.tag        the server's tag for the version of the file that they belong to
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,14 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from shapeshift import __version__
 from shapeshift.data.sources.folders import exclusive
-from shapeshift.disk import make_directory, open_in_place, writing
+from shapeshift.disk import make_directory, open_in_place, save, writing
 from shapeshift.errors import ShapeshiftError, reason
 
 Progress = Callable[[str, int, int | None], None]
@@ -23,6 +28,7 @@ Progress = Callable[[str, int, int | None], None]
 
 _CHUNK = 1 << 20
 _BUSY = (408, 425, 429, 500, 502, 503, 504)  # tried again
+_MAX_WAIT_S = 60.0
 
 
 def download(
@@ -37,13 +43,17 @@ def download(
 ) -> Path:
     """Return the file, downloaded unless it is there.
 
+    After a cut, or where the server is busy, the download continues where it broke, in this call
+    and in later ones, if the server has the same file and supports ranges; otherwise it starts
+    again from the beginning.
+
     Args:
         url: over http or https.
         path: where to put the file; its folder is created if need be.
         sha256, md5: of the file, hexadecimal; None is not compared.
         on_progress: called with the number of bytes.
-        attempts: failures, of the network or a busy server, after which it gives up.
-        wait_s: before the second attempt, then twice as long each time.
+        attempts: failures in a row, without a byte more, after which it gives up.
+        wait_s: before the second attempt, then twice as long each time, up to a minute.
 
     Raises:
         ShapeshiftError: no network, no such file on the server, no room on the disk, or the file
@@ -54,17 +64,29 @@ def download(
     with writing(path):
         make_directory(path.parent)
     with exclusive(path):
-        if path.is_file():
-            _compare(path, path, url, sha256, md5)
-            return path
-        partial = path.with_name(f".{path.name}.partial")
-        try:
-            _fetch(url, partial, path, on_progress, attempts, wait_s)
-            _compare(partial, path, url, sha256, md5)
+        file = path
+        if not path.is_file():
+            file = path.with_name(f".{path.name}.partial")
+            _fetch(url, file, path, on_progress, attempts, wait_s)
+        for name, expected in (("MD5", md5), ("SHA-256", sha256)):
+            if expected is None:
+                continue
+            with file.open("rb") as stream:
+                actual = hashlib.file_digest(stream, name.replace("-", "")).hexdigest()
+            if actual != expected:
+                if file != path:
+                    file.unlink()
+                    _tag_path(file).unlink(missing_ok=True)
+                raise ShapeshiftError(
+                    f"the {name} is {actual}, expected {expected}; remove the file and fetch"
+                    f" {url} again, or, if the new file is the one you want, correct the hash in"
+                    " data.corpus.archives",
+                    path=path,
+                )
+        if file != path:
             with writing(path):
-                partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+                _tag_path(file).unlink(missing_ok=True)
+                file.replace(path)
     return path
 
 
@@ -86,6 +108,14 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
+@contextmanager
+def _network() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: of a bad URL
+        raise _RetryError(reason(getattr(error, "reason", error))) from error
+
+
 def _fetch(
     url: str,
     partial: Path,
@@ -94,64 +124,92 @@ def _fetch(
     attempts: int,
     wait_s: float,
 ) -> None:
-    for failures in range(1, attempts + 1):
-        try:
-            with writing(path), open_in_place(partial, "wb") as file:
-                _receive(url, file, path, on_progress)
-            return
-        except _RetryError as error:
-            if failures == attempts:
-                raise ShapeshiftError(
-                    f"cannot fetch {url} ({error}); run it again later, or put the file at {path}"
-                    " yourself"
-                ) from error
-            time.sleep(wait_s * 2 ** (failures - 1))
+    """Bring the whole file into `partial`, over as many connections as it takes."""
+    with writing(path), open_in_place(partial, "ab") as file:
+        most, failures = file.tell(), 0
+        while True:
+            try:
+                return _receive(url, file, path, on_progress)
+            except _RetryError as error:
+                num_bytes = file.tell()
+                failures = 1 if num_bytes > most else failures + 1
+                most = max(num_bytes, most)
+                if failures >= attempts:
+                    kept = f"; the next try continues after {num_bytes:,} bytes" * bool(num_bytes)
+                    raise ShapeshiftError(
+                        f"cannot fetch {url} ({error}){kept}; run it again later, or put the file"
+                        f" at {path} yourself"
+                    ) from error
+                time.sleep(min(wait_s * 2 ** (failures - 1), _MAX_WAIT_S))
 
 
 def _receive(url: str, file: IO[bytes], path: Path, on_progress: Progress | None) -> None:
-    """Write what one connection brings."""
-    headers = {"User-Agent": f"shapeshift/{__version__}", "Accept-Encoding": "identity"}
-    try:
-        request = urllib.request.Request(url, headers=headers)
-        answer = urllib.request.build_opener(_Redirects).open(request, timeout=60)
-        with answer:
-            if answer.headers.get_content_type() == "text/html":
-                raise ShapeshiftError(
-                    f"{url} answered with a web page instead of the file (a confirmation, or a"
-                    f" login?); download it with a browser and put it at {path}"
-                )
-            total = answer.length
-            while chunk := answer.read(_CHUNK):
-                with writing(path):
-                    file.write(chunk)
+    """Open one connection and append what comes to the partial file."""
+    tag_path = _tag_path(Path(file.name))
+    tag = tag_path.read_text().strip() if tag_path.is_file() else ""
+    with _open(url, path, file.tell() if tag else 0, tag, tag_path) as answer:
+        if answer.headers.get_content_type() == "text/html":
+            raise ShapeshiftError(
+                f"{url} answered with a web page instead of the file (a confirmation, or a login?);"
+                f" download it with a browser and put it at {path}"
+            )
+        if answer.status == 206:
+            sent = answer.headers.get("Content-Range", "")
+            if not sent.startswith(f"bytes {file.tell()}-") or _tag(answer) not in ("", tag):
+                tag_path.unlink()  # the next attempt asks for the whole file
+                raise _RetryError(f"the server sent another part than asked for, {sent}")
+        else:
+            file.seek(0)  # before the new tag is saved: these bytes belong to the old one
+            file.truncate()
+            save(tag_path, _tag(answer))
+        total = None if answer.length is None else file.tell() + answer.length
+        try:
+            while chunk := _read(answer):
+                file.write(chunk)
                 if on_progress is not None:
                     on_progress(f"download {path.name}", file.tell(), total)
-    except urllib.error.HTTPError as error:
-        answered = f"answered {error.code} {' '.join(str(error.reason).split())}"
-        if error.code in _BUSY:
-            raise _RetryError(answered) from error
-        raise ShapeshiftError(
-            f"{url} {answered}; put the file at {path} yourself, or change data.corpus.archives"
-        ) from error
-    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: of a bad URL
-        raise _RetryError(reason(getattr(error, "reason", error))) from error
+        finally:
+            file.flush()
+            os.fsync(file.fileno())
     if total is not None and file.tell() < total:
         raise _RetryError(f"{file.tell():,} of {total:,} bytes came")
-    file.flush()
-    os.fsync(file.fileno())
 
 
-def _compare(file: Path, path: Path, url: str, sha256: str | None, md5: str | None) -> None:
-    """Raise a `ShapeshiftError` if a file, which belongs at `path`, has another hash."""
-    for name, expected in (("MD5", md5), ("SHA-256", sha256)):
-        if expected is None:
-            continue
-        with file.open("rb") as stream:
-            actual = hashlib.file_digest(stream, name.replace("-", "")).hexdigest()
-        if actual != expected:
-            raise ShapeshiftError(
-                f"the {name} is {actual}, expected {expected}; remove the file and fetch {url}"
-                " again, or, if the new file is the one you want, correct the hash in"
-                " data.corpus.archives",
-                path=path,
-            )
+def _open(url: str, path: Path, have: int, tag: str, tag_path: Path) -> Any:
+    """Ask for the file, or for what comes after the first `have` bytes of the version `tag`."""
+    headers = {"User-Agent": f"shapeshift/{__version__}", "Accept-Encoding": "identity"}
+    if have:
+        headers |= {"Range": f"bytes={have}-", "If-Range": tag}
+    try:
+        with _network():
+            request = urllib.request.Request(url, headers=headers)
+            return urllib.request.build_opener(_Redirects).open(request, timeout=60)
+    except _RetryError as error:
+        if not isinstance(error.__cause__, urllib.error.HTTPError):
+            raise
+        code = error.__cause__.code
+        if code == 416:  # the file on the server is shorter: another one
+            tag_path.unlink(missing_ok=True)
+        if code in _BUSY or (code == 416 and have):
+            raise _RetryError(f"answered {code} {error}") from error
+        raise ShapeshiftError(
+            f"{url} answered {code} {error}; put the file at {path} yourself, or change"
+            " data.corpus.archives"
+        ) from error
+
+
+def _read(answer: Any) -> bytes:
+    with _network():
+        return bytes(answer.read(_CHUNK))
+
+
+def _tag(answer: Any) -> str:
+    """Return the tag of the file's version; weak tags do not promise the same bytes."""
+    tag = answer.headers.get("ETag") or ""
+    if tag and not tag.startswith("W/"):
+        return str(tag)
+    return str(answer.headers.get("Last-Modified") or "")
+
+
+def _tag_path(partial: Path) -> Path:
+    return partial.with_name(partial.name + ".tag")

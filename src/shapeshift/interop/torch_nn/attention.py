@@ -16,11 +16,11 @@ from shapeshift.positions.base import check_sizes
 
 from .checks import (
     as_position,
-    check_causal,
     check_counting,
     check_inputs,
     check_mask,
     check_positions,
+    check_seeing_right,
 )
 
 
@@ -127,8 +127,8 @@ class MultiheadAttention(nn.MultiheadAttention):
             ShapeshiftError: if query, key and value do not fit each other; positions are no
                 integers, a mask is neither boolean nor float, or one of them has another shape;
                 one side's positions come without the other's, and key is another tensor than query;
-                `is_causal`, or a position in self-attention that has no meaning for tokens on the
-                right, comes without the mask; or Q ≠ K without `pos_q`, and the position has none
+                `is_causal` comes without the mask, a query sees keys at higher positions, for which
+                the position has no meaning, or Q ≠ K without `pos_q` and the position has none
                 between two sequences.
         """
         if is_causal and attn_mask is None:
@@ -146,8 +146,6 @@ class MultiheadAttention(nn.MultiheadAttention):
         check_mask("key_padding_mask", key_padding_mask, (B, K) if batched else (K,))
         if key_padding_mask is not None and not batched:
             key_padding_mask = key_padding_mask.unsqueeze(0)
-        if is_self and attn_mask is None and Q > 1:
-            check_causal(self.position)
         if pos_q is None:
             check_counting(self.position, Q, K)
             pos_q = _counted(query)
@@ -158,6 +156,9 @@ class MultiheadAttention(nn.MultiheadAttention):
         q, k, v = self._project(*self.position.inputs(query, key, value, pos_q, pos_k))
         q, k = self.position.rotate(q, k, pos_q, pos_k)
         added = _joined_mask(attn_mask, key_padding_mask, q, k)
+        padding = key_padding_mask if is_self else None
+        unmasked = is_self and attn_mask is None and Q > 1
+        check_seeing_right(self.position, pos_q, pos_k, added, padding, unmasked=unmasked)
         heads, probs = self._attend(q, k, v, added, pos_q, pos_k, need_weights=need_weights)
         out: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))  # (B, Q, D)
         if probs is not None and average_attn_weights:

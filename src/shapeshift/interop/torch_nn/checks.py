@@ -7,7 +7,10 @@ from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import PRESETS, Representation, Scheme, get
-from shapeshift.positions.checks import describe, is_integer
+from shapeshift.positions.checks import can_read, describe, is_integer
+
+FORBIDS = -1000.0
+"""A float mask that adds this or less forbids a key: -inf, -10000 or the lowest number."""
 
 
 def check_mask(name: str, mask: Tensor | None, *shapes: tuple[int, ...]) -> None:
@@ -106,15 +109,45 @@ def check_place(name: str, position: Representation, place: str) -> None:
             )
 
 
-def check_causal(position: Representation) -> None:
-    """Raise a `ShapeshiftError`, in self-attention without `attn_mask`, if `position` has no
-    meaning for keys right of their query."""
-    kind = next((kind for kind in position.kinds() if kind.causal_only), None)
-    if kind is not None:
-        own = type(kind).causal_only
-        name = type(kind).__name__ + ("" if own else " with causal=True")
-        remedy = "another kind, such as Rotary" if own else "causal=False"
-        raise ShapeshiftError(
-            f"{name} has no meaning for tokens on the right, which a query sees here;"
-            f" give the causal mask as attn_mask, or use {remedy}"
-        )
+def check_seeing_right(
+    position: Representation,
+    pos_q: Tensor,
+    pos_k: Tensor,
+    added: Tensor | None,
+    padding: Tensor | None,
+    *,
+    unmasked: bool,
+) -> None:
+    """Raise a `ShapeshiftError` if `position` has no meaning for keys right of their query, at a
+    higher position, and a query sees one. Where positions cannot be read, `unmasked` decides.
+
+    Args:
+        position: acts in the attention.
+        pos_q, pos_k: `(B|1, Q|K)`.
+        added: to the scores, broadcastable to `(B, H, Q, K)`; see `FORBIDS`.
+        padding: the `key_padding_mask (B, K)` of self-attention, whose queries do not count.
+        unmasked: whether this is self-attention among several tokens without `attn_mask`.
+    """
+    if not position.causal_only:
+        return
+    if can_read(pos_q):
+        seen = (pos_k.unsqueeze(-2) > pos_q.unsqueeze(-1)).unsqueeze(1)  # (B|1, 1, Q, K)
+        if added is not None:
+            seen = seen & (added > FORBIDS)
+        if padding is not None:
+            is_padding = padding if padding.dtype is torch.bool else padding <= FORBIDS
+            seen = seen & ~is_padding[:, None, :, None]
+        if not seen.any():
+            return
+    elif not unmasked:
+        return
+    kind = next(kind for kind in position.kinds() if kind.causal_only)
+    name = type(kind).__name__
+    if type(kind).causal_only:
+        remedy = "another kind, such as Rotary"
+    else:
+        name, remedy = f"{name} with causal=True", "causal=False"
+    raise ShapeshiftError(
+        f"{name} has no meaning for tokens on the right (pos_k > pos_q), which a query sees here;"
+        f" give the causal mask, or use {remedy}"
+    )
