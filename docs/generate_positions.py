@@ -29,12 +29,15 @@ HEAD = """\
 """
 
 INTRO = """\
-A scheme is three independent choices: **position ids** (which number a token gets) × **kind** (what
-a position does) × **place** (where it acts). `shapeshift positions NAME` describes one.
-[Configuration](configuration.md#position) has every option. Which one to choose:
-[Choosing a position representation](guides/choosing.md). In other people's models:
-[Hugging Face](guides/hugging-face.md), [torch.nn](guides/torch-nn.md). What they cost in time and
-memory: [Benchmarks](benchmarks.md).
+A scheme combines three independent choices: **position ids** (the number that each token gets) ×
+**kind** (what a position does) × **place** (where it acts). `shapeshift positions NAME` describes a
+preset or a kind.
+
+- [Configuration](configuration.md#position) lists every option.
+- [Choosing a position representation](guides/choosing.md) helps you to choose one.
+- [Hugging Face](guides/hugging-face.md) and [torch.nn](guides/torch-nn.md) explain how to use one
+  in other models.
+- [Benchmarks](benchmarks.md) show the cost in time and memory.
 
 ```yaml
 position: rpe                      # a preset
@@ -50,35 +53,35 @@ position:                          # or the three choices
 """
 
 PROMISES = {
-    "shapes and dtypes (fp32, fp64, bf16), nothing given is changed, a bias never holds a mask": (
+    "shapes and dtypes (fp32, fp64, bf16); arguments do not change; a bias has no mask": (
         "test_hooks.py::test_shapes_and_dtypes"
     ),
     "gradients, float64": "test_hooks.py::test_gradients",
-    "decoding step by step = full pass, to four times the length, in chunks, 1e-10": (
+    "decoding in steps or chunks = full pass, up to four times the length, 1e-10": (
         "test_schemes.py::test_incremental_is_full"
     ),
-    "beams change places, sentences end": (
+    "beams are reordered, and finished sentences are removed": (
         "test_schemes.py::test_beams_are_reordered_and_sentences_left_out"
     ),
-    "padding and neighbours change nothing, 1e-10": (
+    "padding and other sentences of the batch change nothing, 1e-10": (
         "test_schemes.py::test_padding_and_neighbours_change_nothing"
     ),
-    "training computes nothing for padding; loss and gradients are the same, 1e-10": (
+    "training skips the computation of padding; loss and gradients are the same, 1e-10": (
         "test_schemes.py::test_no_layer_computes_padding_and_the_gradients_are_the_same"
     ),
-    "shift invariance, where declared; its absence, where not": (
+    "kinds are shift invariant if and only if they declare it": (
         "test_schemes.py::test_shift_invariance_is_what_is_declared"
     ),
-    "bf16 is near fp32": "test_schemes.py::test_bfloat16_stays_close",
-    "a saved model gives the same": "test_schemes.py::test_weights_survive_saving_and_loading",
+    "bf16 is close to fp32": "test_schemes.py::test_bfloat16_stays_close",
+    "a loaded model computes the same": "test_schemes.py::test_weights_survive_saving_and_loading",
     "gradients of eager attention, in blocks with recomputed scores and by SDPA, 1e-10": (
         "test_schemes.py::test_gradients_do_not_depend_on_how_attention_is_computed"
     ),
-    "`torch.compile`: one graph for all lengths, in training too, offsets drawn anew": (
+    "`torch.compile`: one graph for all lengths, in training too; new offsets per call": (
         "test_compile.py"
     ),
     "`torch.export`: dynamic batch and length": "test_export.py",
-    "the same translation in any batch": (
+    "the translation does not depend on the batch": (
         "test_batch_invariance.py::test_bits_do_not_depend_on_the_batch"
     ),
 }
@@ -86,11 +89,11 @@ PROMISES = {
 
 COLUMNS = {
     "gradients": "gradients, float64",
-    "step = full": "decoding step by step = full pass, to four times the length, in chunks, 1e-10",
-    "padding": "padding and neighbours change nothing, 1e-10",
-    "bf16": "bf16 is near fp32",
-    "state dict": "a saved model gives the same",
-    "compile": "`torch.compile`: one graph for all lengths, in training too, offsets drawn anew",
+    "step = full": "decoding in steps or chunks = full pass, up to four times the length, 1e-10",
+    "padding": "padding and other sentences of the batch change nothing, 1e-10",
+    "bf16": "bf16 is close to fp32",
+    "state dict": "a loaded model computes the same",
+    "compile": "`torch.compile`: one graph for all lengths, in training too; new offsets per call",
     "export": "`torch.export`: dynamic batch and length",
 }
 """Column of the first table → the promise whose test it stands for."""
@@ -140,8 +143,9 @@ def _overview() -> list[str]:
 
 _LEGEND = """\
 `embedding`, `self` and `cross` are the [places](#kinds--places) where a kind may act. *Parameters*
-are those that it adds to transformer-base at the first of them. The ticks from *gradients* on are
-tests that run for every kind at every place: [which ones](#checked-in-every-cell).
+is the number of parameters that the kind adds to transformer-base at the first of its places. The
+columns from *gradients* on show [tests](#checked-in-every-cell) that run for every kind at every
+place.
 """
 
 
@@ -168,8 +172,8 @@ def _presets() -> list[str]:
         for name, scheme in PRESETS.items()
     ]
     note = (
-        "*Parameters* are those that positions add to transformer-base (6 + 6 layers, D = 512). For"
-        " the\ntime of a training step see [Benchmarks](benchmarks.md)."
+        "*Parameters* is the number that positions add to transformer-base (6 + 6 layers, D = 512)."
+        "\n[Benchmarks](benchmarks.md) show the time of a training step."
     )
     header = ("preset", "position ids", "parts", "parameters")
     return ["## Presets", "", *_table(header, rows), note, ""]
@@ -232,17 +236,17 @@ def _cells() -> list[str]:
 
 
 _OTHERWISE = """\
-A row is a *cell*: a kind at a place. Every cell decodes with a cache. `torch.compile` makes one
-graph of it for all lengths, also in training, and `torch.export` exports it for any batch and
-length in evaluation. A combination that is not in the table is an error when the configuration is
-read, and the message says what would work. At an attention, `sinusoidal` and `learned` act on any
-subset of the inputs of Q, K and V (`add_to: qk`). `layers: n` limits a part to the first n layers,
-`stacks` to encoder or decoder.
+Each row is a *cell*: a kind at a place. Every cell can decode with a cache. `torch.compile` makes
+one graph for all lengths, also in training, and `torch.export` exports a cell for any batch size
+and length in evaluation. If a configuration has a combination that is not in the table, the error
+says what would work. In attention, `sinusoidal` and `learned` act on any subset of the inputs of Q,
+K and V (`add_to: qk`). `layers: n` limits a part to the first n layers, and `stacks` limits it to
+the encoder or the decoder.
 
 Several parts at one place act one after the other. `rotary` and `xpos` rotate the queries, so they
-cannot be combined there with a kind that reads queries (`skew`; `shaw` except with
-`add_to: values`), nor with each other; nor can `tupe` be used twice. They may be combined across
-stacks or places.
+cannot be combined at one place with a kind that reads queries (`skew`; `shaw` except with
+`add_to: values`) or with each other. `tupe` cannot be used twice at one place. All of these can be
+combined across stacks or places.
 """
 
 
@@ -253,8 +257,8 @@ def _exports() -> list[str]:
 
 
 _EXPORTS = """\
-What `shapeshift export` makes of each cell, with default options and with those that change the
-answer; `shapeshift export --list` prints the same.
+The table shows which cells `shapeshift export` can export, with default options and with options
+that change the answer; `shapeshift export --list` prints the same table.
 [Exporting](guides/exporting.md#kind-by-place-by-engine) has the numbers of a comparison by engine.
 """
 
@@ -267,17 +271,18 @@ def _promises() -> list[str]:
 _CHECKED = """\
 ## Checked in every cell
 
-The contract tests run over the registry, so a new kind is tested as soon as it has its line there:
-every cell above, every preset, every way of numbering, and variants by options. Compilers need
-seconds per model, so `make test` compiles and exports three models, one for each way of numbering,
-that have every kind at every place between them; `make test-slow` does it with each cell, preset
-and variant separately. Compiled models run on the backends `eager` and, in training, `aot_eager`;
-`inductor` runs with SHAPE alone, in `make test-slow`.
+The contract tests run over the registry, so a new kind is tested as soon as it is registered. They
+test every cell above, every preset, every choice of position ids, and variants with other options.
+Compiling takes seconds per model, so `make test` compiles and exports only three models, one for
+each choice of position ids, which together have every kind at every place. `make test-slow`
+compiles each cell, preset and variant separately. Compiled models run on the backends `eager` and,
+in training, `aot_eager`; `inductor` runs only with SHAPE, in `make test-slow`.
 """
 
 _REFERENCES = """\
-The column *reference* names the slow float64 computation, written from the paper, that a kind is
-compared with. `tests/numerics/test_against_other_libraries.py` compares with other libraries.
+The column *reference* names the slow float64 implementation, written from the paper, with which the
+tests compare a kind. `tests/numerics/test_against_other_libraries.py` compares kinds with other
+libraries.
 """
 
 
