@@ -91,9 +91,6 @@ class CellFolder:
 
         Several runners may want the cell with different settings of `identity.NEUTRAL`, so the file
         is named by all of them.
-
-        Raises:
-            ShapeshiftError: it cannot be written.
         """
         path = self.path / f"config-{digest(config.model_dump(mode='json'))[:8]}.yaml"
         text = config.to_yaml()
@@ -102,11 +99,7 @@ class CellFolder:
         return path
 
     def reconcile(self, config: Config) -> Config:
-        """Return the settings to work with: `config`, but in the words of the run that is there.
-
-        Raises:
-            ShapeshiftError: see `check_settings`.
-        """
+        """Return the settings to work with: `config`, but in the words of the run that is there."""
         self.check_settings(config)
         if not has_begun(self.run):
             return config

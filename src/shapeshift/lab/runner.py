@@ -59,11 +59,7 @@ class Launcher(Protocol):
     num_slots: int
 
     def start(self, order: Order, slot: int) -> Job:
-        """Begin the work on a cell.
-
-        Args:
-            order: the work.
-            slot: from 0, one that no running job has.
+        """Begin the work on a cell in a slot from 0 that no running job has.
 
         Raises:
             RefusedError: there is no room for it now.

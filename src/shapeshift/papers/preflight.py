@@ -90,11 +90,6 @@ def find_origins(runs: Collection[Runs]) -> dict[str, str]:
 def missing(cells: Iterable[Cell], prepared_root: Path, *, hardware: bool) -> list[str]:
     """Return a line for each thing that runs need and that is not here, each once; see
     `lab.requirements`.
-
-    Args:
-        cells: the runs.
-        prepared_root: see `lab.train.train`.
-        hardware: look for devices and precisions as well.
     """
     lines: list[str] = []
     for config in {cell.key: cell.config for cell in cells}.values():

@@ -207,13 +207,7 @@ class Study:
         show: str = "mean",
         mark: str = "",
     ) -> Entry:
-        """Return measurements of several seeds as one field of a table; a dash if there is none.
-
-        Args:
-            rows: of one metric.
-            show: a name from `AGGREGATES`.
-            mark: to stand behind the number.
-        """
+        """Return measurements of seeds, see `AGGREGATES`, as a field of a table; a dash if none."""
         if not rows:
             return missing()
         values = [row.value for row in rows]
@@ -262,14 +256,7 @@ class Study:
     def computed(
         self, name: str, kind: type[_Data], cells: Sequence[Cell], compute: Callable[[], _Data]
     ) -> _Data:
-        """Return what `compute` returns, kept in a file until one of the cells changes.
-
-        Args:
-            name: what it is; of the file.
-            kind: of the data, something that pydantic can write and read.
-            cells: that it depends on, finished, in this order.
-            compute: makes it.
-        """
+        """Return what `compute` returns, kept in a file until one of the cells changes."""
         sources = []
         for cell in cells:
             record = CellFolder(self._root / cell.key).record(TRAIN, cell.config)

@@ -134,12 +134,7 @@ def with_p_value(entry: Entry, part: Part | None) -> Entry:
 
 
 def mark_note(baseline: str, tests: str = "tests of the column") -> str:
-    """Return the note of a table that says what `MARK` means.
-
-    Args:
-        baseline: that was compared with.
-        tests: that Holm's correction is over.
-    """
+    """Return the note of a table that says what `MARK` means."""
     return (
         f"{MARK} significantly different from {baseline}: paired bootstrap, p < {LEVEL} after"
         f" Holm's correction over the {tests}"
