@@ -1,4 +1,4 @@
-"""`shapeshift check`: whether positions work in a model, of whatever library."""
+"""`shapeshift check`: whether positions work in a model of any library."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def check(
         int, typer.Option(min=4, help="The longest sequence to try, except for the limit itself.")
     ] = 300,
 ) -> None:
-    """Check that positions work in a model, of whatever library.
+    """Check that positions work in a model of any library.
 
-    Decoding with a cache, padding, packing, the other rows of a batch, bfloat16, shifts, texts
-    beyond the trained length: each must give the logits that the model gives for a sequence by
-    itself. It prints a table with the smallest failing inputs and exits with 1 if anything fails.
-    The model runs on the CPU, with random token ids and no tokenizer. A run is exported as well, to
-    every engine that is installed, and the exported models are compared with it.
+    With a cache, padding, packing, other rows in the batch, bfloat16, shifts, and beyond the
+    trained length, the model must give the logits that it gives for a sequence alone. The command
+    prints a table with the smallest failing inputs and exits with 1 if anything fails. The model
+    runs on the CPU, with random token ids and no tokenizer. A run is also exported to every
+    installed engine, and the exported models are compared with it.
 
     Example: shapeshift check gpt2
     """

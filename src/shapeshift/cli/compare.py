@@ -37,11 +37,11 @@ Systems = Annotated[
     typer.Option(
         "--system",
         metavar="'NAME [KEY=VALUE]...'",
-        help="One more: a preset, or a name and settings, such as 'shape-10 position=shape"
+        help="One more system: a preset, or a name and settings, such as 'shape-10 position=shape"
         " position.position_ids.max_offset=10'; may be given several times.",
     ),
 ]
-Seeds = Annotated[int, typer.Option(min=1, help="Runs of each; three or more say how sure.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Seeds of each system; a verdict needs three.")]
 
 
 def compare(
@@ -59,9 +59,9 @@ def compare(
 ) -> None:
     """Train with several position representations and compare them.
 
-    Ends with BLEU, chrF, speed and memory, over the test text and by source length, tests of
-    significance against the first, and a figure. Finished runs are never run again, and one that
-    was stopped goes on.
+    Prints and writes BLEU, chrF, speed and memory, BLEU by source length, significance tests
+    against the first system, and a figure. Finished runs are not repeated, and runs that were
+    stopped continue.
 
     Example: shapeshift compare mine.yaml --position ape,shape,rope --seeds 3
     """
@@ -98,8 +98,8 @@ def demo(
         bool,
         typer.Option(
             "--fast",
-            help="About a minute: little text and few updates show that all works, and nothing"
-            " about the positions.",
+            help="Take about a minute: little text and few updates only show that everything"
+            " works; they say nothing about the positions.",
         ),
     ] = False,
     seeds: Seeds = 1,

@@ -27,7 +27,7 @@ def export(
     quantization: Annotated[
         Literal["int8", "int8_float32", "bfloat16", "float16"] | None,
         typer.Option(
-            help="Of the weights, for CTranslate2.  [default: none, fp32]", show_default=False
+            help="Type of the weights, for CTranslate2.  [default: none, fp32]", show_default=False
         ),
     ] = None,
     output: Annotated[
@@ -43,8 +43,8 @@ def export(
         int,
         typer.Option(
             min=2,
-            help="The most tokens of a sentence, where the engine needs a table of positions and"
-            " the model has no limit of its own.",
+            help="Maximum length in tokens, if the engine needs a table of positions and the model"
+            " has no limit of its own.",
         ),
     ] = 1024,
     list_all: Annotated[

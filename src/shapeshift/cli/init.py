@@ -33,8 +33,8 @@ def init(
         Text,
         typer.Option(
             help="Training text: data/train stands for data/train.en and data/train.de, plain or"
-            " with .gz after them; an archive with such files, as OPUS has them (.zip, .tar.gz), is"
-            " unpacked. May be given several times, as the next two.",
+            " with the ending .gz. An archive with such files, as from OPUS (.zip, .tar.gz), is"
+            " unpacked. May be given several times, like the next two options.",
         ),
     ] = None,
     valid: Annotated[Text, typer.Option(help="Validation text, in the same form.")] = None,
@@ -47,11 +47,11 @@ def init(
     ] = None,
     output: Annotated[Path, typer.Option(help="The configuration to write.")] = Path("mine.yaml"),
 ) -> None:
-    """Look at your text and write a configuration for it.
+    """Inspect your text and write a configuration for it.
 
-    Prints how many pairs there are, how long they are and what may be wrong with them. Chooses a
-    model and a number of updates for that much text, measures a few steps, and says how long
-    training will take here. On a terminal it asks for what is not given.
+    Prints the number of pairs, their lengths and possible problems. Chooses a model and a number
+    of updates for this amount of text, measures a few steps, and estimates the training time on
+    this machine. On a terminal, it asks for options that are missing.
     """
     from shapeshift.cli.train import announce
     from shapeshift.config import load_config

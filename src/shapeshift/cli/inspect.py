@@ -18,14 +18,14 @@ def inspect(
     ],
     other: Annotated[
         list[Path] | None,
-        typer.Option("--against", help="A run to show side by side; may be given again."),
+        typer.Option("--against", help="A run to show side by side; may be given several times."),
     ] = None,
-    output: Annotated[Path, typer.Option(help="Of the page.")] = Path("inspect.html"),
+    output: Annotated[Path, typer.Option(help="File of the page.")] = Path("inspect.html"),
     checkpoint: Checkpoint = "average",
 ) -> None:
-    """Show what a trained model does with one sentence, as a page.
+    """Show how a trained model processes one sentence, as a page.
 
-    The page opens from the disk. It has the translation with the probability of each subword, the
+    The page needs no server. It has the translation with the probability of each subword, the
     attention of every layer and head (encoder, decoder, decoder to source), attention by
     distance, and how much the encoder's states change when all positions are shifted.
 

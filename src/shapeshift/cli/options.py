@@ -36,17 +36,17 @@ Jobs = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Runs at a time, the cores divided among them; 0: one after the other in this"
-        " process. [default: one for each GPU; without one, as many as the cores have room for:"
-        " a narrow model (model.dim up to 128) takes one core, a wider one four]",
+        help="Number of runs at a time, which share the cores; 0 trains one after the other in this"
+        " process. [default: one for each GPU; without a GPU, as many as the cores allow: a narrow"
+        " model (model.dim up to 128) takes one core, a wider one four]",
     ),
 ]
 
 Label = Annotated[
     str,
     typer.Option(
-        help="Items go to SCALE-LABEL: keeps results with other settings, such as another text,"
-        " apart.",
+        help="Write items to SCALE-LABEL, to separate results with other settings, such as another"
+        " text.",
     ),
 ]
 
@@ -54,8 +54,8 @@ DryRunOfGrid = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Check every setting, print what all runs take and where their text comes from,"
-        " and stop.",
+        help="Check every setting, print the time and space that all runs take and where their text"
+        " comes from, and stop.",
     ),
 ]
 

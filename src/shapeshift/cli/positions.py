@@ -59,9 +59,9 @@ def positions(
 ) -> None:
     """List the position representations, or describe one.
 
-    Lists the presets, the kinds of position representation, and the ways to number tokens. With a
-    NAME, such as rope: what it does, its options, what it costs and exports to, how to use it.
-    Parameters are those that it adds to transformer-base.
+    Lists the presets, the kinds of position representation, and the position ids. With a NAME, such
+    as rope, describes what it does, its options, its cost, its exports and how to use it. The
+    number of parameters is the one that it adds to transformer-base.
     """
     if name is not None:
         _describe(name)

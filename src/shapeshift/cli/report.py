@@ -16,10 +16,10 @@ def report(
     ] = Path("reproduced"),
     output: Annotated[
         Path | None,
-        typer.Option(help="Of the page. [default: DIR/report.html]"),
+        typer.Option(help="File of the page. [default: DIR/report.html]"),
     ] = None,
 ) -> None:
-    """Write all that was reproduced as one HTML page.
+    """Write all results of reproduce or compare as one HTML page.
 
     Each number shows its command, settings, metric signature and hashes. Links to the tables' and
     figures' files are relative to the page.

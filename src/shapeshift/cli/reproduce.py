@@ -30,22 +30,22 @@ def reproduce(
         str | None,
         typer.Argument(
             metavar="PAPER[:ITEM,...] or FILE.yaml",
-            help="Such as shape, or shape:table2,figure3; or a study of your own.",
+            help="A paper or its items, such as shape or shape:table2,figure3; or a study file.",
         ),
     ] = None,
     overrides: Overrides = None,
     scale: Annotated[
         str | None,
         typer.Option(
-            help="Of the runs: tiny, small or paper, or one of a grid of your own. [default: tiny,"
-            " or the only one there is]",
+            help="Scale of the runs: tiny, small or paper, or a scale of your own grid."
+            " [default: tiny, or the only scale of the grid]",
         ),
     ] = None,
     grid: Annotated[
         str | None,
         typer.Option(
             metavar="NAME or FILE.yaml",
-            help="Make the items of the runs of this grid instead of their own; it has to have the"
+            help="Make the items from the runs of this grid instead of their own. It must have the"
             " same axes.",
         ),
     ] = None,
@@ -56,24 +56,24 @@ def reproduce(
         str | None,
         typer.Option(
             metavar="0,1,...",
-            help="Runs on these GPUs, one on each.",
+            help="Train on these GPUs, one run on each.",
         ),
     ] = None,
     slurm: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="Each run a job of a SLURM cluster, with this parameter of submitit, such as"
-            " slurm_partition=gpu or timeout_min=600; may be given several times.",
+            help="Submit each run as a job to a SLURM cluster, with this parameter of submitit,"
+            " such as slurm_partition=gpu or timeout_min=600; may be given several times.",
         ),
     ] = None,
     seed: Annotated[
         list[int] | None,
-        typer.Option(help="Only these seeds. [default: the grid's]"),
+        typer.Option(help="Only run these seeds. [default: those of the grid]"),
     ] = None,
     label: Label = "",
     run: Annotated[
-        bool, typer.Option(help="Train what is missing; --no-run writes what is there.")
+        bool, typer.Option(help="Train missing runs; --no-run only writes finished results.")
     ] = True,
     yes: Yes = False,
     dry_run: DryRunOfGrid = False,
@@ -84,14 +84,14 @@ def reproduce(
 ) -> None:
     """Reproduce a table or figure of a paper, or run your own study.
 
-    Runs the grid behind it, and writes our table or figure next to the paper's. Finished runs are
-    never run again, and one that was stopped goes on: Ctrl-C and SIGTERM end the runs at work,
-    which save, and exit with 130 or 143. The same command may run several times at once, on
-    several machines that share the folder. A run that fails does not stop the others.
+    Trains the runs of its grid, and writes our table or figure next to the one in the paper.
+    Finished runs are not repeated. After Ctrl-C or SIGTERM, the current runs save a checkpoint, and
+    the command exits with 130 or 143; the same command continues them. The command may run several
+    times at once, on several machines that share the folder. A run that fails does not stop the
+    others.
 
-    Items are written to DIRECTORY/SCALE/PAPER/ITEM, a page of everything to
-    DIRECTORY/report.html; with other settings than those of items that are there only with a
-    --label of their own.
+    Items are written to DIRECTORY/SCALE/PAPER/ITEM, and a page with all results to
+    DIRECTORY/report.html. If an item with other settings exists there, give a --label.
     """
     from shapeshift.papers.catalogue import find_grid, find_items, read_study
     from shapeshift.papers.planning import grids_of, plan_items

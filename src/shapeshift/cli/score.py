@@ -23,7 +23,8 @@ def score(
     hypotheses: Annotated[
         str,
         typer.Argument(
-            metavar="HYPOTHESES", help="Detokenised translations, one a line; - for standard input."
+            metavar="HYPOTHESES",
+            help="Detokenised translations, one per line; - for standard input.",
         ),
     ],
     references: Annotated[
@@ -74,9 +75,9 @@ def score(
 ) -> None:
     """Score translations: BLEU, chrF, COMET.
 
-    sacreBLEU computes BLEU and chrF, unbabel-comet COMET, and each comes with its signature. Scores
-    are printed as tables on a terminal, as one plain line each into a file or a pipe. With --paired
-    each other system is compared by a paired bootstrap test (Koehn 2004).
+    sacreBLEU computes BLEU and chrF, and unbabel-comet computes COMET; each score has a signature.
+    Scores are printed as tables on a terminal, and as one plain line each into a file or a pipe.
+    With --paired, each other system is compared by a paired bootstrap test (Koehn 2004).
 
     Example: shapeshift score baseline.de reference.de --paired new.de
     """

@@ -27,13 +27,14 @@ def serve(
     host: Annotated[
         str,
         typer.Option(
-            help="Address to serve at. Any other than this machine's own lets others use it:"
+            help="Address of the server. If other machines can reach it, they can use the server:"
             " there is no password."
         ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 chooses a free one.")] = 8000,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds for a request (503), and to stop in.")
+        float,
+        typer.Option(min=0.1, help="Limit in seconds for a request (then 503) and for stopping."),
     ] = Limits.request_s,
     overrides: Settings = None,
 ) -> None:
@@ -41,10 +42,11 @@ def serve(
 
     The page shows the translations of several runs next to each other, with their attention. The
     API is described at /openapi.json: POST /translate, POST /attention, GET /runs, /health and
-    /metrics (Prometheus). Sentences of all requests are translated in batches; one
-    of more than decoding.max_source_length subwords (256 unless it is set) is refused.
+    /metrics (Prometheus). Sentences of all requests are translated in batches. A sentence of more
+    than decoding.max_source_length subwords (256 by default) is refused.
 
-    SIGTERM and Ctrl-C end it when what waits is translated; a second one, at once.
+    After SIGTERM or Ctrl-C, the server translates the waiting sentences and ends; after a second
+    signal, it ends at once.
 
     Example: shapeshift serve runs/mine-shape runs/mine-ape
     """

@@ -40,8 +40,8 @@ def train(
     """Train and test a model, or continue a run that was stopped.
 
     Prepares the data, trains, averages the last checkpoints, translates the test set and scores it.
-    The same command continues a run that was stopped: Ctrl-C and SIGTERM end the update, save a
-    checkpoint and exit with 130 or 143. The run's folder has everything that translating needs.
+    After Ctrl-C or SIGTERM, it finishes the update, saves a checkpoint and exits with 130 or 143;
+    the same command continues the run. The run's folder has everything that translating needs.
     On several GPUs: torchrun --nproc-per-node N -m -- shapeshift train ...
     """
     from shapeshift.cli.dry_run import show_estimates

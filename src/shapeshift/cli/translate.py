@@ -37,7 +37,7 @@ def translate(
         list[str] | None,
         typer.Argument(
             metavar="[FILE]...",
-            help="Text to translate, a sentence a line; - or nothing reads standard input.",
+            help="Text to translate, one sentence per line; - or no file reads standard input.",
         ),
     ] = None,
     output: Annotated[
@@ -45,7 +45,7 @@ def translate(
         typer.Option(
             "--output",
             "-o",
-            help="Write here instead of standard output; the file appears whole or not at all.",
+            help="Write this file instead of standard output; it appears complete or not at all.",
         ),
     ] = None,
     checkpoint: Checkpoint = "average",
@@ -58,14 +58,15 @@ def translate(
         ),
     ] = "torch",
     n_best: Annotated[
-        int, typer.Option(min=1, help="Print n candidates a line: number, score, text, by tabs.")
+        int,
+        typer.Option(min=1, help="Print n candidates per line: number, score and text, with tabs."),
     ] = 1,
     as_json: Annotated[
         bool,
         typer.Option(
             "--json",
-            help="Print a JSON object a line: its number, and of each candidate the text, score,"
-            " log p, and the subwords with the log-probability of each.",
+            help="Print one JSON object per line: its number and, for each candidate, the text, the"
+            " score, log p, and the subwords with their log-probabilities.",
         ),
     ] = False,
     on_long: Annotated[
@@ -81,12 +82,12 @@ def translate(
 ) -> None:
     """Translate files or standard input with a trained run.
 
-    One line out for each line in, in order; an empty line stays empty. Input is read once: output
-    is written after every decoding.buffer_size lines, or line by line when standard input is a
+    Writes one line for each input line, in order; an empty line stays empty. Input is read once.
+    Output is written after every decoding.buffer_size lines, or line by line if standard input is a
     terminal.
 
-    A line that cannot be translated ends the work with FILE:LINE and the reason, after the
-    translations of all lines before it. With --output, the file then does not appear.
+    If a line cannot be translated, the command writes the translations of all lines before it, and
+    ends with FILE:LINE and the reason. With --output, it then writes no file.
     """
     from shapeshift.data.sources.files import find_file
     from shapeshift.lab.run import TORCH
