@@ -13,20 +13,20 @@ from .relative import by_distance, distance_between
 
 
 class ALiBi(Representation):
-    """A penalty that grows with the distance, at a speed of its own in each head (Press et al.
-    2022, section 3).
+    """A penalty that grows linearly with the distance, with a fixed slope for each head (Press et
+    al. 2022, section 3).
 
         e_ij = q_i k_j^T / sqrt(E) - m_h |i - j|,  m_h = 2^(-8h / H),  h = 1 … H
 
-    Nothing is learned. If H is no power of two, the first heads have the slopes of the power c
-    below, and the rest every other slope of 2c, from the steepest on, as the released code:
-    2^(-8h / c) with h = 1/2, 3/2, ….
+    Nothing is learned. If H is not a power of two, let c be the largest power of two below H. The
+    first c heads have the slopes for c heads, and the others have every other slope for 2c heads,
+    steepest first, as in the released code: 2^(-8h / c) with h = 1/2, 3/2, ….
 
-    Wherever a causal mask lets a query look, |i - j| = i - j as in the paper, which has no encoder;
-    there the penalty is the same on both sides.
+    Under a causal mask, |i - j| = i - j, as in the paper, which has no encoder. In an encoder the
+    penalty is the same on both sides.
 
-    It has a meaning in self-attention alone: a penalty on the distance between positions of two
-    sentences would take it for granted that they run at the same speed.
+    ALiBi works in self-attention only: in cross-attention, the penalty would assume that position i
+    of the target corresponds to position i of the source.
 
     Args:
         num_heads: H.
@@ -40,7 +40,7 @@ class ALiBi(Representation):
         self.num_heads = num_heads
 
     def slopes(self, device: torch.device | None = None) -> Tensor:
-        """Return m `(H,)` in float64, where the device has it."""
+        """Return m `(H,)` in float64 if the device supports it."""
         dtype = exact_dtype(device)
         power = 2 ** int(math.log2(self.num_heads))
         whole = torch.arange(1, power + 1, dtype=dtype, device=device)

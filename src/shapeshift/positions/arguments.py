@@ -1,5 +1,4 @@
-"""What may be given to a constructor, by its annotations: one check for Python and
-configurations."""
+"""Checks constructor arguments against their annotations, for Python and for configurations."""
 
 from __future__ import annotations
 
@@ -49,9 +48,9 @@ def checked(init: Init) -> Init:
 
 
 def check_arguments(init: Callable[..., None], given: Mapping[str, Any]) -> None:
-    """Raise a `ShapeshiftError` for arguments of an `__init__` that have another type than their
-    annotation, as far as that is a number, text, a boolean, None, a mapping or a `Literal`; and for
-    sizes of a model that are below 1."""
+    """Raise a `ShapeshiftError` for arguments of an `__init__` whose type differs from their
+    annotation (numbers, text, booleans, None, mappings and `Literal` are checked), and for model
+    sizes below 1."""
     try:
         hints = get_type_hints(init)
     except (AttributeError, NameError, TypeError):  # not all of them are there at run time
@@ -94,7 +93,7 @@ def _expected(hint: Any) -> str:
 
 
 def shown(module: nn.Module) -> str:
-    """Return the arguments that a module was built with, as far as it keeps them under their names:
-    what its `extra_repr` returns."""
+    """Return the constructor arguments that a module stores as attributes of the same name, for
+    its `extra_repr`."""
     names = inspect.signature(type(module)).parameters
     return ", ".join(f"{name}={vars(module)[name]!r}" for name in names if name in vars(module))

@@ -1,4 +1,4 @@
-"""The hooks through which a model asks where its tokens stand."""
+"""The hooks through which a model uses the positions of its tokens."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ PROMISES = {
     "position_free_heads": ("rotate",),
     "splits": ("bias", "query_bias", "value_bias"),
 }
-"""What a class may promise of its hooks, and which hooks each promise is about."""
+"""The promises that a class may make, and the hooks that each promise is about."""
 
 _FASTER = {
     "scores": ("bias", "query_bias"),
     "score_mod": ("bias", "query_bias"),
     "outputs": ("value_bias",),
 }
-"""The methods that compute what hooks add in a faster way, and which hooks they replace."""
+"""Faster methods, and the hooks that each of them replaces."""
 
 
 def inherits(cls: type[Representation], hook: str, owner: type[Representation]) -> bool:
-    """Return whether `hook` of `cls` is as the class `owner` defines it."""
+    """Return whether `cls` inherits `hook` unchanged from the class `owner`."""
     return getattr(cls, hook) is getattr(owner, hook)
 
 
@@ -44,14 +44,14 @@ def age(cls: type, *names: str) -> int:
 
 
 class Representation(nn.Module):
-    """How position enters a Transformer; the base class is "no position".
+    """How a Transformer uses positions; the base class uses none.
 
     A model calls the hooks at fixed points and knows nothing else. `embed`, `inputs`, `rotate`,
     `bias`, `query_bias` and `value_bias` do nothing by default, so this class itself is the kind
-    `none`. A subclass overrides those it needs; what it does is inferred from that (`overrides`).
+    `none`. A subclass overrides the hooks that it needs; the model checks this with `overrides`.
     Promises, such as `splits`, are optional. A subclass that overrides a hook loses the promises
-    about it unless it repeats them; without a promise some things are refused or slower, but no
-    result changes.
+    about it unless it repeats them. Without a promise, some uses are slower or raise an error, but
+    no result changes.
 
     With x a layer's input, W the projections and i, j the query and key positions, attention is
 
@@ -61,47 +61,46 @@ class Representation(nn.Module):
         e_ij     = Q_i K_j^T + bias_ij + query_bias(Q)_ij # scores, then mask and softmax
         z_i      = sum_j softmax(e)_ij (v W^V)_j + value_bias(softmax(e))_i  # outputs
 
-    `scores` and `outputs` compute the last two; a subclass that knows a faster way to compute what
-    its hooks add overrides them as well, or `score_mod` for FlexAttention on a GPU.
+    `scores` and `outputs` compute the last two lines. A subclass may also override them with a
+    faster computation of the same result, and `score_mod` for FlexAttention on a GPU.
 
     Shapes: B batch, Q and K query and key length, H heads, D model width, E = D / H. Positions are
-    integer tensors `(B, T)` or `(1, T)`. A representation never sees nor builds a mask.
+    integer tensors `(B, T)` or `(1, T)`. A representation never receives or builds a mask.
 
-    A kind that is built for one D, H or E keeps it as `dim`, `num_heads` or `head_dim`, so that an
-    attention of another size can refuse it.
+    A kind that is built for one D, H or E stores it as `dim`, `num_heads` or `head_dim`, so that an
+    attention of another size can raise an error.
 
-    Arguments of a subclass's `__init__` must have the types of their annotations, as far as those
-    are numbers, text, booleans, None or a `Literal`.
+    Arguments of a subclass's `__init__` are checked against annotations that are numbers, text,
+    booleans, None or a `Literal`.
 
     Raises:
         ShapeshiftError: for a subclass that overrides `scores`, `score_mod` or `outputs` without
-            the hooks that they replace, or whose `places` are not those where its hooks are called.
+            the hooks that they replace, or if none of its hooks is called at its `places`.
     """
 
     places: ClassVar[tuple[str, ...]] = ("embedding", "self", "cross")
-    """Where this kind has a meaning: `embedding`, `self` (self-attention), `cross`
-    (encoder-decoder attention). The first is the default. Places where no overridden hook is called
-    are left out."""
+    """Where this kind can be used: `embedding`, `self` (self-attention), `cross` (encoder-decoder
+    attention). The first is the default. Places where no overridden hook is called are removed."""
 
     share_layers: ClassVar[bool] = False
-    """Whether the layers of a stack share one module by default. Only what places a module in
-    several layers reads this."""
+    """Whether the layers of a stack share one module by default. Used only when shapeshift builds
+    the modules of a stack."""
 
     causal_only: bool = False
-    """True if it has no meaning for keys right of their query, as a kind or (built with `causal`)
-    as it is: the decoder's self-attention is the only place left. It refuses other places, and
-    changes nothing else."""
+    """True if this kind, or this module because it was built with `causal`, does not support keys
+    to the right of their query. It then works only in the decoder's self-attention; other places
+    raise an error. The flag changes nothing else."""
 
     shift_invariant: bool = True
     """A promise: adding one number to all positions never changes the model's output."""
 
     position_free_heads: bool = True
     """A promise: `rotate` does the same at all positions, so that other parts of a chain may read
-    these queries or turn them."""
+    or rotate these queries."""
 
     splits: bool = True
-    """A promise: `bias`, `query_bias` and `value_bias` may be called for some sentences and some
-    queries at a time."""
+    """A promise: `bias`, `query_bias` and `value_bias` may be called for a subset of the sentences
+    and queries."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -136,12 +135,12 @@ class Representation(nn.Module):
         return not inherits(type(self), hook, Representation)
 
     def kinds(self) -> Iterator[Representation]:
-        """Yield what this consists of: itself, or all parts of a chain."""
+        """Yield this representation itself, or all parts of a chain."""
         yield self
 
     def max_position(self) -> int | None:
-        """Return the highest position that this kind can take, None if there is no limit. What
-        trains, translates or checks a configuration asks for it beforehand; the hooks see to
+        """Return the highest position that this kind supports, or None if there is no limit.
+        Training, translation and configuration checks call this before they start; the hooks check
         positions beyond it themselves."""
         return None
 
@@ -164,20 +163,20 @@ class Representation(nn.Module):
         return q, k
 
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor | None:
-        """Return what positions alone add to the scaled scores, `(B|1, H|1, Q|1, K|1)`, or None;
-        `dtype` is that of the queries."""
+        """Return the bias on the scaled scores that depends on positions only,
+        `(B|1, H|1, Q|1, K|1)`, or None; `dtype` is the dtype of the queries."""
         return None
 
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
-        """Return what queries and positions add to the scaled scores, `(B|1, H|1, Q|1, K|1)`, or
-        None.
+        """Return the bias on the scaled scores that depends on queries and positions,
+        `(B|1, H|1, Q|1, K|1)`, or None.
 
         `q (B, H, Q, E)` are the query heads, scaled by 1 / sqrt(E).
         """
         return None
 
     def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
-        """Return what is added to the attention output `(B, H, Q, E)`, or None.
+        """Return the term to add to the attention output, `(B, H, Q, E)`, or None.
 
         `probs (B, H, Q, K)` are the attention probabilities after dropout, in the dtype of the
         values.
@@ -185,9 +184,9 @@ class Representation(nn.Module):
         return None
 
     def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod | None:
-        """Return what `bias` and `query_bias` add as a function of one score, for FlexAttention;
-        None if there is none. It is called with the score and four indices, which are tensors
-        without dimensions: sentence, head, query, key.
+        """Return a function for FlexAttention that adds `bias` and `query_bias` to one score, or
+        None. Its arguments are the score and four indices, which are zero-dimensional tensors:
+        sentence, head, query, key.
 
         `q (B, H, Q, E)` are the query heads, scaled by 1 / sqrt(E).
         """
@@ -195,7 +194,7 @@ class Representation(nn.Module):
 
     def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         """Return e_ij, `(B, H, Q, K)`, a new tensor: `q k^T + bias + query_bias`, up to a
-        constant for each query, to which softmax is invariant. A subclass may know a faster way."""
+        per-query constant, to which softmax is invariant. A subclass may compute it faster."""
         scores = q @ k.transpose(-1, -2)
         bias = total_bias(self, q, pos_q, pos_k)
         if bias is not None:
@@ -203,8 +202,8 @@ class Representation(nn.Module):
         return scores
 
     def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        """Return z_i, `(B, H, Q, E)`, a new tensor: `probs v + value_bias`. A subclass may know a
-        faster way."""
+        """Return z_i, `(B, H, Q, E)`, a new tensor: `probs v + value_bias`. A subclass may
+        compute it faster."""
         out = probs @ v
         value_bias = total([self.value_bias(probs, pos_q, pos_k)])
         return out if value_bias is None else out.add_(value_bias)
@@ -213,14 +212,14 @@ class Representation(nn.Module):
 class Encoding(Representation):
     """A kind that gives each position a vector: PE(i) in R^D.
 
-    A subclass defines `encode`. At the embedding the vector is added to the token; at an attention
-    it is added to the inputs of the projections named in `add_to` (Miyazaki et al. 2024, Table 5).
+    A subclass defines `encode`. At the embedding, the vector is added to the token embedding; in an
+    attention, to the inputs of the projections named in `add_to` (Miyazaki et al. 2024, Table 5).
 
     Args:
-        add_to: the projections whose inputs get the vector at an attention, letters of `qkv`.
+        add_to: the projections whose inputs get the vector in an attention, letters of `qkv`.
 
     Raises:
-        ShapeshiftError: if `add_to` has another letter, or none.
+        ShapeshiftError: if `add_to` is empty or has another letter.
     """
 
     def __init__(self, add_to: str = "qk"):
@@ -249,8 +248,8 @@ class Encoding(Representation):
 
 
 def check_sizes(position: Representation, **sizes: int) -> None:
-    """Raise a `ShapeshiftError` if a kind in `position` was built for other `sizes`: `dim`,
-    `num_heads` or `head_dim`."""
+    """Raise a `ShapeshiftError` if a kind in `position` was built for a `dim`, `num_heads` or
+    `head_dim` other than in `sizes`."""
     for kind in position.kinds():
         for name, size in sizes.items():
             built_for = getattr(kind, name, size)
@@ -269,10 +268,10 @@ def total_bias(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor
 
 
 def total(terms: list[Tensor | None]) -> Tensor | None:
-    """Return the sum of what hooks add, or None.
+    """Return the sum of the terms that hooks return, or None.
 
     Raises:
-        ShapeshiftError: for a term without all four dimensions: `(B, Q, K)` would broadcast as
+        ShapeshiftError: if a term does not have four dimensions: `(B, Q, K)` would broadcast as
             `(H, Q, K)`.
     """
     present = [term for term in terms if term is not None]
@@ -289,7 +288,7 @@ def total(terms: list[Tensor | None]) -> Tensor | None:
 def temporarily_set(modules: Sequence[nn.Module], name: str, value: object) -> Iterator[None]:
     """Set the attribute `name` of `modules` to `value` until the block ends.
 
-    The old values come back at the end, also after an exception.
+    The old values are restored at the end, also after an exception.
     """
     before = [getattr(module, name) for module in modules]
     try:

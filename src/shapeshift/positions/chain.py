@@ -18,9 +18,9 @@ class Chain(Representation):
     """Several representations at one place, applied in order; their biases add up.
 
     Raises:
-        ShapeshiftError: if there is no part, or one is no `Representation` or built for another D,
-            H or E than the others; if one part reads the queries that another one turns, or two
-            parts turn them, or two of one kind change queries and keys.
+        ShapeshiftError: if there is no part, if a part is not a `Representation`, or if parts were
+            built for different D, H or E; if one part reads the queries that another part rotates,
+            if two parts rotate them, or if two parts of one kind change queries and keys.
     """
 
     shift_invariant = position_free_heads = splits = True  # if all parts promise it
@@ -37,7 +37,7 @@ class Chain(Representation):
             raise ShapeshiftError(
                 "a Chain needs at least one part; Representation() is no position"
             )
-        self.parts = nn.ModuleList(parts)  # checked together, and so not to be changed
+        self.parts = nn.ModuleList(parts)  # do not change: they are checked together
         kinds = list(self.kinds())
         sizes = [(n, getattr(kind, n)) for kind in kinds for n in SIZES if hasattr(kind, n)]
         check_sizes(self, **dict(reversed(sizes)))  # those of the first kind that has them
@@ -117,8 +117,8 @@ class Chain(Representation):
 
 
 def _check_heads(kinds: list[Representation]) -> None:
-    """Raise a `ShapeshiftError` if kinds may not stand at one attention, see `Chain`: a score
-    (R(i) q_i) a_ij depends on i, and two turns need not commute."""
+    """Raise a `ShapeshiftError` if kinds cannot be combined in one attention, see `Chain`: a score
+    (R(i) q_i) a_ij depends on i, and two rotations may not commute."""
     apart = "give them different stacks or places"
     for turning, reading in permutations(kinds, 2):
         if not turning.position_free_heads and reading.overrides("query_bias"):

@@ -1,4 +1,4 @@
-"""Checks that several kinds make of numbers."""
+"""Checks of numbers that several kinds share."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from shapeshift.errors import ShapeshiftError
 
 
 def can_read(pos: Tensor) -> bool:
-    """Return whether the numbers in `pos` are there to be read at no cost.
+    """Return whether the values of `pos` can be read without a cost.
 
-    On a GPU the host would wait for the device, in every call; in a graph that `torch.compile` or
-    `torch.export` captures, and on the meta device, there are no numbers yet.
+    On a GPU the host would wait for the device in every call. In a graph that `torch.compile` or
+    `torch.export` captures, and on the meta device, there are no values.
     """
     return pos.device.type in ("cpu", "mps") and not torch.compiler.is_compiling()
 
@@ -26,21 +26,20 @@ WITHOUT_FLOAT64 = ("mps",)
 
 
 def exact_dtype(device: torch.device | None) -> torch.dtype:
-    """Return the dtype in which positions become angles: float64, where the device has it."""
+    """Return the dtype in which positions become angles: float64 if the device supports it."""
     is_without = device is not None and device.type in WITHOUT_FLOAT64
     return torch.float32 if is_without else torch.float64
 
 
 def check_positive(**numbers: float) -> None:
-    """Raise a `ShapeshiftError` for the first number, by its name, that is not positive and
-    finite."""
+    """Raise a `ShapeshiftError` that names the first number that is not positive and finite."""
     for name, number in numbers.items():
         if not 0 < number < math.inf:
             raise ShapeshiftError(f"{name} must be positive and finite, got {number}")
 
 
 def is_whole_number(value: Any) -> bool:
-    """Return whether `value` is an integer; True and False are none."""
+    """Return whether `value` is an integer; True and False are not."""
     if isinstance(value, int | torch.SymInt):
         return not isinstance(value, bool)
     try:
@@ -54,7 +53,7 @@ def whole_number(name: str, value: Any, smallest: int) -> int:
     """Return `value`, which the user gave as `name`, as an int.
 
     Raises:
-        ShapeshiftError: if it is no whole number (True and False are none), or below `smallest`.
+        ShapeshiftError: if it is not a whole number (True and False are not) or below `smallest`.
     """
     if not is_whole_number(value):
         raise ShapeshiftError(f"{name} must be a whole number, got {value!r}")
@@ -67,8 +66,8 @@ def whole_number(name: str, value: Any, smallest: int) -> int:
 
 
 def check_head_dim(kind: str, head_dim: int, q: Tensor, k: Tensor) -> None:
-    """Raise a `ShapeshiftError` if query or key heads `(B, H, T, E)` have another E than the kind
-    was built for."""
+    """Raise a `ShapeshiftError` if query or key heads `(B, H, T, E)` have an E other than the one
+    the kind was built for."""
     for name, x in (("queries", q), ("keys", k)):
         if x.shape[-1] != head_dim:
             raise ShapeshiftError(
@@ -80,7 +79,7 @@ def check_head_dim(kind: str, head_dim: int, q: Tensor, k: Tensor) -> None:
 
 def check_offset(offset: int | Tensor, num_sequences: int) -> None:
     """Raise a `ShapeshiftError` if `offset` is neither a whole number from 0 nor an integer tensor
-    `()`, `(1,)` or `(B,)` of such numbers, which are read on the CPU alone."""
+    `()`, `(1,)` or `(B,)` of such numbers. Values are checked only on the CPU."""
     if not isinstance(offset, Tensor):
         whole_number("offset", offset, 0)
         return
@@ -94,17 +93,17 @@ def check_offset(offset: int | Tensor, num_sequences: int) -> None:
 
 
 def is_integer(x: object) -> TypeGuard[Tensor]:
-    """Return whether `x` is a tensor of integers; boolean is not integer."""
+    """Return whether `x` is a tensor of integers (not of booleans)."""
     if not isinstance(x, Tensor):
         return False
     return not (x.is_floating_point() or x.is_complex() or x.dtype is torch.bool)
 
 
 def as_positions(pos: Tensor) -> Tensor:
-    """Return positions as int64, in which their differences do not wrap round.
+    """Return positions as int64, so that their differences do not overflow.
 
     Raises:
-        ShapeshiftError: if they are no integers `(B|1, T)`.
+        ShapeshiftError: if they are not integers `(B|1, T)`.
     """
     if not is_integer(pos) or pos.ndim != 2:
         raise ShapeshiftError(
@@ -115,10 +114,10 @@ def as_positions(pos: Tensor) -> Tensor:
 
 
 class Constant:
-    """A tensor that a module computes with and no checkpoint holds.
+    """A tensor that a module uses and that no checkpoint holds.
 
-    It is no buffer: `to_empty`, `load_state_dict(assign=True)` of a model on the meta device, and
-    whatever else allocates a model without its values, leave those that no file holds undefined.
+    It is not a buffer: `to_empty`, and `load_state_dict(assign=True)` of a model on the meta
+    device, allocate buffers without values, and a buffer in no checkpoint would stay undefined.
     """
 
     def __init__(self, values: Tensor):
@@ -133,7 +132,7 @@ class Constant:
 
 
 def describe(x: object) -> str:
-    """Return the dtype and the shape, such as `float32 (2, 3)`; the type of what is no tensor."""
+    """Return dtype and shape, such as `float32 (2, 3)`, or the type if it is not a tensor."""
     if not isinstance(x, Tensor):
         return type(x).__name__
     return f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"

@@ -1,4 +1,4 @@
-"""Absolute and shifted absolute positions for anybody's model, in one line."""
+"""Absolute and shifted absolute positions for any model, in one line."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class SHAPE(nn.Module):
         self.position = SHAPE(dim=dim)      # in __init__
         x = self.position(self.embed(ids))  # in forward: (B, T, D) -> (B, T, D)
 
-    While training, every sequence of every call gets its own offset k ~ U{0, …, K}, drawn by
-    torch's generator: `torch.manual_seed` makes the offsets reproducible, gradient checkpointing
-    repeats them, and the processes of torch.distributed draw different ones, however they are
-    seeded. In evaluation k = 0, and the module is plain sinusoidal APE. Any length works.
+    In training, every sequence of every call gets its own offset k ~ U{0, …, K}, drawn from
+    PyTorch's generator: `torch.manual_seed` makes the offsets reproducible, gradient checkpointing
+    repeats them, and the processes of torch.distributed draw different ones for any seeds. In
+    evaluation k = 0, and the module is plain sinusoidal APE. Any length works.
 
     Args:
         dim: D.
@@ -47,9 +47,9 @@ class SHAPE(nn.Module):
 
         Args:
             x: batch-first embeddings, sequences aligned left.
-            offset: k for all, from 0: a number, or an integer tensor `()`, `(1,)` or `(B,)`. None
-                draws while training and is 0 otherwise.
-            start: tokens before these, for incremental decoding.
+            offset: k ≥ 0: a number, or an integer tensor `()`, `(1,)` or `(B,)`. With None, k is
+                drawn in training and is 0 in evaluation.
+            start: number of tokens before these, for incremental decoding.
 
         Raises:
             ShapeshiftError: if `x` is not floating point `(B, T, D)`, or for an offset or a start

@@ -15,21 +15,21 @@ INITIAL_C = 0.1
 
 
 class FIRE(Representation):
-    """A trained function of the distance, which is divided by the position of the query, so that
-    its inputs stay between 0 and 1 in texts of any length (Li et al. 2024, section 4).
+    """A trained function of the distance divided by the position of the query, so that its input
+    stays between 0 and 1 in texts of any length (Li et al. 2024, section 4).
 
         e_ij = q_i k_j^T / sqrt(E) + f_h(psi(i - j) / psi(max(L, i))),  psi(x) = log(c x + 1)
 
-    f is an MLP with a layer of ReLUs, 1 -> `hidden` -> H. c > 0 and the threshold L > 0 are
-    trained; up to position L, only distances count. The module learns log c and log L.
+    f is an MLP with one hidden layer of ReLUs, 1 -> `hidden` -> H. c > 0 and the threshold L > 0
+    are trained; up to position L, only the distance matters. The module learns log c and log L.
 
-    The paper has causal attention alone. Where a query sees keys on its right, the input here is
-    sign(i - j) psi(|i - j|) / psi(max(L, i, j)), between −1 and 1, which is the same for j <= i.
+    The paper has causal attention only. To support keys on the right of the query, the input here
+    is sign(i - j) psi(|i - j|) / psi(max(L, i, j)), between −1 and 1. For j <= i this is the same.
 
     Args:
         num_heads: H.
         hidden: width of f's hidden layer; 32 in the paper.
-        threshold: where L starts, in positions; 512 in the released code, whose texts have 2,048.
+        threshold: initial L, in positions; 512 in the released code, for texts of 2,048.
 
     Raises:
         ShapeshiftError: if there is no hidden unit, or the threshold is not positive.

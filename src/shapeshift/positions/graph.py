@@ -20,20 +20,20 @@ class Graph(PairVectors):
 
         e_ij = x_i W^Q (x_j W^K + a^K_ij)^T / sqrt(E)
         z_i  = sum_j softmax(e)_ij (x_j W^V + a^V_ij)
-        a_ij = w_{label of the edge i -> j}, or 0 where there is none
+        a_ij = w_{label of the edge i -> j}, or 0 if there is no edge
 
-    Every node still attends to every other, as in the paper; a mask restricts it to its neighbours.
-    Edges are directed: if both ends see an edge, give it a label in both directions.
+    As in the paper, every node attends to every other node; use a mask to restrict it to its
+    neighbours. Edges are directed: label an undirected edge in both directions.
 
-    Queries and keys are the nodes, all of them (no cross-attention, no cache); their positions are
-    not read. `use_edges` gives the labels of a batch:
+    Queries and keys are all nodes of the graph (no cross-attention, no cache); their positions are
+    not used. `use_edges` sets the labels of a batch:
 
         graph = Graph(num_heads=num_heads, head_dim=head_dim, num_labels=5)
         with use_edges(model, labels):
             model(x)
 
-    The n × n × E tensor a_ij is never built: queries meet the R rows of the table once, and
-    probabilities are summed by label before they meet the value table.
+    The n × n × E tensor a_ij is never built: queries are multiplied with the R rows of the table
+    once, and probabilities are summed by label before the product with the value table.
 
     Args:
         num_heads: H.
@@ -42,8 +42,8 @@ class Graph(PairVectors):
         add_to: `keys` (a^K only), `values` (a^V only) or `both`.
 
     Raises:
-        ShapeshiftError: if there is no label; in the hooks, if there are no edges, or they are not
-            those of the batch.
+        ShapeshiftError: if `num_labels` is below 1; in the hooks, if edges are missing or their
+            shape does not match the batch.
     """
 
     shift_invariant = True
@@ -75,25 +75,25 @@ class Graph(PairVectors):
 
 @contextmanager
 def use_edges(model: nn.Module, labels: Tensor) -> Iterator[None]:
-    """Give the labels of edges to every `Graph` in `model`, until the block ends.
+    """Set the edge labels of every `Graph` in `model` until the block ends.
 
         with use_edges(model, labels):
             loss = model(x).sum()
             loss.backward()  # here, if the backward pass recomputes layers (checkpointing)
 
-    Blocks nest, and the inner one holds; parts of a model can be given different edges. What was
-    there before comes back, also after an exception. Like weights, edges belong to the model: two
-    threads that give it different ones need a copy of it each.
+    Blocks can be nested: the inner one applies. Parts of a model can have different edges. The
+    previous edges are restored at the end, also after an exception. Like weights, edges belong to
+    the model: two threads that use different edges each need a copy of it.
 
     Args:
-        model: a `Graph`, or any module that holds some.
+        model: a `Graph`, or any module that contains one.
         labels: integers `(B, n, n)`, or `(1, n, n)` for one graph in the whole batch, on the
-            batch's device: at row i, column j the label of the edge from node i to node j, which is
-            what i sees of j, or −1 where there is none, as wherever there is padding.
+            batch's device: row i, column j is the label of the edge from node i to node j, used
+            when i attends to j, or −1 if there is no edge, as for padding.
 
     Raises:
-        ShapeshiftError: if `model` has no `Graph`, labels are no integers `(B, n, n)`, or, on a
-            CPU, below −1 or above a graph's.
+        ShapeshiftError: if `model` has no `Graph`, if labels are not integers `(B, n, n)`, or (on a
+            CPU only) if a label is below −1 or not below `num_labels`.
     """
     graphs = [module for module in model.modules() if isinstance(module, Graph)]
     if not graphs:

@@ -16,8 +16,8 @@ class KERPLE(Representation):
         e_ij = q_i k_j^T / sqrt(E) - r1_h log(1 + r2_h |i - j|),  r1, r2 > 0
 
     The module learns log r1 and log r2, so that both stay positive; the released code learns r1 and
-    r2 and raises them to 0.01 where they fall below it. They start as there: r1 uniform in
-    [0.01, 2], r2 uniform in [0.01, 1].
+    r2 and clamps them to at least 0.01. The initial values are as in the released code: r1 uniform
+    in [0.01, 2], r2 uniform in [0.01, 1].
 
     Args:
         num_heads: H.

@@ -15,17 +15,17 @@ from .checks import as_positions, can_read, whole_number
 class Learned(Encoding):
     """One trained vector for each position.
 
-    The table cannot grow: a position it has no row for was never trained. On a GPU and in a
-    compiled or exported model, where reading positions would cost a wait, only the length is
-    checked; the look-up refuses the rest, and the error is PyTorch's.
+    The table cannot grow: positions beyond it were never trained. On a GPU and in a compiled or
+    exported model, only the length is checked, because reading positions would be slow; for other
+    positions outside the table, PyTorch's look-up raises the error.
 
     Args:
         dim: D.
         num_positions: rows of the table; positions 0 … num_positions − 1.
-        add_to: in an attention, the projections whose inputs get the vector, letters of `qkv`.
+        add_to: the projections whose inputs get the vector in an attention, letters of `qkv`.
 
     Raises:
-        ShapeshiftError: in `encode`, if a position lies outside the table.
+        ShapeshiftError: in `encode`, if a position is outside the table.
     """
 
     def __init__(self, *, dim: int, num_positions: int = 1024, add_to: str = "qk"):
@@ -33,7 +33,7 @@ class Learned(Encoding):
         whole_number("num_positions", num_positions, 1)
         self.dim = dim
         self.weight = nn.Parameter(torch.empty(num_positions, dim))
-        nn.init.normal_(self.weight, std=dim**-0.5)  # as the token embeddings
+        nn.init.normal_(self.weight, std=dim**-0.5)  # like the token embeddings
 
     def max_position(self) -> int:
         return self.weight.shape[0] - 1

@@ -1,10 +1,9 @@
 """Attention with a table of vectors by distance, without a tensor of pairs and channels.
 
-Queries are multiplied with the rows of the table once. The product, a number for each query and
-row, is added to the scores of the pairs whose distance the row is for; the way back sums
-probabilities, or gradients, by row. Where the positions of queries and of keys follow each other
-without gaps, pairs of one distance are on a diagonal, and a layout (`Exact`, `Band`, `Clipped`)
-finds them as views.
+Queries are multiplied with the rows of the table once. The product, one number for each query and
+row, is added to the scores of the pairs at the row's distance; the transpose sums probabilities or
+gradients by row. If the positions of queries and keys are consecutive, pairs of one distance are on
+a diagonal, and a layout (`Exact`, `Band`, `Clipped`) accesses them as views.
 """
 
 from __future__ import annotations
@@ -60,12 +59,12 @@ def outputs(probs: Tensor, v: Tensor, table: Tensor, layout: Layout) -> Tensor:
 
 
 def add(pairs: Tensor, more: Tensor) -> None:
-    """Add to `pairs (…, Q, K)` in place what broadcasts to them; numbers for each query, or for all
-    alike.
+    """Add a tensor that broadcasts to `pairs (…, Q, K)` to them in place; it may have the same
+    numbers for all queries.
 
-    On a CPU, PyTorch adds 32 numbers of a row at a time in bf16, and those left over one by one,
-    each as slow as 32. Contiguous queries are one row, and a copy is quick whatever the strides.
-    (So the gradient of what is the same for all queries is summed in two steps, rounded in each.)
+    On a CPU, PyTorch adds 32 numbers of a row at a time in bf16, and the remaining ones one by one,
+    each as slow as 32. Contiguous queries are one row, and a copy is fast for any strides. (So the
+    gradient of a term that all queries share is summed in two steps and rounded in each.)
     """
     *_, num_queries, num_keys = pairs.shape
     quick = torch.compiler.is_compiling() or pairs.device.type != "cpu" or pairs.dtype.itemsize > 2
@@ -89,10 +88,10 @@ def diagonals(by_distance: Tensor, num_keys: int) -> Tensor:
 
 
 class Exact(NamedTuple):
-    """A row for each distance from 1 − Q − lag to K − lag. The last one is of no pair: it makes the
-    width even for the matrix product.
+    """One row for each distance from 1 − Q − lag to K − lag. No pair uses the last one: it makes
+    the width even for the matrix product.
 
-    A query's products are a row of Q + K numbers of which K are its own: key j stands at
+    A query's products are a row of Q + K numbers, of which the query uses K: key j is at
     j − i + Q − 1. So the pairs are a view `(Q, K)` in which each row starts one element before the
     row above ends.
     """
@@ -114,12 +113,12 @@ class Exact(NamedTuple):
 
 
 class Band(NamedTuple):
-    """A row for each distance from 1 − R to 0; keys never stand right of their query, and those
-    that are further left have no row.
+    """One row for each distance from 1 − R to 0; no key is to the right of its query, and keys
+    further left have no row.
 
     In the matrix of pairs these R keys are a view in which each row starts one element further
-    right. Where they would begin left of the first key, the view takes the end of the row above,
-    keys right of that query: nothing goes there, and what is there is left out.
+    right. If they would begin left of the first key, the view takes the end of the row above, which
+    holds keys to the right of that query: these elements do not change and are not used.
 
     Attributes:
         num_rows: R, at most K.
@@ -134,7 +133,7 @@ class Band(NamedTuple):
         return self.num_rows, self.lag + 1 - self.num_rows, False
 
     def add(self, by_pair: Tensor, by_row: Tensor) -> None:
-        """See `Exact.add`; `by_row` loses what is for no pair."""
+        """See `Exact.add`; entries of `by_row` without a pair are set to zero."""
         view, first = self._view(by_pair)
         self._clear(by_row)
         add(view, by_row[..., first:, :])
@@ -153,10 +152,10 @@ class Band(NamedTuple):
         return out
 
     def _clear(self, by_row: Tensor) -> None:
-        """Put zeros for the keys left of the first one in `by_row (…, Q, R)`, whatever is there: it
-        may be NaN, from a query that is masked whole.
+        """Set `by_row (…, Q, R)` to zero for the keys left of the first one, even if it is NaN
+        because a query is fully masked.
 
-        As integers, for PyTorch masks these many at a time on a CPU, and floats one by one.
+        Uses integers, because on a CPU PyTorch masks many of them at a time but floats one by one.
         """
         missing = self.num_rows - 1 - self.lag  # of the first query, one fewer of each next
         if missing < 1:
@@ -168,8 +167,8 @@ class Band(NamedTuple):
         first &= kept.unfold(0, self.num_rows, 1).contiguous()
 
     def _view(self, by_pair: Tensor) -> tuple[Tensor, int]:
-        """Return the band without the first query if that one's begins before the first pair; and
-        the number of queries left out, 1 or 0."""
+        """Return the band, without the first query if its row begins before the first pair, and the
+        number of queries left out, 1 or 0."""
         *batch, num_queries, num_keys = by_pair.shape
         start = self.lag + 1 - self.num_rows
         first = int(start < 0)
@@ -182,11 +181,11 @@ class Band(NamedTuple):
 
 
 class Clipped(NamedTuple):
-    """A row for each distance from 1 − k to k, which serves all keys further right as well; keys
-    further left have no row.
+    """One row for each distance from 1 − k to k; the last row is also used for all keys further
+    right, and keys further left have no row.
 
-    As in `Exact`, pairs sorted by distance are a row for each query. Of its columns the first ones
-    are empty, the last ones repeat the last row of the table, and between them lies the table
+    As in `Exact`, the pairs of each query are a row, sorted by distance. Its first columns are
+    empty, its last columns repeat the last row of the table, and the columns between hold the table
     itself.
 
     Attributes:
@@ -228,8 +227,8 @@ class Clipped(NamedTuple):
         return out
 
     def _groups(self, by_pair: Tensor) -> Iterator[tuple[slice, int, slice, int]]:
-        """Yield some queries at a time, few enough for the cache and for few columns; the number of
-        columns left of the table, which of its rows are there, the number of columns right."""
+        """Yield a few queries at a time, which fit the cache and need few columns; the number of
+        columns left of the table, the rows of the table that occur, the number of columns right."""
         *batch, num_queries, num_keys = by_pair.shape
         size = max(8, IN_CACHE // max(1, math.prod(batch) * num_keys))
         for start in range(0, num_queries, size):
@@ -245,7 +244,7 @@ class Clipped(NamedTuple):
 Layout = Exact | Band | Clipped
 
 IN_CACHE = 1 << 19
-"""Numbers sorted by distance at a time, few enough to stay in the cache of one core."""
+"""How many numbers are sorted by distance at a time, so that they fit the cache of one core."""
 
 
 def autocast_inputs(*tensors: Tensor) -> list[Tensor]:
@@ -258,8 +257,8 @@ def autocast_inputs(*tensors: Tensor) -> list[Tensor]:
 
 
 class _Scores(torch.autograd.Function):
-    """q k^T, with `by_row (B, H, Q, R)` added to its pairs. Its gradient is `_Outputs` of that of
-    the scores, and the other way round: adding to the pairs of a row transposes their sum."""
+    """q k^T, with `by_row (B, H, Q, R)` added to its pairs. Its backward pass is `_Outputs`, and
+    vice versa: adding to the pairs of a row is the transpose of summing over them."""
 
     generate_vmap_rule = True
 

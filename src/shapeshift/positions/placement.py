@@ -1,4 +1,4 @@
-"""Build representations by their names: one for a model of your own, or those of a scheme."""
+"""Build representations by name: one for your own model, or all of a scheme."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .scheme import PLACES, PRESETS, STACKS, Part, Scheme
 
 @dataclass(frozen=True)
 class Stack:
-    """What a representation has to know of an encoder or a decoder.
+    """The facts about an encoder or a decoder that a representation needs.
 
     Args:
         name: `encoder` or `decoder`.
         dim: D.
         num_heads: H; D must be a multiple.
-        num_layers: of the stack.
-        causal: whether its self-attention sees no tokens on the right.
+        num_layers: number of layers in the stack.
+        causal: whether its self-attention is causal.
 
     Raises:
-        ShapeshiftError: for an argument that has no meaning.
+        ShapeshiftError: for an invalid argument.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Placed:
-    """A scheme's modules in one stack. A module that serves several layers appears in each."""
+    """A scheme's modules in one stack. A module that several layers share appears in each."""
 
     embedding: Representation
     self_attention: list[Representation]
@@ -57,20 +57,20 @@ class Placed:
 
 
 def get(name: str, **options: Any) -> Representation:
-    """Build the position representation that a preset or a kind is about.
+    """Build the position representation of a preset or a kind.
 
         get("rope", head_dim=64)
         get("rpe", num_heads=8, head_dim=64, max_distance=32)
 
     Args:
-        name: of a kind, or of a preset that is one kind in all layers with absolute positions.
-        options: arguments of its class, see `shapeshift positions NAME`; a preset's own are the
-            defaults. Facts of the model (`dim`, `num_heads`, `head_dim`, `causal`) that the kind
-            does not need are ignored, so that one call serves all kinds.
+        name: a kind, or a preset that is one kind in all layers with absolute positions.
+        options: arguments of its class, see `shapeshift positions NAME`; the preset's options are
+            the defaults. Model arguments (`dim`, `num_heads`, `head_dim`, `causal`) that the kind
+            does not need are ignored, so that one call works for all kinds.
 
     Raises:
-        ShapeshiftError: there is none of this name; the preset is more than one module; an argument
-            is unknown, missing or out of its range; or `causal` is false for a kind that is.
+        ShapeshiftError: if the name is unknown; if the preset has more than one module; if an
+            argument is unknown, missing or out of range; or if `causal` is false for a causal kind.
     """
     kind, preset_options = _kind_of(name)
     options = {**preset_options, **options}
@@ -94,7 +94,7 @@ def get(name: str, **options: Any) -> Representation:
 
 
 def _kind_of(name: str) -> tuple[str, Mapping[str, Any]]:
-    """Return the kind that a preset or a kind is about, and the preset's options."""
+    """Return the kind of a preset or the kind itself, and the preset's options."""
     if not isinstance(name, str):
         raise ShapeshiftError(
             f"expected the name of a preset or a kind, such as 'rope', or 'none', got {name!r}"
@@ -164,9 +164,9 @@ def check(scheme: Scheme) -> None:
 
 
 def check_numbers(position_ids: Absolute, position: Representation) -> None:
-    """Raise a `ShapeshiftError` if `position` must meet a number above its `max_position`.
+    """Raise a `ShapeshiftError` if the position ids exceed the `max_position` of `position`.
 
-    What is checked is certain before any text is read; the hooks see to the lengths of sequences.
+    This checks only what is known before any text is read; the hooks check sequence lengths.
     """
     if isinstance(position_ids, Shifted):
         highest, option = position_ids.max_offset, "max_offset"  # of a sequence of one token
@@ -198,8 +198,8 @@ def place(scheme: Scheme, stack: Stack) -> Placed:
 
     Raises:
         ShapeshiftError: for a name, an option or a cell that does not exist; for an option out of
-            its range; for kinds that may not stand at one attention, see `Chain`; and for a kind
-            whose positions end before those that the position ids give.
+            range; for kinds that cannot be combined in one attention, see `Chain`; and for a kind
+            whose highest position is below the highest position id.
     """
     check(scheme)
     parts = [part for part in scheme.parts if part.stacks in ("both", stack.name)]

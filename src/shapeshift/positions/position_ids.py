@@ -1,4 +1,4 @@
-"""Which position number a token gets: absolute, shifted by a random offset (SHAPE), randomized."""
+"""The position number of each token: absolute, shifted by a random offset (SHAPE), randomized."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Absolute(nn.Module):
     """Positions 0, 1, 2, …: the same for every sequence.
 
     Attributes:
-        per_rank: what a subclass draws differs between the processes of torch.distributed, also
-            where all of them call `torch.manual_seed` with the same number. Set it to False where
-            processes hold parts of one batch (tensor parallelism) and are seeded alike.
+        per_rank: the numbers that a subclass draws differ between the processes of
+            torch.distributed, even if all of them have the same seed. Set it to False if processes
+            hold parts of one batch (tensor parallelism) and have the same seed.
     """
 
     per_rank = True
@@ -37,16 +37,17 @@ class Absolute(nn.Module):
             num_sequences: B.
             length: T, the number of tokens.
             start: number of tokens before these (incremental decoding).
-            offset: added to all positions, from 0: a number, or an integer tensor `()`, `(1,)` or
-                `(B,)`. None draws it while training, and is what the paper uses at inference.
-            device: where the result lives.
+            offset: added to all positions, at least 0: a number, or an integer tensor `()`,
+                `(1,)` or `(B,)`. With None, it is drawn in training, and is the paper's value in
+                evaluation.
+            device: device of the result.
 
         Returns:
             `(1, T)` if all sequences share their positions, else `(B, T)`; int64.
 
         Raises:
-            ShapeshiftError: for an argument of another type, shape or sign. The values of a tensor
-                that is not on the CPU are not read.
+            ShapeshiftError: for an argument of the wrong type, shape or sign. A tensor's values are
+                checked only on the CPU.
         """
         sizes = {"num_sequences": num_sequences, "length": length, "start": start}
         for name, size in sizes.items():
@@ -65,7 +66,7 @@ class Absolute(nn.Module):
         return shown(self)
 
     def choose_offset(self, num_sequences: int, device: torch.device | None) -> int | Tensor:
-        """Return the offset used where the caller gives none."""
+        """Return the offset to use if the caller gives none."""
         return 0
 
     def numbers(
@@ -78,24 +79,24 @@ class Absolute(nn.Module):
         is_drawn: bool,
     ) -> Tensor:
         """Return the positions `(B|1, T)` of tokens `start … end − 1` before an offset is added;
-        `is_drawn` is true while training, unless the caller gives an offset."""
+        `is_drawn` is true in training, unless the caller gives an offset."""
         return torch.arange(start, end, device=device).unsqueeze(0)
 
 
 class Shifted(Absolute):
     """SHAPE: PE(i) becomes PE(i + k) with k ~ U{0, …, K} (Kiyono et al. 2021, section 2.3).
 
-    One k for each sequence and each call while training, drawn by torch's generator on the device
-    of the result; k = 0 otherwise.
+    In training, each sequence of each call gets its own k, drawn from PyTorch's generator on the
+    device of the result. In evaluation k = 0.
 
     Args:
-        max_offset: K, included.
-        authors: draw and decode as the released code does, which differs from the paper: U{0, …,
-            K − 1} while training and k = K at inference.
+        max_offset: K, the largest offset (inclusive).
+        authors: draw and decode as in the released code, which differs from the paper: U{0, …,
+            K − 1} in training and k = K in evaluation.
 
     Raises:
-        ShapeshiftError: if K is not a whole number, or negative (or zero in `authors` mode, which
-            leaves nothing to draw).
+        ShapeshiftError: if K is not a whole number, or is negative (or zero with `authors`, where
+            the range would be empty).
     """
 
     @checked
@@ -114,27 +115,29 @@ class Shifted(Absolute):
 
 class Randomized(Absolute):
     """Positions with gaps: T numbers drawn from 0 … L − 1 without replacement, in order (Ruoss et
-    al. 2023, section 3). A model that is trained so has met all numbers and many distances of
-    sequences of up to L tokens, however short its own were.
+    al. 2023, section 3). In training the model sees all the numbers, and many of the distances, of
+    sequences of up to L tokens, even if its own sequences are short.
 
-    While training, each sequence of each call draws its own, by torch's generator on the device of
-    the result. T is the length of the padded batch: where lengths differ, sentences shorter than
-    the longest have the lower ones of its T numbers.
+    In training, each sequence of each call draws its own numbers from PyTorch's generator on the
+    device of the result. T is the length of the padded batch: if lengths differ, shorter sentences
+    get the lowest of the T numbers.
 
-    Differs from the paper at inference, where it draws again for the whole sequence. That needs T
-    beforehand, which a decoder that writes token by token has not, and neighbours in a batch
-    would change each other's numbers. Here token t of any sequence has the number
-    floor(t · L / `max_length`). With an offset given, also while training, nothing is drawn and
-    it shifts the numbers of inference. (The released code draws once for a batch in training, too.)
+    Differs from the paper in evaluation, where the paper draws again for the whole sequence. That
+    needs T in advance, which is unknown when a decoder writes token by token, and the numbers would
+    depend on the other sentences of the batch. Here token t of any sequence has the number
+    floor(t · L / `max_length`). If an offset is given, also in training, nothing is drawn: the
+    offset is added to the numbers of evaluation. (The released code draws once per batch in
+    training, too.)
 
     Args:
         max_position: L; 2048 in the paper.
-        max_length: of sequences at inference, from 1 to L (500 in the paper). The fewer, the
-            nearer the gaps are to those of short sentences in training.
+        max_length: longest sequence in evaluation, from 1 to L (500 in the paper). The smaller it
+            is, the closer the gaps are to the gaps of short sentences in training.
 
     Raises:
-        ShapeshiftError: if L is no whole number, or `max_length` none from 1 to L; in `forward`, if
-            a sequence has more than L tokens while training, or than `max_length` otherwise.
+        ShapeshiftError: if L is not a whole number, or `max_length` is not one from 1 to L; in
+            `forward`, if a sequence has more than L tokens in training or more than `max_length`
+            in evaluation.
     """
 
     @checked
@@ -177,18 +180,18 @@ class Randomized(Absolute):
 def draw_offsets(
     num_sequences: int, upper: int, device: torch.device | None, *, per_rank: bool = True
 ) -> Tensor:
-    """Return `(B,)` numbers from U{0, …, upper − 1}, int64, drawn by torch's generator on `device`.
+    """Return `(B,)` numbers from U{0, …, upper − 1}, int64, from PyTorch's generator on `device`.
 
     So gradient checkpointing repeats them, `torch.compile` draws in every call, and
-    `torch.manual_seed` makes them reproducible. With `per_rank`, all processes of torch.distributed
-    draw for all, and each takes its own: they differ also where the processes are seeded alike.
+    `torch.manual_seed` makes them reproducible. With `per_rank`, each process of torch.distributed
+    draws for all processes and takes its own part: parts differ even if the seeds are the same.
     """
     rank, world_size = _ranks(per_rank)
     return torch.randint(upper, (num_sequences, world_size), device=device)[:, rank]
 
 
 def _ranks(per_rank: bool) -> tuple[int, int]:
-    """Return this process's number and how many there are."""
+    """Return the rank of this process and the number of processes."""
     if per_rank and distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1

@@ -1,4 +1,4 @@
-"""Every kind and every way to number tokens, by name. One representation = one line."""
+"""All kinds and all choices of position ids, by name. One representation = one line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Entry(Generic[M]):
-    """A registered class, what it is in a line, and where it comes from."""
+    """A registered class, its one-line summary and its source."""
 
     build: type[M]
     summary: str
@@ -41,7 +41,7 @@ class Entry(Generic[M]):
     def options(self) -> Mapping[str, inspect.Parameter]:
         """Return the constructor's parameters that a user chooses.
 
-        Those that the model fixes (widths, heads, causality) are left out.
+        Parameters that the model fixes (widths, heads, causality) are left out.
         """
         parameters = inspect.signature(self.build).parameters
         return {
@@ -58,16 +58,16 @@ FIXED_BY_MODEL = (*SIZES, "causal")
 KINDS: dict[str, Entry[Representation]] = {
     "none": Entry(Representation, "no position", "base class"),
     "sinusoidal": Entry(Sinusoidal, "sines and cosines", "Vaswani et al. 2017, §3.5"),
-    "learned": Entry(Learned, "a trained vector a position", "Gehring et al. 2017, §3.1"),
+    "learned": Entry(Learned, "a trained vector for each position", "Gehring et al. 2017, §3.1"),
     "shaw": Entry(Shaw, "clipped relative keys and values", "Shaw et al. 2018, §3"),
     "skew": Entry(Skew, "clipped relative keys, by head", "Huang et al. 2019, §3.4"),
     "t5": Entry(T5, "a trained bias by range of distances", "Raffel et al. 2020, §2.1"),
     "alibi": Entry(ALiBi, "a penalty that grows with distance", "Press et al. 2022, §3"),
     "kerple": Entry(KERPLE, "a trained penalty, logarithmic in distance", "Chi et al. 2022, §4"),
     "fire": Entry(FIRE, "a trained function of relative distance", "Li et al. 2024, §4"),
-    "rotary": Entry(Rotary, "queries and keys turned by position", "Su et al. 2021, §3.4.2"),
+    "rotary": Entry(Rotary, "queries and keys rotated by position", "Su et al. 2021, §3.4.2"),
     "xpos": Entry(XPos, "rotary that fades with distance", "Sun et al. 2022, §3.1"),
-    "tupe": Entry(TUPE, "positions compared apart from words", "Ke et al. 2021, §3.1"),
+    "tupe": Entry(TUPE, "positions and words compared separately", "Ke et al. 2021, §3.1"),
 }
 
 POSITION_IDS: dict[str, Entry[Absolute]] = {

@@ -1,4 +1,4 @@
-"""What kinds share that look at the distance between two tokens."""
+"""Functions shared by the kinds that use the distance between two tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .pairs import diagonals
 def by_distance(
     values: Callable[[Tensor], Tensor], pos_q: Tensor, pos_k: Tensor, dtype: torch.dtype
 ) -> Tensor:
-    """Return a bias `(B|1, H, Q, K)` that depends on the distance alone.
+    """Return a bias `(B|1, H, Q, K)` that depends on the distance only.
 
     Args:
         values: distances j − i, any shape -> `(H, …)`.
@@ -37,7 +37,7 @@ def distances(pos_q: Tensor, pos_k: Tensor) -> Tensor:
 def distance_between(
     pos_q: Tensor, pos_k: Tensor, num_sentences: int, limits: tuple[int, int] | None = None
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Return the function (sentence, query, key) -> distance j − i that a `score_mod` asks.
+    """Return the function (sentence, query, key) -> distance j − i that a `score_mod` uses.
 
     Args:
         pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
@@ -53,9 +53,9 @@ def distance_between(
 
 
 def common_lag(pos_q: Tensor, pos_k: Tensor) -> int | None:
-    """Return pos_q[b, 0] − pos_k[b, 0] if that is one number and all positions follow each other
-    without gaps, else None. None, too, where to look would make a device wait or split a graph,
-    and for no pair or a single query, which the general way serves as well."""
+    """Return pos_q[b, 0] − pos_k[b, 0] if it is the same for all b and all positions are
+    consecutive, else None. Also return None if reading positions would wait for a device or split
+    a graph, and for no pair or a single query, where the general computation is as good."""
     pos_q, pos_k = as_positions(pos_q), as_positions(pos_k)
     if pos_q.device.type != "cpu" or not can_read(pos_q) or pos_q.shape[1] < 2:
         return None

@@ -1,4 +1,4 @@
-"""Rotary positions (Su et al. 2021) and what stretches them over longer texts."""
+"""Rotary positions (Su et al. 2021) and their scaling to longer texts."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ Scaling = Literal["none", "linear", "ntk", "yarn"]
 
 
 class Rotary(Representation):
-    """RoPE: pairs of channels of queries and keys are turned by angles that grow with the position
+    """RoPE: rotates pairs of channels of queries and keys by angles proportional to the position
     (Su et al. 2021, section 3.4.2).
 
         q_i -> R(i) q_i,  k_j -> R(j) k_j,  so that  q_i^T R(i)^T R(j) k_j = q_i^T R(j - i) k_j
-        R(i) turns pair m by i·θ_m,  θ_m = base^(-2m / r),  m = 0 … r/2 - 1
+        R(i) rotates pair m by i·θ_m,  θ_m = base^(-2m / r),  m = 0 … r/2 - 1
 
-    r channels turn, all E in the paper. Angles are computed in float64 and the turn at least in
-    float32, so that it is exact at any position; there is no table and so no maximum length.
+    r channels rotate, all E in the paper. Angles are computed in float64 and the rotation in at
+    least float32, so that it is exact at any position. No table limits the length.
 
-    `scaling` lets a trained model read texts `factor` = s times as long as before:
+    `scaling` lets a trained model read texts that are `factor` = s times longer:
 
         linear  θ -> θ / s (position interpolation, Chen et al. 2023)
         ntk     base -> base · s^(r / (r - 2)) (Peng et al. 2023, section 3.1)
         yarn    θ -> (1 - γ) θ / s + γ θ,  γ = (n - 1) / (32 - 1) within 0 and 1,
-                n = original_length · θ / 2π the turns of a pair in a text of the old length
+                n = original_length · θ / 2π, the rotations of a pair over the original length
                 (Peng et al. 2023, section 3.2), and scores divided by a temperature t
                 (section 3.4), sqrt(1/t) = 0.1 ln(s) + 1
 
-    Differs from the released YaRN code, whose γ is a ramp over the number m of a pair between
-    borders rounded to whole pairs, not over n; and which leaves channels that do not turn out of
-    the temperature.
+    Differs from the released YaRN code, in which γ is a ramp over the pair's index m, not over n,
+    with bounds rounded to whole pairs, and the temperature does not apply to channels that do not
+    rotate.
 
-    In attention to the source, queries turn by their position in the target and keys by theirs in
-    the source: the score depends on how far a source word stands from the place of the target word,
-    which a translation follows roughly. The paper has self-attention alone.
+    In cross-attention, queries rotate by their position in the target and keys by their position in
+    the source: the score depends on the difference of the two, and a translation roughly follows
+    the order of its source. The paper has self-attention only.
 
     Args:
         head_dim: E.
-        base: speeds θ fall from 1 towards 1 / base; 10000 in the paper.
-        pairs: which channels turn together: `interleaved` 2m and 2m + 1 (the paper), `halves` m and
-            m + r/2 (GPT-NeoX, Llama).
+        base: frequencies θ fall from 1 towards 1 / base; 10000 in the paper.
+        pairs: which channels rotate together: `interleaved` 2m and 2m + 1 (the paper), `halves` m
+            and m + r/2 (GPT-NeoX, Llama).
         fraction: r / E; r is rounded down to an even number, but not below 2.
-        scaling: how a trained model is made to read longer texts.
+        scaling: method that extends a trained model to longer texts.
         factor: s, above 1; 1 without scaling.
-        original_length: of texts in training, in subwords; `yarn` needs it.
+        original_length: length of training texts, in subwords; `yarn` needs it.
 
     Raises:
-        ShapeshiftError: for a number out of its range, or settings that contradict each other; in
+        ShapeshiftError: for a number out of range, or settings that contradict each other; in
             `rotate`, for heads of another width.
     """
 
@@ -90,7 +90,7 @@ class Rotary(Representation):
         self.temperature = (0.1 * math.log(factor) + 1) ** -2 if scaling == "yarn" else 1.0  # t
 
     def frequencies(self, device: torch.device | None = None) -> Tensor:
-        """Return θ `(r/2,)`, in radians a position, float64."""
+        """Return θ `(r/2,)`, in radians per position, float64."""
         base, width = self.base, self.width
         if self.scaling == "ntk":
             base *= self.factor ** (width / (width - 2))
@@ -119,22 +119,22 @@ class Rotary(Representation):
         turned = rotate(x[..., : self.width], cos, sin, self.pairs)
         if self.width < x.shape[-1]:
             turned = torch.cat((turned, x[..., self.width :]), dim=-1)  # (B, H, T, E)
-        # Queries and keys are multiplied alike, so that scores get 1 / t.
+        # Queries and keys have the same factor, so that scores are multiplied by 1 / t.
         return turned if self.temperature == 1 else turned * self.temperature**-0.5
 
 
 def frequencies(width: int, base: float, device: torch.device | None = None) -> Tensor:
-    """Return θ_m = base^(-2m / width), `(width / 2,)`, in float64, where the device has it."""
+    """Return θ_m = base^(-2m / width), `(width / 2,)`, in float64 if the device supports it."""
     m = torch.arange(width // 2, dtype=exact_dtype(device), device=device)
     return base ** (m * (-2 / width))
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs = "interleaved") -> Tensor:
-    """Turn each pair (a, b) of channels into (a cos - b sin, a sin + b cos).
+    """Rotate each pair (a, b) of channels to (a cos - b sin, a sin + b cos).
 
     Args:
         x: `(B, H, T, r)`.
-        cos, sin: of each pair's angle, `(B|1, T, r/2)`; may carry a scale.
+        cos, sin: for each pair's angle, `(B|1, T, r/2)`; may include a scale.
         pairs: see `Rotary`.
 
     Returns:
@@ -172,7 +172,7 @@ def _check_scaling(scaling: str, factor: float, original_length: int | None) -> 
 
 
 def check_rotation(head_dim: int, base: float) -> None:
-    """Raise a `ShapeshiftError` if E channels cannot turn in pairs, or not at these speeds."""
+    """Raise a `ShapeshiftError` if E channels cannot rotate in pairs at these frequencies."""
     if whole_number("head_dim", head_dim, 1) % 2:
         raise ShapeshiftError(
             f"rotary positions turn pairs of channels, got head_dim={head_dim}; choose an even"

@@ -17,7 +17,7 @@ STACKS = ("encoder", "decoder", "both")
 
 @dataclass(frozen=True)
 class PositionIds:
-    """Which number a token gets: a name from the registry's POSITION_IDS and its options."""
+    """The number of each token: a name from the registry's POSITION_IDS and its options."""
 
     name: str = "absolute"
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -36,14 +36,14 @@ class Part:
 
     Args:
         kind: a name from the registry's KINDS.
-        place: `embedding`, `self` or `cross`; None takes the kind's first.
-        stacks: `encoder`, `decoder` or `both` (`cross` exists in the decoder alone).
-        layers: the first n layers only (all of a stack that has fewer); None means all. Has no
+        place: `embedding`, `self` or `cross`; None is the kind's first place.
+        stacks: `encoder`, `decoder` or `both` (`cross` exists in the decoder only).
+        layers: the first n layers only (all layers of a shorter stack); None means all. Has no
             meaning at the embedding.
-        options: the kind's own, such as `max_distance`.
-        share_layers: whether the layers of a stack share one module, and so its weights, or have
-            one each; None is the kind's default, as in its paper. Has no meaning at the embedding
-            or without weights.
+        options: options of the kind, such as `max_distance`.
+        share_layers: whether the layers of a stack share one module and its weights, or each layer
+            has its own; None is the kind's default, as in its paper. Has no meaning at the
+            embedding or without weights.
     """
 
     kind: str
@@ -58,7 +58,7 @@ class Part:
 
     @property
     def at(self) -> str:
-        """The place, also where it is the kind's first by default."""
+        """The place; by default the kind's first."""
         return self.place or KINDS[self.kind].build.places[0]
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Scheme:
-    """How a model knows where its tokens stand; `parts` empty means it does not."""
+    """How a model uses positions; with empty `parts` it uses none."""
 
     position_ids: PositionIds = PositionIds()
     parts: tuple[Part, ...] = ()
@@ -113,7 +113,7 @@ PRESETS: dict[str, Scheme] = {
     "skew-cross-pe": Scheme(parts=(Part("skew", "self", layers=1), CROSS_PE)),
 }
 """The papers' names: APE, SHAPE and RPE of Kiyono et al. 2021; no position at all; learned; each
-further kind in self-attention with its paper's settings (xPos, made for decoders, is rotary in the
-encoder); randomized sinusoidal positions; and what Miyazaki et al. 2024 add to the Q and K of the
-first layer: in self-attention instead of the embedding (LESS-FEEDING), in attention to the source
-as well (CROSS-PE), and their best, skew with CROSS-PE."""
+further kind in self-attention with its paper's settings (xPos is for decoders; the encoder uses
+rotary); randomized sinusoidal positions; and the presets of Miyazaki et al. 2024, which add
+positions to Q and K in the first layer: in self-attention instead of at the embedding
+(LESS-FEEDING), in cross-attention as well (CROSS-PE), and their best, skew with CROSS-PE."""

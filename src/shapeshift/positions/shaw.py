@@ -15,8 +15,8 @@ from .relative import common_lag, distance_between, distances
 from .vectors import AddTo, PairVectors
 
 _EXACT_BELOW = 48
-"""The number of keys below which a row for each distance costs less than finding the clipped ones,
-in bf16 on a CPU without `shapeshift.kernels` (dev/log.md). In float32 it never does."""
+"""Below this number of keys, a row for each distance is faster than clipped rows in bf16 on a CPU
+without `shapeshift.kernels` (dev/log.md). In float32 it is never faster."""
 
 _ALIGNED = 32
 """Rows of a band come in multiples of this many numbers, which one instruction adds in bf16."""
@@ -29,21 +29,21 @@ class Shaw(PairVectors):
         z_i  = sum_j softmax(e)_ij (x_j W^V + a^V_ij)
         a_ij = w_{clip(j - i, k)},  clip(x, k) = max(-k, min(k, x))
 
-    The n × n × E tensor a_ij is never built: queries meet the 2k + 1 rows of the table once and the
-    products are gathered (the paper's section 3.3 reshapes instead); probabilities are summed by
-    distance before they meet the value table.
+    The n × n × E tensor a_ij is never built: queries are multiplied with the 2k + 1 rows of the
+    table once and the products are gathered (the paper's section 3.3 reshapes instead);
+    probabilities are summed by distance before the product with the value table.
 
     Args:
         num_heads: H.
         head_dim: E.
-        max_distance: k, the clipping distance; 0 leaves one row, which says nothing of position.
+        max_distance: k, the clipping distance; 0 leaves one row, without position information.
         add_to: `keys` (a^K only), `values` (a^V only) or `both`.
-        share_tables: one table serves as a^K and a^V (the SHAPE authors' code); the paper has two.
-        per_head: a table for each head; the paper shares one between the heads of a layer.
-        causal: keys never stand right of the query, so the rows for j > i are left out.
+        share_tables: use one table for a^K and a^V (the SHAPE authors' code); the paper has two.
+        per_head: use a table for each head; in the paper the heads of a layer share one.
+        causal: attention is causal, so the rows for j > i are left out.
 
     Raises:
-        ShapeshiftError: if k is negative, or `share_tables` true without both tables.
+        ShapeshiftError: if k is negative, or `share_tables` is true without both tables.
     """
 
     shift_invariant = splits = True
@@ -103,11 +103,11 @@ class Shaw(PairVectors):
     def _layout(
         self, table: Tensor | None, pos_q: Tensor, pos_k: Tensor, dtype: torch.dtype
     ) -> tuple[Layout, Tensor, Tensor | None] | None:
-        """Return where the pairs stand, the rows of the table that it asks for, `(H|1, R, E)`, and
-        what has been taken from them: the vector `(H|1, E)` of the keys furthest left, or None.
+        """Return the layout of the pairs, the rows of the table that it needs, `(H|1, R, E)`, and
+        the vector subtracted from them, `(H|1, E)`, of the keys furthest left, or None.
 
-        All is None where there is no table, or one of a single row, where positions have gaps, and
-        where the device is not a CPU.
+        Return None if there is no table, if it has a single row, if positions have gaps, or if the
+        device is not a CPU.
         """
         k = self.max_distance
         lag = None if table is None or k == 0 else common_lag(pos_q, pos_k)

@@ -18,17 +18,17 @@ Channels = Literal["interleaved", "halves", "tensor2tensor"]
 class Sinusoidal(Encoding):
     """PE(i, 2m) = sin(i / base^(2m/D)), PE(i, 2m+1) = cos(i / base^(2m/D)).
 
-    Computed from the positions in float64 and then cast: exact at any position, and there is no
-    table and so no maximum length. Apple's MPS has no float64 and computes in float32.
+    The values are computed from the positions in float64 and then cast, so that they are exact at
+    any position. No table limits the length. Apple's MPS has no float64 and computes in float32.
 
     Args:
         dim: D, even.
-        channels: the order of the D channels. `interleaved`: sin and cos take turns, as the paper's
-            formula. `halves`: the same values, all sines first. `tensor2tensor`: sines first, and
-            the wavelengths reach 2π·base in D/2 − 1 steps, so m / (D/2 − 1) replaces 2m / D; this
-            is what Tensor2Tensor and fairseq compute.
+        channels: the order of the D channels. `interleaved`: sin and cos alternate, as in the
+            paper's formula. `halves`: the same values, all sines first. `tensor2tensor`: sines
+            first, and the wavelengths reach 2π·base in D/2 − 1 steps, so m / (D/2 − 1) replaces
+            2m / D, as in Tensor2Tensor and fairseq.
         base: 10000 in the paper.
-        add_to: in an attention, the projections whose inputs get the vector, letters of `qkv`.
+        add_to: the projections whose inputs get the vector in an attention, letters of `qkv`.
 
     Raises:
         ShapeshiftError: if D is odd or smaller than 4.

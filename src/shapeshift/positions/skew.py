@@ -14,21 +14,21 @@ class Skew(Shaw):
         e_ij = (q_i k_j^T + S_ij) / sqrt(E),  S_ij = q_i r_ij^T,  r_ij = E_r[clip(j - i, k)]
         clip(x, k) = max(-k, min(k, x))
 
-    This is Shaw et al. (2018) without a^V and with a table for each head. Neither needs the
-    n × n × E tensor r_ij: queries meet the table once, and the products go to their places.
+    This is Shaw et al. (2018) without a^V and with a table for each head. The n × n × E tensor r_ij
+    is never built: queries are multiplied with the table once, and the products are gathered.
 
-    Differs from the paper in how they get there: the paper skews the (Q, R) products by padding
-    and reshaping, which needs positions without gaps; here they are gathered by the positions that
-    are given. The result is the same. The paper's model is a decoder alone; an encoder's table has
-    rows for keys on the right, too.
+    Differs from the paper in the gathering: the paper skews the (Q, R) products by padding and
+    reshaping, which needs positions without gaps; here the products are gathered by position. The
+    result is the same. The paper's model has only a decoder; an encoder's table also has rows for
+    keys on the right.
 
     Args:
         num_heads: H.
         head_dim: E.
-        max_distance: k, the clipping distance; 0 leaves one row, which says nothing of position.
-            The paper sets it by the length of its sequences: far enough to clip few pairs.
-        per_head: a table for each head, as the paper; else one for all heads of a layer.
-        causal: keys never stand right of the query, so the rows for j > i are left out.
+        max_distance: k, the clipping distance; 0 leaves one row, without position information.
+            The paper chooses it by the length of its sequences, so that few pairs are clipped.
+        per_head: use a table for each head, as in the paper, or one for all heads of a layer.
+        causal: attention is causal, so the rows for j > i are left out.
 
     Raises:
         ShapeshiftError: if k is negative.
@@ -53,4 +53,4 @@ class Skew(Shaw):
         )
 
     def initialize(self, table: Tensor) -> None:
-        table.normal_(std=table.shape[-1] ** -0.5)  # |r| is near 1 whatever R is
+        table.normal_(std=table.shape[-1] ** -0.5)  # |r| is near 1 for any R

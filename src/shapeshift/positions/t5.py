@@ -15,38 +15,39 @@ from .relative import by_distance, distance_between
 
 
 class T5(Representation):
-    """A learned number for each head and each range of distances, or bucket (Raffel et al. 2020,
+    """A learned bias for each head and each bucket, a range of distances (Raffel et al. 2020,
     section 2.1).
 
         e_ij = q_i k_j^T / sqrt(E) + b[bucket(j - i), h]
 
-    With n buckets for a direction, each distance below n/2 has its own. The rest share the other
-    n/2, whose borders grow geometrically: bucket n/2 + m begins at the first distance d with
+    With n buckets per direction, each distance below n/2 has its own bucket. Larger distances share
+    the other n/2, whose borders grow geometrically: bucket n/2 + m begins at the first distance d
+    with
 
         d >= (n/2) · (max_distance / (n/2))^(m / (n/2)),
 
-    and the last one has no end. Where keys stand on both sides, half of all buckets are for those
-    on the right; a decoder's are all for the left. The borders are computed in whole numbers, so
-    that no rounded logarithm decides a bucket.
+    and the last one has no upper limit. In an encoder, half of all buckets are for keys on the
+    right; in a decoder, all are for keys on the left. The borders are computed in whole numbers, so
+    that a rounded logarithm never changes a bucket.
 
-    T5 uses this in self-attention alone (its attention to the source knows no positions), with one
-    set of numbers for all layers of the encoder and one for those of the decoder. Differs from T5
-    in the scale 1 / sqrt(E), which T5 moves into its initial weights.
+    T5 uses this in self-attention only (its cross-attention has no positions), with one set of
+    biases for all encoder layers and one for all decoder layers. Differs from T5 in the scale
+    1 / sqrt(E), which T5 moves into its initial weights.
 
     Args:
         dim: D.
         num_heads: H.
-        num_buckets: of both directions together; a multiple of 4.
-        max_distance: where the borders would arrive after the last bucket.
-        causal: keys never stand right of the query, so that all buckets are for the left.
+        num_buckets: for both directions together; a multiple of 4.
+        max_distance: where a bucket after the last one would begin.
+        causal: attention is causal, so that all buckets are for keys on the left.
 
     Raises:
-        ShapeshiftError: if the buckets cannot be split, or `max_distance` does not lie beyond the
-            distances that have a bucket each.
+        ShapeshiftError: if the buckets cannot be split, or `max_distance` is not larger than the
+            distances that have their own bucket.
     """
 
     places = ("self",)
-    share_layers = True  # as the paper
+    share_layers = True  # as in the paper
     shift_invariant = splits = True
 
     def __init__(
@@ -73,7 +74,7 @@ class T5(Representation):
         borders = _borders(num_buckets if causal else num_buckets // 2, max_distance)
         self._borders = Constant(torch.tensor(borders, device="cpu"))
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
-        nn.init.normal_(self.weight, std=dim**-0.5)  # as the released code
+        nn.init.normal_(self.weight, std=dim**-0.5)  # as in the released code
 
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
         return by_distance(self._values, pos_q, pos_k, dtype)  # (B|1, H, Q, K)

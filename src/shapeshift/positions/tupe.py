@@ -12,23 +12,22 @@ from .learned import Learned
 
 
 class TUPE(Representation):
-    """Positions are compared with positions and words with words, each with projections of their
-    own (Ke et al. 2021, section 3.1).
+    """Compares positions with positions and words with words, with separate projections (Ke et al.
+    2021, section 3.1).
 
         e_ij = (x_i W^Q) (x_j W^K)^T / sqrt(2E) + (p_i U^Q) (p_j U^K)^T / sqrt(2E)
 
-    W and U differ in each head; U and the vectors p are the same in all layers. With a part of kind
-    `t5` at the same place, whose number is added as it is, this becomes the paper's TUPE-R. Parts
-    that read the queries (`shaw`, `skew`) would find them divided by sqrt(2), too.
+    W and U differ in each head; U and the vectors p are the same in all layers. Together with a
+    part of kind `t5` at the same place, whose bias is not scaled, this becomes the paper's TUPE-R.
+    Parts that read the queries (`shaw`, `skew`) get them divided by sqrt(2).
 
-    In attention to the source, p_i is of the position in the target and p_j of that in the source,
-    both from one table; U^Q and U^K learn which places of a source go with which places of its
-    target. The paper has self-attention alone.
+    In cross-attention, p_i is the vector of the target position and p_j the vector of the source
+    position, both from one table; U^Q and U^K learn which source positions correspond to which
+    target positions. The paper has self-attention only.
 
-    Differs from the paper: `[CLS]` has no counterpart in translation, so that no position is reset
-    (section 3.2). The released code also puts p through a LayerNorm and adds biases to the
-    projections, which the equation lacks; instead of the norm, the vectors start with the variance
-    that it gives, 1.
+    Differs from the paper: translation has no `[CLS]`, so that no position is reset (section 3.2).
+    The released code also applies a LayerNorm to p and adds biases to the projections, which are
+    not in the equation. Here the vectors start with variance 1 instead, as after the LayerNorm.
 
     Args:
         dim: D.
@@ -36,11 +35,11 @@ class TUPE(Representation):
         num_positions: rows of p; positions 0 … num_positions − 1.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H; in `bias`, if a position lies outside the table.
+        ShapeshiftError: if D is not a multiple of H; in `bias`, if a position is outside the table.
     """
 
     places = ("self", "cross")
-    share_layers = True  # as the paper
+    share_layers = True  # as in the paper
     position_free_heads = splits = True
 
     def __init__(self, *, dim: int, num_heads: int, num_positions: int = 1024):

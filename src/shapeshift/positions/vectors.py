@@ -1,4 +1,4 @@
-"""What kinds share that have a vector for each pair of tokens, from a table."""
+"""Base class of the kinds with a vector for each pair of tokens, from a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .base import Representation, age, inherits
 from .pairs import by_table
 
 AddTo = Literal["both", "keys", "values"]
-"""Which vectors of a pair there are: a^K and a^V, or one of them."""
+"""Which vectors a pair has: a^K, a^V or both."""
 
 
 class PairVectors(Representation):
@@ -22,18 +22,18 @@ class PairVectors(Representation):
         e_ij = x_i W^Q (x_j W^K + a^K_ij)^T / sqrt(E)
         z_i  = sum_j softmax(e)_ij (x_j W^V + a^V_ij)
 
-    A subclass defines `rows`: which row of the tables a pair has. To override it, or
-    `lookup_table`, is to override the hooks, see `Representation`. The n × n × E tensor a_ij is
-    never built: queries meet the R rows of the table once and the products go to their pairs;
-    probabilities are summed by row before they meet the value table.
+    A subclass defines `rows`, the row of the tables for each pair. Overriding it or `lookup_table`
+    counts as overriding the hooks, see `Representation`. The n × n × E tensor a_ij is never built:
+    queries are multiplied with the R rows of the table once and the products are added to their
+    pairs; probabilities are summed by row before the product with the value table.
 
     Args:
         num_heads: H.
         head_dim: E.
         num_rows: R.
         add_to: `keys` (a^K only), `values` (a^V only) or `both`.
-        share_tables: one table serves as a^K and a^V.
-        per_head: a table for each head, or one for all heads of a layer.
+        share_tables: use one table for a^K and a^V.
+        per_head: use a table for each head, or one for all heads of a layer.
 
     Raises:
         ShapeshiftError: if `share_tables` is true without both tables.
@@ -74,7 +74,7 @@ class PairVectors(Representation):
         self.values = None if add_to == "keys" else self.keys if share_tables else table()
 
     def initialize(self, table: Tensor) -> None:
-        """Draw a new table `(H|1, R, E)`: Xavier-uniform, each head by itself."""
+        """Draw a new table `(H|1, R, E)`: Xavier-uniform, each head separately."""
         limit = (6 / sum(table.shape[1:])) ** 0.5
         table.uniform_(-limit, limit)
 
@@ -83,7 +83,7 @@ class PairVectors(Representation):
         raise NotImplementedError
 
     def lookup_table(self, table: Tensor) -> Tensor:
-        """Return the table `(H|1, R, E)` whose rows `rows` numbers, `keys` or `values` itself."""
+        """Return the table `(H|1, R, E)` that `rows` indexes; by default `keys` or `values`."""
         return table
 
     def overrides(self, hook: str) -> bool:

@@ -15,34 +15,34 @@ from .rotary import Pairs, check_rotation, frequencies, rotate
 
 
 class XPos(Representation):
-    """Rotary positions whose pairs of channels also fade with the distance, the fast ones sooner
-    (Sun et al. 2022, section 3.1 and algorithm 1).
+    """Rotary positions whose pairs of channels also decay with the distance, high frequencies
+    faster (Sun et al. 2022, section 3.1 and algorithm 1).
 
         q_i -> ζ^(i / scale_base) R(i) q_i,  k_j -> ζ^(-j / scale_base) R(j) k_j
         ζ_m = (2m / E + gamma) / (1 + gamma) < 1 for pair m = 0 … E/2 - 1
-        so that  e_ij = sum_m ζ_m^((i - j) / scale_base) · (what pair m gives in `Rotary`) / sqrt(E)
+        so that  e_ij = sum_m ζ_m^((i - j) / scale_base) · (term of pair m in `Rotary`) / sqrt(E)
 
-    For a key on the right of its query, j > i, this would grow without limit: it is made for the
-    decoder's self-attention alone.
+    For a key on the right of its query, j > i, the factor would grow without limit: xPos works in
+    the decoder's self-attention only.
 
-    Keys grow with their position as queries shrink, and only their product is tame. A factor that
-    depended on the length seen so far (the released code centres each call on the middle of its
-    tokens) would cancel within one call, but no more between a query and the keys in a cache. So
-    positions end where the numbers of the dtype do, at some 14,000 in float32 and bfloat16 with the
-    paper's numbers, and a position beyond that is an error. (On a GPU and in a compiled or exported
-    model, where reading positions would cost a wait, only the length is checked.)
+    Keys grow with their position while queries shrink; only their product stays bounded. The
+    released code centres each call on the middle of its tokens. Such a factor cancels within one
+    call, but not between a query and the keys in a cache. So the range of the dtype limits the
+    positions, to about 14,000 in float32 and bfloat16 with the paper's settings; a position beyond
+    that is an error. (On a GPU and in a compiled or exported model, only the length is checked,
+    because reading positions would be slow.)
 
     Args:
         head_dim: E.
-        base: speeds θ fall from 1 towards 1 / base; 10000 in the paper.
-        pairs: which channels turn together: `interleaved` 2m and 2m + 1 (the paper), `halves` m and
-            m + E/2.
-        gamma: γ, 0.4 in the paper; the larger, the less the fast pairs fade.
-        scale_base: positions over which a pair fades by ζ; 512 in the paper.
+        base: frequencies θ fall from 1 towards 1 / base; 10000 in the paper.
+        pairs: which channels rotate together: `interleaved` 2m and 2m + 1 (the paper), `halves` m
+            and m + E/2.
+        gamma: γ, 0.4 in the paper; the larger γ, the less the high frequencies decay.
+        scale_base: positions over which a pair decays by ζ; 512 in the paper.
 
     Raises:
-        ShapeshiftError: for a number out of its range; in `rotate`, for heads of another width, or
-            a position out of reach.
+        ShapeshiftError: for a number out of range; in `rotate`, for heads of another width or a
+            position beyond the limit.
     """
 
     places = ("self",)
