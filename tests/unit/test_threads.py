@@ -71,7 +71,7 @@ finally:
     other.kill()
     other.wait()
 """
-    assert 0.8 < float(run({}, code).stdout) < 1.2
+    assert 0.5 < float(run({}, code).stdout) < 1.5  # a busy machine may interrupt it
 
 
 @pytest.mark.parametrize("variable", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"])
