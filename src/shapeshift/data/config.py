@@ -41,7 +41,7 @@ class Archive(Grown):
         url: over http or https.
         file: its name in the corpus's `root`; by default the last part of the URL.
         sha256: its SHA-256, hexadecimal.
-        md5: its MD5, for a file whose SHA-256 nobody has published.
+        md5: its MD5, for a file without a published SHA-256.
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset({"md5"})
@@ -90,7 +90,7 @@ class FilesCorpus(Grown):
         valid_references, test_references: what translations of `valid` and `test` are scored
             against, one entry for each of theirs, line by line; by default the target side. For
             text that is tokenised or split, whose raw form is the reference.
-        archives: downloaded into `root` when one of the files is not there.
+        archives: archives that are downloaded into `root` if one of the files is missing.
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset({"valid_references", "test_references", "archives"})
@@ -148,9 +148,9 @@ class HubCorpus(Strict):
         column: the column that holds the text of both languages.
         columns: two columns, source and target, instead of `column`.
         train, valid, test: the dataset's splits, read one after the other.
-        share: of the training pairs, each kept or not by a draw of its own.
-        seed: of the draws.
-        max_pairs: training pairs at most: the first ones, after the draw.
+        share: share of the training pairs to keep; each pair is drawn independently.
+        seed: seed of the draws.
+        max_pairs: largest number of training pairs; the first ones after the draw are kept.
     """
 
     corpus: Literal["hub"] = "hub"
@@ -316,14 +316,14 @@ class DataConfig(Strict):
 
 
 class BatchConfig(Strict):
-    """How pairs are put together into batches.
+    """How sentence pairs are grouped into batches.
 
     Attributes:
         max_tokens: padded tokens of a batch: sentences x the longer of source and target, each
             with its `</s>`, in the longest pair of the batch.
-        max_sentences: pairs of a batch at most.
-        sort_window: pairs that are sorted by length together. A larger window pads less, a smaller
-            one mixes more; None sorts the whole epoch.
+        max_sentences: largest number of pairs in a batch.
+        sort_window: number of pairs that are sorted by length together. A larger window needs less
+            padding, a smaller one mixes the pairs more; None sorts the whole epoch.
     """
 
     max_tokens: int = Field(default=4_096, ge=2)

@@ -53,16 +53,17 @@ class DecodingConfig(Strict):
     Shaw et al. (2018), beam 4 and alpha 0.6, except for the length limit.
 
     Args:
-        beam: hypotheses kept a sentence; 1 is greedy search.
+        beam: number of hypotheses for each sentence; 1 is greedy search.
         length_penalty: what divides log-probabilities; see the classes above.
         max_length_a: see `max_length_b`.
         max_length_b: a translation has at most floor(a · S + b) tokens with its `</s>`, and at
             least one, where S counts source subwords without `</s>`.
         max_tokens: size of a batch: sentences × (its longest source, with `</s>`). A longer
             sentence is a batch by itself.
-        max_sentences: the most sentences in a batch. The decoder has `beam` times as many rows.
-        buffer_size: sentences read before the first is translated. They are sorted by length: a
-            larger buffer wastes less on padding and answers later.
+        max_sentences: largest number of sentences in a batch. The decoder has `beam` times as
+            many rows.
+        buffer_size: number of sentences that are read and sorted by length before the first is
+            translated. A larger buffer needs less padding but answers later.
         max_source_length: a line of more subwords is too long, as is one that the model has no
             positions for; None leaves only the second limit.
         on_long: what to do with a line that is too long: `error` stops, `split` cuts it at the ends

@@ -61,18 +61,18 @@ Schedule = Annotated[Noam | InverseSquareRoot | Cosine, Field(discriminator="nam
 class TrainingConfig(Strict):
     """One training run."""
 
-    seed: int = Field(1, ge=0, description="of weights, dropout, shuffling and offsets")
+    seed: int = Field(1, ge=0, description="seed of weights, dropout, shuffling and offsets")
     init_from: Path | None = Field(
         None,
-        description="a run's folder whose final model training starts from, with its subwords; only"
-        " position may differ; null: random weights",
+        description="folder of a run: training starts from its final model and subword models;"
+        " the model must have the same shape, but `position` may differ; null: random weights",
     )
     max_updates: int = Field(200_000, ge=1, description="updates of the whole run")
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: Schedule = Noam()
     batch: BatchConfig = BatchConfig()
     accumulation: int = Field(
-        1, ge=1, description="batches to an update, shared among the processes"
+        1, ge=1, description="number of batches in an update, over all processes"
     )
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="ε, see `model.loss`")
     clip_norm: float | None = Field(None, gt=0, description="largest norm of the gradient")
@@ -95,9 +95,13 @@ class TrainingConfig(Strict):
     )
     checkpoint_every: int = Field(5000, ge=1, description="updates between regular checkpoints")
     keep_checkpoints: int = Field(
-        10, ge=1, description="how many of the newest stay, with the best"
+        10,
+        ge=1,
+        description="number of the newest checkpoints that are kept; the best one is always kept",
     )
-    average_checkpoints: int = Field(10, ge=1, description="the last n that are averaged")
+    average_checkpoints: int = Field(
+        10, ge=1, description="number of the last checkpoints that are averaged"
+    )
     final_weights: Literal["average", "best"] = Field(
         "average", description="the final model: mean of the last checkpoints, or the best one"
     )
@@ -108,8 +112,8 @@ class TrainingConfig(Strict):
     patience: int | None = Field(
         None,
         ge=1,
-        description="validations in a row without a better one after which training ends; null:"
-        " train to `max_updates`",
+        description="training ends after this number of validations in a row without an"
+        " improvement; null: train to `max_updates`",
     )
 
     @field_validator("average_checkpoints")
