@@ -6,7 +6,7 @@ prints. A module is imported when its subcommand runs or its help is shown. Its 
 
 Exit status: 0; 1 for an error that the user can fix (`ShapeshiftError`, one line on stderr) and for
 a disk that is full or not writable; 2 for wrong usage; 130 after Ctrl-C, 143 after SIGTERM; 1,
-without a word, when the reader of the output goes away. Any other error is a bug and shows its
+without a message, if the reader of the output closes it. Any other error is a bug and shows its
 traceback.
 """
 
@@ -46,7 +46,7 @@ COMMANDS = {
     for names in GROUPS.values()
     for name in names.split()
 }
-"""Subcommand → module with the function of this name."""
+"""Subcommand → module that has a function of the same name."""
 
 EXAMPLES = (
     "shapeshift demo",
@@ -58,7 +58,7 @@ EXAMPLES = (
 
 
 class LazyCommands(TyperGroup):
-    """A group of subcommands, each imported when it is asked for."""
+    """A group of subcommands, each imported when it is used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order of `COMMANDS`."""
@@ -146,8 +146,8 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Open standard streams that are closed on `/dev/null`: the next file opened would take the
-    number of one, and receive our notices."""
+    """Open closed standard streams on `/dev/null`; otherwise the next opened file would get the
+    file descriptor of one, and our notices would go into it."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
@@ -179,6 +179,5 @@ def _fail(message: str) -> NoReturn:
 
 
 def _is_bug(error: OSError) -> bool:
-    """Return whether an error comes from a wrong call; others come from a disk, a permission, a
-    path."""
+    """Return whether an error comes from a wrong call, not from a disk, a permission or a path."""
     return error.errno in (None, errno.EINVAL, errno.EBADF)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from shapeshift.lab.run import Run
 
 SHOWN_IDS = 24
-"""How many ids of a failing row are printed."""
+"""Number of ids to print of a failing row."""
 
 
 def check(
@@ -34,13 +34,13 @@ def check(
     positions: Annotated[
         Literal["absolute", "relative", "none"] | None,
         typer.Option(
-            help="What the model claims; relative: adding a number to all positions changes"
-            " nothing.  [default: what its modules say]",
+            help="Positions that the model claims; relative: adding a number to all positions"
+            " changes nothing.  [default: what its modules say]",
             show_default=False,
         ),
     ] = None,
     max_length: Annotated[
-        int, typer.Option(min=4, help="The longest sequence to try, except for the limit itself.")
+        int, typer.Option(min=4, help="Longest sequence to test, besides the limit itself.")
     ] = 300,
 ) -> None:
     """Check that positions work in a model of any library.
@@ -76,7 +76,7 @@ def check(
 
 
 def _load(name: str) -> tuple[nn.Module, Run | None]:
-    """Return the model that a user names, and the run that it is of."""
+    """Return the model that the user names, and its run."""
     if (Path(name) / "config.yaml").exists():
         from shapeshift.lab.run import load_run
 
@@ -106,8 +106,8 @@ def _load(name: str) -> tuple[nn.Module, Run | None]:
 
 
 def _class_of(config: Any) -> Any:
-    """Return the class that opens a model of Hugging Face with logits for each token: an encoder
-    such as BERT opens as a causal model as well, but only where its configuration says so."""
+    """Return the class that loads a Hugging Face model with logits for each token. An encoder such
+    as BERT is loaded as a causal model only if its configuration says so."""
     import transformers
 
     if config.is_encoder_decoder:
@@ -121,7 +121,7 @@ def _class_of(config: Any) -> Any:
 
 
 def _call(module: str, function: str) -> nn.Module:
-    """Return the model of `module:function`; a module's own model is one, too."""
+    """Return the model of `module:function`, which may also be a model itself."""
     from torch import nn
 
     sys.path.insert(0, "")  # the current folder

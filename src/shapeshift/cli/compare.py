@@ -128,7 +128,7 @@ def demo(
 
 
 def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return name → settings; a preset has its name for a setting."""
+    """Return name → settings; the setting of a preset is its name."""
     from shapeshift.model.position_config import no_preset
     from shapeshift.positions import PRESETS
 
@@ -137,7 +137,7 @@ def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:
     for text in texts:
         try:
             name, *settings = shlex.split(text) or [""]
-        except ValueError as error:  # a quote that does not close
+        except ValueError as error:  # an unclosed quote
             raise usage_error(options, f"{text!r}: {error}") from error
         if name in systems:
             raise usage_error(options, f"{name!r} is given twice")

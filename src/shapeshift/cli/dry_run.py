@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def show_estimates(cells: Collection[Cell]) -> None:
-    """Print what runs take, those together that differ by their seed alone, and where their text is
-    or will be fetched from."""
+    """Print the cost of runs, grouped if they differ only in their seed, and where their text is or
+    will be downloaded from."""
     from shapeshift.data.sources.origins import MISSING
     from shapeshift.evaluation.tables import Table
     from shapeshift.lab.requirements import measure_run

@@ -1,4 +1,4 @@
-"""`shapeshift export`: a trained model for another engine, checked."""
+"""`shapeshift export`: export a trained model to another engine, and check it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cells of a grid at work: bars on a terminal, plain lines in a file or a pipe."""
+"""Progress of the cells of a grid: bars on a terminal, plain lines in a file or a pipe."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _WORDS = {State.ELSEWHERE: "another command is at work on it", State.STOPPING: "
 
 
 class GridDisplay:
-    """Shows the cells of a grid: a bar for each one at work, and a line when a cell takes another
+    """Shows the cells of a grid: a bar for each running cell, and a line when a cell starts another
     step or ends. A `GridObserver`, and a context manager.
 
     Args:
-        cells: of one or of several grids; of those that share a folder, the first is named.
+        cells: cells of one or more grids; if several share a folder, the first is named.
         clock: see `Tally`.
     """
 
@@ -44,7 +44,7 @@ class GridDisplay:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for phase in self._phases.values():  # none has come to its own end
+        for phase in self._phases.values():  # none has ended by itself
             self._display.end(phase)
         self._display.__exit__(None)
 
@@ -74,7 +74,7 @@ class GridDisplay:
         elif status.state is State.FAILED:
             notice(f"{name}: failed ({_overall(self._tally)})", "bold red")
         elif before is not State.WAITING:  # else it was finished before this command
-            seconds = self._seconds[cell.key]  # 0: another command was at work on it
+            seconds = self._seconds[cell.key]  # 0: another command trained it
             took = f" ({duration(seconds)})" if seconds else ""
             notice(f"✓ {name}{took}: {_overall(self._tally)}")
 

@@ -8,11 +8,11 @@ from typer.core import TyperCommand
 
 
 class Subcommand(TyperCommand):
-    """A subcommand that answers another toolkit's option with the setting of that name here."""
+    """A subcommand whose error for another toolkit's option names the setting to use here."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the usage, with the names of arguments as they are: versions of Typer bracket
-        them in ways of their own."""
+        """Return the usage with unchanged names of arguments, because versions of Typer bracket
+        them differently."""
         given = (each for each in self.params if each.param_type_name == "argument")
         return ["[OPTIONS]", *(each.metavar or str(each.name).upper() for each in given)]
 

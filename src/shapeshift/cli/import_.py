@@ -1,4 +1,4 @@
-"""`shapeshift import`: a MarianMT model as the folder of a run."""
+"""`shapeshift import`: import a MarianMT model as the folder of a run."""
 
 from __future__ import annotations
 
@@ -11,27 +11,23 @@ import typer
 def import_(
     model: Annotated[
         str,
-        typer.Argument(metavar="MODEL", help="Name or folder of a MarianMT model of Hugging Face."),
+        typer.Argument(metavar="MODEL", help="Name or folder of a Hugging Face MarianMT model."),
     ],
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder to write, missing or empty.")],
     source: Annotated[
         str | None,
-        typer.Option(
-            help="Source language.  [default: what the tokenizer says]", show_default=False
-        ),
+        typer.Option(help="Source language.  [default: from the tokenizer]", show_default=False),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(
-            help="Target language.  [default: what the tokenizer says]", show_default=False
-        ),
+        typer.Option(help="Target language.  [default: from the tokenizer]", show_default=False),
     ] = None,
 ) -> None:
     """Import a MarianMT model, such as one of OPUS-MT, as a run.
 
-    `translate`, `inspect`, `export` and `training.init_from` then work with the folder as with one
-    that `train` wrote. Log-probabilities of random sentences are compared with those of
-    transformers before anything is written.
+    `translate`, `inspect`, `export` and `training.init_from` can then use the folder like one that
+    `train` wrote. Before the command writes anything, it compares the log-probabilities of random
+    sentences with those of transformers.
 
     Example: shapeshift import Helsinki-NLP/opus-mt-en-de runs/opus --source en --target de
     """

@@ -1,4 +1,4 @@
-"""`shapeshift init`: from parallel text to a configuration that fits the text and this machine."""
+"""`shapeshift init`: write a configuration that fits parallel text and this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`shapeshift inspect`: what a model does with one sentence, as a page."""
+"""`shapeshift inspect`: show how a model processes one sentence, as a page."""
 
 from __future__ import annotations
 

@@ -74,10 +74,10 @@ Settings = Annotated[
 """For commands on a trained model."""
 
 SHAPE_10 = "shape-10 position=shape position.position_ids.max_offset=10"
-"""SHAPE for a run that is too short to learn word order with the paper's K of 500 (docs/faq.md)."""
+"""SHAPE for runs that are too short to learn word order with the paper's K = 500 (docs/faq.md)."""
 
 STDIN = "-"
-"""Stands for standard input where a file is named."""
+"""The file name that means standard input."""
 
 OF_A_TRAINED_MODEL = (
     "decoding",
@@ -89,12 +89,12 @@ OF_A_TRAINED_MODEL = (
 
 
 def usage_error(option: str, problem: str) -> typer.BadParameter:
-    """Return the error for an option that is missing or misused; it ends the command with 2."""
+    """Return the error for a missing or misused option; the command then exits with 2."""
     return typer.BadParameter(problem, param_hint=option)
 
 
 def read_text(name: str) -> tuple[str, Iterator[str]]:
-    """Return what errors call the text of a file, or of `STDIN`, and its lines."""
+    """Return the name of a file or of `STDIN` in error messages, and its lines."""
     from shapeshift.data.sources.files import read_lines, read_stream
 
     if name != STDIN:
@@ -103,8 +103,8 @@ def read_text(name: str) -> tuple[str, Iterator[str]]:
 
 
 def open_run(directory: Path, settings: Sequence[str] = ()) -> Run:
-    """Return a trained run with settings given with `--set`, and let PyTorch use as many threads as
-    its model can."""
+    """Return a trained run with the settings of `--set`, and set PyTorch's number of threads to fit
+    its model."""
     refuse_without_effect(settings)
     from shapeshift.lab.run import Run
     from shapeshift.threads import set_num_threads
@@ -115,7 +115,7 @@ def open_run(directory: Path, settings: Sequence[str] = ()) -> Run:
 
 
 def refuse_without_effect(settings: Iterable[str]) -> None:
-    """Refuse a setting given with `--set` that has no effect on a trained model."""
+    """Raise an error for a setting of `--set` that has no effect on a trained model."""
     sections = tuple(f"{each}." for each in OF_A_TRAINED_MODEL)
     for key in (setting.partition("=")[0] for setting in settings):
         if not f"{key}.".startswith(sections):

@@ -1,4 +1,4 @@
-"""What commands print: results on standard output, notices on standard error.
+"""Output of commands: results on standard output, notices on standard error.
 
 rich is imported with the first line that is printed, which keeps `--help` fast.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 _WORD = 14
-"""A longer word, such as an address, is folded where a table has no room for it."""
+"""A longer word, such as an address, is folded if a table has no room for it."""
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +52,8 @@ def notice(line: object, style: str | None = None) -> None:
 
 
 def _print(out: Console, line: object, style: str | None = None) -> None:
-    """Print lines, on a terminal folded between words; never in a word, which may be a path."""
+    """Print lines. On a terminal they are folded between words, but never within a word, which may
+    be a path."""
     lines = str(line).split("\n")
     if out.is_terminal:
         lines = [
@@ -69,10 +70,10 @@ def _print(out: Console, line: object, style: str | None = None) -> None:
 
 
 def show_table(table: Table, *, numbers: bool = True) -> None:
-    """Print a table and its notes; `numbers`: all of its columns but the first hold numbers.
+    """Print a table and its notes; with `numbers`, all columns except the first hold numbers.
 
-    The first column holds names to copy: it is as wide as they are, and others are folded between
-    words. Where there is no room for that, it is folded between words as well.
+    The first column holds names to copy. It is as wide as its names, and the others are folded
+    between words. If there is no room for that, it is folded between words as well.
     """
     from rich import box
     from rich.table import Table as RichTable
@@ -101,7 +102,7 @@ def show_table(table: Table, *, numbers: bool = True) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file that the user named; it appears whole or not at all."""
+    """Write a file that the user named; it appears complete or not at all."""
     from shapeshift.disk import replacing
 
     with replacing(path) as stream:
@@ -114,7 +115,7 @@ def time_left(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time for people: `0.4 s`, `40 s`, `12 min`, `3.4 h`."""
+    """Return a readable time: `0.4 s`, `40 s`, `12 min`, `3.4 h`."""
     if seconds >= 3600:
         return f"{seconds / 3600:,.1f} h"
     if seconds >= 60:

@@ -12,49 +12,49 @@ from shapeshift.cli.output import show, show_table
 from shapeshift.errors import ShapeshiftError, nearest
 
 PURPOSE = {
-    "none": "A decoder with a causal mask can work out positions by itself; an encoder cannot, and"
-    " reads a set. Choose it where the order of tokens does not matter.",
-    "sinusoidal": "Adds fixed sines and cosines of a token's position. Simple, fast, understood by"
-    " every engine; choose it as the baseline. It usually gets worse beyond the longest text in"
-    " training.",
+    "none": "A decoder with a causal mask can infer positions by itself. An encoder cannot: it"
+    " reads a set of tokens. Choose it if the order of tokens does not matter.",
+    "sinusoidal": "Adds fixed sines and cosines of a token's position. It is simple and fast, and"
+    " every engine supports it; choose it as the baseline. Quality usually drops beyond the longest"
+    " training text.",
     "learned": "Adds a trained vector for each position, as BERT and GPT-2 do. Choose it to compare"
-    " with such a model; it ends at the last row of its table.",
+    " with such a model. It has no positions beyond its table.",
     "shaw": "Adds trained vectors for the distance between two tokens to keys and values. Choose it"
     " first for translation; it takes more time than absolute positions.",
     "skew": "Adds trained vectors for the distance between two tokens to the keys of each head."
-    " Choose it to compare with Shaw's, which also has them at the values.",
+    " Choose it to compare with `shaw`, which also adds them to the values.",
     "t5": "Adds a trained number for each range of distances to the scores. Choose it for relative"
-    " positions in little extra time, or to continue a T5.",
+    " positions at little extra cost, or to continue training a T5.",
     "alibi": "Subtracts a fixed multiple of the distance from the scores. Choose it for language"
     " models that read much longer texts than in training.",
     "kerple": "Subtracts a trained, logarithmic function of the distance from the scores. Choose it"
     " for language models that read much longer texts than in training.",
-    "fire": "Adds a trained function of the distance, divided by how far the query stands in the"
-    " text, to the scores. Choose it for language models that read longer texts than in training.",
-    "rotary": "Turns queries and keys by their positions, so that scores depend on distances. No"
-    " parameters, and what most language models use; choose it first for those, and with `scaling`"
-    " to let a trained one read longer texts.",
-    "xpos": "Rotary positions whose scores also fade with distance. Choose it for decoders that"
+    "fire": "Adds a trained function of the distance, divided by the position of the query, to the"
+    " scores. Choose it for language models that read longer texts than in training.",
+    "rotary": "Rotates queries and keys by their positions, so that scores depend on distances. It"
+    " has no parameters, and most language models use it; choose it first for them. `scaling`"
+    " extends a trained model to longer texts.",
+    "xpos": "Rotary positions whose scores also decay with distance. Choose it for decoders that"
     " read longer texts than in training.",
-    "tupe": "Compares positions apart from words, with projections of their own. It was proposed"
+    "tupe": "Compares positions and words separately, with separate projections. It was proposed"
     " for BERT-like pre-training.",
-    "absolute": "Tokens have the numbers 0, 1, 2, …; the usual choice.",
-    "shifted": "While training, each sequence begins at a random number (SHAPE), so that the model"
-    " learns to compare positions. Choose it if you must keep absolute positions: nothing changes"
-    " at inference.",
-    "randomized": "While training, tokens have random increasing numbers, so that large ones are"
-    " known. Choose it for algorithmic tasks with long training.",
+    "absolute": "Tokens have the numbers 0, 1, 2, …. This is the usual choice.",
+    "shifted": "In training, each sequence begins at a random number (SHAPE), so that the model"
+    " learns to compare positions. Choose it if you must keep absolute positions: inference does"
+    " not change.",
+    "randomized": "In training, tokens have random increasing numbers, so that the model also sees"
+    " large ones. Choose it for algorithmic tasks with long training.",
 }
-"""What a kind or position ids do, and when to choose them, in plain words."""
+"""What each kind or choice of position ids does, and when to choose it."""
 
 SIZES = {"dim": 512, "num_heads": 8, "head_dim": 64}
-"""Of the model in the examples."""
+"""Sizes of the model in the examples."""
 
 
 def positions(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="A preset or a kind: describe this one."),
+        typer.Argument(metavar="[NAME]", help="A preset or a kind to describe."),
     ] = None,
 ) -> None:
     """List the position representations, or describe one.
@@ -138,12 +138,12 @@ def _describe(name: str) -> None:
 
 
 def _documentation(build: type) -> str:
-    """Return a class's documentation without the sizes, which the model gives, and errors;
-    paragraphs and items in one line each, which the terminal folds."""
+    """Return a class's documentation without errors and without the sizes, which the model gives.
+    Each paragraph and item is one line, which the terminal folds."""
     from shapeshift.positions import Representation
 
     if build is Representation:
-        return ""  # it explains how to write a kind
+        return ""  # its documentation is for authors of kinds
     text = (inspect.getdoc(build) or "").partition("\nRaises:")[0]
     text = re.sub(r"(?<=\S)\n( {8,})?(?=\S)", " ", text)
     text = re.sub(r"^    (dim|num_heads|head_dim|causal): .*\n?", "", text, flags=re.MULTILINE)
@@ -163,7 +163,7 @@ def _python(name: str) -> str:
         return f"shapeshift.positions.{POSITION_IDS[name].build.__name__}()"
     try:
         kind = type(get(name, **SIZES))
-    except ShapeshiftError:  # it is more than one module
+    except ShapeshiftError:  # it has more than one module
         stack = 'shapeshift.positions.Stack("decoder", 512, 8, 6, causal=True)'
         return f'shapeshift.positions.place(shapeshift.positions.PRESETS["{name}"], {stack})'
     taken = inspect.signature(kind).parameters

@@ -13,8 +13,8 @@ def prepare(
 ) -> None:
     """Turn parallel text into subwords and a token store.
 
-    Training does this by itself; run it alone to see the counts, or ahead of many runs on the same
-    data. Prints where the data are, and for each split the pairs read, kept and dropped.
+    Training does this by itself. Run it separately to see the counts, or before many runs on the
+    same data. Prints the folder of the data, and the pairs read, kept and dropped in each split.
     """
     from shapeshift.cli.progress import Display
     from shapeshift.config import load_config

@@ -27,18 +27,18 @@ LINE_EVERY_S = 30.0
 
 
 class _Bar(BarColumn):
-    """A bar, where the end of a phase is known."""
+    """A bar, if the end of a phase is known."""
 
     def render(self, task: Task) -> Any:
         return super().render(task) if task.total else Text()
 
 
 class Display:
-    """Shows the phases of a command: on a terminal a bar for each one at work, in a file or a pipe
+    """Shows the phases of a command: on a terminal a bar for each active phase, in a file or a pipe
     a line twice a minute.
 
-    A context manager. Called as a function, it shows phases that follow one another: another name
-    ends the phase before with ✓ and its time.
+    A context manager. Called as a function, it shows consecutive phases: a new name ends the
+    previous phase with ✓ and its time.
     """
 
     def __init__(self) -> None:
@@ -66,14 +66,14 @@ class Display:
         self._progress.stop()
 
     def __call__(self, phase: str, done: int, total: int | None, note: str = "") -> None:
-        """Show how far a phase is, and end the others; `note` is shown next to it."""
+        """Show the progress of a phase, and end the others; `note` is shown next to it."""
         self._end_all_but(phase)
         self.show(phase, done, total, note)
 
     def show(
         self, phase: str, done: int, total: int | None, note: str = "", *, at_once: bool = False
     ) -> None:
-        """Show how far one of several phases is; `at_once`: its first line need not wait."""
+        """Show the progress of one of several phases; `at_once`: print its first line at once."""
         now = time.monotonic()
         if phase not in self._tasks:
             printed = -math.inf if at_once else now
@@ -96,7 +96,7 @@ class Display:
             task.fields["line"] = line
 
     def end(self, phase: str) -> float:
-        """Take a phase away; return how many seconds it took."""
+        """Remove a phase and return its seconds."""
         task = self._tasks.pop(phase)
         self._progress.remove_task(task.id)
         return task.elapsed or 0.0
@@ -115,11 +115,11 @@ class TrainingDisplay(Observer):
         self._note = ""
 
     def preparing(self, stage: str, done: int, total: int | None) -> None:
-        """Show how far the preparation is."""
+        """Show the progress of the preparation."""
         self._display(stage, done, total)
 
     def started(self, start: object) -> None:
-        """Print what the run has from another one."""
+        """Print what the run takes from another one."""
         notice(start)
 
     def resumed(self, resumed: Resumed) -> None:

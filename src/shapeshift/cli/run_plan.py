@@ -1,4 +1,4 @@
-"""Runs what a plan needs and writes its items: what `compare` and `reproduce` share."""
+"""Trains the runs of a plan and writes its items, for `compare` and `reproduce`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shapeshift.papers.planning import Plan
 
 SLURM_JOBS = 100
-"""Jobs at a time, unless --jobs says otherwise."""
+"""Number of jobs at a time without --jobs."""
 
 
 def run_plan(
@@ -36,10 +36,10 @@ def run_plan(
     yes: bool = False,
     dry_run: bool = False,
 ) -> None:
-    """Run what a plan needs and write its items; the options are those of `reproduce`.
+    """Train the runs of a plan and write its items; the options are those of `reproduce`.
 
     Raises:
-        typer.Exit: some run failed, or some item could not be made.
+        typer.Exit: if a run failed or an item could not be made.
     """
     from shapeshift.cli.grid_display import show_failures
 
@@ -56,7 +56,7 @@ def run_plan(
             report = run_cells(plan, directory, prepared, launcher, yes=yes)
         whole = write_items(plan, directory, prepared)
     if report is not None:
-        show_failures(report)  # at the end, where it is seen
+        show_failures(report)  # at the end, where users see it
         whole = whole and report.ok
     if not whole:
         raise typer.Exit(1)
@@ -98,8 +98,8 @@ def run_cells(
     *,
     yes: bool = False,
 ) -> Report:
-    """Run the cells of all grids, whichever is next as soon as there is room, after saying how long
-    that will take; `yes`: without asking."""
+    """Print how long the cells of all grids will take, then run each cell as soon as there is room;
+    with `yes`, do not ask."""
     from shapeshift.cli.grid_display import GridDisplay
     from shapeshift.cli.progress import Display
     from shapeshift.lab import runner
@@ -157,7 +157,7 @@ def confirm(
     try:
         with console().status("measuring a few updates of each model"):
             measured = measure_runs([x for x in cells if left[x.key]], launcher.measure)
-    except ShapeshiftError as error:  # which the runs will meet, each on its own
+    except ShapeshiftError as error:  # each run will report it itself
         notice(f"how long training takes is not known: {error}", "yellow")
         return
     seconds = [left[cell.key] * runs.update_s for runs in measured for cell in runs.cells]
@@ -189,7 +189,7 @@ def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:
         notice(f"{plan.paper.name}:{item} cannot be made: {error}", "bold red")
     try:
         write_page(directory, directory / PAGE)
-    except ShapeshiftError as error:  # which takes nothing from the items
+    except ShapeshiftError as error:  # the items are written all the same
         notice(f"{PAGE} is not written: {error}", "bold red")
     else:
         show(f"report: {directory / PAGE}")

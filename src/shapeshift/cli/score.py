@@ -52,7 +52,7 @@ def score(
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option(help="The file that was translated: adds BLEU by its length in words."),
+        typer.Option(help="The source file: adds BLEU by source length in words."),
     ] = None,
     comet_model: Annotated[
         str | None,
@@ -70,7 +70,7 @@ def score(
         ),
     ] = None,
     json: Annotated[
-        Path | None, typer.Option(help="Write the scores with hashes of both sides to this file.")
+        Path | None, typer.Option(help="Write the scores and hashes of both files to this file.")
     ] = None,
 ) -> None:
     """Score translations: BLEU, chrF, COMET.
@@ -131,7 +131,7 @@ def score(
 
 
 def show_scores(name: str, scores: Scores) -> None:
-    """Print scores as tables, and by source length if they have that."""
+    """Print scores as tables, and by source length if they include it."""
     from shapeshift.evaluation.tables import score_tables
 
     for table in score_tables(name, scores):

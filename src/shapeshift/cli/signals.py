@@ -1,4 +1,4 @@
-"""Ends a command on SIGTERM and Ctrl-C in an orderly way, at any point."""
+"""Ends a command cleanly on SIGTERM and Ctrl-C, at any point."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SignalledError(KeyboardInterrupt):
     """A signal has arrived; treated like Ctrl-C.
 
     Attributes:
-        number: of the signal.
+        number: number of the signal.
     """
 
     def __init__(self, number: int):
@@ -30,13 +30,14 @@ class SignalledError(KeyboardInterrupt):
 def ending_on_signals(remark: str = "") -> Iterator[None]:
     """Leave the block at a SIGTERM or SIGINT, print one line, and exit with 143 or 130.
 
-    The block is left by an exception, so that it can clean up; a second signal interrupts that.
+    The signal raises an exception in the block, so that it can clean up; a second signal interrupts
+    the cleanup.
     Training handles the first signal itself: it finishes its update and saves, see
     `training.stopping.StopSignals`. During an import, which is most of the start, a signal ends the
     process at once, because modules may catch the exception and fail later, half imported.
 
     Args:
-        remark: how to continue, as half a sentence, or nothing.
+        remark: how to continue, as part of a sentence, or empty.
     """
     received = 0
 

@@ -1,4 +1,4 @@
-"""`shapeshift train`: from a configuration to a trained, tested model."""
+"""`shapeshift train`: train and test the model of a configuration."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def train(
 
 
 def announce(settings: Config, yes: bool) -> None:
-    """Print what a run will take, from a few steps measured here; if that is more than a day, ask
-    on a terminal, unless `yes`."""
+    """Print the estimated time of a run, from a few steps measured here; if it is more than a day,
+    ask on a terminal, unless `yes`."""
     from shapeshift.lab.requirements import measure_run
 
     num_parameters, update_s = measure_run(settings)

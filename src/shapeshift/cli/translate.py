@@ -1,4 +1,4 @@
-"""`shapeshift translate`: text in, text out, line for line."""
+"""`shapeshift translate`: translate text line by line."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _as_json(number: int, line: TranslatedLine) -> str:
 
 
 def _checked(lines: Iterator[str], subwords: Subwords, name: str) -> Iterator[str]:
-    """Pass lines on; add the number of a line that the model's subwords refuse to the error."""
+    """Yield the lines; if the subword model rejects one, add its line number to the error."""
 
     for number, line in enumerate(lines, start=1):
         try:
@@ -153,8 +153,8 @@ def _checked(lines: Iterator[str], subwords: Subwords, name: str) -> Iterator[st
 
 
 def _with_notices(lines: Iterator[TranslatedLine], title: str) -> Iterator[TranslatedLine]:
-    """Pass lines on; name the long ones on standard error, and at the end count them and the
-    translations that may be cut short."""
+    """Yield the lines and name the long ones on standard error; at the end, count them and the
+    translations that may be truncated."""
     long: Counter[str] = Counter()
     at_limit: list[int] = []
     number = 0

@@ -38,7 +38,7 @@ class Archive(Grown):
     `.tgz`, `.tar.bz2`, `.tar.xz` and `.zip` archives.
 
     Attributes:
-        url: over http or https.
+        url: an http or https URL.
         file: its name in the corpus's `root`; by default the last part of the URL.
         sha256: its SHA-256, hexadecimal.
         md5: its MD5, for a file without a published SHA-256.
@@ -79,8 +79,8 @@ def _other_than_source(cls: Any, target: str, info: ValidationInfo) -> str:
 class FilesCorpus(Grown):
     """Parallel text in files `<root>/<prefix>.<language>`, plain or with `.gz` after it.
 
-    An entry `sacrebleu:NAME` of `valid`, `test` or the references is a test set of sacreBLEU's,
-    such as `sacrebleu:wmt14/full`, in this direction of translation; sacreBLEU downloads it.
+    An entry `sacrebleu:NAME` of `valid`, `test` or the references is a test set of sacreBLEU, such
+    as `sacrebleu:wmt14/full`, in this direction of translation; sacreBLEU downloads it.
 
     Attributes:
         root: the folder that prefixes are relative to.
@@ -136,12 +136,12 @@ class FilesCorpus(Grown):
 class HubCorpus(Strict):
     """A dataset of the Hugging Face hub, or a local folder that the `datasets` library reads.
 
-    It is written once as text files under `root`, which are read from then on. Entries
-    `sacrebleu:NAME` of `valid` and `test` are test sets of sacreBLEU's.
+    It is written once to text files under `root`, which all later runs read. Entries
+    `sacrebleu:NAME` of `valid` and `test` are test sets of sacreBLEU.
 
     Attributes:
-        root: the folder under which the text is kept.
-        repo: such as `wmt/wmt14`, or the path of a folder.
+        root: the folder where the text is stored.
+        repo: a dataset such as `wmt/wmt14`, or the path of a folder.
         subset: the dataset's configuration, such as `de-en`; some have none.
         revision: a commit, branch or tag of the repository; a commit never changes.
         source, target: languages, such as `en` and `de`: keys of `column`.
@@ -181,10 +181,10 @@ class GrammarCorpus(Grown):
     """The built-in English-German grammar. No English sentence is in two splits.
 
     Attributes:
-        seed: the text is a function of the seed and of the word limits alone.
-        num_train, num_valid, num_test: sentence pairs of each split.
-        min_words, max_words: length of the English sentence, both ends included.
-        reverse: German is the source and English the target; the sentences are the same.
+        seed: seed of the text; the text depends only on the seed and the word limits.
+        num_train, num_valid, num_test: number of sentence pairs of each split.
+        min_words, max_words: limits of the English sentence's length, inclusive.
+        reverse: use German as the source and English as the target; the sentences are the same.
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset({"reverse"})
@@ -215,24 +215,24 @@ Corpus = Annotated[FilesCorpus | HubCorpus | GrammarCorpus, Field(discriminator=
 
 
 class SubwordsConfig(Grown):
-    """The SentencePiece model, or models; or text that is already split.
+    """One or two SentencePiece models, or text that is already split.
 
     Attributes:
         algorithm: `bpe` (Sennrich et al. 2016) or `unigram` (Kudo 2018), trained on the text; or
-            `presplit`, for text that subword-nmt has split: spaces between the pieces, `@@` at the
-            end of those that continue. `presplit` reads `vocab_size` and `joint` only.
-        vocab_size: pieces of each model, with the five special ones. The default suits the built-in
-            grammar; tens of thousands of real sentences fill 8,000, WMT 32,000 and more. With
-            `presplit` it is the limit, and the most frequent pieces are kept.
-        joint: one model for both languages; otherwise one each.
-        character_coverage: share of the characters that become pieces; the rest is `<unk>`.
-            SentencePiece refuses less than 0.98.
-        max_sentences: sentences (of both languages, if joint) that a model is trained on; a
+            `presplit`, for text that subword-nmt has split: spaces between the pieces, and `@@`
+            after each piece except the last of a word. `presplit` reads `vocab_size` and `joint` only.
+        vocab_size: number of pieces of each model, with the five special ones. The default suits
+            the built-in grammar; use 8,000 for tens of thousands of real sentences, and 32,000 or
+            more for WMT. With `presplit` it is a maximum, and the most frequent pieces are kept.
+        joint: train one model for both languages; otherwise one for each.
+        character_coverage: share of the characters that become pieces; others become `<unk>`.
+            SentencePiece requires at least 0.98.
+        max_sentences: number of sentences (of both languages, if joint) to train a model on; a
             larger corpus is sampled.
         normalization: SentencePiece's rule. `nmt_nfkc` folds compatibility characters (`…` becomes
-            `...`) and makes every Unicode space a space; `identity` leaves the text alone.
-        models: a run's folder, or prepared data, whose subword models are used instead of new ones;
-            the other settings must be those that they were trained with. With
+            `...`) and makes every Unicode space a space; `identity` does not change the text.
+        models: folder of a run or of prepared data; its subword models are used instead of new
+            ones, and the other settings must be the ones of their training. With
             `training.init_from` it is that run.
     """
 
@@ -248,35 +248,39 @@ class SubwordsConfig(Grown):
 
 
 class Vanilla(Strict):
-    """All pairs as they are (SHAPE, section 3.1)."""
+    """All pairs, unchanged (SHAPE, section 3.1)."""
 
     name: Literal["vanilla"] = "vanilla"
 
 
 class Extrapolate(Strict):
-    """Train without pairs that are longer than `max_length` subwords on either side; valid and
-    test as they are (SHAPE, section 3.1 and Table 3, which has 50)."""
+    """Removes training pairs longer than `max_length` subwords on either side; valid and test do
+    not change (SHAPE, section 3.1 and Table 3, which uses 50)."""
 
     name: Literal["extrapolate"] = "extrapolate"
-    max_length: int = Field(default=50, ge=1, description="subwords, of either side")
+    max_length: int = Field(
+        default=50, ge=1, description="maximum length of either side, in subwords"
+    )
 
 
 class Interpolate(Strict):
-    """Train, valid and test with `num_joined` neighbouring pairs made into one, `<sep>` between
-    them (SHAPE, section 3.1 and Table 3, which has 10). BLEU of joined texts counts each `<sep>` as
-    three correct tokens; `BLEU by sentence` is reported next to it."""
+    """Joins `num_joined` neighbouring pairs of train, valid and test into one, with `<sep>` between
+    them (SHAPE, section 3.1 and Table 3, which uses 10). BLEU of joined texts counts each `<sep>`
+    as three correct tokens; `BLEU by sentence` is also reported."""
 
     name: Literal["interpolate"] = "interpolate"
-    num_joined: int = Field(default=10, ge=2, description="pairs made into one")
+    num_joined: int = Field(default=10, ge=2, description="number of pairs joined into one")
 
 
 class LengthSlice(Strict):
-    """Train on the pairs whose source length in subwords is in [min_length, max_length); valid and
-    test as they are (NHK 2024, Figure 3). Without `max_length` the slice has no upper end."""
+    """Keeps training pairs whose source length in subwords is in [min_length, max_length); valid
+    and test do not change (NHK 2024, Figure 3). Without `max_length` there is no upper limit."""
 
     name: Literal["length_slice"] = "length_slice"
     min_length: int = Field(default=0, ge=0, description="shortest source, in subwords")
-    max_length: int | None = Field(default=None, ge=1, description="where longer sources begin")
+    max_length: int | None = Field(
+        default=None, ge=1, description="first length above the slice, in subwords"
+    )
 
     @field_validator("max_length")
     @classmethod

@@ -58,7 +58,7 @@ class DecodingConfig(Strict):
         max_length_a: see `max_length_b`.
         max_length_b: a translation has at most floor(a · S + b) tokens with its `</s>`, and at
             least one, where S counts source subwords without `</s>`.
-        max_tokens: size of a batch: sentences × (its longest source, with `</s>`). A longer
+        max_tokens: maximum size of a batch: sentences × (longest source with `</s>`). A longer
             sentence is a batch by itself.
         max_sentences: largest number of sentences in a batch. The decoder has `beam` times as
             many rows.
@@ -69,9 +69,9 @@ class DecodingConfig(Strict):
         on_long: what to do with a line that is too long: `error` stops, `split` cuts it at the ends
             of sentences, clauses or words and joins the translations of its pieces, and `skip`
             gives an empty line.
-        batch_invariant: a translation is the same, bit for bit, whatever else is translated with
-            it, on a CPU with the same number of threads; `shapeshift.decoding.invariance` explains
-            how, and what it costs.
+        batch_invariant: a translation does not depend on the other sentences, bit for bit, on a
+            CPU with the same number of threads; `shapeshift.decoding.invariance` explains how, and
+            its cost.
     """
 
     beam: int = Field(default=4, ge=1)

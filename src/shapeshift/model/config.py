@@ -1,4 +1,4 @@
-"""The shape of a model, as a user chooses it."""
+"""The shape of a model, as the user sets it."""
 
 from __future__ import annotations
 
@@ -20,29 +20,33 @@ SIZES: dict[str, dict[str, Any]] = {
 class ModelConfig(Strict):
     """An encoder-decoder Transformer (Vaswani et al. 2017).
 
-    `size` fills in what is not given; every field can be set by itself.
+    `size` sets the default of the other size fields; each field can also be set separately.
     """
 
     size: Literal["tiny", "small", "base", "big"] = Field(
-        "base", description="fills in D, H, the inner width and the numbers of layers"
+        "base", description="sets the default of D, H, the inner width and the numbers of layers"
     )
     dim: int = Field(512, ge=4, description="D, model width")
-    num_heads: int = Field(8, ge=1, description="H")
+    num_heads: int = Field(8, ge=1, description="H, number of attention heads")
     ff_dim: int = Field(2048, ge=1, description="inner width of the feed-forward layers")
-    encoder_layers: int = Field(6, ge=1, description="layers of the encoder")
-    decoder_layers: int = Field(6, ge=1, description="layers of the decoder")
+    encoder_layers: int = Field(6, ge=1, description="number of encoder layers")
+    decoder_layers: int = Field(6, ge=1, description="number of decoder layers")
     norm: Literal["pre", "post"] = Field(
         "pre", description="LayerNorm before each sublayer, or after it as in the 2017 paper"
     )
     activation: Literal["relu", "gelu", "silu"] = Field(
-        "relu", description="of the feed-forward layers"
+        "relu", description="activation of the feed-forward layers"
     )
-    dropout: float = Field(0.1, ge=0, lt=1, description="embeddings and residual branches")
-    attention_dropout: float = Field(0.0, ge=0, lt=1, description="attention probabilities")
-    activation_dropout: float = Field(0.0, ge=0, lt=1, description="after the activation")
-    share_embeddings: bool = Field(True, description="one table for source and target")
-    tie_output: bool = Field(True, description="the target table is also the output projection")
-    output_bias: bool = Field(False, description="add a trained number to each token's logit")
+    dropout: float = Field(
+        0.1, ge=0, lt=1, description="dropout of embeddings and residual branches"
+    )
+    attention_dropout: float = Field(
+        0.0, ge=0, lt=1, description="dropout of attention probabilities"
+    )
+    activation_dropout: float = Field(0.0, ge=0, lt=1, description="dropout after the activation")
+    share_embeddings: bool = Field(True, description="use one table for source and target")
+    tie_output: bool = Field(True, description="use the target table as the output projection")
+    output_bias: bool = Field(False, description="add a trained bias to each token's logit")
 
     @model_validator(mode="before")
     @classmethod

@@ -1,4 +1,4 @@
-"""The section of a configuration that says how the model knows positions."""
+"""The section of a configuration that sets the positions of the model."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from shapeshift.schema import PlainName, Strict
 
 
 class PositionConfig(Strict):
-    """How the model knows positions: a preset's name, or position ids and parts spelled out.
+    """How the model uses positions: the name of a preset, or position ids and parts.
 
-    Without `parts`, `name` is a preset's (by default `ape`), which the other keys are laid over.
-    With them it is a label: a preset's name only for that preset, whose options may differ, and a
-    kind's only where it is one of the parts.
+    Without `parts`, `name` is a preset (by default `ape`), and the other keys override it. With
+    `parts`, `name` is a label. It may be a preset's name only if the scheme is that preset (options
+    may differ), and a kind's name only if that kind is one of the parts.
 
     Attributes:
-        name: a preset, or what the scheme is called.
+        name: a preset, or the name of your scheme.
         position_ids: `name` and options of the position ids.
-        parts: for each kind `kind`, `place`, `stacks`, `layers`, `share_layers` and the kind's own
-            options; by default the preset's.
+        parts: a list; each part has `kind`, `place`, `stacks`, `layers`, `share_layers` and the
+            options of the kind. By default the parts of the preset.
     """
 
     name: PlainName = "custom"

@@ -27,12 +27,12 @@ class Rotary(Representation):
     r channels rotate, all E in the paper. Angles are computed in float64 and the rotation in at
     least float32, so that it is exact at any position. No table limits the length.
 
-    `scaling` lets a trained model read texts that are `factor` = s times longer:
+    `scaling` lets a trained model read texts `factor` = s times as long:
 
         linear  θ -> θ / s (position interpolation, Chen et al. 2023)
         ntk     base -> base · s^(r / (r - 2)) (Peng et al. 2023, section 3.1)
         yarn    θ -> (1 - γ) θ / s + γ θ,  γ = (n - 1) / (32 - 1) within 0 and 1,
-                n = original_length · θ / 2π, the rotations of a pair over the original length
+                n = original_length · θ / 2π, how often a pair rotates in the old length
                 (Peng et al. 2023, section 3.2), and scores divided by a temperature t
                 (section 3.4), sqrt(1/t) = 0.1 ln(s) + 1
 

@@ -21,11 +21,11 @@ MetricName = Literal["bleu", "chrf", "chrf++", "comet"]
 class OptimizerConfig(Strict):
     """Adam (Kingma and Ba 2015) and its variants. The defaults are the SHAPE paper's (Table 4)."""
 
-    name: Literal["adam", "adamw", "radam"] = Field("adam", description="the algorithm")
+    name: Literal["adam", "adamw", "radam"] = Field("adam", description="optimizer")
     betas: tuple[Beta, Beta] = Field(
-        (0.9, 0.98), description="decay rates of the first and second moment"
+        (0.9, 0.98), description="decay rates of the first and second moments"
     )
-    eps: float = Field(1e-8, gt=0, description="added to the root of the second moment")
+    eps: float = Field(1e-8, gt=0, description="added to the square root of the second moment")
     weight_decay: float = Field(0.0, ge=0, description="decoupled in adamw, L2 in the others")
 
 
@@ -46,8 +46,8 @@ class InverseSquareRoot(Strict):
 
 
 class Cosine(Strict):
-    """Linear to the peak in `warmup_updates`, then half a cosine down to `final` at the last
-    update (Loshchilov and Hutter 2017, without restarts)."""
+    """Increases linearly to the peak in `warmup_updates`, then follows half a cosine down to
+    `final` at the last update (Loshchilov and Hutter 2017, without restarts)."""
 
     name: Literal["cosine"] = "cosine"
     peak: float = Field(1e-3, gt=0, description="the largest learning rate")
@@ -67,7 +67,7 @@ class TrainingConfig(Strict):
         description="folder of a run: training starts from its final model and subword models;"
         " the model must have the same shape, but `position` may differ; null: random weights",
     )
-    max_updates: int = Field(200_000, ge=1, description="updates of the whole run")
+    max_updates: int = Field(200_000, ge=1, description="number of updates of the whole run")
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: Schedule = Noam()
     batch: BatchConfig = BatchConfig()
@@ -75,7 +75,9 @@ class TrainingConfig(Strict):
         1, ge=1, description="number of batches in an update, over all processes"
     )
     label_smoothing: float = Field(0.1, ge=0, lt=1, description="ε, see `model.loss`")
-    clip_norm: float | None = Field(None, gt=0, description="largest norm of the gradient")
+    clip_norm: float | None = Field(
+        None, gt=0, description="maximum norm of the gradient; null: no limit"
+    )
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="auto: bf16 autocast if the hardware multiplies bf16 faster, else fp32"
     )
@@ -85,15 +87,17 @@ class TrainingConfig(Strict):
         " minutes, later ones less time on a GPU; slower on a CPU",
     )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
-    rank_timeout_s: float = Field(50.0, gt=0, description="how long processes wait for each other")
-    log_every: int = Field(50, ge=1, description="updates between lines of the log")
+    rank_timeout_s: float = Field(
+        50.0, gt=0, description="seconds that processes wait for each other"
+    )
+    log_every: int = Field(50, ge=1, description="updates between two log lines")
     validate_every: int | None = Field(
-        None, ge=1, description="updates between validations; null: as `checkpoint_every`"
+        None, ge=1, description="updates between two validations; null: same as `checkpoint_every`"
     )
     validate_metrics: tuple[MetricName, ...] = Field(
         (), description="metrics to compute at each validation, on the translated validation set"
     )
-    checkpoint_every: int = Field(5000, ge=1, description="updates between regular checkpoints")
+    checkpoint_every: int = Field(5000, ge=1, description="updates between two regular checkpoints")
     keep_checkpoints: int = Field(
         10,
         ge=1,
