@@ -220,7 +220,7 @@ class SubwordsConfig(Grown):
     Attributes:
         algorithm: `bpe` (Sennrich et al. 2016) or `unigram` (Kudo 2018), trained on the text; or
             `presplit`, for text that subword-nmt has split: spaces between the pieces, and `@@`
-            after each piece except the last of a word. `presplit` reads `vocab_size` and `joint` only.
+            after each piece except the last of a word. It reads only `vocab_size` and `joint`.
         vocab_size: number of pieces of each model, with the five special ones. The default suits
             the built-in grammar; use 8,000 for tens of thousands of real sentences, and 32,000 or
             more for WMT. With `presplit` it is a maximum, and the most frequent pieces are kept.

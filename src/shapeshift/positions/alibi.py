@@ -48,7 +48,7 @@ class ALiBi(Representation):
         return torch.exp2(torch.cat((whole, halves)) * (-8 / power))
 
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
-        # Whole numbers above 256 have no bfloat16, so slopes meet distances before the cast.
+        # Distances above 256 have no exact bfloat16, so the product is computed before the cast.
         slopes = self.slopes(pos_q.device).to(torch.promote_types(dtype, torch.float32))
 
         def penalties(distances: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ def inherits(cls: type[Representation], hook: str, owner: type[Representation]) 
 
 
 def age(cls: type, *names: str) -> int:
-    """Return how many classes back any of `names` was last defined; 0 is `cls` itself."""
+    """Return how far back in the MRO any of `names` was last defined; 0 is `cls` itself."""
     return next(n for n, base in enumerate(cls.__mro__) if not vars(base).keys().isdisjoint(names))
 
 

@@ -61,12 +61,12 @@ KINDS: dict[str, Entry[Representation]] = {
     "learned": Entry(Learned, "a trained vector for each position", "Gehring et al. 2017, §3.1"),
     "shaw": Entry(Shaw, "clipped relative keys and values", "Shaw et al. 2018, §3"),
     "skew": Entry(Skew, "clipped relative keys, by head", "Huang et al. 2019, §3.4"),
-    "t5": Entry(T5, "a trained bias by range of distances", "Raffel et al. 2020, §2.1"),
+    "t5": Entry(T5, "a trained bias for each range of distances", "Raffel et al. 2020, §2.1"),
     "alibi": Entry(ALiBi, "a penalty that grows with distance", "Press et al. 2022, §3"),
     "kerple": Entry(KERPLE, "a trained penalty, logarithmic in distance", "Chi et al. 2022, §4"),
     "fire": Entry(FIRE, "a trained function of relative distance", "Li et al. 2024, §4"),
     "rotary": Entry(Rotary, "queries and keys rotated by position", "Su et al. 2021, §3.4.2"),
-    "xpos": Entry(XPos, "rotary that fades with distance", "Sun et al. 2022, §3.1"),
+    "xpos": Entry(XPos, "rotary that decays with distance", "Sun et al. 2022, §3.1"),
     "tupe": Entry(TUPE, "positions and words compared separately", "Ke et al. 2021, §3.1"),
 }
 

@@ -47,7 +47,7 @@ def distance_between(
     at_q, at_k = (as_positions(pos).expand(num_sentences, -1) for pos in (pos_q, pos_k))
     if limits is None:
         return lambda b, i, j: at_k[b, j] - at_q[b, i]
-    # As tensors, for which a compiled kernel takes whatever number they have.
+    # Tensors, so that a compiled kernel accepts any value.
     low, high = (torch.full((), limit, device=pos_q.device) for limit in limits)
     return lambda b, i, j: (at_k[b, j] - at_q[b, i]).clamp(low, high) - low
 

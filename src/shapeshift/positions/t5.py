@@ -85,7 +85,7 @@ class T5(Representation):
         buckets = torch.bucketize(to_left, borders, right=True)
         if not self.causal:
             buckets = buckets + (distances > 0) * (len(borders) + 1)
-        # Each head's numbers lie next to each other, which fused attention kernels need.
+        # Each head's biases are contiguous, as fused attention kernels require.
         return self.weight.t()[:, buckets]  # (H, …)
 
     def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:

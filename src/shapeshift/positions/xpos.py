@@ -69,7 +69,7 @@ class XPos(Representation):
 
     def _reach(self, dtype: torch.dtype) -> int:
         # Scores above the diagonal are masked, but computed: the first query and the last key give
-        # a factor of 2^bits, and of the exponents a good half is left for q k^T.
+        # a factor of 2^bits, which leaves more than half of the exponents for q k^T.
         bits = 0.4 * math.log2(torch.finfo(dtype).max)
         return int(bits * self.scale_base / math.log2(1 + 1 / self.gamma))
 
