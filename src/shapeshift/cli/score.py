@@ -87,7 +87,7 @@ def score(
     if comet_model and "comet" not in metrics:
         raise usage_error("--comet-model", "needs --metric comet")
     if tokenize and "bleu" not in metrics and source is None:
-        raise usage_error("--tokenize", "is of BLEU, which --metric leaves out")
+        raise usage_error("--tokenize", "applies to BLEU, which --metric leaves out")
     from shapeshift.data.sources.files import read_lines
     from shapeshift.evaluation.comet import DEFAULT_MODEL
     from shapeshift.evaluation.scores import evaluate

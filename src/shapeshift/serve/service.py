@@ -95,7 +95,7 @@ class ServedRun:
         )
 
     def info(self, name: str, max_subwords: int) -> RunInfo:
-        """Return what is shown of it: under this name it takes sentences of so many subwords."""
+        """Return what the page shows of it: its name and the longest sentence, in subwords."""
         position, beam = self.config.position, self.config.decoding.beam
         parts = " + ".join(map(str, position.scheme.parts)) or "no position"
         described = f"{position.name}: {parts}, position ids {position.scheme.position_ids}"

@@ -122,7 +122,7 @@ def test_another_system_is_tested_against_the_first(files):
     [
         ("--paired references --metric comet", "tests BLEU and chrF; leave comet out"),
         ("--comet-model X", "needs --metric comet"),
-        ("--metric chrf --tokenize zh", "is of BLEU, which --metric leaves out"),
+        ("--metric chrf --tokenize zh", "applies to BLEU, which --metric leaves out"),
     ],
 )
 def test_an_option_without_effect_is_refused(files, options, message):
