@@ -69,7 +69,7 @@ def lines(page: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the text and the runs that pages name, and the study that one of them shows."""
+    """A folder with the text, the runs and the studies that pages name or show."""
     tmp_path = tmp_path_factory.mktemp("made")
     pairs = [*generate(900, seed=1, max_words=12)]
     for name, part in {
@@ -83,6 +83,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tutorial = (ROOT / "docs" / "tutorials" / "own-study.md").read_text(encoding="utf-8")
     [study] = re.findall(r"```yaml\n(title: .*?)```", tutorial, re.DOTALL)
     (tmp_path / "study.yaml").write_text(study, encoding="utf-8")
+    (tmp_path / "benchmarks").mkdir()
+    shutil.copy(ROOT / "benchmarks" / "precision.yaml", tmp_path / "benchmarks")
     init = ("init", "--source", "en", "--target", "de", "--train", "text/all")
     assert shapeshift(tmp_path, *init)[0] == 0
     tabbed = "".join(f"{english}\t{german}\n" for english, german in pairs)
