@@ -55,7 +55,8 @@ shapeshift train multi30k training.max_updates=5000 position=shape
   `{...}` for several keys of a section. The order does not matter; two values for one key are an
   error.
 - `extends: other.yaml` at the top of a file starts from another file, whose path is relative to
-  this one. Sections are merged key by key; lists are replaced as a whole.
+  this one, or from a shipped configuration (`extends: multi30k`). Sections are merged key by key;
+  lists are replaced as a whole.
 - Other paths in a file, such as `data.corpus.root`, are relative to the folder in which you run
   the command. The `base` of a study is relative to the study's file.
 - `position` and `data.corpus` also take the name of a preset, which replaces the whole section. If

@@ -37,14 +37,15 @@ _CHOICES: dict[_Keys, str] = {
 """Sections that a plain name may stand for, and the key of that name in the section."""
 
 
-def find_config(name: str | Path) -> Path:
+def find_config(name: str | Path, folder: Path | None = None) -> Path:
     """Return the path of a configuration: `name` itself, or a file that comes with the package.
 
     Args:
         name: a path, or, without folder and suffix, the name of a shipped one such as `multi30k`.
+        folder: where a path that is relative starts, if not in the current folder.
     """
-    path = Path(name)
-    if path.name != str(name) or path.suffix or (path.exists() and not path.is_dir()):
+    path = Path(name) if folder is None else folder / name
+    if Path(name).name != str(name) or path.suffix or (path.exists() and not path.is_dir()):
         return path
     shipped = {each.stem: each for each in Path(str(files("shapeshift"))).glob("configs/*.yaml")}
     if str(name) not in shipped:
@@ -58,8 +59,8 @@ def find_config(name: str | Path) -> Path:
 def read_document(path: str | Path, extending: tuple[Path, ...] = ()) -> Any:
     """Read a YAML file, and those it extends, without checking what they say.
 
-    With `extends: other.yaml`, a path relative to its own folder, a file is laid over another one;
-    `extends` itself is gone from the result.
+    With `extends: other.yaml`, a path relative to its own folder, or `extends: multi30k`, a shipped
+    configuration, a file is laid over another one; `extends` itself is gone from the result.
 
     Args:
         path: the file.
@@ -85,7 +86,10 @@ def read_document(path: str | Path, extending: tuple[Path, ...] = ()) -> Any:
     other = document.pop("extends")
     if not isinstance(other, str) or not other:
         raise ShapeshiftError(f"extends: expected the path of one file, got {other!r}", path=path)
-    below, chain = path.parent / other, (*extending, path)
+    try:
+        below, chain = find_config(other, path.parent), (*extending, path)
+    except ShapeshiftError as error:
+        raise ShapeshiftError(f"extends: {error}", path=path) from error
     if any(below.resolve() == file.resolve() for file in chain):
         circle = " -> ".join(map(str, (*chain, below)))
         raise ShapeshiftError(f"extends goes in a circle: {circle}; take one out", path=path)

@@ -100,10 +100,16 @@ def test_files_extend_in_a_chain_each_relative_to_its_own_folder(tmp_path):
     assert config.position.scheme == Scheme()
 
 
+def test_a_shipped_configuration_is_extended_by_its_name(tmp_path):
+    path = write(tmp_path, run="extends: multi30k\ntraining: {seed: 3}")
+    assert load_config(path) == load_config("multi30k", ["training.seed=3"])
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [
         ({"run": "extends: base.yaml"}, r"base\.yaml: no such .* \(extended by .*run\.yaml\)"),
+        ({"run": "extends: shrot"}, r"run\.yaml: extends: no configuration 'shrot'; did you mean"),
         ({"run": "extends: [a, b]"}, r"run\.yaml: extends: expected the path of one file, got"),
         ({"run": "extends: run.yaml"}, r"run\.yaml: extends goes in a circle: .*run\.yaml -> "),
         (

@@ -34,7 +34,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator, m
 
 from shapeshift.config import Config, parse_config
 from shapeshift.config_errors import messages
-from shapeshift.config_file import lay_over, read_document
+from shapeshift.config_file import find_config, lay_over, read_document
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.identity import cell_key
 from shapeshift.lab.measures import check_measures
@@ -122,7 +122,8 @@ class GridConfig(Strict):
             act, are left out.
         scales: name → section; by default there is one scale, `full`, which changes nothing.
         seeds: seeds of training; there is a run for each.
-        base: the configuration that all runs share: a file, relative to this one, or a mapping.
+        base: the configuration that all runs share: a file, relative to this one, the name of a
+            shipped one, such as `multi30k`, or a mapping.
         rules: overrides for some of the runs.
         exclude: conditions (axis, `scale` or `seed` → one value or a list); runs that meet one of
             them are left out.
@@ -329,7 +330,10 @@ class Grid:
         base = self.config.base if recipe.base is None else recipe.base
         if not isinstance(base, str):
             return deepcopy(base)
-        path = self.path.parent / base
+        try:
+            path = find_config(base, self.path.parent)
+        except ShapeshiftError as error:
+            raise ShapeshiftError(f"base: {error}", path=self.path) from error
         if not path.is_file():
             raise ShapeshiftError(
                 f"base: there is no file {path}; its path is relative to the folder of this file",

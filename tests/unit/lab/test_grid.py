@@ -3,6 +3,7 @@
 import pytest
 import yaml
 
+from shapeshift.config import load_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.grid import Grid
 from shapeshift.positions import KINDS, PRESETS
@@ -58,6 +59,12 @@ def test_a_scale_brings_its_overrides_and_may_bring_base_and_seeds(make, tmp_pat
     assert cells[0].config.training.max_updates == 70
     assert cells[0].config.model.size == "base"
     assert make(TWO_AXES).cells("paper")[0].config.training.max_updates == 9
+    shipped = make(TWO_AXES, scales={"short": {"base": "short"}}).cells("short")
+    assert shipped[0].config.model == load_config("short").model
+    with pytest.raises(
+        ShapeshiftError, match=r"base: no configuration 'shrot'; did you mean 'short'"
+    ):
+        make(TWO_AXES, scales={"short": {"base": "shrot"}}).cells("short")
 
 
 def test_rules_come_after_axes_and_the_users_overrides_last(make):
