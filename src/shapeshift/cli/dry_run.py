@@ -14,12 +14,10 @@ if TYPE_CHECKING:
 
 
 def show_estimates(cells: Collection[Cell]) -> None:
-    """Print the cost of runs, grouped if they differ only in their seed, and where their text is or
-    will be downloaded from."""
-    from shapeshift.data.sources.origins import MISSING
+    """Print the cost of runs, grouped if they differ only in their seed."""
     from shapeshift.evaluation.tables import Table
     from shapeshift.lab.requirements import measure_run
-    from shapeshift.papers.preflight import find_origins, measure_runs
+    from shapeshift.papers.preflight import measure_runs
 
     with console().status("measuring a few updates of each model"):
         every = measure_runs(cells, lambda configs: map(measure_run, configs))
@@ -46,7 +44,3 @@ def show_estimates(cells: Collection[Cell]) -> None:
         " measures, on a machine that does nothing else; of all runs, one after the other"
     )
     show_table(Table(header, rows, [note]))
-    origins = find_origins(every)
-    remedy = "missing: put it in place, or set data.corpus.root to the folder that holds it"
-    notes = [remedy] if MISSING in origins.values() else []
-    show_table(Table(("text", "where it is"), [*origins.items()], notes), numbers=False)

@@ -54,8 +54,7 @@ DryRunOfGrid = Annotated[
     bool,
     typer.Option(
         "--dry-run",
-        help="Check every setting, print the time and space that all runs take and where their text"
-        " comes from, and stop.",
+        help="Check every setting, print the time and disk space that all runs take, and stop.",
     ),
 ]
 

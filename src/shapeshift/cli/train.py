@@ -32,8 +32,8 @@ def train(
         bool,
         typer.Option(
             "--dry-run",
-            help="Check every setting, measure a few steps here, print parameters, time, disk space"
-            " and where the text comes from, and stop.",
+            help="Check every setting, measure a few steps here, print parameters, time and disk"
+            " space, and stop.",
         ),
     ] = False,
 ) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from shapeshift.config import Config
 from shapeshift.data.corpora import fetch
 from shapeshift.data.sources.download import Progress
-from shapeshift.data.sources.origins import origins
 from shapeshift.disk import free_bytes
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.grid import Cell
@@ -77,14 +76,6 @@ def measure_runs(
         configs.setdefault(keys[-1], config)
     measured = dict(zip(configs, measure([*configs.values()]), strict=True))
     return [Runs(group, *measured[key]) for group, key in zip(groups.values(), keys, strict=True)]
-
-
-def find_origins(runs: Collection[Runs]) -> dict[str, str]:
-    """Return where the text of runs is or will come from, each part once; see `origins`."""
-    parts: dict[str, str] = {}
-    for each in runs:
-        parts |= origins(each.config.data.corpus)
-    return parts
 
 
 def missing(cells: Iterable[Cell], prepared_root: Path, *, hardware: bool) -> list[str]:
