@@ -166,14 +166,15 @@ class ModuleSubject(Subject):
 
 
 class TransformerSubject(Subject):
-    """A `shapeshift.model.Transformer`: padding is id 0, right of a sentence; an offset shifts the
-    positions of source and target."""
+    """A `shapeshift.model.Transformer`: padding is id 0, right of a sentence. An offset shifts the
+    positions of source and target, as cross-attention may see their difference; with no positions
+    on this side, those of this side alone."""
 
     is_seq2seq = True
 
     def __init__(self, model: nn.Module, side: str, claim: Claim | None = None):
-        # Without modules for positions, its configuration says that it has none.
-        super().__init__(model, side, claim or _claim(model) or "none")
+        # Where there is no module for positions, the configuration says that there are none.
+        super().__init__(model, side, claim or (None if _has_positions(model, side) else "none"))
         self.takes_mask, self.takes_cache = side == "encoder", side == "decoder"
 
     def logits(
@@ -184,22 +185,26 @@ class TransformerSubject(Subject):
         cache: Cache | None = None,
     ) -> Tensor:
         model: Any = self.model
-        offset = None
+        source_offset = target_offset = None
         if position_ids is not None:
-            offset = position_ids[:, 0]
+            source_offset = target_offset = position_ids[:, 0]
             if (position_ids.diff(dim=1) != 1).any():
                 raise UnsupportedError("positions are counted by the model, from any start")
         source, target = self.fixed(SOURCE_LENGTH, len(ids)), ids
         if self.side == "encoder":
             source, target = ids, self.fixed(TARGET_LENGTH, len(ids))
+            target_offset = None if self.claim == "none" else target_offset
             if attention_mask is not None:
                 if not attention_mask[:, 0].all():
                     raise UnsupportedError("padding stands right of a sentence in this model")
                 source = ids * attention_mask
+        elif self.claim == "none":
+            source_offset = None
         if cache is None:
-            hidden = model.decode(target, model.encode(source, offset=offset), offset=offset)
+            memory = model.encode(source, offset=source_offset)
+            hidden = model.decode(target, memory, offset=target_offset)
         else:
-            cache.state = cache.state or model.start(source, offset=offset)
+            cache.state = cache.state or model.start(source, offset=source_offset)
             hidden = cache.state.extend(target)
         return model.project(hidden)  # type: ignore[no-any-return]
 
@@ -262,18 +267,31 @@ def _limit(model: nn.Module) -> int | None:
     return min(limits, default=None)
 
 
+def _has_positions(model: Any, side: str) -> bool:
+    """Return whether a side of a `Transformer` has positions, of its own or in cross-attention."""
+    parts = [model.target, model.decoder]
+    if side == "encoder":
+        parts = [model.source, model.encoder, *(layer.cross_attention for layer in model.decoder)]
+    return any(_kinds(part) for part in parts)
+
+
+def _kinds(model: nn.Module) -> list[Representation]:
+    """Return the kinds of positions in a model. A `Representation` of no kind is what layers
+    without a `position` have, which claims nothing."""
+    kinds = [part for part in model.modules() if isinstance(part, Representation)]
+    return [kind for kind in kinds if type(kind) is not Representation]
+
+
 def _claim(model: nn.Module) -> Claim | None:
     """Return whether a model's positions are absolute or relative, from what it consists of.
 
-    A `Representation` of no kind is what layers without a `position` have, which claims nothing;
-    what `use_position` put there was chosen. A kind that does not promise to see distances alone
+    What `use_position` put there was chosen. A kind that does not promise to see distances alone
     is absolute if it has vectors for positions or a table of them; FIRE is neither.
     """
     if any(hasattr(part, RELATIVE) for part in model.modules()):
         return "relative"
     replaced = [x for name, x in model.named_modules() if name.endswith("shapeshift_positions")]
-    kinds = [part for part in model.modules() if isinstance(part, Representation)]
-    kinds = [kind for kind in kinds if type(kind) is not Representation]
+    kinds = _kinds(model)
     if replaced and not kinds:
         return "none"
     if kinds and all(kind.shift_invariant for kind in kinds):

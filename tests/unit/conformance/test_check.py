@@ -10,14 +10,16 @@ from torch import Tensor, nn
 
 from shapeshift.conformance import PROPERTIES, Finding, Subject, check
 from shapeshift.errors import ShapeshiftError
+from shapeshift.export.support import rows
 from shapeshift.interop.torch_nn import TransformerEncoderLayer
 from shapeshift.model import ModelConfig, build
-from shapeshift.positions import PRESETS, get
+from shapeshift.positions import PRESETS, Part, Scheme, get
 
 from . import tiny_models
 from .seeded_bugs import Bug, Decoder
 
-FAST = {"ape", "rope", "Llama", "BART"}
+FAST = {"ape", "rope", "Llama", "BART", "fire at self", "alibi (stacks: decoder) at self"}
+CELLS = {f"{name} at {part.at}": part for name, part in rows()}
 SHAPE = {"dim": 32, "num_heads": 4, "ff_dim": 32, "encoder_layers": 2, "decoder_layers": 2}
 
 
@@ -36,6 +38,24 @@ def failures(model: nn.Module) -> list[Finding]:
 def test_there_is_no_false_alarm_on_a_preset(preset: str) -> None:
     torch.manual_seed(0)
     assert failures(build(ModelConfig(**SHAPE), preset, 60, 60)) == []
+
+
+@pytest.mark.parametrize("cell", some_long(CELLS))
+def test_there_is_no_false_alarm_on_a_kind_at_a_place(cell: str) -> None:
+    torch.manual_seed(0)
+    assert failures(build(ModelConfig(**SHAPE), Scheme(parts=(CELLS[cell],)), 60, 60)) == []
+
+
+@pytest.mark.parametrize(
+    ("with_positions", "without"), [("encoder", "decoder"), ("decoder", "encoder")]
+)
+def test_a_stack_without_positions_claims_none(with_positions: str, without: str) -> None:
+    scheme = Scheme(parts=(Part("sinusoidal", "embedding", with_positions),))
+    findings = check(build(ModelConfig(**SHAPE), scheme, 60, 60), max_length=10)
+    assert not [finding for finding in findings if finding.outcome == "FAIL"]
+    shifts = {x.side: x.detail for x in findings if x.property == "shift"}
+    assert "wanted at most" in shifts[without]
+    assert "wanted more than" in shifts[with_positions]
 
 
 @pytest.mark.parametrize(
