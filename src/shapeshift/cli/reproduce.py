@@ -52,13 +52,6 @@ def reproduce(
     directory: Results = Path("reproduced"),
     prepared: PreparedRoot = PREPARED_ROOT,
     jobs: Jobs = None,
-    gpus: Annotated[
-        str | None,
-        typer.Option(
-            metavar="0,1,...",
-            help="Train on these GPUs, one run on each.",
-        ),
-    ] = None,
     slurm: Annotated[
         list[str] | None,
         typer.Option(
@@ -123,17 +116,7 @@ def reproduce(
     plan = plan_items(paper, items, scale, settings, seeds, command, label)
     for each in (item for item in items if item not in plan.items):
         notice(f"{paper.name}:{each} has no run with this seed: left out")
-    run_plan(
-        plan,
-        directory,
-        prepared,
-        jobs,
-        gpus,
-        slurm,
-        run=run,
-        yes=yes,
-        dry_run=dry_run,
-    )
+    run_plan(plan, directory, prepared, jobs, slurm, run=run, yes=yes, dry_run=dry_run)
 
 
 def _list(

@@ -29,7 +29,6 @@ def run_plan(
     directory: Path,
     prepared: Path,
     jobs: int | None = None,
-    gpus: str | None = None,
     slurm: list[str] | None = None,
     *,
     run: bool = True,
@@ -49,7 +48,7 @@ def run_plan(
         show_estimates(plan.runs)
         return
     plan.open_folder(directory)
-    launcher = choose_launcher(plan, directory, jobs, gpus, slurm)
+    launcher = choose_launcher(plan, directory, jobs, slurm)
     with ending_on_signals("finished runs stay, the others are saved: the same command goes on"):
         report = None
         if run and plan.runs:
@@ -63,28 +62,18 @@ def run_plan(
 
 
 def choose_launcher(
-    plan: Plan,
-    directory: Path,
-    jobs: int | None,
-    gpus: str | None,
-    slurm: list[str] | None,
+    plan: Plan, directory: Path, jobs: int | None, slurm: list[str] | None
 ) -> Launcher:
     """Return where the cells run; the options are those of `reproduce`."""
     from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
     from shapeshift.yaml_file import parse_yaml
 
     if slurm:
-        if gpus is not None:
-            raise usage_error("--gpus", "does not go with --slurm")
         pairs = [text.partition("=") for text in slurm]
         if not all(name and equals for name, equals, _ in pairs):
             raise usage_error("--slurm", f"expected KEY=VALUE, got {' '.join(slurm)!r}")
         parameters = {name: parse_yaml(value) for name, _, value in pairs}
         return Slurm(directory / "slurm", jobs or SLURM_JOBS, parameters)
-    if gpus is not None:
-        if jobs is not None:
-            raise usage_error("--jobs", "does not go with --gpus")
-        return Subprocesses.on_gpus(gpus.split(","))
     if jobs is None:
         return Subprocesses.for_cells(plan.runs)
     return Subprocesses.on_cpu(jobs) if jobs else InProcess()

@@ -101,9 +101,9 @@ class RunningMetrics:
         self._sums = torch.zeros(3, device=device, dtype=torch.float64)
         self._began = time.perf_counter()
 
-    def add(self, losses: list[tuple[int, Loss]]) -> None:
+    def add(self, losses: list[Loss]) -> None:
         """Add the losses of an update, without waiting for the device."""
-        for _, loss in losses:
+        for loss in losses:
             num_tokens = torch.full_like(loss.nll, loss.num_tokens)
             self._sums += torch.stack([loss.smoothed.detach(), loss.nll, num_tokens])
 

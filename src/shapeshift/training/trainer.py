@@ -238,8 +238,8 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         self.progress.update = update
 
-    def _differentiate(self, update: int, batches: list[Pairs]) -> list[tuple[int, Loss]]:
-        """Compute the gradients; return this process's losses, each with its batch's number."""
+    def _differentiate(self, update: int, batches: list[Pairs]) -> list[Loss]:
+        """Compute the gradients; return the losses of this process's batches."""
         num_tokens = sum(
             int(self.train.target_lengths[pairs].sum()) + len(pairs) for pairs in batches
         )
@@ -251,7 +251,7 @@ class Trainer:
             if isinstance(self._train_objective, DistributedDataParallel) and number != own[-1][0]:
                 exchange = self._train_objective.no_sync()
             with exchange:
-                losses.append((number, self._add_gradient(update, number, pairs, num_tokens)))
+                losses.append(self._add_gradient(update, number, pairs, num_tokens))
         return losses
 
     def _add_gradient(self, update: int, number: int, pairs: Pairs, num_tokens: int) -> Loss:

@@ -35,8 +35,8 @@ def test_items_of_another_grid_go_to_a_folder_with_its_name(planned, label, expe
 
 
 def test_what_is_run_and_where(planned):
-    options = "--scale small --jobs 2 --gpus 0,1 --no-run"
+    options = "--scale small --jobs 2 --no-run"
     plan, given, flags = planned("shape:figure3", "training.max_updates=9", *options.split())
     assert (plan.scale, plan.overrides) == ("small", ["training.max_updates=9"])
-    assert [*map(str, given)] == ["reproduced", "prepared", "2", "0,1", "None"]
+    assert [*map(str, given)] == ["reproduced", "prepared", "2", "None"]
     assert not flags["run"]

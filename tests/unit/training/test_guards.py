@@ -34,7 +34,7 @@ class Bench:
             if name == spoil:
                 p.grad.view(-1)[-1] = value
         each = [Loss(torch.tensor(loss), torch.tensor(loss), 1) for loss in losses]
-        self.guard.judge(number, batches, enumerate(each))
+        self.guard.judge(number, batches, each)
         self.optimizer.step()
 
     def state(self):
@@ -49,22 +49,20 @@ def equal(one, other):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_gradient_is_found_by_its_parameter(value):
+def test_a_gradient_that_is_not_finite_is_found(value):
     bench = Bench()
     bench.update(1, spoil="0.weight", value=3e38)  # whose square overflows
     before = bench.state()
-    message = r"^the gradient of 1.weight in update 2 is not finite.* pairs 1, 3, 5, 7 \(counted"
+    message = r"^the gradient of update 2 is not finite; its training pairs.* are 1, 3, 5, 7;"
     with pytest.raises(ShapeshiftError, match=message):
         bench.update(2, spoil="1.weight", value=value)
     assert equal(bench.state(), before)
 
 
-def test_a_loss_is_found_by_its_batch():
-    with pytest.raises(ShapeshiftError, match=r"loss of update 1 .* training pairs 1, 5 \("):
+def test_a_loss_that_is_not_finite_is_found():
+    with pytest.raises(ShapeshiftError, match=r"loss of update 1 is not finite"):
         Bench().update(1, losses=(1.0, math.inf))
-    with pytest.raises(
-        ShapeshiftError, match=r" 18, 19 and 30 more \(counted from 0\); train in a"
-    ):
+    with pytest.raises(ShapeshiftError, match=r" 18, 19 and 30 more; train in a"):
         Bench().update(1, losses=(math.nan, math.nan), batches=[np.arange(25), np.arange(25, 50)])
 
 
@@ -76,5 +74,5 @@ def test_on_the_device_a_bad_update_moves_nothing_and_is_reported_later(optimize
     bench.update(2, losses=(math.nan, 1.0))
     assert equal(bench.state(), before)
     bench.update(3)
-    with pytest.raises(ShapeshiftError, match=r"the loss of update 2 .* training pairs 3, 7 \("):
+    with pytest.raises(ShapeshiftError, match="the loss of update 2 is not finite"):
         bench.guard.check()
