@@ -15,7 +15,6 @@ from shapeshift.attention.dropout import draw, dropout
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Shaw
 from shapeshift.positions.base import Representation
-from shapeshift.positions.pairs import Band, Clipped, Exact
 
 DTYPES = [torch.float32, torch.bfloat16]
 NEAR = {
@@ -98,22 +97,22 @@ def test_softmax_of_what_has_none(dtype):
 @pytest.mark.parametrize("num_queries", [2, 3, 17, 40])
 def test_rows_by_distance(num_queries, num_keys, dtype):
     torch.manual_seed(0)
-    layouts = [Exact()]
-    layouts += [Clipped(k, lag) for k in (1, 4, 16, 60) for lag in (-5, 0, num_keys)]
-    most = num_keys - num_queries
-    layouts += [Band(rows, lag) for rows in (1, num_keys) for lag in {0, most} if 0 <= lag <= most]
-    for layout in layouts:
-        num_rows, shift, repeat = layout.window(num_queries, num_keys)
-        pairs = torch.randn(2, 3, num_queries, num_keys).to(dtype)
-        rows = torch.randn(2, 3, num_queries, num_rows).to(dtype)
-        if isinstance(layout, Band):
-            pairs = pairs.tril(layout.lag)  # no key stands right of its query
-        got, expected = pairs.clone(), pairs.clone()
-        kernels.add_rows(got, rows, shift, repeat=repeat)
-        layout.add(expected, rows.clone())
-        torch.testing.assert_close(got, expected, **NEAR[dtype])
-        got = kernels.collect_rows(pairs, num_rows, shift, repeat=repeat)
-        torch.testing.assert_close(got, layout.collect(pairs.clone()), **NEAR[dtype])
+    i, j = torch.arange(num_queries)[:, None], torch.arange(num_keys)
+    for num_rows in (1, 2, 32, num_queries + num_keys):
+        for shift in (-num_rows, 1 - num_queries, -3, 0, num_keys):
+            for repeat in (False, True):
+                pairs = torch.randn(2, 3, num_queries, num_keys).to(dtype)
+                rows = torch.randn(2, 3, num_queries, num_rows).to(dtype)
+                row = j - i - shift
+                seen = (row >= 0) & (repeat | (row < num_rows))
+                row = row.clamp(0, num_rows - 1).expand_as(pairs)
+                expected = pairs + rows.gather(-1, row) * seen
+                got = pairs.clone()
+                kernels.add_rows(got, rows, shift, repeat=repeat)
+                torch.testing.assert_close(got, expected, **NEAR[dtype])
+                expected = torch.zeros(rows.shape).scatter_add(-1, row, pairs.float() * seen)
+                got = kernels.collect_rows(pairs, num_rows, shift, repeat=repeat)
+                torch.testing.assert_close(got.float(), expected, **NEAR[dtype])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -10,16 +10,11 @@ from shapeshift import kernels
 from . import pairs
 from .base import ScoreMod
 from .checks import whole_number
-from .pairs import Band, Clipped, Exact, Layout
 from .relative import common_lag, distance_between, distances
 from .vectors import AddTo, PairVectors
 
-_EXACT_BELOW = 48
-"""Below this number of keys, a row for each distance is faster than clipped rows in bf16 on a CPU
-without `shapeshift.kernels` (dev/log.md). In float32 it is never faster."""
-
 _ALIGNED = 32
-"""Rows of a band come in multiples of this many numbers, which one instruction adds in bf16."""
+"""A causal table has a multiple of this many rows, which suits matrix products in bf16."""
 
 
 class Shaw(PairVectors):
@@ -85,50 +80,48 @@ class Shaw(PairVectors):
         return lambda score, b, h, i, j: score + by_row[b, h, i, row(b, i, j)]
 
     def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        fast = self._layout(self.keys, pos_q, pos_k, q.dtype)
+        fast = self._diagonals(self.keys, q, pos_q, pos_k)
         if fast is None:
             return super().scores(q, k, pos_q, pos_k)
-        layout, table, _ = fast
-        return pairs.scores(q, k, table, layout)
+        where, table, _ = fast
+        return pairs.scores(q, k, table, where)
 
     def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        fast = self._layout(self.values, pos_q, pos_k, probs.dtype)
+        fast = self._diagonals(self.values, probs, pos_q, pos_k)
         if fast is None:
             return super().outputs(probs, v, pos_q, pos_k)
-        layout, table, furthest = fast
+        where, table, furthest = fast
         if furthest is not None:
             v = v + furthest.to(v.dtype).unsqueeze(-2)
-        return pairs.outputs(probs, v, table, layout)
+        return pairs.outputs(probs, v, table, where)
 
-    def _layout(
-        self, table: Tensor | None, pos_q: Tensor, pos_k: Tensor, dtype: torch.dtype
-    ) -> tuple[Layout, Tensor, Tensor | None] | None:
-        """Return the layout of the pairs, the rows of the table that it needs, `(H|1, R, E)`, and
-        the vector subtracted from them, `(H|1, E)`, of the keys furthest left, or None.
+    def _diagonals(
+        self, table: Tensor | None, x: Tensor, pos_q: Tensor, pos_k: Tensor
+    ) -> tuple[pairs.Diagonals, Tensor, Tensor | None] | None:
+        """Return where the pairs of each distance are, the rows of the table that they need,
+        `(H|1, R, E)`, and the vector subtracted from them, `(H|1, E)`, which is that of the keys
+        furthest left, or None if there are no such keys.
 
-        Return None if there is no table, if it has a single row, if positions have gaps, or if the
-        device is not a CPU.
+        Return None if there is no table, if it has a single row, if positions have gaps, or if
+        there are no kernels for `x`, queries or probabilities.
         """
         k = self.max_distance
-        lag = None if table is None or k == 0 else common_lag(pos_q, pos_k)
-        if table is None or lag is None:
+        if table is None or k == 0 or not kernels.serves(x):
             return None
+        if not kernels.is_available(pairs.autocast_inputs(x[:0])[0].dtype):
+            return None
+        lag = common_lag(pos_q, pos_k)
         num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
-
-        def rows(first: int, last: int) -> Tensor:
-            """Return the vectors of the distances from `first` to `last`."""
-            distances = torch.arange(first, last + 1).clamp_(*self.limits)
-            return table.index_select(1, distances.add_(k))
-
+        if lag is None or (self.causal_only and not 0 <= lag <= num_keys - num_queries):
+            return None
+        furthest = max(num_queries + lag, num_keys - lag) - 1  # of all distances
         if self.causal_only:
-            if not 0 <= lag <= num_keys - num_queries:
-                return None
-            width = min(-(-k // _ALIGNED) * _ALIGNED, num_keys)
-            if width == num_keys:
-                return Band(width, lag), rows(1 - width, 0), None
-            return Band(width, lag), rows(1 - width, 0) - table[:, :1], table[:, 0]
-        furthest = max(num_queries + lag, num_keys - lag) - 1
-        views = num_keys < _EXACT_BELOW and dtype.itemsize == 2 and not kernels.is_available(dtype)
-        if furthest <= k or views:
-            return Exact(), rows(1 - num_queries - lag, num_keys - lag), None
-        return Clipped(k, lag), table[:, 1:] - table[:, :1], table[:, 0]
+            k, last = min(-(-k // _ALIGNED) * _ALIGNED, num_keys), 0
+        else:
+            k = last = min(k, furthest + 1)
+        clipped = torch.arange(1 - k, last + 1).clamp_(*self.limits)
+        rows = table.index_select(1, clipped.add_(self.max_distance))
+        where = pairs.Diagonals(len(clipped), lag + 1 - k, repeat=not self.causal_only)
+        if furthest < k:
+            return where, rows, None
+        return where, rows - table[:, :1], table[:, 0]
