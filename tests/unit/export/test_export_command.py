@@ -84,6 +84,7 @@ def test_a_run_is_exported_for_transformers(run):
     pytest.importorskip("transformers", reason="the extra hf is not installed")
     result = invoke(run, "--to", "huggingface")
     assert result.exit_code == 0, result.output
+    assert result.stderr == ""  # no bars of transformers
     folder = run / "huggingface"
     report = json.loads((folder / "export.json").read_text())
     assert report["parity"]["log_prob"] < 1e-6 < report["parity"]["effects"]["encoder"]
