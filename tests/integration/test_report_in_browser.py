@@ -10,7 +10,6 @@ from shapeshift.report.page import page as report_page
 from ..unit.report.written import write_reproduced  # noqa: TID252 (`tests` is no package)
 
 PHONE = {"width": 360, "height": 740}
-NUMBER = "#item-shape-table2-tiny .number"
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +41,6 @@ def wait_until(page, expression):
             return
         page.wait_for_timeout(50)
     raise AssertionError(f"in five seconds it did not become true: {expression}")
-
-
-def wait_for_focus(page, text):
-    wait_until(page, f"document.activeElement.innerText === {text!r}")
 
 
 def test_sorting_by_mouse_and_keyboard(visit):
@@ -87,48 +82,11 @@ def test_verdicts_are_sorted_by_weight_and_missing_fields_come_last(visit):
             assert column(page, 4, "#items table")[-1] == "–"
 
 
-def test_a_source_opens_and_closes_by_keyboard(visit):
-    with visit() as page:
-        number = page.locator(NUMBER).first
-        number.focus()
-        height = page.evaluate("document.documentElement.scrollHeight")
-        page.keyboard.press("Enter")
-        source = page.locator(".source:popover-open")
-        assert source.get_by_role("heading").inner_text().startswith("BLEU and training speed")
-        wait_for_focus(page, "Close")
-        page.keyboard.press("Tab")
-        assert focused(page) == "ape-vanilla-1"
-        page.keyboard.press("Escape")
-        assert source.count() == 0
-        assert focused(page) == number.inner_text()
-        page.keyboard.press("Space")
-        wait_for_focus(page, "Close")
-        page.keyboard.press("Enter")
-        assert source.count() == 0
-        assert page.evaluate("document.documentElement.scrollHeight") == height
-
-
-def test_a_source_leads_to_the_settings_and_back(visit):
-    with visit() as page:
-        page.locator(NUMBER).first.click()
-        page.locator(".source:popover-open a").first.press("Enter")
-        settings = page.locator("#run-ape-vanilla-1")
-        assert settings.is_visible()
-        assert "dim: 64" in settings.inner_text()
-        assert page.locator(":popover-open").count() == 0
-        page.go_back()
-        assert page.locator(NUMBER).first.is_visible()
-
-
 @pytest.mark.parametrize("width", [320, 768, 1600])
 def test_the_page_is_never_wider_than_the_window(visit, width):
     with visit(viewport={"width": width, "height": 800}) as page:
         page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        page.locator(NUMBER).first.click()
-        box = page.locator(".source:popover-open").bounding_box()
-        assert box["x"] >= 0
-        assert box["x"] + box["width"] <= width
 
 
 def test_a_wide_table_scrolls_in_its_frame_by_keyboard(visit):
@@ -167,20 +125,11 @@ def test_print_shows_everything_and_no_controls(browser, address, scripts):
     context = browser.new_context(java_script_enabled=scripts)
     page = context.new_page()
     page.goto(address)
-    page.locator(NUMBER).first.click()  # without scripts, too
-    page.locator(".source:popover-open").get_by_role("link").first.click()
-    page.keyboard.press("Escape")
-    assert page.locator("#run-ape-vanilla-1").is_visible()
     assert page.locator("nav a").first.is_visible()
     page.emulate_media(media="print")
-    for hidden in ("nav", ".source .bar button", ".files"):
+    for hidden in ("nav", ".files"):
         assert not page.locator(hidden).first.is_visible()
-    for shown in (
-        "#run-ape-vanilla-1",
-        "#source-shape-table2-tiny",
-        ".figure details table",
-        ".unfinished li",
-    ):
+    for shown in (".figure details table", ".unfinished li"):
         assert page.locator(shown).first.is_visible(), shown
     page.set_viewport_size({"width": 690, "height": 1000})  # A4 without its margins
     frames = page.locator(".scroll")
@@ -190,21 +139,10 @@ def test_print_shows_everything_and_no_controls(browser, address, scripts):
     context.close()
 
 
-def test_an_open_source_does_not_cover_the_printed_page(visit):
-    with visit() as page:
-        page.locator(NUMBER).first.click()
-        page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        assert page.locator(":popover-open").count() == 0
-        assert page.locator("details:not([open])").count() == 0
-        page.evaluate("dispatchEvent(new Event('afterprint'))")
-        assert page.locator("details.run[open]").count() == 0
-
-
 @pytest.mark.parametrize(
     ("scheme", "viewport"), [("light", {"width": 1400, "height": 900}), ("dark", PHONE)]
 )
 def test_axe_finds_no_grave_fault(visit, grave_faults, scheme, viewport):
     with visit(color_scheme=scheme, viewport=viewport) as page:
         page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-        page.locator(NUMBER).first.click()
         assert grave_faults(page) == []

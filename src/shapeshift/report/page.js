@@ -76,36 +76,9 @@
     });
   }
 
-  // Not `autofocus`: the browser would try all of them when the page loads.
-  function enterSources() {
-    document.addEventListener("toggle", (event) => {
-      const isOpening = event.target.matches(".source") && event.newState === "open";
-      if (isOpening) event.target.querySelector("button").focus();
-    }, true);
-  }
-
-  // A link out of a source closes it, and opens what it leads to.
-  function followLinks() {
-    document.addEventListener("click", (event) => {
-      const link = event.target.closest(".source a");
-      if (link) link.closest(".source").hidePopover();
-    });
-    const reveal = () => {
-      const target = document.getElementById(location.hash.slice(1));
-      const around = target && target.closest("details");
-      if (!around) return;
-      around.open = true;
-      target.scrollIntoView();
-      target.focus({ preventScroll: true });
-    };
-    window.addEventListener("hashchange", reveal);
-    reveal();
-  }
-
   function openForPrinting() {
     let closed = [];
     window.addEventListener("beforeprint", () => {
-      document.querySelectorAll(".source:popover-open").forEach((open) => open.hidePopover());
       closed = [...document.querySelectorAll("details:not([open])")];
       closed.forEach((details) => { details.open = true; });
     });
@@ -116,8 +89,6 @@
     document.querySelectorAll("table.sortable").forEach(makeSortable);
     watchScrolling();
     prepareContents();
-    enterSources();
-    followLinks();
     openForPrinting();
   });
 })();

@@ -12,8 +12,7 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from shapeshift.lab.results import Row
-from shapeshift.papers.document import FILE, DocumentFigure, DocumentTable, Entry, ItemDocument
+from shapeshift.papers.document import FILE, DocumentFigure, DocumentTable, Entry
 from shapeshift.papers.verdicts import shown
 from shapeshift.report.collect import (
     VERDICTS,
@@ -36,7 +35,7 @@ class Field:
         text: what it shows.
         value: what it is sorted by; `None` for its text.
         is_number: to stand on the right.
-        source: the place that shows where a number is from.
+        test: the p-value of a number, shown when the mouse is over it.
         href: of a link.
         code: what stands behind the text, as code.
         verdict: whether the text is one.
@@ -45,21 +44,18 @@ class Field:
     text: str
     value: float | None = None
     is_number: bool = False
-    source: str = ""
+    test: str = ""
     href: str = ""
     code: str = ""
     verdict: bool = False
 
 
 class View:
-    """Makes what the template needs; names places and gathers sources on the way."""
+    """Makes what the template needs, and names the places of the page."""
 
     def __init__(self, papers: Sequence[ReportPaper], root: Path):
         self._papers, self._root = papers, root
         self._anchors = Anchors()
-        self._sources: list[dict[str, Any]] = []
-        self._runs: dict[tuple[str, str], str] = {}
-        self._names: dict[str, str] = {}
 
     def content(self) -> dict[str, Any]:
         """Return the variables of the template."""
@@ -83,11 +79,6 @@ class View:
                 for item, finding in findings(paper.items)
             ],
             "items": [_item_row(paper, item) for paper in self._papers for item in paper.items],
-            "sources": self._sources,
-            "runs": [
-                {"key": key, "settings": text, "anchor": anchor, "name": self._names.get(key, "")}
-                for (key, text), anchor in self._runs.items()
-            ],
         }
 
     def _paper(self, paper: ReportPaper) -> dict[str, Any]:
@@ -99,18 +90,11 @@ class View:
         }
 
     def _item(self, item: ReportItem) -> dict[str, Any]:
-        document = item.document
-        for key in document.configs:
-            self._run(document, key)
-        for row in document.measurements:
-            axes = [f"{axis} {setting}" for axis, setting in row.axes.items()]
-            name = ", ".join([row.grid, *axes, f"seed {row.seed}", row.scale])
-            self._names.setdefault(row.cell, name)
         return {
             "anchor": item.anchor,
-            "document": document,
+            "document": item.document,
             "blocks": self._blocks(item),
-            "compared": any(table.origin == "paper" for table in document.tables),
+            "compared": any(table.origin == "paper" for table in item.document.tables),
             "files": self._files([item.directory / FILE, item.directory / "results.csv"]),
         }
 
@@ -139,13 +123,7 @@ class View:
         return {
             "anchor": self._anchors.new("table", item.anchor, table.name),
             "table": table,
-            "rows": [
-                [
-                    self._field(item.document, f"{table.title}: {_row_name(row)}, {title}", entry)
-                    for title, entry in zip(table.header, row, strict=True)
-                ]
-                for row in table.rows
-            ],
+            "rows": [[*map(_field, row)] for row in table.rows],
             "files": self._files(paths),
             "compared": compared,
             "figures": [self._figure(item, x, not place) for place, x in enumerate(figures)],
@@ -162,56 +140,6 @@ class View:
             "files": self._files(kinds),
             "is_first": is_first,
         }
-
-    def _field(self, document: ItemDocument, title: str, entry: Entry) -> Field:
-        """Return a field, which opens its source if we know it."""
-        is_number = entry.value is not None
-        if not entry.rows and not entry.cells:
-            return Field(entry.text, entry.value, is_number)
-        anchor = self._anchors.new("source", document.paper, document.item, document.labelled_scale)
-        rows = [document.measurements[number] for number in entry.rows]
-        computed = [self._run(document, key) for key in entry.cells]
-        if not entry.data:
-            for run in computed:
-                own = [
-                    x for x in document.measurements if x.cell == run["key"] and x.is_corpus_bleu
-                ]
-                run["measured"] = self._measured(document, own) if own else None
-        measured = self._measured(document, rows) if rows else None
-        source = {"anchor": anchor, "title": title, "text": entry.text, "measured": measured}
-        source["test"] = "" if entry.p_value is None else shown(entry.p_value)
-        self._sources.append(source | {"data": entry.data, "computed": computed})
-        return Field(entry.text, entry.value, is_number, source=anchor)
-
-    def _measured(self, document: ItemDocument, rows: Sequence[Row]) -> dict[str, Any]:
-        """Return what measurements share, then each with what is its own."""
-        fields = []
-        for row in rows:
-            anchor = self._run(document, row.cell)["anchor"]
-            run = {"text": row.cell, "is_code": True, "href": f"#{anchor}" if anchor else ""}
-            fields.append(_fields(row) | {"run": run})
-        names = dict.fromkeys(name for each in fields for name in each)
-        shared = [name for name in names if all(x.get(name) == fields[0].get(name) for x in fields)]
-        return {
-            "shared": [(name, fields[0][name]) for name in shared],
-            "own": [
-                {
-                    "seed": row.seed,
-                    "value": repr(row.value),
-                    "fields": [(name, each[name]) for name in each if name not in shared],
-                }
-                for row, each in zip(rows, fields, strict=True)
-            ],
-        }
-
-    def _run(self, document: ItemDocument, key: str) -> dict[str, Any]:
-        """Return a run's key, and the place of its settings if the document has them."""
-        settings = document.configs.get(key)
-        if settings is None:
-            return {"key": key, "anchor": ""}
-        if (key, settings) not in self._runs:
-            self._runs[key, settings] = self._anchors.new("run", key)
-        return {"key": key, "anchor": self._runs[key, settings]}
 
     def _files(self, paths: Iterable[Path]) -> list[tuple[str, str]]:
         """Return kind and link of those files that are there."""
@@ -243,43 +171,9 @@ def _item_row(paper: ReportPaper, item: ReportItem) -> list[Field]:
     ]
 
 
-def _row_name(row: Sequence[Entry]) -> str:
-    """Return the words that a row begins with."""
-    words: list[str] = []
-    for entry in row:
-        if words and (entry.value is not None or entry.rows or entry.cells):
-            break
-        words.append(entry.text)
-    return ", ".join(words)
-
-
-def _fields(row: Row) -> dict[str, dict[str, str | bool]]:
-    code = {
-        "signature": row.signature,
-        "hypotheses, SHA-256": row.hypotheses,
-        "references, SHA-256": row.references,
-        "weights, SHA-256": row.checkpoint,
-        "command": row.command,
-    }
-    given = {
-        "metric": row.metric,
-        "measured on": row.dataset,
-        "part": row.bucket,
-        "update": None if row.step is None else str(row.step),
-        **row.axes,
-        "grid": row.grid,
-        "scale": row.scale,
-        "measure": row.measure,
-        **code,
-        "version": row.version,
-        "time": row.time,
-        "hardware": row.hardware,
-    }
-    return {
-        name: {"text": text, "is_code": name in code, "href": ""}
-        for name, text in given.items()
-        if text
-    }
+def _field(entry: Entry) -> Field:
+    test = "" if entry.p_value is None else f"test against the baseline: {shown(entry.p_value)}"
+    return Field(entry.text, entry.value, entry.value is not None, test)
 
 
 def _image(path: Path) -> tuple[str, str]:
