@@ -23,7 +23,7 @@ from shapeshift.lab.status import CellStatus, GridObserver, State, read_status
 from shapeshift.lab.work import BUSY, Order
 
 _AGAIN_S = 60.0
-"""A launcher that has refused a cell is asked again after this time, or as soon as a job ends."""
+"""A launcher that has refused a cell is asked again after this time."""
 
 
 class RefusedError(ShapeshiftError):
@@ -149,7 +149,7 @@ class _Runner:
         self.statuses: dict[str, CellStatus] = {}
         self._queue: list[Cell] = []
         self._running: dict[int, tuple[Cell, Job]] = {}  # by slot
-        self._last_end = self._held_until = -math.inf  # by the monotonic clock
+        self._held_until = -math.inf  # by the monotonic clock
 
     def enlist(self, cell: Cell) -> None:
         """Put a cell into the queue, or count it as finished."""
@@ -199,13 +199,10 @@ class _Runner:
             try:
                 self._start(cell, min(free))
             except RefusedError:
-                now = time.monotonic()
-                # A cluster may count a job for a while after its work is over.
-                if not self._running and now - self._last_end >= _AGAIN_S:
+                if not self._running:
                     raise
                 self._queue.insert(0, cell)
-                self._report(cell, State.WAITING)
-                self._held_until = now + _AGAIN_S
+                self._held_until = time.monotonic() + _AGAIN_S
                 return
 
     def _start(self, cell: Cell, slot: int) -> None:
@@ -233,7 +230,6 @@ class _Runner:
             self._report(cell, State.RUNNING)
             return
         del self._running[slot]
-        self._last_end, self._held_until = time.monotonic(), -math.inf
         if status == BUSY:
             self._postpone(cell)
         elif status == 0 and self._is_finished(cell):

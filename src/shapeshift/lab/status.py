@@ -3,7 +3,6 @@ on another machine."""
 
 from __future__ import annotations
 
-import heapq
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -83,38 +82,29 @@ class Tally:
         self._left = {cell.key: cell.config.training.max_updates for cell in cells}
         self.num_cells = len(self._left)
         self.num_finished = 0
-        self._began: dict[str, tuple[float, int]] = {}  # when, and with how many updates left
-        self._seconds, self._updates = 0.0, 0  # of cells that began and finished under our eyes
-        self._most, self._clock = 1, clock
+        self._seen: set[str] = set()  # cells that were at work since this tally began
+        self._num_updates, self._began, self._clock = 0, 0.0, clock  # of those cells
 
     def changed(self, cell: Cell, status: CellStatus) -> None:
         """Take note of a cell's state."""
-        now, key = self._clock(), cell.key
-        if key in self._left:
-            self._left[key] = cell.config.training.max_updates - status.update
-        if status.state in (State.RUNNING, State.ELSEWHERE):
-            self._began.setdefault(key, (now, self._left.get(key, 0)))
-        elif (began := self._began.pop(key, None)) and status.state is State.FINISHED:
-            self._seconds += now - began[0]
-            self._updates += max(1, began[1])
-        if status.state in (State.FINISHED, State.FAILED) and key in self._left:
+        key = cell.key
+        if key not in self._left:
+            return
+        is_finished = status.state is State.FINISHED
+        left = 0 if is_finished else cell.config.training.max_updates - status.update
+        if key in self._seen:
+            self._num_updates += max(0, self._left[key] - left)
+        elif status.state in (State.RUNNING, State.ELSEWHERE):
+            self._began = self._began if self._seen else self._clock()
+            self._seen.add(key)
+        self._left[key] = left
+        if is_finished or status.state is State.FAILED:
             del self._left[key]
-            self.num_finished += status.state is State.FINISHED
-        self._most = max(self._most, len(self._began))
+            self.num_finished += is_finished
 
     def left_s(self) -> float | None:
-        """Return an estimate of the remaining seconds, from what cells took that have finished;
-        `None` before the first one has. Those that wait take the places of those that end, as many
-        at a time as there were."""
-        if not self._updates:
+        """Return an estimate of the remaining seconds, at the pace of all updates so far; `None`
+        before the first one."""
+        if not self._num_updates:
             return None
-        pace, now = self._seconds / self._updates, self._clock()
-        places = [  # one may be slower than those that have finished
-            max(left * pace - (now - at), self._left.get(key, 0) * pace)
-            for key, (at, left) in self._began.items()
-        ]
-        places += [0.0] * (self._most - len(places))
-        heapq.heapify(places)
-        for updates in sorted(self._left[x] for x in self._left.keys() - self._began)[::-1]:
-            heapq.heapreplace(places, places[0] + updates * pace)
-        return max(places)
+        return (self._clock() - self._began) / self._num_updates * sum(self._left.values())
