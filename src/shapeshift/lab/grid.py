@@ -118,8 +118,8 @@ class GridConfig(Strict):
         title: what the grid reproduces or asks.
         axes: axis → setting → overrides, or axis → the name of a catalogue: `presets` (a setting
             `position=NAME` for each preset), or `kinds` (a setting for each kind of the first
-            part). Runs whose position has no meaning, such as a kind at a place where it does not
-            act, are left out.
+            part). With `kinds`, impossible combinations are left out, such as a kind at a place
+            where it does not act.
         scales: name → section; by default there is one scale, `full`, which changes nothing.
         seeds: seeds of training; there is a run for each.
         base: the configuration that all runs share: a file, relative to this one, the name of a
@@ -265,17 +265,18 @@ class Grid:
             layers = [*self._settings(recipe, place), [f"training.seed={_NO_SEED}"], overrides]
             if layers != before:  # as they are for the next seed, unless a rule names one
                 before = layers
-                found = self._parse(document, layers, place, leave_out=bool(catalogue))
+                found = self._parse(document, layers, place)
             if isinstance(found, ShapeshiftError):
+                if not catalogue:
+                    raise found
                 refused |= dict.fromkeys(axes.items(), found)
                 continue
             training = found.training.model_copy(update={"seed": seed})
             config = found.model_copy(update={"training": training})
             cells.append(Cell(self.name, scale, axes, seed, config, self.config.steps))
         for (axis, value), reason in refused.items():
-            # Written by hand: more likely a slip than without meaning.
             if axis not in catalogue and not any(cell.axes[axis] == value for cell in cells):
-                raise reason
+                raise reason  # impossible with every kind: a mistake in the file
         if not cells:
             raise ShapeshiftError(
                 f"no cell is left at scale {scale!r}; look at `exclude`", path=self.path
@@ -283,22 +284,16 @@ class Grid:
         return tuple(cells)
 
     def _parse(
-        self,
-        document: Any,
-        layers: Sequence[Sequence[str]],
-        place: Mapping[str, str],
-        *,
-        leave_out: bool,
+        self, document: Any, layers: Sequence[Sequence[str]], place: Mapping[str, str]
     ) -> Config | ShapeshiftError:
-        """Return the settings of a cell; or why its position has no meaning, if it is left out."""
+        """Return the settings of a cell, or what is wrong with them."""
+        for layer in layers:
+            document = lay_over(document, layer) if layer else document
         try:
-            config = parse_config(_overridden(document, layers))
+            config = parse_config(document)
         except ShapeshiftError as error:
             where = " ".join(f"{axis}={value}" for axis, value in place.items())
-            named = ShapeshiftError(f"in the cell {where}: {error}", path=self.path)
-            if leave_out and not _has_meaning(document, layers):
-                return named
-            raise named from error
+            return ShapeshiftError(f"in the cell {where}: {error}", path=self.path)
         if config.training.seed != _NO_SEED:
             raise ShapeshiftError(
                 "a grid sets training.seed itself; choose among its seeds with --seed",
@@ -350,20 +345,3 @@ class Grid:
 
 def _holds(condition: Condition, place: Mapping[str, str]) -> bool:
     return all(place[axis] in values for axis, values in condition.items())
-
-
-def _overridden(document: Any, layers: Iterable[Sequence[str]]) -> Any:
-    for layer in layers:
-        document = lay_over(document, layer) if layer else document
-    return document
-
-
-def _has_meaning(document: Any, layers: Iterable[Sequence[str]]) -> bool:
-    """Return whether the position alone, without the other settings, is one that exists."""
-    position = {"position": document["position"]} if "position" in document else {}
-    own = ([each for each in layer if each.startswith("position")] for layer in layers)
-    try:
-        parse_config(_overridden(position, own))
-    except ShapeshiftError:
-        return False
-    return True

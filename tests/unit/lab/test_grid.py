@@ -148,23 +148,16 @@ def test_kinds_stand_where_the_library_says_they_have_a_meaning(make):
         for place in ("embedding", "self", "cross")
         if place in entry.build.places and not entry.build.causal_only
     ]
-    axes = {"kind": "kinds", "distance": {"8": ["position.parts.0.max_distance=8"]}}
-    kinds = {name.split("/")[0] for name in names(make(CATALOGUE, axes=axes))}
-    assert kinds == {kind for kind, e in KINDS.items() if "max_distance" in e.options()} - {"t5"}
 
 
 @pytest.mark.parametrize(
     ("place", "overrides", "message"),
     [
-        # Another setting than the position.
         ("self", ["training.max_update=5"], "max_update: unknown key"),
-        # Written by hand, with a meaning nowhere.
         ("sefl", [], "unknown place 'sefl'; did you mean 'self'"),
     ],
 )
-def test_what_is_more_than_without_meaning_is_an_error(make, place, overrides, message):
-    axes = {"kind": "kinds", "place": places(**{place: []})}
-    if place == "sefl":
-        axes["place"] |= places(self=[])
+def test_a_setting_that_is_impossible_with_every_kind_is_an_error(make, place, overrides, message):
+    axes = {"kind": "kinds", "place": places(embedding=[], **{place: []})}
     with pytest.raises(ShapeshiftError, match=message):
         make(CATALOGUE, axes=axes).cells("tiny", overrides)
