@@ -42,7 +42,7 @@ def test_it_gets_a_table_with_tests_a_figure_and_a_page(folder):
     table, by_length = document.tables
     assert (table.name, by_length.name) == ("study", "study-2")
     assert by_length.header == ("source length", "segments", "ape", "shape", "rpe")
-    assert [figure.name for figure in document.figures] == ["study-plot", "study-2"]
+    assert [figure.name for figure in document.figures] == ["study-plot", "study"]
     assert [row[0].text for row in table.rows] == ["ape", "shape", "rpe"]
     assert all(entry.value is not None for row in table.rows for entry in row[1:])
     assert any("paired bootstrap" in note for note in table.notes)

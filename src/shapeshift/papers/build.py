@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from statistics import fmean
 
@@ -13,8 +12,8 @@ from shapeshift.papers.by_length import bleu_by_length
 from shapeshift.papers.claims import judge_claims
 from shapeshift.papers.curves import curves
 from shapeshift.papers.document import DocumentFigure, DocumentTable
-from shapeshift.papers.item import RESERVED, Content, Figure, Item, apart
-from shapeshift.papers.spec import ByLengthSpec, ItemSpec, PlotSpec, TableSpec
+from shapeshift.papers.item import Content, Figure, Item
+from shapeshift.papers.spec import ItemSpec, PlotSpec
 from shapeshift.papers.study import Study
 from shapeshift.papers.tables import TableBuilder, published_table
 
@@ -30,18 +29,16 @@ def item_of(spec: ItemSpec, name: str, grid: Grid) -> Item:
 def build(spec: ItemSpec, name: str, study: Study) -> Content:
     """Make the content of an item."""
     content, published = Content(), []
-    names = _names(spec, name)
     for table in spec.tables:
         builder = TableBuilder(table, study, trained=spec.trained)
-        ours = builder.table(next(names))
-        part = Content([ours])
-        if table.published:
-            published.append(published_table(table, table.published, ours))
+        part = Content([builder.table(table.name or name)])
         if table.plot:
-            part.figures += _plot(builder, table.plot, ours, study)
+            part.figures += _plot(builder, table.plot, part.tables[0], study)
         content.add(part)
+        if table.published:
+            published.append(published_table(table, table.published, content.tables[-1]))
     for figure in spec.by_length:
-        content.add(bleu_by_length(study, figure, next(names)))
+        content.add(bleu_by_length(study, figure, figure.name or name))
     if spec.curves:
         content.add(curves(study, spec.curves, name))
     for each in spec.analyses:
@@ -49,15 +46,6 @@ def build(spec: ItemSpec, name: str, study: Study) -> Content:
     content.add(Content(published))
     content.findings += judge_claims(spec, study, content.values)
     return content
-
-
-def _names(spec: ItemSpec, name: str) -> Iterator[str]:
-    """Yield the name of each table and of each figure by length: the one that it was given, or the
-    item's, with a number where that is taken."""
-    parts: list[TableSpec | ByLengthSpec] = [*spec.tables, *spec.by_length]
-    taken = {RESERVED, *(part.name.casefold() for part in parts if part.name)}
-    for part in parts:
-        yield part.name or apart(name, taken)
 
 
 def _plot(
@@ -86,10 +74,10 @@ def _plot(
         for line in lines
     )
     about = DocumentFigure(
-        name=plot.name or f"{table.name}-plot",
+        name=f"{table.name}-plot",
         title=plot.title + bars_note(lines),
         table=table.name,
         alt=f"{plot.y} over {plot.x}. {described}.",
     )
-    panel = Panel(lines, plot.y_title or plot.y, places=settings, min_span=_MIN_SPAN)
+    panel = Panel(lines, plot.y, places=settings, min_span=_MIN_SPAN)
     return [Figure(about, draw_lines([panel], plot.x_title or plot.x))]

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from shapeshift.data.prepared import Prepared
 from shapeshift.disk import save
@@ -100,15 +100,6 @@ class DocumentTable(Strict):
     rows: tuple[tuple[Entry, ...], ...]
     notes: tuple[str, ...] = ()
 
-    @model_validator(mode="after")
-    def _rectangular(self) -> DocumentTable:
-        for number, row in enumerate(self.rows, 1):
-            if len(row) != len(self.header):
-                raise ValueError(
-                    f"row {number} has {len(row)} fields, the header has {len(self.header)}"
-                )
-        return self
-
 
 class DocumentFigure(Strict):
     """A figure: files `name.svg`, `name.png` and `name.pdf` next to the document.
@@ -192,18 +183,6 @@ class ItemDocument(Strict):
         """Whether no number of ours is in it: no run was finished, or there was no text."""
         ours = (table for table in self.tables if table.origin == "ours")
         return all(e.value is None for table in ours for row in table.rows for e in row)
-
-    @model_validator(mode="after")
-    def _references(self) -> ItemDocument:
-        names = [table.name for table in self.tables]
-        for figure in self.figures:
-            if figure.table not in names:
-                raise ValueError(f"the figure {figure.name} names {figure.table!r}, no table")
-        for table in self.tables:
-            for entry in (entry for row in table.rows for entry in row):
-                if any(not 0 <= number < len(self.measurements) for number in entry.rows):
-                    raise ValueError(f"{table.name} names a measurement that is not there")
-        return self
 
     def save(self, directory: Path) -> Path:
         """Write `item.json` into a folder, whole or not at all."""

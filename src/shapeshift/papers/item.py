@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 
@@ -46,28 +46,25 @@ class Content:
     values: dict[str, dict[int, float]] = field(default_factory=dict)
 
     def add(self, part: Content) -> None:
-        """Add a part of the item; a table or figure of it whose name is taken gets a number, since
-        a name is that of files."""
-        taken = {RESERVED, *(table.name.casefold() for table in self.tables)}
-        drawn = {figure.about.name.casefold() for figure in self.figures}
-        renamed = {table.name: apart(table.name, taken) for table in part.tables}
-        self.tables += [
-            table.model_copy(update={"name": renamed[table.name]}) for table in part.tables
-        ]
+        """Add a part of the item. Names are those of files: a table or figure whose name is taken
+        gets a number."""
+        renamed: dict[str, str] = {}
+        for table in part.tables:
+            renamed[table.name] = _free(table.name, [RESERVED, *(x.name for x in self.tables)])
+            self.tables.append(table.model_copy(update={"name": renamed[table.name]}))
         for figure in part.figures:
-            table = renamed.get(figure.about.table, figure.about.table)
-            names = {"name": apart(figure.about.name, drawn), "table": table}
-            self.figures.append(replace(figure, about=figure.about.model_copy(update=names)))
+            about = figure.about
+            name = _free(about.name, [x.about.name for x in self.figures])
+            names = {"name": name, "table": renamed.get(about.table, about.table)}
+            self.figures.append(replace(figure, about=about.model_copy(update=names)))
         self.values |= part.values
 
 
-def apart(name: str, taken: set[str]) -> str:
-    """Return a name that is not among those taken (in lower case: some disks do not tell `A` from
-    `a`), by a number behind it if need be, and add it."""
-    numbers = (f"{name}-{number}" for number in count(2))
-    free = next(each for each in chain([name], numbers) if each.casefold() not in taken)
-    taken.add(free.casefold())
-    return free
+def _free(name: str, taken: Sequence[str]) -> str:
+    """Return a name that is not taken; some file systems do not distinguish `A` and `a`."""
+    lower = {each.casefold() for each in taken}
+    numbered = (f"{name}-{number}" for number in count(2))
+    return next(each for each in chain([name], numbered) if each.casefold() not in lower)
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ ALL = "*"
 """In `each` of a claim: every setting of the axis."""
 
 Split = Literal["valid", "test"]
-Show = Literal["mean", "mean ± stdev", "one decimal", "whole number"]
+Show = Literal["mean", "mean ± stdev", "whole number"]
 Lengths = Literal["inside", "beyond"]
 """Test sentences whose source length training has shown, or those whose length it has not."""
 Rule = Literal["better", "no worse", "equivalent", "threshold"]
@@ -98,18 +98,15 @@ class PlotSpec(Strict):
 
     Attributes:
         title: caption.
-        name: name of its files; by default that of the table with `-plot` appended.
         x: axis of the rows.
-        x_title, y_title: title of this axis of the plot; by default the name of `x` or `y`.
+        x_title: title of the horizontal axis of the plot; by default the name of `x`.
         y: title of the column that is drawn.
     """
 
     title: str
-    name: PlainName | None = None
     x: str
     x_title: str = ""
     y: str
-    y_title: str = ""
 
 
 class PublishedSpec(Strict):
@@ -318,23 +315,6 @@ class ItemSpec(Strict):
     def _has_content(self) -> ItemSpec:
         if not (self.tables or self.by_length or self.curves or self.analyses):
             raise ValueError("needs one of tables, by_length, curves and analyses")
-        return self
-
-    @model_validator(mode="after")
-    def _names_apart(self) -> ItemSpec:
-        plots = (table.plot for table in self.tables if table.plot)
-        figures = [(part.name, part.title) for part in self.by_length if part.name]
-        tables = [(part.name, part.title) for part in self.tables if part.name]
-        plotted = [(part.name, part.title) for part in plots if part.name]
-        for parts in (tables + figures, plotted + figures):
-            titles: dict[str, str] = {}
-            for name, title in parts:
-                if name.casefold() in titles:
-                    raise ValueError(
-                        f"{titles[name.casefold()]!r} and {title!r} have the same name {name!r},"
-                        " and would have the same files; give one of them another"
-                    )
-                titles[name.casefold()] = title
         return self
 
 

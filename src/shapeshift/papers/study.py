@@ -71,7 +71,6 @@ AGGREGATES: dict[str, Callable[[Sequence[float]], str]] = {
     "mean ± stdev": lambda values: (
         f"{fmean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
     ),
-    "one decimal": lambda values: f"{fmean(values):.1f}",
     "whole number": lambda values: f"{fmean(values):,.0f}",
 }
 """How the values of several seeds become one field of a table."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from shapeshift.disk import save, writing
-from shapeshift.errors import ShapeshiftError
+from shapeshift.disk import save
 from shapeshift.evaluation.tables import Table
-from shapeshift.lab.figures import FORMATS
 from shapeshift.lab.figures import save as save_figure
 from shapeshift.lab.results import csv_text
-from shapeshift.papers.document import FILE, DocumentTable, Entry, ItemDocument
+from shapeshift.papers.document import DocumentTable, Entry, ItemDocument
 from shapeshift.papers.item import Figure
 
 _SIGNS = str.maketrans(
@@ -22,11 +20,10 @@ _SIGNS = str.maketrans(
 
 def write_item(document: ItemDocument, figures: Iterable[Figure], directory: Path) -> list[Path]:
     """Write everything into a folder and return the files, the document last: where it is, the
-    rest is. Files of tables and figures that an earlier document there has, and this one has not,
-    are removed.
+    rest is.
 
     Raises:
-        ShapeshiftError: a file cannot be written or removed.
+        ShapeshiftError: a file cannot be written.
     """
     paths = []
     for table in document.tables:
@@ -35,26 +32,7 @@ def write_item(document: ItemDocument, figures: Iterable[Figure], directory: Pat
             save(paths[-1], text(table))
     for figure in figures:
         paths += save_figure(figure.drawing, directory / figure.about.name)
-    written = {path.name.casefold() for path in paths}
-    for name in _earlier_files(directory):
-        if name.casefold() not in written:
-            with writing(directory / name):
-                (directory / name).unlink(missing_ok=True)
     return [*paths, document.save(directory)]
-
-
-def _earlier_files(directory: Path) -> list[str]:
-    """Return the files of tables and figures that the document in a folder names."""
-    path = directory / FILE
-    if path.is_symlink() or not path.is_file():  # a pipe would wait for its writer
-        return []
-    try:
-        earlier = ItemDocument.load(path)
-    except ShapeshiftError:  # none, or it cannot be read: it says nothing of any file
-        return []
-    names = [f"{table.name}.{suffix}" for table in earlier.tables for suffix in _SUFFIXES]
-    names += [f"{figure.name}.{suffix}" for figure in earlier.figures for suffix in FORMATS]
-    return [name for name in names if Path(name).name == name]
 
 
 def text_table(table: DocumentTable) -> Table:

@@ -86,23 +86,3 @@ def test_an_item_is_all_files_the_document_last(tmp_path):
     )
     assert sorted(path.name for path in (tmp_path / "toy").iterdir()) == sorted(names)
     assert all(path.stat().st_size for path in paths)
-
-
-def test_files_of_what_an_item_no_longer_has_are_removed(tmp_path):
-    about = DocumentFigure(name="figure1", title="a figure", table="table2", alt="nothing")
-    before = ItemDocument(
-        paper="toy", item="one", title="t", citation="c", scale="tiny", command="x", version="0",
-        time="now", tables=(TABLE, TABLE.model_copy(update={"name": "../table3"})),
-        figures=(about,),
-    )  # fmt: skip
-    folder = tmp_path / "toy"
-    write_item(before, [Figure(about, Drawing(figsize=(1, 1)))], folder)
-    (folder / "figure1.txt").write_text("of the user", encoding="utf-8")
-    renamed = TABLE.model_copy(update={"name": "other"})
-    now = before.model_copy(update={"tables": (renamed,), "figures": ()})
-    paths = write_item(now, [], folder)
-    assert {path.name for path in folder.iterdir()} == {*(p.name for p in paths), "figure1.txt"}
-    assert (tmp_path / "table3.csv").exists()  # not in the item's folder
-    (folder / "item.json").write_text("{", encoding="utf-8")
-    write_item(before.model_copy(update={"tables": (), "figures": ()}), [], folder)
-    assert (folder / "other.csv").exists()  # nothing says that it is ours
