@@ -125,8 +125,7 @@ class Engine:
 @contextmanager
 def _without_bars() -> Iterator[None]:
     """Keep transformers from showing bars for files that are written and read in no time."""
-    from transformers.utils import logging
-
+    logging = require("hf", "transformers.utils.logging")
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
