@@ -7,17 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from shapeshift.cli.options import Checkpoint, open_run, usage_error
+from shapeshift.cli.options import Checkpoint, TrainedRun, open_run, usage_error
 
 if TYPE_CHECKING:
     from shapeshift.export.folder import Report
 
 
+def _print_support(requested: bool) -> None:
+    if not requested:
+        return
+    from shapeshift.cli.output import show_table
+    from shapeshift.evaluation.tables import Table
+    from shapeshift.export.support import ENGINES, table
+
+    show_table(Table(("kind", "place", *ENGINES), [*table()]), numbers=False)
+    raise typer.Exit
+
+
 def export(
-    run: Annotated[
-        Path | None,
-        typer.Argument(metavar="[RUN]", help="Folder of a trained run.", show_default=False),
-    ] = None,
+    run: TrainedRun,
     to: Annotated[
         Literal["ctranslate2", "huggingface", "onnx"],
         typer.Option(
@@ -48,7 +56,13 @@ def export(
         ),
     ] = 1024,
     list_all: Annotated[
-        bool, typer.Option("--list", help="Show which kinds at which places can be exported.")
+        bool,
+        typer.Option(
+            "--list",
+            help="Show which kinds at which places can be exported, and exit.",
+            is_eager=True,
+            callback=_print_support,
+        ),
     ] = False,
 ) -> None:
     """Export a trained model to another engine, checked.
@@ -60,11 +74,6 @@ def export(
 
     Example: shapeshift export runs/mine-shape --quantization int8
     """
-    if list_all:
-        _print_support()
-        return
-    if run is None:
-        raise usage_error("RUN", "name the folder of a trained run, or give --list")
     if to != "ctranslate2" and quantization is not None:
         raise usage_error("--quantization", f"has no effect on {to}; leave it out")
     from shapeshift.cli.output import show
@@ -112,11 +121,3 @@ def _print_report(report: Report) -> None:
         show(f"{report.quantization} is computed in {quantized.computed_in} here")
     positions = report.positions.replace("--max-length", str(report.max_length))
     show(f"positions are {positions}; opened by {report.opened_by}")
-
-
-def _print_support() -> None:
-    from shapeshift.cli.output import show_table
-    from shapeshift.evaluation.tables import Table
-    from shapeshift.export.support import ENGINES, table
-
-    show_table(Table(("kind", "place", *ENGINES), [*table()]), numbers=False)

@@ -23,7 +23,7 @@ from typing import Any
 from shapeshift.data.config import SPLITS, FilesCorpus, HubCorpus, Split, is_test_set
 from shapeshift.data.sources.download import Progress
 from shapeshift.data.sources.folders import build_once
-from shapeshift.errors import ShapeshiftError, install_extra
+from shapeshift.errors import ShapeshiftError, install_extra, reason
 from shapeshift.integrity import verify
 
 RECORD = "corpus.json"
@@ -118,7 +118,11 @@ def _export(datasets: Any, corpus: HubCorpus, folder: Path, on_progress: Progres
             for _, entry in wanted
         ]
     except Exception as error:  # of several libraries, with no base class of their own
-        raise _explain(corpus, error) from error
+        raise ShapeshiftError(
+            f"the dataset {corpus.repo} cannot be read ({type(error).__name__}: {reason(error)});"
+            " look at data.corpus.repo, subset, revision, train, valid and test, at the network and"
+            " at the free disk space"
+        ) from error
     settings = corpus.model_dump(mode="json", exclude={"root"})
     record = json.dumps({"settings": settings, "commit": commit}, indent=1) + "\n"
     for (split, entry), dataset in zip(wanted, loaded, strict=True):
@@ -136,25 +140,6 @@ def _commit(corpus: HubCorpus) -> str | None:
     from huggingface_hub import HfApi
 
     return HfApi().dataset_info(corpus.repo, revision=corpus.revision).sha
-
-
-def _explain(corpus: HubCorpus, error: Exception) -> ShapeshiftError:
-    """Turn what the libraries raise into one line with a remedy."""
-    kind, words = type(error).__name__, " ".join(str(error).split())
-    what = f"the dataset {corpus.repo}"
-    if kind in ("DatasetNotFoundError", "RepositoryNotFoundError", "RevisionNotFoundError"):
-        return ShapeshiftError(
-            f"{what} is not on the hub, or is not public ({words[:200]}); look at data.corpus.repo"
-            " and revision"
-        )
-    if isinstance(error, ValueError):  # `datasets` says so of configurations and splits
-        return ShapeshiftError(
-            f"{what}: {words[:300]}; look at data.corpus.subset, train, valid and test"
-        )
-    return ShapeshiftError(
-        f"{what} cannot be read ({kind}: {words[:200]}); check the network and the free disk space."
-        " What was downloaded is kept, and the same command continues from there"
-    )
 
 
 def _write(

@@ -128,7 +128,7 @@ def test_two_columns_and_what_is_missing_in_them(library, corpus):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"train": ["trian"]}, r"the dataset a/b: Bad split: trian\. Available splits"),
+        ({"train": ["trian"]}, r"the dataset a/b cannot be read .*Bad split: trian\. Available"),
         ({"column": "text"}, r"a/b, train: no 'en' \(there are translation\)"),
         ({"target": "fr"}, r"a/b, train: no 'fr' \(there are en, de\)"),
         ({"columns": ["translation", "y"]}, r"a/b, train: no 'y' \(there are translation\)"),
@@ -140,24 +140,12 @@ def test_what_is_not_there_is_named_and_nothing_is_left(settings, message, libra
     assert folders(corpus) == []
 
 
-class DatasetNotFoundError(FileNotFoundError):
-    """As in `datasets.exceptions`."""
-
-
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (DatasetNotFoundError("Dataset 'a/b' doesn't exist"), "is not on the hub, or is not publi"),
-        (ConnectionError("Couldn't reach 'a/b'\non the Hub"), "reach 'a/b' on the Hub.*network"),
-        (ValueError("BuilderConfig 'x' not found."), "BuilderConfig 'x' not found.*corpus.subset"),
-    ],
-)
-def test_errors_of_the_library_are_one_line(error, message, library, corpus):
+def test_an_error_of_the_library_is_one_line(library, corpus):
     def fail(*args, **kwargs):
-        raise error
+        raise ConnectionError("Couldn't reach 'a/b'\non the Hub")
 
     library.load_dataset = fail
-    with pytest.raises(ShapeshiftError, match=message) as caught:
+    with pytest.raises(ShapeshiftError, match="reach 'a/b' on the Hub.*network") as caught:
         fetch(corpus)
     assert "\n" not in str(caught.value)
 
@@ -199,5 +187,5 @@ def test_a_local_folder_through_the_library_itself(suffix, tmp_path, monkeypatch
         f"train Nr. {number}" for number in range(200)
     ]
     for wrong in ({"valid": ["dev"]}, {"subset": "x"}):
-        with pytest.raises(ShapeshiftError, match=r"look at data\.corpus\.subset"):
+        with pytest.raises(ShapeshiftError, match=r"look at data\.corpus\."):
             fetch(changed(corpus, **wrong))
