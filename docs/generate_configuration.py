@@ -63,8 +63,8 @@ shapeshift train multi30k training.max_updates=5000 position=shape
   you choose another `name` or `corpus` within a section, its other keys are kept. A key that the
   new choice does not have is an error; remove it with `null`:
   `data.dataset.name=vanilla data.dataset.max_length=null`.
-- `shapeshift train CONFIG --dry-run` checks everything, lists missing files of text, measures a few
-  steps, and prints parameters, time and disk space. It needs no data.
+- `shapeshift train CONFIG --dry-run` checks all settings, measures a few steps, and prints
+  parameters, time and disk space. It needs no data.
 - `yes`, `no`, `on` and `off` are text; only `true` and `false` are true and false.
 - All settings of a run, with defaults, are saved in its folder as `config.yaml`. Change them on the
   command line, not in that file: its hash is in `SHA256SUMS`, and an edited file is refused.

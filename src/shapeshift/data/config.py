@@ -34,14 +34,14 @@ def label(entry: str) -> str:
 
 
 class Archive(Grown):
-    """A file to be downloaded. The missing files of the corpus are unpacked from `.tar`, `.tar.gz`,
-    `.tgz`, `.tar.bz2`, `.tar.xz` and `.zip` archives.
+    """A file to download. If it is an archive (`.tar`, `.tar.gz`, `.tgz`, `.tar.bz2`, `.tar.xz` or
+    `.zip`), the missing files of the corpus are unpacked from it.
 
     Attributes:
         url: an http or https URL.
-        file: its name in the corpus's `root`; by default the last part of the URL.
-        sha256: its SHA-256, hexadecimal.
-        md5: its MD5, for a file without a published SHA-256.
+        file: name of the file in the corpus's `root`; by default the last part of the URL.
+        sha256: expected SHA-256, in hexadecimal; not compared by default.
+        md5: expected MD5, for a file whose SHA-256 is not published.
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset({"md5"})
@@ -77,20 +77,22 @@ def _other_than_source(cls: Any, target: str, info: ValidationInfo) -> str:
 
 
 class FilesCorpus(Grown):
-    """Parallel text in files `<root>/<prefix>.<language>`, plain or with `.gz` after it.
+    """Parallel text in two files for each entry, one sentence per line. The entry `train` stands
+    for `<root>/train.<source>` and `<root>/train.<target>`, plain or gzipped (`train.en.gz`).
 
-    An entry `sacrebleu:NAME` of `valid`, `test` or the references is a test set of sacreBLEU, such
-    as `sacrebleu:wmt14/full`, in this direction of translation; sacreBLEU downloads it.
+    An entry of `valid`, `test` or the references may also be a test set that sacreBLEU downloads,
+    such as `sacrebleu:wmt14/full`.
 
     Attributes:
-        root: the folder that prefixes are relative to.
-        source: extension of the source side, such as `en`.
-        target: extension of the target side, such as `de`.
-        train, valid, test: prefixes, read one after the other.
-        valid_references, test_references: what translations of `valid` and `test` are scored
-            against, one entry for each of theirs, line by line; by default the target side. For
-            text that is tokenised or split, whose raw form is the reference.
-        archives: archives that are downloaded into `root` if one of the files is missing.
+        root: folder that contains the files.
+        source: language code of the source and extension of its files, such as `en`.
+        target: language code of the target and extension of its files, such as `de`.
+        train, valid, test: entries of this split, read one after the other.
+        valid_references, test_references: entries whose target side is the reference when
+            translations of `valid` or `test` are scored, one for each entry of that split. Set it
+            if the text is tokenised or split into subwords, and the reference is raw text. By
+            default the target side of the split is the reference.
+        archives: files to download into `root` if a file of the corpus is missing.
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset({"valid_references", "test_references", "archives"})
@@ -134,23 +136,26 @@ class FilesCorpus(Grown):
 
 
 class HubCorpus(Strict):
-    """A dataset of the Hugging Face hub, or a local folder that the `datasets` library reads.
+    """A dataset of the Hugging Face hub, or a local folder that the library `datasets` can read.
 
-    It is written once to text files under `root`, which all later runs read. Entries
-    `sacrebleu:NAME` of `valid` and `test` are test sets of sacreBLEU.
+    The text is downloaded once and stored as text files under `root`; all later runs read these
+    files. Entries of `valid` and `test` may also be test sets of sacreBLEU, such as
+    `sacrebleu:wmt14/full`.
 
     Attributes:
-        root: the folder where the text is stored.
-        repo: a dataset such as `wmt/wmt14`, or the path of a folder.
-        subset: the dataset's configuration, such as `de-en`; some have none.
-        revision: a commit, branch or tag of the repository; a commit never changes.
-        source, target: languages, such as `en` and `de`: keys of `column`.
-        column: the column that holds the text of both languages.
-        columns: two columns, source and target, instead of `column`.
-        train, valid, test: the dataset's splits, read one after the other.
-        share: share of the training pairs to keep; each pair is drawn independently.
-        seed: seed of the draws.
-        max_pairs: largest number of training pairs; the first ones after the draw are kept.
+        root: folder where the text is stored.
+        repo: name of the dataset, such as `wmt/wmt14`, or the path of a local folder.
+        subset: configuration of the dataset, such as `de-en`, if it has several.
+        revision: commit, branch or tag of the dataset's repository. Only a commit always means the
+            same text.
+        source, target: language code, such as `en`; also the key of its text in `column`.
+        column: column of the dataset that holds the texts of both languages by their codes.
+        columns: names of the source and the target column, if each language has a column of its
+            own; `column` is then not used.
+        train, valid, test: splits of the dataset, read one after the other.
+        share: fraction of the training pairs to keep; each pair is kept or dropped at random.
+        seed: seed of this random choice.
+        max_pairs: maximum number of training pairs, counted after `share` is applied.
     """
 
     corpus: Literal["hub"] = "hub"
@@ -181,10 +186,10 @@ class GrammarCorpus(Grown):
     """The built-in English-German grammar. No English sentence is in two splits.
 
     Attributes:
-        seed: seed of the text; the text depends only on the seed and the word limits.
-        num_train, num_valid, num_test: number of sentence pairs of each split.
-        min_words, max_words: limits of the English sentence's length, inclusive.
-        reverse: use German as the source and English as the target; the sentences are the same.
+        seed: seed of the generated text.
+        num_train, num_valid, num_test: number of sentence pairs of this split.
+        min_words, max_words: minimum and maximum number of words of an English sentence.
+        reverse: translate from German to English instead; the sentences are the same.
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset({"reverse"})
@@ -219,21 +224,22 @@ class SubwordsConfig(Grown):
 
     Attributes:
         algorithm: `bpe` (Sennrich et al. 2016) or `unigram` (Kudo 2018), trained on the text; or
-            `presplit`, for text that subword-nmt has split: spaces between the pieces, and `@@`
-            after each piece except the last of a word. It reads only `vocab_size` and `joint`.
+            `presplit`, for text that subword-nmt has already split: spaces between the pieces, and
+            `@@` after each piece except the last of a word. With `presplit`, only `vocab_size` and
+            `joint` have an effect.
         vocab_size: number of pieces of each model, with the five special ones. The default suits
             the built-in grammar; use 8,000 for tens of thousands of real sentences, and 32,000 or
             more for WMT. With `presplit` it is a maximum, and the most frequent pieces are kept.
         joint: train one model for both languages; otherwise one for each.
-        character_coverage: share of the characters that become pieces; others become `<unk>`.
-            SentencePiece requires at least 0.98.
+        character_coverage: fraction of the characters of the text that become pieces; the rarest
+            others become `<unk>`. SentencePiece requires at least 0.98.
         max_sentences: number of sentences (of both languages, if joint) to train a model on; a
             larger corpus is sampled.
         normalization: SentencePiece's rule. `nmt_nfkc` folds compatibility characters (`…` becomes
             `...`) and makes every Unicode space a space; `identity` does not change the text.
-        models: folder of a run or of prepared data; its subword models are used instead of new
-            ones, and the other settings must be the ones of their training. With
-            `training.init_from` it is that run.
+        models: folder of a run or of prepared data whose subword models are used instead of
+            training new ones; the other settings of this section must be the same as there. With
+            `training.init_from`, it is that run by default.
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset({"models"})
@@ -323,11 +329,11 @@ class BatchConfig(Strict):
     """How sentence pairs are grouped into batches.
 
     Attributes:
-        max_tokens: padded tokens of a batch: sentences x the longer of source and target, each
-            with its `</s>`, in the longest pair of the batch.
-        max_sentences: largest number of pairs in a batch.
-        sort_window: number of pairs that are sorted by length together. A larger window needs less
-            padding, a smaller one mixes the pairs more; None sorts the whole epoch.
+        max_tokens: maximum number of tokens in a batch, with padding: the number of pairs times the
+            length of the longest sentence, source or target, with `</s>`.
+        max_sentences: maximum number of pairs in a batch.
+        sort_window: number of shuffled pairs that are sorted by length together. A larger window
+            needs less padding, a smaller one mixes the pairs more; null sorts the whole epoch.
     """
 
     max_tokens: int = Field(default=4_096, ge=2)

@@ -28,14 +28,14 @@ from .service import Attention, RunInfo, RunTranslations, Service, Task
 
 MAX_SENTENCES = 64
 MAX_CHARACTERS = 4000
-"""Of a sentence. Subwords are counted as well, which needs the text to be short."""
+"""Maximum length of a sentence in characters, checked before it is split into subwords."""
 
 LINGER = 16
-"""How many times the largest body is read before the connection is closed: most clients look for an
-answer only when they have sent all."""
+"""A body that is too large is read up to this many times `Limits.max_body` before it is refused:
+most clients read the response only after they have sent the whole body."""
 
 _LOOPBACK = re.compile(rb"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?", re.IGNORECASE)
-"""This machine in the header `Host`."""
+"""Values of the header `Host` that name this machine."""
 
 FILES = {
     **{f"/{name}": Path(__file__).with_name(name) for name in ("page.js", "page.css")},
@@ -52,7 +52,9 @@ HEADERS = (
 class _Asked(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    runs: list[str] | None = Field(default=None, description="All if missing.", max_length=100)
+    runs: list[str] | None = Field(
+        default=None, description="Names of runs; all runs if missing.", max_length=100
+    )
 
 
 class TranslateRequest(_Asked):
@@ -64,14 +66,14 @@ class TranslateRequest(_Asked):
 
 
 class AttentionRequest(_Asked):
-    """A sentence whose attention to show."""
+    """A sentence to translate, and the kind of attention to return."""
 
     sentence: str = Field(pattern=r"^[^\n]*\S[^\n]*$", max_length=MAX_CHARACTERS)
     kind: Kind = "cross-attention"
 
 
 class Error(BaseModel):
-    """Why a request is refused, in one sentence."""
+    """The reason why a request was refused, in one sentence."""
 
     error: str
 
@@ -85,18 +87,19 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
         413: "The body, a sentence or their number is too large.",
         422: "A field is missing or wrong.",
         429: "The queue is full; see Retry-After.",
-        503: "It takes too long, or the server is about to stop; see Retry-After.",
+        503: "The request took too long, or the server is stopping; see Retry-After.",
     }.items()
 }
 
 
 def make_app(service: Service, *, loopback_only: bool) -> ASGIApp:
-    """Return the application.
+    """Return the ASGI application.
 
     Args:
-        service: the runs.
-        loopback_only: the header `Host` must name this machine, so that no page elsewhere reaches
-            the server under a name of its own (DNS rebinding).
+        service: runs the models.
+        loopback_only: refuse requests whose header `Host` does not name this machine. This protects
+            against pages of other sites that resolve their own name to this server (DNS
+            rebinding).
     """
     app = FastAPI(
         title="Shapeshift",
@@ -113,7 +116,7 @@ def make_app(service: Service, *, loopback_only: bool) -> ASGIApp:
 
     @app.post("/translate", responses=REFUSALS)
     async def translate(asked: TranslateRequest) -> list[RunTranslations]:
-        """Translate sentences with one or several runs."""
+        """Translate sentences with one or more runs."""
         tasks = [Task(name) for name in service.names(asked.runs)]
         results = await service.work(tasks, asked.sentences)
         return [
@@ -122,18 +125,18 @@ def make_app(service: Service, *, loopback_only: bool) -> ASGIApp:
 
     @app.post("/attention", responses=REFUSALS)
     async def attention(asked: AttentionRequest) -> list[Attention]:
-        """Translate a sentence and return the attention of all layers and heads."""
+        """Translate one sentence and return the attention weights of all layers and heads."""
         tasks = [Task(name, asked.kind) for name in service.names(asked.runs)]
         return [line for (line,) in await service.work(tasks, [asked.sentence])]
 
     @app.get("/runs")
     async def runs() -> list[RunInfo]:
-        """Return the runs that are served."""
+        """List the runs that the server has loaded."""
         return service.info()
 
     @app.get("/health", responses={503: REFUSALS[503]})
     async def health() -> dict[str, str]:
-        """Return whether new work is taken."""
+        """Report whether the server accepts requests: 503 while it is stopping."""
         service.refuse_if_draining()
         return {"status": "ready"}
 
@@ -159,7 +162,7 @@ def _serving(file: Path) -> Callable[[Request], Any]:
 
 
 def _error(status: int, message: str, headers: Any = None) -> Response:
-    # What a request says may hold half a character, which cannot be sent.
+    # The message may quote a lone surrogate of the request, which UTF-8 cannot encode.
     message = message.encode("utf-8", "replace").decode("utf-8")[:500]
     return JSONResponse({"error": message}, status, headers)
 
@@ -189,12 +192,13 @@ async def _broken(request: Request, error: Any) -> Response:
 
 
 class Gate:
-    """What holds for every request before the application sees it: its host, the size of its body,
-    the time that it takes, and that its sender still waits.
+    """Middleware that checks every request before the application gets it: the header `Host`, the
+    size of the body and the time limits. It also cancels the request if the client disconnects, and
+    records the metrics.
 
     Args:
         app: the application.
-        service: its limits and metrics are used.
+        service: has the limits and the metrics.
         loopback_only: see `make_app`.
     """
 
@@ -204,7 +208,7 @@ class Gate:
         self._loopback_only = loopback_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
+        """Handle a request."""
         began, status = time.monotonic(), 0
 
         async def noting_send(message: Message) -> None:
@@ -250,7 +254,7 @@ class Gate:
         return bytes(body)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, body: bytes) -> None:
-        """Call the application; cancel it when the sender goes away."""
+        """Call the application, and cancel it if the client disconnects."""
         messages: list[Message] = [{"type": "http.request", "body": body}]
 
         async def replay() -> Message:

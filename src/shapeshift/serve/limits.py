@@ -1,4 +1,4 @@
-"""What a server takes, and how it refuses the rest."""
+"""Limits of the server, and the errors for requests that exceed them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server takes.
+    """Limits of the server.
 
     Attributes:
-        max_subwords: of a sentence, unless `decoding.max_source_length` is set.
-        max_body: bytes of a request.
-        max_waiting: sentences in the queue, one for each run that is to translate it.
-        max_connections: open at a time.
-        batch_tokens: size of a batch: sentences × subwords of the longest of them.
-        arrival_s: for the head of a request to arrive, for its body, and for a client that does not
-            read to go on.
-        request_s: for the whole request, from the end of its head on; and after a signal, for what
-            is in the queue.
+        max_subwords: maximum length of a sentence, unless `decoding.max_source_length` is set.
+        max_body: maximum size of a request's body, in bytes.
+        max_waiting: maximum number of sentences in the queue; a sentence counts once for each run.
+        max_connections: maximum number of open connections.
+        batch_tokens: maximum size of a batch: sentences × subwords of the longest one.
+        arrival_s: seconds within which the head of a request and its body must arrive, and within
+            which a client must go on reading the response.
+        request_s: seconds for a request after its head has arrived; and, after a signal, for the
+            sentences in the queue.
     """
 
     max_subwords: int = 256
@@ -31,11 +31,11 @@ class Limits:
 
 
 class RefusedError(Exception):
-    """A request that is not served.
+    """A request is refused.
 
     Attributes:
-        status: of HTTP.
-        retry_after_s: when it may be served; None: never.
+        status: HTTP status of the response.
+        retry_after_s: seconds after which the client may try again; None: the request is wrong.
     """
 
     def __init__(self, status: int, message: str, retry_after_s: int | None = None):
@@ -45,7 +45,7 @@ class RefusedError(Exception):
 
 
 class StoppingError(RefusedError):
-    """A request that comes, or still waits, when the server ends."""
+    """A request arrives, or still waits, while the server stops."""
 
     def __init__(self) -> None:
         super().__init__(503, "the server is about to stop", 10)

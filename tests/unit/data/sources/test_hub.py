@@ -145,7 +145,7 @@ def test_an_error_of_the_library_is_one_line(library, corpus):
         raise ConnectionError("Couldn't reach 'a/b'\non the Hub")
 
     library.load_dataset = fail
-    with pytest.raises(ShapeshiftError, match="reach 'a/b' on the Hub.*network") as caught:
+    with pytest.raises(ShapeshiftError, match=r"reach 'a/b' on the Hub.*network") as caught:
         fetch(corpus)
     assert "\n" not in str(caught.value)
 
