@@ -81,6 +81,6 @@ def test_layers_of_torch() -> None:
     assert names["decoder"](x, memory, tgt_mask=mask).shape == x.shape
     padding = torch.tensor([[True, False, False]])
     names |= {"source": x, "target": x, "mask": mask, "padding": padding}
-    exec(snippet(TORCH_NN, "use_positions("), names)
+    exec(snippet(TORCH_NN, "source_pos = "), names)
     assert names["out"].shape == x.shape
     assert torch.equal(names["source_pos"], torch.tensor([[0, 0, 1]]))

@@ -5,11 +5,10 @@ original loads, and without a position the results are the original's.
 """
 
 from .attention import MultiheadAttention
-from .layers import TransformerDecoderLayer, TransformerEncoderLayer, use_positions
+from .layers import TransformerDecoderLayer, TransformerEncoderLayer
 
 __all__ = [
     "MultiheadAttention",
     "TransformerDecoderLayer",
     "TransformerEncoderLayer",
-    "use_positions",
 ]

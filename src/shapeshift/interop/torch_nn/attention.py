@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from shapeshift.attention import attend, attend_with_probs
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
-from shapeshift.positions.arguments import checked
 from shapeshift.positions.base import check_sizes
 
 from .checks import (
@@ -22,25 +21,6 @@ from .checks import (
     check_positions,
     check_seeing_right,
 )
-
-
-class Given(NamedTuple):
-    """Positions that an attention gets by other ways than its arguments.
-
-    Attributes:
-        pos_q, pos_k: see `MultiheadAttention.forward`.
-        is_repeated: whether gradient checkpointing, where it runs the attention again, gives them
-            again.
-    """
-
-    pos_q: Tensor | None = None
-    pos_k: Tensor | None = None
-    is_repeated: bool = False
-
-
-def in_backward() -> bool:
-    """Return whether a backward pass is running, in which only checkpointing calls a layer."""
-    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 class MultiheadAttention(nn.MultiheadAttention):
@@ -68,7 +48,6 @@ class MultiheadAttention(nn.MultiheadAttention):
             names a preset that acts at the embedding.
     """
 
-    @checked
     def __init__(
         self,
         embed_dim: int,
@@ -86,8 +65,6 @@ class MultiheadAttention(nn.MultiheadAttention):
         super().__init__(embed_dim, num_heads, dropout, bias, batch_first=batch_first, **factory)
         self._qkv_same_embed_dim = False  # keeps torch's stacks from their fused fast path
         self.position = position.to(device=device, dtype=dtype)
-        self.given = Given()  # set by `use_positions`, and by the call of a layer
-        self._was_given = False  # positions by `given`, in training
         check_sizes(position, dim=embed_dim, num_heads=num_heads, head_dim=self.head_dim)
 
     def forward(
@@ -114,10 +91,9 @@ class MultiheadAttention(nn.MultiheadAttention):
             attn_mask: `(Q, K)` or `(B · H, Q, K)`, boolean or a float to add.
             average_attn_weights: over the heads.
             is_causal: a hint that `attn_mask` is the causal mask, as in torch; it is not needed.
-            pos_q, pos_k: positions `(B|1, Q|K)`, batch first however the rest is. Give both, or one
-                where key and query are one tensor, for both. Without them those of `use_positions`
-                hold, or both count from 0: queries that are the last of the keys' tokens, as with
-                a cache, need positions.
+            pos_q, pos_k: positions `(B|1, Q|K)`, batch first whatever `batch_first` is. Give both,
+                or one where key and query are one tensor, for both. Without them, both count from
+                0: queries that are the last of the keys' tokens, as with a cache, need positions.
 
         Returns:
             The output, shaped as `query`, and the probabilities `(B, Q, K)` (`(B, H, Q, K)` if not
@@ -134,7 +110,13 @@ class MultiheadAttention(nn.MultiheadAttention):
         if is_causal and attn_mask is None:
             raise ShapeshiftError("is_causal is a hint about attn_mask: give the causal mask, too")
         is_self = key is query
-        pos_q, pos_k = self._given_positions(pos_q, pos_k, is_self=is_self)
+        if is_self:
+            pos_q, pos_k = (pos_k if pos_q is None else pos_q), (pos_q if pos_k is None else pos_k)
+        elif (pos_q is None) != (pos_k is None):
+            raise ShapeshiftError(
+                "give pos_q and pos_k, or neither, where key is another tensor than query;"
+                " torch.arange(T)[None] counts from 0"
+            )
         batched = query.ndim == 3
         if not batched:
             query, key, value = query[None], key[None], value[None]
@@ -166,29 +148,6 @@ class MultiheadAttention(nn.MultiheadAttention):
         if not batched:
             return out[0], None if probs is None else probs[0]
         return out if self.batch_first else out.transpose(0, 1), probs
-
-    def _given_positions(
-        self, pos_q: Tensor | None, pos_k: Tensor | None, *, is_self: bool
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """Return the positions of a call, else those of `use_positions`."""
-        if not is_self and (pos_q is None) != (pos_k is None):
-            raise ShapeshiftError(
-                "give pos_q and pos_k, or neither, where key is another tensor than query;"
-                " torch.arange(T)[None] counts from 0"
-            )
-        if pos_q is None and pos_k is None:
-            pos_q, pos_k, is_repeated = self.given
-            if not torch.compiler.is_compiling():
-                self._was_given |= self.training and (pos_q is not None or pos_k is not None)
-                if self._was_given and not is_repeated and in_backward():
-                    raise ShapeshiftError(
-                        "gradient checkpointing runs an attention again without its positions; give"
-                        " them in the call of its layer, or call `use_positions` inside of the"
-                        " function that is checkpointed"
-                    )
-        if is_self:
-            pos_q, pos_k = (pos_k if pos_q is None else pos_q), (pos_q if pos_k is None else pos_k)
-        return pos_q, pos_k
 
     def _attend(
         self,

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
-from functools import partial
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
-from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
-from shapeshift.positions.arguments import checked
-from shapeshift.positions.base import temporarily_set
 
-from .attention import Given, MultiheadAttention, attention_like, in_backward
+from .attention import MultiheadAttention, attention_like
 from .checks import as_position, check_place
 
 Layer = TypeVar("Layer", "TransformerEncoderLayer", "TransformerDecoderLayer")
@@ -47,7 +42,6 @@ class TransformerEncoderLayer(nn.TransformerEncoderLayer):
 
     self_attn: MultiheadAttention
 
-    @checked
     def __init__(
         self,
         d_model: int,
@@ -73,13 +67,26 @@ class TransformerEncoderLayer(nn.TransformerEncoderLayer):
         *,
         pos: Tensor | None = None,
     ) -> Tensor:
-        """As `torch.nn.TransformerEncoderLayer.forward`; `pos (B|1, T)`, None takes those of
-        `use_positions` or counts from 0."""
-        forward = partial(super().forward, src, src_mask, src_key_padding_mask, is_causal)
-        if pos is None:
-            return forward()
-        with temporarily_set([self.self_attn], "given", Given(pos, pos, is_repeated=True)):
-            return forward()
+        """As `torch.nn.TransformerEncoderLayer.forward`; `pos (B|1, T)` are the positions of the
+        tokens, None counts from 0."""
+
+        def attend(x: Tensor) -> Any:
+            masks = {"key_padding_mask": src_key_padding_mask, "attn_mask": src_mask}
+            options = {"need_weights": False, "is_causal": is_causal, "pos_q": pos, "pos_k": pos}
+            return self.dropout1(self.self_attn(x, x, x, **masks, **options)[0])
+
+        def feed_forward(x: Tensor) -> Any:
+            inner = self.dropout(self.activation(self.linear1(x)))
+            return self.dropout2(self.linear2(inner))
+
+        x = src
+        if self.norm_first:
+            x = x + attend(self.norm1(x))
+            x = x + feed_forward(self.norm2(x))
+        else:
+            x = self.norm1(x + attend(x))
+            x = self.norm2(x + feed_forward(x))
+        return x  # type: ignore[no-any-return]
 
 
 class TransformerDecoderLayer(nn.TransformerDecoderLayer):
@@ -113,7 +120,6 @@ class TransformerDecoderLayer(nn.TransformerDecoderLayer):
     self_attn: MultiheadAttention
     multihead_attn: MultiheadAttention
 
-    @checked
     def __init__(
         self,
         d_model: int,
@@ -148,22 +154,49 @@ class TransformerDecoderLayer(nn.TransformerDecoderLayer):
         pos: Tensor | None = None,
         memory_pos: Tensor | None = None,
     ) -> Tensor:
-        """As `torch.nn.TransformerDecoderLayer.forward`.
+        """As `torch.nn.TransformerDecoderLayer.forward`; `pos (B|1, T)` and `memory_pos (B|1, S)`
+        are the positions of target and source, None counts from 0."""
+        if pos is not None or memory_pos is not None:
+            pos, memory_pos = (
+                self._counted(x) if given is None else given
+                for x, given in ((tgt, pos), (memory, memory_pos))
+            )
 
-        `pos (B|1, T)` and `memory_pos (B|1, S)` are the positions of target and source. Without
-        both, those of `use_positions` hold; None counts from 0.
-        """
-        padding = tgt_key_padding_mask, memory_key_padding_mask
-        hints = tgt_is_causal, memory_is_causal
-        forward = partial(super().forward, tgt, memory, tgt_mask, memory_mask, *padding, *hints)
-        if pos is None and memory_pos is None:
-            return forward()
-        given = Given(pos, pos, is_repeated=True), Given(pos, memory_pos, is_repeated=True)
-        with (
-            temporarily_set([self.self_attn], "given", given[0]),
-            temporarily_set([self.multihead_attn], "given", given[1]),
-        ):
-            return forward()
+        def attend(x: Tensor) -> Any:
+            masks = {"key_padding_mask": tgt_key_padding_mask, "attn_mask": tgt_mask}
+            options = {
+                "need_weights": False,
+                "is_causal": tgt_is_causal,
+                "pos_q": pos,
+                "pos_k": pos,
+            }
+            return self.dropout1(self.self_attn(x, x, x, **masks, **options)[0])
+
+        def attend_to_memory(x: Tensor) -> Any:
+            masks = {"key_padding_mask": memory_key_padding_mask, "attn_mask": memory_mask}
+            options = {"need_weights": False, "is_causal": memory_is_causal}
+            positions = {"pos_q": pos, "pos_k": memory_pos}
+            out, _ = self.multihead_attn(x, memory, memory, **masks, **options, **positions)
+            return self.dropout2(out)
+
+        def feed_forward(x: Tensor) -> Any:
+            inner = self.dropout(self.activation(self.linear1(x)))
+            return self.dropout3(self.linear2(inner))
+
+        x = tgt
+        if self.norm_first:
+            x = x + attend(self.norm1(x))
+            x = x + attend_to_memory(self.norm2(x))
+            x = x + feed_forward(self.norm3(x))
+        else:
+            x = self.norm1(x + attend(x))
+            x = self.norm2(x + attend_to_memory(x))
+            x = self.norm3(x + feed_forward(x))
+        return x  # type: ignore[no-any-return]
+
+    def _counted(self, x: Tensor) -> Tensor:
+        length = x.shape[-2] if self.self_attn.batch_first else x.shape[0]
+        return torch.arange(length, device=x.device).unsqueeze(0)
 
 
 def _copied(layer: Layer, memo: dict[int, Any]) -> Layer:
@@ -176,53 +209,3 @@ def _copied(layer: Layer, memo: dict[int, Any]) -> Layer:
     memo[id(layer)] = copy
     copy.__dict__.update(deepcopy(layer.__dict__, memo))
     return copy
-
-
-@contextmanager
-def use_positions(
-    model: nn.Module, pos: Tensor | None = None, memory_pos: Tensor | None = None
-) -> Iterator[None]:
-    """Give positions to every encoder or decoder layer in `model` until the block ends. The stacks
-    of torch need this, because their calls have no argument for positions.
-
-        with use_positions(encoder, source_pos), use_positions(decoder, pos, source_pos):
-            out = decoder(target, encoder(source), tgt_mask=mask)
-
-    Blocks nest: the inner one holds, and arguments of a layer's call come before both. The end of
-    a block, also by an exception, restores what held before. Positions belong to the model as
-    weights do: threads that use different ones need a copy of the model each. `torch.compile` makes
-    one graph for all positions. Gradient checkpointing repeats a block only if it is inside of the
-    function that is checkpointed; otherwise the backward pass is an error.
-
-    Args:
-        model: a `TransformerEncoderLayer`, a `TransformerDecoderLayer`, or any module that holds
-            some of one of the two.
-        pos: `(B|1, T)`, on the batch's device; None counts from 0.
-        memory_pos: `(B|1, S)`, of what decoder layers attend to; None counts from 0.
-
-    Raises:
-        ShapeshiftError: if `model` has neither, or both, or `memory_pos` is for no layer.
-    """
-    encoders = [each for each in model.modules() if isinstance(each, TransformerEncoderLayer)]
-    decoders = [each for each in model.modules() if isinstance(each, TransformerDecoderLayer)]
-    name = type(model).__name__
-    if not encoders and not decoders:
-        raise ShapeshiftError(
-            f"{name} has no layer that takes positions; build it of shapeshift.interop.torch_nn's"
-            " TransformerEncoderLayer or TransformerDecoderLayer"
-        )
-    if encoders and decoders:
-        raise ShapeshiftError(
-            f"{name} has encoder and decoder layers; call use_positions for its encoder and for its"
-            " decoder, each with positions of its own"
-        )
-    if encoders and memory_pos is not None:
-        raise ShapeshiftError(f"{name} has no decoder layer to take memory_pos; leave it out")
-    again = in_backward()  # this block is being repeated
-    to_self = [layer.self_attn for layer in encoders or decoders]
-    to_memory = [layer.multihead_attn for layer in decoders]
-    with (
-        temporarily_set(to_self, "given", Given(pos, pos, again)),
-        temporarily_set(to_memory, "given", Given(pos, memory_pos, again)),
-    ):
-        yield
