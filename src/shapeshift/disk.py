@@ -256,14 +256,6 @@ def _remove_abandoned(final: Path) -> None:
             remove(left)
 
 
-def remove_abandoned_directories(folder: Path) -> None:
-    """Delete what killed processes have left of directories in a folder of ours, whatever name they
-    were to have."""
-    for left in folder.glob(f"{PARTIAL}*/"):
-        with suppress(OSError), _locked(left):
-            remove(left)
-
-
 def free_bytes(path: Path) -> int:
     """Return how many bytes may still be written where `path` is, or will be."""
     while not path.exists():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,8 +54,8 @@ def init(
     """
     from shapeshift.cli.train import announce
     from shapeshift.config import load_config
-    from shapeshift.data.config import FilesCorpus
-    from shapeshift.data.corpora import require_text
+    from shapeshift.data.config import SPLITS, FilesCorpus
+    from shapeshift.data.corpora import require_files
     from shapeshift.data.sources.archives import find_prefixes
     from shapeshift.data.survey import hold_out, survey_corpus
     from shapeshift.lab.suggest import suggest
@@ -76,14 +75,12 @@ def init(
         [prefix for path in paths or () for prefix in find_prefixes(path, languages, folder)]
         for paths in (train, valid, test)
     ]
-    for prefix in chain(*prefixes):
-        require_text(Path(prefix), languages)
+    names = dict(zip(SPLITS, (each or prefixes[0] for each in prefixes), strict=True))
+    corpus = FilesCorpus(source=source, target=target, **names)
+    require_files(corpus)
     if valid is None:
-        prefixes = [[str(prefix)] for prefix in hold_out(prefixes[0], folder, languages)]
+        corpus = hold_out(corpus, folder)
         show(f"validation and test text were taken out of the training text: {folder}/")
-    corpus = FilesCorpus(
-        source=source, target=target, train=prefixes[0], valid=prefixes[1], test=prefixes[2]
-    )
     surveys = survey_corpus(corpus)
     show_table(_table(surveys, corpus))
     write(output, suggest(corpus, surveys["train"]))
@@ -118,15 +115,6 @@ def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:
         (f"words, {corpus.source}", *(lengths(one.source_words) for one in every)),
         (f"words, {corpus.target}", *(lengths(one.target_words) for one in every)),
     ]
-    for name, about in (
-        ("empty", "with an empty side"),
-        ("identical", "with identical sides"),
-        ("repeated", "with a repeated source"),
-        ("uneven", "with 9 times as many words on one side"),
-        ("misread", "with signs of a wrong encoding"),
-        ("in_training", "whose source is in the training text"),
-    ):
-        counts = [getattr(one, name) for one in every]
-        if any(counts):
-            rows.append((about, *(f"{count:,}" for count in counts)))
+    for problem in dict.fromkeys(name for one in every for name in one.problems):
+        rows.append((problem, *(f"{one.problems[problem]:,}" for one in every)))
     return Table(("", *surveys), rows, ["words: mean / 95 % / longest"])

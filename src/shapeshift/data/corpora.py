@@ -127,22 +127,12 @@ def missing_files(corpus: FilesCorpus) -> list[Path]:
 
 
 def require_files(corpus: FilesCorpus) -> None:
-    """Raise a `ShapeshiftError` if one of the `missing_files` is missing."""
-    for path in missing_files(corpus)[:1]:
-        raise _no_text(path, (corpus.source, corpus.target))
-
-
-def require_text(prefix: Path, languages: tuple[str, str]) -> None:
-    """Raise a `ShapeshiftError` if there are no two files `<prefix>.<language>`, plain or
-    gzipped."""
-    for path in (Path(f"{prefix}.{language}") for language in languages):
-        if not path.exists() and not Path(f"{path}.gz").exists():
-            raise _no_text(path, languages)
-
-
-def _no_text(path: Path, languages: tuple[str, str]) -> ShapeshiftError:
-    """Return the error for a file of text that is not there, with what is there instead."""
-    prefix, (source, target) = path.with_suffix(""), (f".{language}" for language in languages)
+    """Raise a `ShapeshiftError` for the first of the `missing_files`, if there is one."""
+    missing = missing_files(corpus)
+    if not missing:
+        return
+    path = missing[0]
+    prefix, source, target = path.with_suffix(""), f".{corpus.source}", f".{corpus.target}"
     folder = prefix if prefix.is_dir() else prefix.parent
     names = {each.name.removesuffix(".gz") for each in folder.glob("*")}
     stems = sorted(name.removesuffix(source) for name in names if name.endswith(source))
@@ -168,7 +158,7 @@ def _no_text(path: Path, languages: tuple[str, str]) -> ShapeshiftError:
         remedy = f"did you mean {text[meant]!r}?"
     else:
         remedy = "set data.corpus.root to the folder that holds it"
-    return ShapeshiftError(f"no such file, plain or gzipped; {remedy}", path=path)
+    raise ShapeshiftError(f"no such file, plain or gzipped; {remedy}", path=path)
 
 
 def check_text(corpus: FilesCorpus, on_progress: Callable[[int], None]) -> dict[Split, int]:
@@ -206,14 +196,11 @@ def check_text(corpus: FilesCorpus, on_progress: Callable[[int], None]) -> dict[
 def require_lines(corpus: FilesCorpus, split: Split, num_pairs: int) -> None:
     """Raise a `ShapeshiftError` that names a file if a split has no pairs."""
     if not num_pairs:
-        raise no_lines(entry_files(corpus, corpus.prefixes(split)[0])[0], split)
-
-
-def no_lines(path: str | Path, split: Split) -> ShapeshiftError:
-    """Return the error for a file of a split, `.gz` or not, that has no lines."""
-    names = {"train": "training", "valid": "validation", "test": "test"}
-    problem = f"has no lines; expected {names[split]} text, one sentence a line"
-    return ShapeshiftError(problem, path=find_file(path))
+        name = {"train": "training", "valid": "validation", "test": "test"}[split]
+        raise ShapeshiftError(
+            f"has no lines; expected {name} text, one sentence a line",
+            path=find_file(entry_files(corpus, corpus.prefixes(split)[0])[0]),
+        )
 
 
 def write_grammar(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -13,8 +14,8 @@ from pathlib import Path
 from statistics import fmean
 
 from shapeshift.data.config import SPLITS, FilesCorpus, Split
-from shapeshift.data.corpora import no_lines, read_split, require_lines
-from shapeshift.data.sources.files import find_file, read_parallel
+from shapeshift.data.corpora import entry_files, read_split, require_lines
+from shapeshift.data.sources.files import find_file
 from shapeshift.disk import replacing
 from shapeshift.errors import ShapeshiftError
 
@@ -25,8 +26,7 @@ more than one in twenty each."""
 _MISREAD = re.compile("[ÃÂ][\u0080-\u00bf]|â€|\ufffd")
 """UTF-8 that was read as Latin-1 or Windows-1252 and saved again, or a replacement character."""
 
-_UNEVEN = 9
-"""Times as many words on one side as on the other, as in Moses' clean-corpus-n."""
+_UNEVEN = "with 9 times as many words on one side"  # the limit of Moses' clean-corpus-n
 
 
 @dataclass
@@ -34,27 +34,20 @@ class Survey:
     """What was found in the pairs of one split.
 
     Attributes:
-        num_pairs: of sentences.
-        empty: pairs with an empty side.
-        identical: pairs whose sides are the same.
-        repeated: pairs whose source was in the split before.
-        uneven: pairs with over nine times as many words on one side as on the other.
-        misread: pairs with characters that a wrong encoding leaves.
-        in_training: pairs whose source is also in the training text.
+        problems: what may be wrong with pairs → how many there are of them.
         source_words, target_words: words of each sentence.
         sources: hashes of the source sentences.
     """
 
-    num_pairs: int = 0
-    empty: int = 0
-    identical: int = 0
-    repeated: int = 0
-    uneven: int = 0
-    misread: int = 0
-    in_training: int = 0
+    problems: Counter[str] = field(default_factory=Counter)
     source_words: array[int] = field(default_factory=lambda: array("i"))
     target_words: array[int] = field(default_factory=lambda: array("i"))
     sources: set[int] = field(default_factory=set)
+
+    @property
+    def num_pairs(self) -> int:
+        """Number of pairs."""
+        return len(self.source_words)
 
     @property
     def mean_words(self) -> float:
@@ -71,18 +64,21 @@ def survey(pairs: Iterable[tuple[str, str]], training: Collection[int] = ()) -> 
     """
     result = Survey()
     for source, target in pairs:
-        result.num_pairs += 1
         key, words = _key(source), (len(source.split()), len(target.split()))
         result.source_words.append(words[0])
         result.target_words.append(words[1])
-        result.empty += not min(words)
         if not min(words):
+            result.problems["with an empty side"] += 1
             continue
-        result.identical += source == target
-        result.uneven += max(words) > _UNEVEN * min(words)
-        result.misread += bool(_MISREAD.search(source) or _MISREAD.search(target))
-        result.repeated += key in result.sources
-        result.in_training += key in training
+        for problem, found in (
+            ("with identical sides", source == target),
+            ("with a repeated source", key in result.sources),
+            (_UNEVEN, max(words) > 9 * min(words)),
+            ("with signs of a wrong encoding", _MISREAD.search(f"{source}\n{target}")),
+            ("whose source is in the training text", key in training),
+        ):
+            if found:
+                result.problems[problem] += 1
         result.sources.add(key)
     return result
 
@@ -97,22 +93,19 @@ def survey_corpus(corpus: FilesCorpus) -> dict[Split, Survey]:
     return surveys
 
 
-def hold_out(train: Sequence[str], folder: Path, languages: tuple[str, str]) -> list[Path]:
-    """Split text into training, validation and test text; no source sentence is in two of them.
+def hold_out(corpus: FilesCorpus, folder: Path) -> FilesCorpus:
+    """Split the training text of a corpus into training, validation and test text in new files; no
+    source sentence is in two of them. The split depends on the sentences alone.
 
-    The split depends on the sentences alone: the same text is always split in the same way.
-
-    Args:
-        train: of the files to split, without the ending of a language.
-        folder: of the files that are written.
-        languages: what the names of source and target files end with.
+    Returns:
+        The corpus of the new files.
 
     Raises:
         ShapeshiftError: there are fewer than three sentences, or a file of this name is there
             already, which may be the text itself; or see `read_parallel`.
     """
-    prefixes = [folder / split for split in SPLITS]
-    paths = [Path(f"{prefix}.{language}") for prefix in prefixes for language in languages]
+    names: dict[str, list[str]] = {split: [str(folder / split)] for split in SPLITS}
+    paths = [Path(f"{x}.{y}") for [x] in names.values() for y in (corpus.source, corpus.target)]
     for path in paths:
         if os.path.lexists(path):
             raise ShapeshiftError(
@@ -120,30 +113,24 @@ def hold_out(train: Sequence[str], folder: Path, languages: tuple[str, str]) -> 
                 " file with --output",
                 path=path,
             )
-
-    def pairs() -> Iterator[tuple[str, str]]:
-        for prefix in train:
-            yield from read_parallel(*(f"{prefix}.{language}" for language in languages))
-
-    keys = sorted({_key(source) for source, _ in pairs()})
-    if not keys:
-        raise no_lines(f"{train[0]}.{languages[0]}", "train")
+    keys = sorted({_key(source) for source, _ in read_split(corpus, "train")})
+    require_lines(corpus, "train", len(keys))
     if len(keys) < 3:
         raise ShapeshiftError(
             f"has {len(keys)} different sentences; three or more are needed to take validation and"
             " test text out of them",
-            path=find_file(f"{train[0]}.{languages[0]}"),
+            path=find_file(entry_files(corpus, corpus.train[0])[0]),
         )
     count = max(1, min(MAX_HELD_OUT, len(keys) // 20))
     valid, test = set(keys[:count]), set(keys[count : 2 * count])
     with ExitStack() as stack:
         files = [stack.enter_context(replacing(path)) for path in paths]
-        for source, target in pairs():
+        for source, target in read_split(corpus, "train"):
             key = _key(source)
             place = 2 if key in valid else 4 if key in test else 0
             files[place].write(f"{source}\n")
             files[place + 1].write(f"{target}\n")
-    return prefixes
+    return corpus.model_copy(update={"root": Path(), **names})
 
 
 def _key(sentence: str) -> int:

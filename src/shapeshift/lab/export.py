@@ -9,7 +9,6 @@ from typing import Literal, get_args
 from shapeshift.conformance import Finding
 from shapeshift.data.prepared import REPORT_OF_RUN
 from shapeshift.data.prepared import Report as DataReport
-from shapeshift.disk import remove_abandoned_directories
 from shapeshift.errors import ShapeshiftError
 from shapeshift.export import ctranslate2, huggingface, onnx
 from shapeshift.export.folder import Report
@@ -53,7 +52,6 @@ def export_run(
     """
     data = DataReport.read(run.directory / REPORT_OF_RUN, "train again in a new folder")
     train = data.splits["train"]
-    remove_abandoned_directories(run.directory)  # of exports that were killed
     weights = run.weights(checkpoint)
     trained = Trained(
         run.model(weights),

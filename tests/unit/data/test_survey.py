@@ -1,9 +1,9 @@
 """A look at parallel text: what is counted, and how text is held out."""
 
-from pathlib import Path
-
 import pytest
 
+from shapeshift.data.config import FilesCorpus
+from shapeshift.data.corpora import read_split
 from shapeshift.data.survey import hold_out, survey
 from shapeshift.errors import ShapeshiftError
 
@@ -19,6 +19,10 @@ PAIRS = [
 ]
 
 
+def corpus(*names):
+    return FilesCorpus(source="en", target="de", train=names, valid=names, test=names)
+
+
 def write(folder, **texts):
     for name, pairs in texts.items():
         for side, ending in enumerate(("en", "de")):
@@ -28,8 +32,14 @@ def write(folder, **texts):
 
 def test_what_may_be_wrong_with_pairs_is_counted():
     found = survey(iter(PAIRS))
-    assert (found.num_pairs, found.empty, found.identical) == (8, 1, 1)
-    assert (found.repeated, found.uneven, found.misread) == (1, 1, 2)
+    assert found.num_pairs == 8
+    assert found.problems == {
+        "with an empty side": 1,
+        "with identical sides": 1,
+        "with a repeated source": 1,
+        "with 9 times as many words on one side": 1,
+        "with signs of a wrong encoding": 2,
+    }
     assert [*found.source_words] == [3, 3, 0, 1, 1, 1, 1, 5]
 
 
@@ -37,7 +47,7 @@ def test_what_may_be_wrong_with_pairs_is_counted():
 def test_too_little_text_to_hold_some_out_is_refused(tmp_path, count):
     write(tmp_path, a=[(n, n) for n in range(count)])
     with pytest.raises(ShapeshiftError, match=r"a\.en: has (no lines|2 different sentences)"):
-        hold_out([str(tmp_path / "a")], tmp_path / "parts", ("en", "de"))
+        hold_out(corpus(str(tmp_path / "a")), tmp_path / "parts")
     assert not (tmp_path / "parts").exists()
 
 
@@ -48,29 +58,23 @@ def test_text_that_is_there_is_never_overwritten(tmp_path, there):
     folder.mkdir(exist_ok=True)
     (folder / there).write_text("mine\n" * 100)
     with pytest.raises(ShapeshiftError, match=rf"{there}: exists already.*--output"):
-        hold_out([str(tmp_path / "train")], folder, ("en", "de"))
+        hold_out(corpus(str(tmp_path / "train")), folder)
     assert (folder / there).read_text() == "mine\n" * 100
 
 
 def test_sources_that_training_has_are_counted():
     training = survey(iter(PAIRS)).sources
-    assert survey([("a b c ", "q"), ("new", "q")], training).in_training == 1
-
-
-def read(path):
-    return path.read_text(encoding="utf-8").splitlines()
+    assert survey([("a b c ", "q"), ("new", "q")], training).problems == {
+        "whose source is in the training text": 1
+    }
 
 
 def test_no_source_stands_in_two_parts_and_no_pair_is_lost(tmp_path):
     pairs = [(f"source {n % 150}", f"target {n}") for n in range(300)]
     write(tmp_path, a=pairs[:150], b=pairs[150:])
-    given = [str(tmp_path / name) for name in ("a", "b")]
-    prefixes = hold_out(given, tmp_path / "parts", ("en", "de"))
-    assert prefixes == [tmp_path / "parts" / name for name in ("train", "valid", "test")]
-    parts = [
-        [*zip(*(read(Path(f"{prefix}.{side}")) for side in ("en", "de")), strict=True)]
-        for prefix in prefixes
-    ]
+    made = hold_out(corpus(*(str(tmp_path / name) for name in ("a", "b"))), tmp_path / "parts")
+    assert made.train == [str(tmp_path / "parts" / "train")]
+    parts = [[*read_split(made, split)] for split in ("train", "valid", "test")]
     assert sorted(pair for part in parts for pair in part) == sorted(pairs)
     sources = [{source for source, _ in part} for part in parts]
     assert len(set.union(*sources)) == sum(map(len, sources))

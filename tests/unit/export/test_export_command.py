@@ -15,7 +15,6 @@ from shapeshift.cli import app
 from shapeshift.config import parse_config
 from shapeshift.data.prepared import REPORT, REPORT_OF_RUN
 from shapeshift.data.subwords import EOS
-from shapeshift.disk import partial_directory
 from shapeshift.evaluation.scores import evaluate
 from shapeshift.export import ctranslate2, parity
 from shapeshift.export.running import CTranslate2Runner
@@ -133,17 +132,6 @@ def test_a_model_card_has_the_scores_of_its_weights_and_no_others(run, tmp_path)
     (run / "results" / "test.last.json").unlink()
     invoke(run, "--to", "huggingface", "--checkpoint", "last")
     assert "These weights are not scored yet." in (run / "huggingface" / "README.md").read_text()
-
-
-def test_an_export_removes_what_killed_exports_have_left(run):
-    pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
-    for name in (".partial-abc-onnx", ".partial-abc-ctranslate2"):
-        (run / name / "model").mkdir(parents=True)
-    (run / ".partial-file").touch()
-    with partial_directory(run / "huggingface") as at_work:
-        assert invoke(run).exit_code == 0
-        assert at_work.is_dir()
-        assert {x.name for x in run.glob(".partial-*")} == {".partial-file", at_work.name}
 
 
 def test_the_guide_translates(run, monkeypatch):
