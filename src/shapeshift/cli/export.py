@@ -70,7 +70,7 @@ def export(
     The exported model is compared with the trained one: log-probabilities and beam search, on
     sentences of the lengths at which positions may go wrong. If they differ, or if positions change
     nothing, nothing is written. The report is export.json in the folder. With --quantization, the
-    check runs in fp32, and the differences of the quantized model are shown.
+    check runs in fp32.
 
     Example: shapeshift export runs/mine-shape --quantization int8
     """
@@ -97,7 +97,7 @@ def _print_report(report: Report) -> None:
     from shapeshift.evaluation.tables import Table
     from shapeshift.export.parity import TOLERANCE
 
-    parity, quantized = report.parity, report.quantized
+    parity = report.parity
     lengths = [length for pair in parity.lengths for length in pair]
     allowed = f"{TOLERANCE:.0e}"
     rows = [
@@ -108,16 +108,9 @@ def _print_report(report: Report) -> None:
     for stack, effect in parity.effects.items():
         name = f"log p of a token without positions of the {stack}"
         rows.append((name, f"{effect:.1e}", f"above {allowed}"))
-    if quantized is not None:
-        name = f"{report.quantization}: "
-        rows.append((f"{name}log p of a token", f"{quantized.log_prob:.1e}", "–"))
-        rows.append((f"{name}log p of a token, mean", f"{quantized.mean_log_prob:.1e}", "–"))
-        rows.append((f"{name}same output of beam search", f"{quantized.same_output:.0%}", "–"))
     show(
         f"{report.engine}, {len(parity.lengths)} pairs of {min(lengths)} to {max(lengths)} subwords"
     )
     show_table(Table(("largest difference from the trained model", "found", "allowed"), rows))
-    if quantized is not None:
-        show(f"{report.quantization} is computed in {quantized.computed_in} here")
     positions = report.positions.replace("--max-length", str(report.max_length))
     show(f"positions are {positions}; opened by {report.opened_by}")

@@ -25,7 +25,7 @@ from shapeshift.model.layers import NORM_EPS, DecoderLayer, EncoderLayer, Residu
 from shapeshift.positions import T5, Representation, Rotary, Shaw
 
 from .folder import Report, new_folder
-from .parity import BEAM, Ids, LogProbs, check, compare, sample
+from .parity import BEAM, Ids, LogProbs, check, sample
 from .support import (
     QUANTIZATIONS,
     STACKS,
@@ -71,19 +71,17 @@ def export(
             f"quantization must be one of {', '.join(QUANTIZATIONS)}, got {quantization!r}"
         )
     with new_folder(target) as partial:
-        final, quantized = partial / "model", None
+        final = partial / "model"
         _write(final, trained, max_length)
         pairs = sample(model, max_length, trained.longest)
         parity = check(model, CTranslate2Model(final, trained.subwords), pairs)
         if quantization is not None:
             final.rename(partial / "float32")
             _write(final, trained, max_length, quantization)
-            small = CTranslate2Model(final, trained.subwords)
-            quantized = compare(model, small, pairs, small.computed_in)
         report = Report(
             f"CTranslate2 {metadata.version('ctranslate2')}", "ctranslate2.Translator",
             support(scheme, shape), _capacity(model, support(scheme, shape), max_length), parity,
-            trained.weights_sha256, max_length, quantization, quantized,
+            trained.weights_sha256, max_length, quantization,
         )  # fmt: skip
         report.save(final, trained.subword_models)
     return report
@@ -106,7 +104,6 @@ class CTranslate2Model:
             device_index=device.index or 0,
             intra_threads=torch.get_num_threads(),
         )
-        self.computed_in = str(self._translator.compute_type)
         self._source = subwords.source_pieces(range(subwords.source_size))
         self._target = subwords.target_pieces(range(subwords.target_size))
         self._ids = {piece: i for i, piece in enumerate(self._target)}

@@ -21,7 +21,7 @@ from shapeshift.disk import make_directory, move, partial_directory, save, writi
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import seal, verify
 
-from .parity import Difference, Parity
+from .parity import Parity
 
 REPORT = "export.json"
 REMEDY = "export the model again, into a new folder"
@@ -46,7 +46,6 @@ class Report:
     weights_sha256: str | None = None
     max_length: int | None = None
     quantization: str | None = None
-    quantized: Difference | None = None
 
     def save(self, folder: Path, subword_models: Path | None = None) -> None:
         """Write `export.json`, and copies of the subword models, into the folder of a model."""

@@ -78,22 +78,6 @@ class Parity:
         )
 
 
-@dataclass(frozen=True)
-class Difference:
-    """How far a quantized model is from ours.
-
-    Attributes:
-        log_prob, mean_log_prob: the largest and the mean difference of a token's log-probability.
-        same_output: share of the sentences with the same beam search output.
-        computed_in: the types that CTranslate2 chose on this CPU, which may lack those of the file.
-    """
-
-    log_prob: float
-    mean_log_prob: float
-    same_output: float
-    computed_in: str
-
-
 class Engine(Protocol):
     """An exported model, as the engine opens it."""
 
@@ -190,20 +174,6 @@ def check(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Parity:
     return Parity(lengths, log_prob, worst_alone, beam_score, effects, num_tokens, differ)
 
 
-def compare(
-    model: Transformer, engine: Engine, pairs: tuple[Ids, Ids], computed_in: str
-) -> Difference:
-    """Return how far a quantized model is from ours."""
-    (sources, targets), own = pairs, OwnEngine(model)
-    ours, theirs = own.score(sources, targets), engine.score(sources, targets)
-    differences = _differences(ours, theirs)
-    steps = _num_steps(model, targets)
-    outputs = zip(engine.search(sources, steps), own.search(sources, steps), strict=True)
-    same = [found == expected for (found, _), (expected, _) in outputs]
-    mean = math.fsum(differences) / len(differences)
-    return Difference(max(differences), mean, sum(same) / len(same), computed_in)
-
-
 def _failed(what: str) -> ParityError:
     return ParityError(
         f"the exported model does not compute what the trained one does: {what}; nothing is"
@@ -211,13 +181,10 @@ def _failed(what: str) -> ParityError:
     )
 
 
-def _differences(ours: LogProbs, theirs: LogProbs) -> list[float]:
-    rows = zip(ours, theirs, strict=True)
-    return [abs(a - b) for row in rows for a, b in zip(*row, strict=True)]
-
-
 def _largest(ours: LogProbs, theirs: LogProbs) -> float:
-    return float(torch.tensor(_differences(ours, theirs), dtype=torch.float64).max())  # NaN stays
+    rows = zip(ours, theirs, strict=True)
+    differences = [abs(a - b) for row in rows for a, b in zip(*row, strict=True)]
+    return float(torch.tensor(differences, dtype=torch.float64).max())  # NaN stays
 
 
 def _num_steps(model: Transformer, targets: Ids) -> int:

@@ -207,16 +207,14 @@ def test_positions_that_change_nothing_are_found(make, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_quantized_weights_are_compared_and_the_model_stays_as_it_is(make, tmp_path):
+def test_quantized_weights_are_smaller_and_the_model_stays_as_it_is(make, tmp_path):
     made = make(PRESETS["rpe"])
     before = {name: weight.clone() for name, weight in made.model.state_dict().items()}
     exact = run(made, tmp_path / "exact")
     small = run(made, tmp_path / "small", quantization="int8")
     for name, weight in made.model.state_dict().items():
         assert torch.equal(weight, before[name])
-    assert exact.quantized is None
     assert small.parity == exact.parity
-    assert 1e-4 < small.quantized.mean_log_prob < small.quantized.log_prob
     sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("exact", "small")]
     assert sizes[1] < sizes[0] / 2
 

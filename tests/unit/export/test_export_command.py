@@ -69,7 +69,7 @@ def test_a_run_is_exported_with_its_report(run):
     folder = run / "ctranslate2-int8"
     report = json.loads((folder / "export.json").read_text())
     assert report["quantization"] == "int8"
-    assert 0 < report["parity"]["log_prob"] < 1e-4 < report["quantized"]["log_prob"]
+    assert 0 < report["parity"]["log_prob"] < 1e-4
     assert f"{report['parity']['log_prob']:.1e}" in result.output
     assert (folder / "subwords" / "joint.model").is_file()
     tables = [line for line in result.output.splitlines() if str(run) not in line]
