@@ -72,10 +72,8 @@ def positions(
 
     presets = []
     for preset, scheme in PRESETS.items():
-        parts = " + ".join(map(str, scheme.parts)) or "none"
-        if scheme.position_ids.name != "absolute":
-            parts += f"; position ids {scheme.position_ids}"
-        presets.append((preset, parts, f"{catalogue.count_parameters(*scheme.parts):,}"))
+        described = str(scheme).removesuffix(", position ids absolute")
+        presets.append((preset, described, f"{catalogue.count_parameters(*scheme.parts):,}"))
     places: dict[str, list[str]] = {}
     for cell in catalogue.cells():
         place = f"{cell.at} ({catalogue.count_parameters(cell):,})"
@@ -117,8 +115,7 @@ def _describe(name: str) -> None:
     ids = scheme.position_ids.name
     if name in POSITION_IDS or ids != "absolute":
         described.append(ids)
-    parts = " + ".join(map(str, scheme.parts)) or "no position"
-    show(f"{name}: {parts}, position ids {scheme.position_ids}")
+    show(f"{name}: {scheme}")
     for title in dict.fromkeys(described):
         entry = KINDS.get(title) or POSITION_IDS[title]
         show(f"\n{title}: {entry.summary} ({entry.source})\n")

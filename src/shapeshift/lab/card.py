@@ -53,19 +53,18 @@ is the length; `shapeshift translate` ranks by `decoding.length_penalty`, which 
 def model_card(run: Run, data: Report, trained: Trained, weights: Path) -> str:
     """Return a model card as Markdown."""
     config = run.config
-    corpus, shape, scheme = config.data.corpus, config.model, config.position.scheme
+    corpus, shape = config.data.corpus, config.model
     train = data.splits["train"]
     text = f"{corpus.corpus} ({config.data.dataset.name}), {train.built:,} pairs,"
     text += f" fingerprint {data.fingerprint[:16]}"
     is_marian = marian.fits(trained.model, shape)
     imported = data.versions.get(IMPORTED_FROM)
-    parts = "; ".join(map(str, scheme.parts)) or "none"
     return CARD.format(
         source=getattr(corpus, "source", "en"),
         target=getattr(corpus, "target", "de"),
         title=run.directory.resolve().name,
         version=__version__,
-        position=f"{config.position.name}: {parts}; position ids {scheme.position_ids}",
+        position=f"{config.position.name}: {config.position.scheme}",
         shape=f"{shape.encoder_layers} + {shape.decoder_layers} layers, width {shape.dim}",
         num_parameters=sum(parameter.numel() for parameter in trained.model.parameters()),
         data=f"imported from {imported}, text not known" if imported else text,

@@ -95,10 +95,8 @@ def check_label(label: str, scheme: Scheme) -> None:
     in the scheme: tables and figures would show one under the name of another."""
     there = {part.kind for part in scheme.parts} or {"none"}
     if label in {*KINDS, *POSITION_IDS} and label not in {*there, scheme.position_ids.name}:
-        parts = " + ".join(map(str, scheme.parts)) or "no position"
         raise ShapeshiftError(
-            f"named {label!r}, but it is {parts}, with position ids {scheme.position_ids}; give it"
-            f" another name, such as {label}-changed"
+            f"named {label!r}, but it is {scheme}; give it another name, such as {label}-changed"
         )
 
 

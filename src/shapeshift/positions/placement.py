@@ -110,11 +110,10 @@ def _kind_of(name: str) -> tuple[str, Mapping[str, Any]]:
         return name, {}
     if scheme is None:
         raise ShapeshiftError(f"no preset or kind {name!r}{nearest(name, {**PRESETS, **KINDS})}")
-    parts = "; ".join(map(str, scheme.parts))
     remedy = f"use shapeshift.{'SHAPE' if name == 'shape' else 'positions.place'}"
     raise ShapeshiftError(
         f"the preset {name!r} is more than one kind in all layers with absolute positions:"
-        f" {scheme.position_ids}; {parts}; {remedy}"
+        f" {scheme}; {remedy}"
     )
 
 

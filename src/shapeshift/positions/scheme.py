@@ -85,6 +85,11 @@ class Scheme:
                 f" (Part('sinusoidal'),)), got {given}"
             )
 
+    def __str__(self) -> str:
+        """Return `shaw at self (max_distance=16), position ids absolute`."""
+        parts = " + ".join(map(str, self.parts)) or "no position"
+        return f"{parts}, position ids {self.position_ids}"
+
 
 def _assignments(options: Mapping[str, Any]) -> list[str]:
     return [f"{name}={value}" for name, value in options.items()]

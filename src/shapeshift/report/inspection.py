@@ -41,15 +41,13 @@ def inspection_page(sentence: str, runs: Sequence[Inspection]) -> str:
 
 def _view(number: int, run: Inspection) -> dict[str, Any]:
     """Return what the template shows of a run."""
-    scheme, model = run.config.position.scheme, run.config.model
-    parts = " + ".join(map(str, scheme.parts)) or "no position"
+    position, model = run.config.position, run.config.model
     layers = f"{model.encoder_layers} + {model.decoder_layers} layers"
     written = [(piece, math.exp(x)) for piece, x in zip(run.output, run.log_probs, strict=True)]
     return {
         "name": run.name,
         "about": [
-            ("position", f"{run.config.position.name}: {parts}"),
-            ("position ids", str(scheme.position_ids)),
+            ("position", f"{position.name}: {position.scheme}"),
             ("model", f"{layers}, width {model.dim}, {model.num_heads} heads"),
             ("training", f"{run.num_updates:,} updates, seed {run.config.training.seed}"),
             ("parameters", f"{run.num_parameters:,}"),

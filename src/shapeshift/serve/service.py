@@ -97,8 +97,7 @@ class ServedRun:
     def info(self, name: str, max_subwords: int) -> RunInfo:
         """Return what the page shows of it: its name and the longest sentence, in subwords."""
         position, beam = self.config.position, self.config.decoding.beam
-        parts = " + ".join(map(str, position.scheme.parts)) or "no position"
-        described = f"{position.name}: {parts}, position ids {position.scheme.position_ids}"
+        described = f"{position.name}: {position.scheme}"
         return RunInfo(name, described, self.engine, beam, max_subwords)
 
     @cached_property
