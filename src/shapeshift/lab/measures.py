@@ -66,7 +66,6 @@ Measure = Callable[[Run, Prepared], Sequence[Measurement]]
 MEASURES: dict[str, str] = {
     "score-valid": "shapeshift.lab.measures:SCORE_VALID",
     "score-test": "shapeshift.lab.measures:SCORE_TEST",
-    "loss-by-offset": "shapeshift.lab.analysis.loss_by_offset:measure",
     "similarity": "shapeshift.lab.analysis.similarity:measure",
     "swapped-order": "shapeshift.lab.analysis.swapped_order:measure",
     "learning": "shapeshift.lab.analysis.learning:measure",

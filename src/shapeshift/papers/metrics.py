@@ -48,11 +48,6 @@ METRICS: dict[str, Metric] = {
         "peak memory of a training step in bytes", ("step-memory",), bucket="length 256"
     ),
     "step_memory": Metric("peak memory relative to `ape`", ("step-memory",), bucket="length 256"),
-    "shifted_loss": Metric(
-        "validation loss with all positions shifted",
-        ("loss-by-offset",),
-        bucket="offset 100",
-    ),
     "shift_similarity": Metric(
         "how similar the encoder's states are under different offsets",
         ("similarity", "learning"),

@@ -72,8 +72,8 @@ class ColumnSpec(Strict):
             the sentences whose lengths occur in training.
         lengths: show BLEU on sentences inside or beyond the training lengths, from the comparison
             with the baseline.
-        layers: for a measurement with one value for each layer: show the lowest value or the range,
-            without the embeddings (`layer 0`).
+        layers: `lowest`, for a measurement with one value for each layer: show that of the layer
+            where it is lowest, without the embeddings (`layer 0`).
         count: instead of a metric: show a number of the prepared data of `split` (which may be
             `train`): pairs kept, pairs read, source tokens, or the length of the longest source.
         show: how the values of several seeds are shown in one field.
@@ -86,7 +86,7 @@ class ColumnSpec(Strict):
     split: Literal["valid", "test", "train", "each set"] | None = None
     bucket: str | None = None
     lengths: Lengths | None = None
-    layers: Literal["lowest", "range"] | None = None
+    layers: Literal["lowest"] | None = None
     count: Literal["kept", "read", "tokens", "longest"] | None = None
     show: Show = "mean ± stdev"
     gain_of: str = ""

@@ -127,12 +127,12 @@ class TableBuilder:
         dataset: str | None = None,
     ) -> Entry:
         if column.layers:
-            return self._over_layers(settings, column)
+            return self._lowest_layer(settings, column)
         rows = self.rows(settings, column, bucket, dataset)
         return self._study.entry(rows, column.show, mark)
 
-    def _over_layers(self, settings: Settings, column: ColumnSpec) -> Entry:
-        """Return the lowest of several values of a run, or the widest range that a seed has."""
+    def _lowest_layer(self, settings: Settings, column: ColumnSpec) -> Entry:
+        """Return the values of the layer in which a seed has the lowest."""
         rows = [
             row
             for row in self._study.rows(column.metric, settings, bucket=...)
@@ -140,17 +140,9 @@ class TableBuilder:
         ]
         if not rows:
             return missing()
-        if column.layers == "lowest":
-            lowest = min(rows, key=lambda row: row.value)
-            rows = [row for row in rows if row.bucket == lowest.bucket]
-            value = lowest.value
-        else:
-            seeds: dict[int, list[float]] = {}
-            for row in rows:
-                seeds.setdefault(row.seed, []).append(row.value)
-            value = max(max(values) - min(values) for values in seeds.values())
-        entry = self._study.entry(rows)
-        return entry.model_copy(update={"text": f"{value:.3f}", "value": value})
+        lowest = min(rows, key=lambda row: row.value)
+        entry = self._study.entry([row for row in rows if row.bucket == lowest.bucket])
+        return entry.model_copy(update={"text": f"{lowest.value:.3f}", "value": lowest.value})
 
     def _fact(self, settings: Settings, column: ColumnSpec) -> str:
         cell = self._study.cells(settings)[0]

@@ -5,9 +5,8 @@ import pytest
 from shapeshift.data.sources.files import read_lines
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import sha256_lines
-from shapeshift.lab.analysis import learning, loss_by_offset, similarity, swapped_order
+from shapeshift.lab.analysis import learning, similarity, swapped_order
 from shapeshift.lab.analysis.learning import SHIFTS
-from shapeshift.lab.analysis.loss_by_offset import OFFSETS
 from shapeshift.lab.measures import (
     ORIGINAL,
     SWAPPED,
@@ -28,12 +27,6 @@ JOINED = ("data.dataset.name=interpolate", "data.dataset.num_joined=3")
 @pytest.fixture
 def joined(make_run):
     return make_run("position=ape", *JOINED)
-
-
-def test_a_relative_model_has_the_same_loss_at_every_offset(relative):
-    rows = loss_by_offset.measure(*relative)
-    assert [m.bucket for m in rows] == [f"offset {offset}" for offset in OFFSETS]
-    assert [m.value for m in rows] == pytest.approx([rows[0].value] * len(rows), rel=1e-5)
 
 
 def test_a_relative_model_has_the_same_states_at_every_offset_and_an_absolute_one_has_not(

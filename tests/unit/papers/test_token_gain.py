@@ -6,8 +6,7 @@ from shapeshift.data.batching import make_batch
 from shapeshift.data.config import BatchConfig
 from shapeshift.data.subwords import EOS, SEP
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.analysis.loss_by_offset import in_order
-from shapeshift.papers.analyses.token_gain import TokenGain, compute, plot, token_counts
+from shapeshift.papers.analyses.token_gain import TokenGain, compute, in_order, plot, token_counts
 
 VOCAB = 10
 FREQUENCIES = np.array([0, 0, 0, 900, 0, 800, 7, 60, 60, 0])

@@ -18,12 +18,12 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure as Drawing
 from numpy.typing import NDArray
 
-from shapeshift.data.batching import Batch
+from shapeshift.data.batching import Batch, collate, plan_in_order
+from shapeshift.data.config import BatchConfig
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import EOS, PAD
 from shapeshift.decoding.scoring import score_references
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.analysis.loss_by_offset import in_order
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.looks import TEXT_WIDTH_IN, styled
 from shapeshift.model import Transformer
@@ -169,6 +169,14 @@ def compare(study: Study, pair: tuple[Cell, Cell], edges: tuple[int, ...]) -> To
 
     name = f"token-gain-{'-'.join(map(str, edges))}"
     return study.computed(name, TokenGain, pair, measure)
+
+
+def in_order(
+    store: TokenStore, device: torch.device | str = "cpu", batch: BatchConfig | None = None
+) -> Iterable[Batch]:
+    """Yield the pairs of a store in batches, shortest first, on a device."""
+    plan = plan_in_order(store.source_lengths, store.target_lengths, batch or BatchConfig())
+    return (collate(store, pairs).to(device) for pairs in plan)
 
 
 def compute(
