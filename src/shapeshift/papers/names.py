@@ -8,7 +8,7 @@ from pathlib import Path
 from shapeshift.config_errors import shown_place
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.grid import Cell, GridConfig, unknown_name
-from shapeshift.papers.metrics import FACTS, METRICS, Metric
+from shapeshift.papers.metrics import FACTS, METRICS
 from shapeshift.papers.spec import ALL, ItemSpec
 
 Place = Sequence[str | int]
@@ -21,10 +21,7 @@ def check_names(spec: ItemSpec, grid: GridConfig, path: Path) -> None:
         ShapeshiftError: once for all names that the grid does not have, and for all measurements
             that none of its steps makes.
     """
-    problems = [*_of_columns(spec, grid), *_of_claims(spec, grid)]
-    for number, figure in enumerate(spec.by_length):
-        for split in figure.splits:
-            problems.append((["by_length", number], _lacks(grid, f"BLEU of {split}", split)))
+    problems = [*_measurements(spec, grid)]
     for place, named in _named(spec):
         for axis, given in named.items():
             settings = (given,) if isinstance(given, str) else given
@@ -66,77 +63,61 @@ def _named(spec: ItemSpec) -> Iterator[tuple[Place, Mapping[str, str | Sequence[
                 yield (*place, "pairs"), side
 
 
-def _of_columns(spec: ItemSpec, grid: GridConfig) -> Iterator[tuple[Place, str]]:
-    """Yield the places of measurements in tables, and what is wrong with each, if anything."""
+def _measurements(spec: ItemSpec, grid: GridConfig) -> Iterator[tuple[Place, str]]:
+    """Yield the place of each measurement that is asked for, and what is wrong with it, if
+    anything."""
     for number, table in enumerate(spec.tables):
         for title, column in table.columns.items():
             if column.count or column.gain_of or column.difference:
                 continue
-            place: Place = ("tables", number, "columns", title)
-            yield (*place, "metric"), _unknown_metric(grid, column.metric)
-            metric = METRICS.get(column.metric)
-            if metric is None:
-                continue
-            split, name = column.split, column.metric
-            if metric.is_score:
-                if split is None and not (column.bucket or column.lengths):
-                    yield (*place, "split"), f"missing; say which text {name} is of: valid or test"
-                splits = ("valid", "test") if split == "each set" else filter(None, [split])
-                for each in splits:
-                    yield (*place, "split"), _lacks(grid, each, each)
-                continue
-            if split in ("valid", "test", "each set"):
-                yield (*place, "split"), f"{name} is not measured on translations; leave split out"
-            if metric.bucket and not (column.bucket or column.layers):
-                yield (*place, "bucket"), f"missing; {name} has one, such as {metric.bucket!r}"
-            yield place, _lacks(grid, name, metric=metric)
-
-
-def _of_claims(spec: ItemSpec, grid: GridConfig) -> Iterator[tuple[Place, str]]:
+            is_part = bool(column.bucket or column.lengths or column.layers)
+            for split in ("valid", "test") if column.split == "each set" else (column.split,):
+                problem = _problem(grid, column.metric, split, is_part=is_part)
+                yield ("tables", number, "columns", title), problem
+    for number, figure in enumerate(spec.by_length):
+        for split in figure.splits:
+            yield ("by_length", number), _problem(grid, "BLEU", split)
     for number, claim in enumerate(spec.claims):
         place: Place = ("claims", number)
         for scale in claim.scales:
             if scale not in grid.scales:
                 hint, known = nearest(scale, grid.scales), ", ".join(grid.scales)
-                problem = f"the grid has no scale {scale!r}{hint} (it has {known})"
-                yield (*place, "scales"), problem
-        name, metric = claim.metric, METRICS.get(claim.metric)
-        if metric:
-            split = claim.split if metric.is_score else ""
-            yield place, _lacks(grid, f"{name} of {claim.split}", split, metric)
-        if spec.analyses:  # which name values as they like
-            continue
+                yield place, f"scales: the grid has no scale {scale!r}{hint} (it has {known})"
+        name = claim.metric
         if claim.rule != "threshold" and name != "BLEU":
             remedy = "leave metric out, or choose rule: threshold"
-            yield (*place, "metric"), f"{claim.rule} compares BLEU alone; {remedy}"
-        else:
-            yield (*place, "metric"), _unknown_metric(grid, name)
+            yield place, f"metric: {claim.rule} compares BLEU alone; {remedy}"
+        elif name in METRICS or not spec.analyses:  # which name their values as they like
+            is_score = name in METRICS and METRICS[name].is_score
+            yield place, _problem(grid, name, claim.split if is_score else None, is_part=True)
 
 
-def _unknown_metric(grid: GridConfig, name: str) -> str:
-    if _has_own_steps(grid) or name in METRICS or name in FACTS:
-        return ""
-    known = [*METRICS, *FACTS]
-    return f"unknown {name!r}{nearest(name, known)} (known: {', '.join(known)})"
+def _problem(grid: GridConfig, name: str, split: str | None, *, is_part: bool = False) -> str:
+    """Return why a measurement of a split, or of the run, cannot be had; empty if it can.
 
-
-def _has_own_steps(grid: GridConfig) -> bool:
-    """Return whether some step is a function of one's own, which names measurements as it likes."""
-    return any(":" in step for step in grid.steps)
-
-
-def _lacks(grid: GridConfig, what: str, split: str = "", metric: Metric | None = None) -> str:
-    """Return which step is missing of those that score a split, or that measure a metric; empty if
-    none is."""
-    steps: Sequence[str] = {"valid": ("score-valid",), "test": ("score-test",)}.get(split, ())
-    if split and not steps:
-        steps = ("swapped-order",)
-    elif metric and not split and not _has_own_steps(grid):
-        steps = metric.steps
+    Args:
+        is_part: whether a part of the measurement is asked for.
+    """
+    metric = METRICS.get(name)
+    has_own_steps = any(":" in step for step in grid.steps)  # which measure what they like
+    if metric is None:
+        known = [*METRICS, *FACTS]
+        is_known = has_own_steps or name in FACTS
+        hint = f"{nearest(name, known)} (known: {', '.join(known)})"
+        return "" if is_known else f"metric: unknown {name!r}{hint}"
+    steps = () if has_own_steps else metric.steps
+    if metric.is_score:
+        if split is None:
+            return "" if is_part else f"split: missing; say which text {name} is of: valid or test"
+        steps = ("swapped-order" if split == "original-order" else f"score-{split}",)
+    elif split is not None:
+        return f"split: {name} is not measured on translations; leave split out"
+    elif metric.bucket and not is_part:
+        return f"bucket: missing; {name} has one, such as {metric.bucket!r}"
     if not steps or set(steps) & set(grid.steps):
         return ""
     return (
-        f"{what} needs the step {' or '.join(steps)}, which is not among the grid's steps"
+        f"{name} needs the step {' or '.join(steps)}, which is not among the grid's steps"
         f" ({', '.join(grid.steps)}); add it there"
     )
 
