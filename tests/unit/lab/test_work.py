@@ -161,14 +161,3 @@ def test_damaged_translations_are_made_again(cell, trained):
     record.unlink()
     do_work(cell, trained.config, ["score-test"], trained.prepared)
     assert kept_lines(path) == lines
-
-
-def test_a_damaged_record_is_named(cell, trained):
-    path = cell.path / "steps" / "train.json"
-    whole = path.read_bytes()
-    for damaged in (whole[:50], whole.replace(b'"value": ', b'"value": 1', 1)):
-        path.write_bytes(damaged)
-        with pytest.raises(ShapeshiftError, match=r"train\.json: differs from .*; remove it, and"):
-            cell.missing([], trained.config)
-    path.unlink()
-    assert cell.missing([], trained.config) == ["train"]

@@ -1,6 +1,3 @@
-import os
-import threading
-
 import pytest
 
 from shapeshift.cli.report import report
@@ -23,27 +20,6 @@ def test_it_writes_the_page_where_it_is_told(tmp_path, monkeypatch, capsys):
     assert 'href="tiny/item.json"' in (results / "report.html").read_text("utf-8")
     page = (tmp_path / "pages" / "all.html").read_text("utf-8")
     assert 'href="../results/tiny/item.json"' in page
-
-
-def test_a_device_a_pipe_and_a_link_are_written_into(tmp_path):
-    table_item().save(tmp_path)
-    (tmp_path / "link").symlink_to("real.html")
-    report(tmp_path, tmp_path / "link")
-    assert (tmp_path / "link").is_symlink()
-    page = (tmp_path / "real.html").read_text("utf-8")
-    os.mkfifo(tmp_path / "pipe")
-    received = []
-    reader = threading.Thread(
-        target=lambda: received.append((tmp_path / "pipe").read_text("utf-8")), daemon=True
-    )
-    reader.start()
-    report(tmp_path, tmp_path / "pipe")
-    reader.join(10)
-    assert received == [page]
-    (tmp_path / "full").symlink_to("/dev/full")
-    with pytest.raises(ShapeshiftError, match="full: cannot be written: No space"):
-        report(tmp_path, tmp_path / "full")
-    assert (tmp_path / "full").is_char_device()
 
 
 def test_a_page_that_cannot_be_written_is_named(tmp_path):

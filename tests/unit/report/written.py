@@ -6,7 +6,6 @@ from pathlib import Path
 
 from matplotlib.figure import Figure as Drawing
 
-from shapeshift.lab.results import Row
 from shapeshift.papers.document import (
     DocumentFigure,
     DocumentTable,
@@ -21,7 +20,6 @@ from shapeshift.papers.item import Figure
 from shapeshift.papers.write import write_item
 
 POSITIONS = {"ape": (28.91, 30.12), "rpe": (9.5, 9.02), "shape": (29.43, 31.7)}
-SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 HOSTILE = "<script>alert('title')</script> & \"quotes\""
 COMMON = {
     "scale": "tiny",
@@ -32,47 +30,14 @@ COMMON = {
 SHAPE = "Kiyono, Kobayashi, Suzuki and Inui 2021, SHAPE, EMNLP"
 
 
-def measurement(position: str, dataset: str, seed: int, value: float, **others: str) -> Row:
-    """One number of one run."""
-    return Row(
-        metric="BLEU",
-        value=value,
-        dataset="test",
-        signature=SIGNATURE,
-        hypotheses=f"{position}{seed}".encode().hex().rjust(64, "a"),
-        references="5eed" * 16,
-        grid="shape-table2",
-        cell=f"{position}-{dataset}-{seed}",
-        axes={"dataset": dataset, "position": position},
-        seed=seed,
-        measure="score-test",
-        checkpoint=f"{seed}{position}".encode().hex().rjust(64, "c"),
-        **(COMMON | others),
-    )
-
-
-def settings(rows: list[Row]) -> dict[str, str]:
-    """Settings for the runs of these rows."""
-    return {
-        row.cell: f"position: {row.axes['position']}\nseed: {row.seed}\nmodel:\n  dim: 64\n"
-        for row in rows
-    }
-
-
 def table_item() -> ItemDocument:
     """A table beside the paper's, findings of each verdict, runs that are missing."""
-    rows, lines = [], []
+    lines = []
     for dataset, shift in (("vanilla", 0.0), ("extrapolate", -7.25)):
         for position, values in POSITIONS.items():
-            numbers = tuple(range(len(rows), len(rows) + 2))
-            rows += [
-                measurement(position, dataset, seed, value + shift)
-                for seed, value in enumerate(values, 1)
-            ]
             mean = sum(values) / 2 + shift
-            bleu = Entry(text=f"{mean:.2f} ± 0.60", value=mean, rows=numbers, p_value=0.0421)
-            speed = Entry(text="0.98", value=0.98, cells=(rows[-1].cell, "elsewhere"))
-            lines.append((*words(dataset, position), bleu, speed, missing()))
+            bleu = Entry(text=f"{mean:.2f} ± 0.60", value=mean, p_value=0.0421)
+            lines.append((*words(dataset, position), bleu, number(0.98), missing()))
     header = ("dataset", "position", "test BLEU", "speed", "COMET")
     published = [
         (*words("vanilla", name), number(value), missing(), missing())
@@ -120,8 +85,7 @@ def table_item() -> ItemDocument:
                 paper="29.80 against 29.86",
             ),
         ),
-        measurements=tuple(rows),
-        configs=settings(rows),
+        configs={f"run {number}": "" for number in range(12)},
         unfinished=("shape-table2, interpolate, ape, seed 1", "shape-table2, interpolate, rpe"),
         **COMMON,
     )
@@ -130,14 +94,10 @@ def table_item() -> ItemDocument:
 def figure_item() -> tuple[ItemDocument, list[Figure]]:
     """Two figures of the same numbers."""
     buckets = ("[0,10)", "[10,20)", "[20,30)", "[30,inf)")
-    rows, lines = [], []
-    for name, values in POSITIONS.items():
-        entries = []
-        for place, bucket in enumerate(buckets):
-            value = values[0] - 3.5 * place
-            entries.append(Entry(text=f"{value:.1f}", value=value, rows=(len(rows),)))
-            rows.append(measurement(name, "vanilla", 1, value, bucket=bucket, scale="small"))
-        lines.append((*words(name), *entries))
+    lines = [
+        (*words(name), *(number(values[0] - 3.5 * place, ".1f") for place in range(len(buckets))))
+        for name, values in POSITIONS.items()
+    ]
     table = DocumentTable(
         name="lengths", title="BLEU by length", header=("position", *buckets), rows=tuple(lines)
     )
@@ -162,8 +122,7 @@ def figure_item() -> tuple[ItemDocument, list[Figure]]:
         citation=SHAPE,
         tables=(table,),
         figures=tuple(each.about for each in drawn),
-        measurements=tuple(rows),
-        configs=settings(rows),
+        configs=dict.fromkeys(POSITIONS, ""),
         **(COMMON | {"scale": "small", "time": "2026-11-20T11:30:00+00:00"}),
     )
     return document, drawn
@@ -171,11 +130,9 @@ def figure_item() -> tuple[ItemDocument, list[Figure]]:
 
 def hostile_item() -> ItemDocument:
     """A wide table of a paper that we do not know; its texts try to be markup."""
-    row = measurement(HOSTILE, "vanilla", 1, 1.0, command=HOSTILE)
     header = ("system", *(f"column {number}" for number in range(20)))
     lines = tuple(
-        (Entry(text=HOSTILE), *(Entry(text="1.0", value=1.0, rows=(0,)) for _ in header[1:]))
-        for _ in range(2)
+        (*words(HOSTILE), *(Entry(text="1.0", value=1.0) for _ in header[1:])) for _ in range(2)
     )
     return ItemDocument(
         paper="outside",
@@ -184,8 +141,6 @@ def hostile_item() -> ItemDocument:
         citation=HOSTILE,
         tables=(DocumentTable(name="wide", title=HOSTILE, header=header, rows=lines),),
         findings=(Finding(claim=HOSTILE, verdict="inconclusive", measured=HOSTILE, paper=HOSTILE),),
-        measurements=(row,),
-        configs={row.cell: "</pre><script>alert('settings')</script>"},
         **(COMMON | {"command": HOSTILE}),
     )
 
