@@ -49,7 +49,7 @@ def curves(study: Study, spec: CurvesSpec, item: str) -> Content:
                     for cell, lines in runs
                     for line in lines
                 ),
-                notes=("time: as the clock had it, whatever else the machine did",),
+                notes=("time: wall-clock time; other programs may have run",),
             )
         )
         if runs:
