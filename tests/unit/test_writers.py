@@ -64,7 +64,6 @@ def write_checkpoint(folder):
 
 def write_record(folder):
     cell = CellFolder(folder)
-    cell.write_settings(CONFIG)
     fields = dict.fromkeys(("command", "version", "time", "checkpoint", "text"), "")
     cell.write_record(StepRecord(step="m", elapsed_s=0.0, measurements=(), **fields), CONFIG)
 

@@ -1,7 +1,6 @@
 """The folder of a cell: named by what its result depends on, whichever grid it belongs to.
 
 ROOT/KEY/
-  config-HASH.yaml   every setting of the cell
   run/               the run: checkpoints, log, translations; see `lab.run`
   steps/             a JSON document for each step that is done
   lock               held by the process at work; see `locks`
@@ -23,7 +22,6 @@ from pydantic import ValidationError
 
 from shapeshift.config import Config
 from shapeshift.data.config import GrammarCorpus
-from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import digest, store, verify
 from shapeshift.lab.identity import NEUTRAL, how_to_score, identity_fields
@@ -85,18 +83,6 @@ class CellFolder:
                 "was made when other settings were default; move the folder away to train anew",
                 path=self.path,
             )
-
-    def write_settings(self, config: Config) -> Path:
-        """Make the folder, put the settings into it, and return their file.
-
-        Several runners may want the cell with different settings of `identity.NEUTRAL`, so the file
-        is named by all of them.
-        """
-        path = self.path / f"config-{digest(config.model_dump(mode='json'))[:8]}.yaml"
-        text = config.to_yaml()
-        if not path.is_file() or path.read_bytes() != text.encode():
-            save(path, text)
-        return path
 
     def reconcile(self, config: Config) -> Config:
         """Return the settings to work with: `config`, but in the words of the run that is there."""

@@ -228,7 +228,7 @@ class Slurm:
         Raises:
             RefusedError: there are too many jobs, or no cluster; it says what `sbatch` printed.
         """
-        paths = ("folder", "settings", "prepared_root")
+        paths = ("folder", "prepared_root")
         own = {name: getattr(order, name).absolute() for name in paths}
         order = order.model_copy(update=own)
         try:

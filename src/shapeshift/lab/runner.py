@@ -214,7 +214,7 @@ class _Runner:
         else:
             order = Order(
                 folder=folder.path,
-                settings=folder.write_settings(cell.config),
+                config=cell.config.model_dump(mode="json"),
                 steps=cell.steps,
                 prepared_root=self._prepared_root,
                 command=self._command,

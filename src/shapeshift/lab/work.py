@@ -15,9 +15,10 @@ import traceback
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from shapeshift import __version__
-from shapeshift.config import load_config
+from shapeshift.config import parse_config
 from shapeshift.data.corpora import corpus_fingerprint, fetch
 from shapeshift.data.prepare import prepare
 from shapeshift.disk import make_directory, open_in_place
@@ -45,14 +46,14 @@ class Order(Strict):
 
     Attributes:
         folder: the cell's.
-        settings: file of its settings.
+        config: its settings, as a document of plain values.
         steps: names of measures, in the order in which they are taken.
         prepared_root: see `lab.train.train`.
         command: what the user typed, for the records.
     """
 
     folder: Path
-    settings: Path
+    config: dict[str, Any]
     steps: tuple[str, ...]
     prepared_root: Path
     command: str
@@ -77,7 +78,7 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
     with locked(folder.lock):
         folder.update.unlink(missing_ok=True)
         open_in_place(folder.output, "wb").close()  # which is our standard output, perhaps
-        config = folder.reconcile(load_config(order.settings))
+        config = folder.reconcile(parse_config(order.config))
         missing = folder.missing(order.steps, config)
         if not missing:
             return

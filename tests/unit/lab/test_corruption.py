@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shapeshift.config import Config, load_config
+from shapeshift.config import Config
 from shapeshift.data.prepare import prepare
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
@@ -65,7 +65,6 @@ class Place:
             tensors += [x.detach().clone() for x in model.parameters()]
             for state in optimizer.state_dict()["state"].values():
                 tensors += [x.clone() for x in state.values()]
-        content.append(load_config(self.cell.write_settings(config)))
         digest = hashlib.sha256(repr(content).encode())
         for tensor in tensors:
             digest.update(tensor.numpy().tobytes())
@@ -87,7 +86,6 @@ def place(make_config, text, tmp_path_factory):
         *(f"training.{setting}" for setting in small),
     )  # fmt: skip
     place = Place(root, config)
-    place.cell.write_settings(config)
     do_work(place.cell, config, ["score-test"], root / "prepared")
     return place
 

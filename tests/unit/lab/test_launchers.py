@@ -98,7 +98,7 @@ def test_each_slot_has_its_gpu_or_its_share_of_the_cores(
     monkeypatch.setattr("subprocess.Popen", lambda command, env, **_: given.append(env))
     launcher = make()
     assert launcher.num_slots == len(values)
-    order = Order(folder=tmp_path, settings=tmp_path, steps=(), prepared_root=tmp_path, command="x")
+    order = Order(folder=tmp_path, config={}, steps=(), prepared_root=tmp_path, command="x")
     for slot in range(launcher.num_slots):
         launcher.start(order, slot)
     assert [env[variable] for env in given] == values

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from shapeshift.config import load_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab import work as working
 from shapeshift.lab.cell_folder import CellFolder
@@ -101,17 +100,6 @@ def test_other_words_for_the_same_settings_go_on_with_the_same_run(cell, trained
     assert cell.missing(["stub_measures:STUB"], trained.config) == []
     with pytest.raises(ShapeshiftError, match="made when other settings were default"):
         cell.reconcile(make_config("training.max_updates=16"))
-
-
-def test_settings_that_differ_in_what_is_neutral_have_files_of_their_own(
-    cell, trained, make_config
-):
-    other = make_config("training.max_updates=15", "evaluation.length_buckets=[5]")
-    paths = [cell.write_settings(config) for config in (trained.config, other, trained.config)]
-    assert paths[0] == paths[2] != paths[1]
-    assert [load_config(path) for path in paths[:2]] == [trained.config, other]
-    paths[0].write_text(paths[0].read_text("utf-8").replace("seed: 1", "seed: 3"), "utf-8")
-    assert load_config(cell.write_settings(trained.config)) == trained.config  # written again
 
 
 def attempt_here(cell, trained, steps):

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from shapeshift.cli import reproduce as command
 from shapeshift.cli import run_plan
+from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.grid import Grid
@@ -83,16 +83,13 @@ class Recording:
         self.started, self.failing = [], failing
 
     def start(self, order, slot):
-        config = yaml.safe_load(order.settings.read_text(encoding="utf-8"))
-        name = config["position"]["name"]
-        self.started.append((name, config["training"]["seed"], order.command))
+        name = order.config["position"]["name"]
+        self.started.append((name, order.config["training"]["seed"], order.command))
         self.order, self.fails = order, name in self.failing
         return self
 
     def poll(self):
-        from shapeshift.config import load_config
-
-        config = load_config(self.order.settings)
+        config = parse_config(self.order.config)
         for step in ("train", *self.order.steps):
             found = (Measurement(metric="BLEU", value=config.training.seed, hypotheses="h"),)
             record = StepRecord(
