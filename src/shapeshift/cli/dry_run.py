@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -18,26 +19,25 @@ def show_estimates(cells: Collection[Cell]) -> None:
     from shapeshift.evaluation.tables import Table
     from shapeshift.lab.requirements import measure_run
     from shapeshift.papers.preflight import measure_runs
+    from shapeshift.training.estimate import disk_bytes
 
     with console().status("measuring a few updates of each model"):
-        every = measure_runs(cells, lambda configs: map(measure_run, configs))
-    rows = [
-        (
-            runs.name,
-            str(len(runs.cells)),
-            f"{runs.num_parameters:,}",
-            f"{runs.config.training.max_updates:,}",
-            f"{runs.update_s:.2g} s",
-            duration(runs.seconds),
-            decimal(runs.disk_bytes),
-        )
-        for runs in every
-    ]
-    if len(every) > 1:
-        number = sum(len(runs.cells) for runs in every)
-        seconds = sum(len(runs.cells) * runs.seconds for runs in every)
-        disk = sum(len(runs.cells) * runs.disk_bytes for runs in every)
-        rows.append(("all", str(number), "", "", "", duration(seconds), decimal(disk)))
+        measured = measure_runs(cells, lambda configs: map(measure_run, configs))
+    seeds: Counter[tuple[str, int, int, float, int]] = Counter()
+    for cell, num_parameters, update_s in measured:
+        name, training = f"{cell.grid} {'/'.join(cell.axes.values())}", cell.config.training
+        disk = disk_bytes(training, num_parameters)
+        seeds[name, num_parameters, training.max_updates, update_s, disk] += 1
+    rows, all_seconds, all_disk = [], 0.0, 0
+    for (name, num_parameters, updates, update_s, disk), number in seeds.items():
+        seconds = updates * update_s
+        numbers = (str(number), f"{num_parameters:,}", f"{updates:,}", f"{update_s:.2g} s")
+        rows.append((name, *numbers, duration(seconds), decimal(disk)))
+        all_seconds += number * seconds
+        all_disk += number * disk
+    if len(rows) > 1:
+        total = (str(len(measured)), "", "", "", duration(all_seconds), decimal(all_disk))
+        rows.append(("all", *total))
     header = ("runs", "number", "parameters", "updates", "an update", "time of one", "disk of one")
     note = (
         "time: measured here on a few batches of random text; without validation, translation and"

@@ -149,7 +149,7 @@ def confirm(
     except ShapeshiftError as error:  # each run will report it itself
         notice(f"how long training takes is not known: {error}", "yellow")
         return
-    seconds = [left[cell.key] * runs.update_s for runs in measured for cell in runs.cells]
+    seconds = [left[cell.key] * update_s for cell, _, update_s in measured]
     at_once = min(launcher.num_slots, len(seconds))
     number = "1 run" if len(seconds) == 1 else f"{len(seconds)} runs, {at_once} at a time"
     took = max(*seconds, sum(seconds) / min(at_once, num_cores()))

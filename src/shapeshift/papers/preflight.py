@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from shapeshift.config import Config
@@ -21,61 +20,23 @@ from shapeshift.training.precision import check_hardware
 _COSTS_NOTHING = ("seed", "max_updates", "schedule", "checkpoint_every", "keep_checkpoints")
 
 
-@dataclass(frozen=True)
-class Runs:
-    """The runs of a paper that differ by their seed alone.
-
-    Attributes:
-        cells: one for each seed.
-        num_parameters: of one of them.
-        update_s: seconds of an update of it here.
-    """
-
-    cells: Sequence[Cell]
-    num_parameters: int
-    update_s: float
-
-    @property
-    def name(self) -> str:
-        """The grid, the first one, and the settings of its axes."""
-        return f"{self.cells[0].grid} {'/'.join(self.cells[0].axes.values())}"
-
-    @property
-    def config(self) -> Config:
-        """The first one's settings."""
-        return self.cells[0].config
-
-    @property
-    def seconds(self) -> float:
-        """Of the updates of one of them."""
-        return self.config.training.max_updates * self.update_s
-
-    @property
-    def disk_bytes(self) -> int:
-        """Of one of them: checkpoints and average."""
-        return disk_bytes(self.config.training, self.num_parameters)
-
-
 def measure_runs(
     cells: Iterable[Cell],
     measure: Callable[[Sequence[Config]], Iterable[tuple[int, float]]],
-) -> list[Runs]:
-    """Measure runs, each model once; nothing is fetched or trained."""
-    groups: dict[str, list[Cell]] = {}
-    for cell in {cell.key: cell for cell in cells}.values():
-        same = cell.config.model_dump_json(exclude={"training": {"seed"}, "evaluation": True})
-        groups.setdefault(same, []).append(cell)
-    configs: dict[str, Config] = {}  # many runs differ in what costs nothing
-    keys = []
-    for group in groups.values():
-        config = group[0].config
+) -> list[tuple[Cell, int, float]]:
+    """Return each run with its number of parameters and the seconds of an update on this machine.
+    Runs that cost the same are measured once; nothing is fetched or trained."""
+    runs = [*{cell.key: cell for cell in cells}.values()]
+    costs: list[str] = []
+    configs: dict[str, Config] = {}
+    for config in (cell.config for cell in runs):
         model = (config.model, config.position.scheme)
         size = config.data.subwords.vocab_size, assumed_length(config.data)
         training = config.training.model_dump(exclude={*_COSTS_NOTHING})
-        keys.append(f"{model} {training} {size}")
-        configs.setdefault(keys[-1], config)
+        costs.append(f"{model} {training} {size}")
+        configs.setdefault(costs[-1], config)
     measured = dict(zip(configs, measure([*configs.values()]), strict=True))
-    return [Runs(group, *measured[key]) for group, key in zip(groups.values(), keys, strict=True)]
+    return [(cell, *measured[cost]) for cell, cost in zip(runs, costs, strict=True)]
 
 
 def missing(cells: Iterable[Cell], prepared_root: Path, *, hardware: bool) -> list[str]:
