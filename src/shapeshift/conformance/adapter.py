@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.changed import RELATIVE
-from shapeshift.interop.choose import relative_kind
-from shapeshift.interop.families import find
+from shapeshift.interop.families import find, relative_kind
 from shapeshift.positions import Randomized, Representation
 
 Claim = Literal["absolute", "relative", "none"]

@@ -8,14 +8,13 @@ what the module is called with: rows, positions, token ids, a mask or only a sha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.sinusoidal import Channels, Sinusoidal
 
 
@@ -70,15 +69,10 @@ class Family:
         return sinusoidal.encode(rows.unsqueeze(0), table).squeeze(0)
 
     def is_sinusoidal(self, module: nn.Module) -> bool:
-        """Return whether the table follows its formula and is not trained.
-
-        A table on the meta device has no values to compare and counts as sinusoidal.
-        """
+        """Return whether the table follows its formula and is not trained."""
         table = self.table_of(module)
         if self.channels is None or table is None or (table.is_leaf and table.requires_grad):
             return False
-        if table.is_meta:
-            return True
         rows = torch.arange(table.shape[0], device=table.device)
         padding = self.padding(module)
         rows = rows if padding is None else rows[rows != padding]
@@ -86,19 +80,8 @@ class Family:
         return torch.allclose(self.formula(table, rows), table[rows], atol=1e-2)
 
 
-def not_positions(module: nn.Module, why: str = "") -> ShapeshiftError:
-    """Return the error for a module that is not called with position numbers."""
-    return ShapeshiftError(
-        f"the first argument of {type(module).__name__} is not position numbers, integers (T,) or"
-        f" (B, T){why}, so they cannot be shifted; name the module that gets them, or put"
-        " shapeshift.SHAPE in its place"
-    )
-
-
 def _given(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
-    rows = next(iter((*args, *kwargs.values())), None)
-    if not isinstance(rows, Tensor) or rows.is_floating_point() or rows.ndim > 2:
-        raise not_positions(module)
+    rows: Tensor = next(iter((*args, *kwargs.values())))
     return rows
 
 
@@ -147,7 +130,7 @@ def _after_padding(
 
 
 CALLED_WITH_ROWS = Family(_given, padding_row="padding_idx", table=None)
-"""A plain `nn.Embedding`, or any module whose first argument is position numbers."""
+"""A plain `nn.Embedding`, or what wraps one."""
 
 _BART = Family(_counted, start=2)
 _MARIAN = Family(_counted, channels="halves")
@@ -209,7 +192,7 @@ def find(model: nn.Module) -> Iterator[str]:
     for name, module in model.named_modules():
         if family_of(module) is not CALLED_WITH_ROWS:
             yield name
-        owned = [OWNERS[each] for each in _names(module) if each in OWNERS]
+        owned = [OWNERS[each] for each in _names(module) if hasattr(module, OWNERS.get(each, ""))]
         if owned:
             yield f"{name}.{owned[0]}".lstrip(".")
 
@@ -219,3 +202,18 @@ def _names(module: nn.Module) -> Iterator[str]:
     for base in type(module).__mro__:
         yield base.__name__
         yield f"{base.__module__.rpartition('.')[2]}.{base.__name__}"
+
+
+_RELATIVE = {"alibi": "ALiBi", "rotary": "rotary", "relative_attention_bias": "relative"}
+"""Part of a module's or attribute's name, in models whose attention sees distances only."""
+
+
+def relative_kind(parts: Iterable[object]) -> str | None:
+    """Return what positions a model has that see distances alone, by names in its modules or its
+    configuration; None if none are known."""
+    everything = list(parts)
+    for word, kind in _RELATIVE.items():
+        names = ((part, name) for part in everything for name in dir(part) if word in name)
+        if any(getattr(part, name) is not False for part, name in names):  # a switch may be off
+            return kind
+    return None

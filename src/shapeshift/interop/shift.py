@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,9 +17,8 @@ from shapeshift.positions.checks import can_read, whole_number
 from shapeshift.positions.position_ids import draw_offsets
 
 from .changed import HANDLES, UNDO, refuse_changed
-from .choose import choose_modules, holds_tokens, owners
 from .decoder_only import restore_position
-from .families import CALLED_WITH_ROWS, Family, family_of
+from .families import Family, family_of, find, relative_kind
 
 _RENAMED = {"past_key_values_length": "cache_length"}
 
@@ -28,7 +27,6 @@ def shift_positions(
     model: nn.Module,
     max_offset: int = 500,
     *,
-    modules: str | Iterable[str] | None = None,
     max_length: int | None = None,
 ) -> list[str]:
     """Give a model shifted absolute positions, SHAPE (Kiyono et al. 2021, section 2.3).
@@ -53,42 +51,41 @@ def shift_positions(
     Args:
         model: the module that is called in training; wrap it first (PEFT, DDP), shift it last.
         max_offset: K, included.
-        modules: names, as in `model.named_modules()`, of position embeddings; None takes all that
-            are known. Any other module must be called with position numbers, such as an
-            `nn.Embedding`, in a model whose inputs are batch-first.
         max_length: T, for which a learned table is checked now; None checks each forward pass.
 
     Returns:
         The names of the modules whose positions are shifted.
 
     Raises:
-        ShapeshiftError: if K is negative or T smaller than 1; no position embedding is found; a
-            name in `modules` does not exist, or is a layer of torch or the model's table of tokens;
-            the positions of the model, or of a part of it, are changed already (also by
-            `use_position` and `restore_relative_positions`); or a learned table is too short. In a
-            training pass: if what was named in `modules` does not run, is not called with position
-            not called with numbers.
+        ShapeshiftError: if K is negative or T smaller than 1; no position embedding is known in
+            the model; the positions of the model, or of a part of it, are changed already (also by
+            `use_position` and `restore_relative_positions`); or a learned table is too short.
     """
     refuse_changed(model)
     max_offset = whole_number("max_offset", max_offset, 0)
     if max_length is not None:
         max_length = whole_number("max_length", max_length, 1)
     every = dict(model.named_modules(remove_duplicate=False))
-    names = choose_modules(model, every, modules)
-    shifts = [_Shift(name, every[name], max_offset) for name in names]
-    for shift, name in zip(shifts, names, strict=True):
-        shift.check_room(every[name], (max_length or 1) - 1)
+    targets = {every[name]: name for name in find(model)}  # one that two sides share, once
+    if not targets:
+        kind = relative_kind(every.values())
+        why = f": its positions are {kind}, which see distances alone" if kind else ""
+        raise ShapeshiftError(
+            f"no absolute position embedding is known in {type(model).__name__}{why}; in a model of"
+            " your own, number the tokens with shapeshift.positions.Shifted"
+        )
+    shifts = {target: _Shift(name, target, max_offset) for target, name in targets.items()}
+    for target, shift in shifts.items():
+        shift.check_room(target, (max_length or 1) - 1)
     handles: list[RemovableHandle] = []
-    for shift, name in zip(shifts, names, strict=True):
-        target = every[name]
+    for target, shift in shifts.items():
         handles.append(target.register_forward_pre_hook(shift.see, with_kwargs=True))
         handles.append(target.register_forward_hook(shift.shift, with_kwargs=True))
-        handles.append(model.register_forward_hook(shift.end))
-        for owner in owners(every, target):
+        for owner in _owners(every, target):
             handles.append(owner.register_forward_pre_hook(shift.begin, with_kwargs=True))
     setattr(model, HANDLES, handles)
     _forget_compiled()
-    return names
+    return list(targets.values())
 
 
 def unshift(model: nn.Module) -> None:
@@ -123,8 +120,7 @@ class _Shift:
     """The offsets of one position embedding, and the hooks that use them.
 
     `begin` runs before each module around the embedding and notes how many sequences come; `see`
-    and `shift` run before and after the embedding and replace what it returned; `end` runs after
-    the model.
+    and `shift` run before and after the embedding and replace what it returned.
     """
 
     shifts = True  # see `changed`
@@ -134,10 +130,7 @@ class _Shift:
         self._family: Family = family_of(module)
         self._max_offset = max_offset
         self._num_sequences: int | None = None
-        self._batch: Tensor | None = None  # from which that is, while it may be tokens
-        self._may_get_tokens = self._family is CALLED_WITH_ROWS  # until the first pass in training
         self._rows: Tensor | None = None  # that the embedding was called with
-        self._has_run = False
         self._beyond: tuple[int, Tensor] | None = None  # a row, and the K rows (K, D) from there
         self._is_sinusoidal = self._family.is_sinusoidal(module)
         table = self._family.table_of(module)
@@ -151,23 +144,15 @@ class _Shift:
             # Ids may come as (B, choices, T), which models flatten.
             ids = not batch.is_floating_point()
             self._num_sequences = math.prod(batch.shape[:-1]) if ids else batch.shape[0]
-            if self._may_get_tokens and not torch.compiler.is_compiling():
-                self._batch = batch
 
     def see(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A forward pre-hook: note the rows, before a module may write to its arguments."""
-        self._has_run = True
         if not module.training:
             return
         # transformers called `cache_length` otherwise before its version 5.24.
         renamed = {_RENAMED.get(name, name): value for name, value in kwargs.items()}
         rows = self._family.rows(module, *args, **renamed)
         self._rows = rows if rows.ndim > 1 else rows.unsqueeze(0)  # (B|1, T)
-        if self._may_get_tokens and not torch.compiler.is_compiling():
-            ids, self._batch, self._may_get_tokens = self._batch, None, False
-            counts = (rows.diff(dim=-1) == 1).all()  # as positions do, and tokens may
-            if ids is not None and ids.shape == rows.shape and (ids == rows).all() and not counts:
-                raise holds_tokens(self._name, "it is called with the model's token ids")
 
     def shift(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Tensor
@@ -175,12 +160,6 @@ class _Shift:
         """A forward hook: the embeddings of shifted positions while training."""
         if not module.training:
             return None
-        if not isinstance(output, Tensor):
-            raise ShapeshiftError(
-                f"{self._name} returns a {type(output).__name__}, expected a tensor of embeddings"
-                " (T, D) or (B, T, D); name a module inside it, or put shapeshift.SHAPE in its"
-                " place"
-            )
         rows, self._rows = self._rows, None
         assert rows is not None, "`see` ran before"
         last = rows.shape[-1] - 1
@@ -192,15 +171,6 @@ class _Shift:
         if padding is not None:
             shifted = torch.where(rows == padding, rows, shifted)
         return self._look_up(module, shifted, args, kwargs)
-
-    def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
-        """A forward hook of the model: what is shifted must have run."""
-        if module.training and not self._has_run and not torch.compiler.is_compiling():
-            raise ShapeshiftError(
-                f"{self._name} has not run in a forward pass of {type(module).__name__}, so a shift"
-                " has no effect; name the modules that run as modules=[…], or call shift_positions"
-                " with the part of the model that is trained"
-            )
 
     def check_room(self, module: nn.Module, last: int) -> None:
         """Raise an error if a learned table has no row for position `last`, shifted by K."""
@@ -267,3 +237,9 @@ def _batch(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
     preferred = (kwargs.get("input_ids"), kwargs.get("inputs_embeds"))
     tensors = (x for x in (*preferred, *args, *kwargs.values()) if isinstance(x, Tensor))
     return next((x for x in tensors if x.ndim > 1), None)
+
+
+def _owners(every: Mapping[str, nn.Module], target: nn.Module) -> set[nn.Module]:
+    """Return the modules that contain `target`, under any of its names; the model is one."""
+    names = [name.split(".") for name, module in every.items() if module is target]
+    return {every[".".join(steps[:n])] for steps in names for n in range(len(steps))}

@@ -262,22 +262,6 @@ def test_a_sinusoidal_table_that_is_trained_counts_as_learned() -> None:
         assert used.nonzero().flatten().tolist() == list(range(11))  # 5 + 6
 
 
-def test_a_model_on_the_meta_device_can_be_shifted_and_then_loaded() -> None:
-    example = ALL["marian"]
-    model = example.build()
-    weights = model.state_dict()
-    meta = example.build().to("meta")
-    for one in (model, meta):
-        shift_positions(one, 9)
-    meta.load_state_dict(weights, assign=True)
-    meta.final_logits_bias = model.final_logits_bias
-    ids, logits = some_ids(3), []
-    for one in (meta, model):
-        torch.manual_seed(1)
-        logits.append(example.outputs(one, ids))
-    assert torch.allclose(*logits)
-
-
 @pytest.mark.parametrize(
     ("head", "kind"),
     [
@@ -293,7 +277,7 @@ def test_models_that_see_distances_alone_have_nothing_to_shift(head: str, kind: 
     settings = {"GPTJ": {"rotary_dim": 2}, "T5": {"d_kv": 4, "d_ff": 8, "num_layers": 1}}
     family = head.partition("For")[0]
     config = config_of(family, **settings.get(family, {}))
-    message = rf"known in {head}: its positions are {kind}, .*a shift would change nothing$"
+    message = rf"known in {head}: its positions are {kind}, .*number the tokens with"
     with pytest.raises(ShapeshiftError, match=message):
         shift_positions(getattr(transformers, head)(config), 10)
 
@@ -318,11 +302,3 @@ def test_a_compiled_model_trains_with_new_offsets_in_each_pass(backend: str) -> 
     for one, other in zip(got, expected, strict=True):
         assert torch.allclose(one, other, atol=1e-5)
     assert torch.allclose(example.outputs(compiled.eval(), ids), evaluated, atol=1e-5)
-
-
-def test_what_returns_no_tensor_is_refused() -> None:
-    transformers = pytest.importorskip("transformers")
-    model = transformers.IBertForMaskedLM(config_of("IBert")).train()
-    shift_positions(model, 3, modules="ibert.embeddings.position_embeddings")
-    with pytest.raises(ShapeshiftError, match="returns a tuple, expected a tensor of embeddings"):
-        model(some_ids(2))

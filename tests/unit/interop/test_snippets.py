@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from shapeshift import SHAPE, shift_positions, unshift
+from shapeshift import SHAPE, unshift
 from shapeshift.positions import Representation
 
 from .tiny_models import ALL
@@ -58,10 +58,12 @@ def test_other_positions_in_a_decoder_only_model(
     assert type(position) is Representation
 
 
-def test_a_module_that_is_named() -> None:
-    model = ALL["gpt2"].build(positions=200)
-    exec(snippet(HUGGING_FACE, "modules="), {"model": model, "shift_positions": shift_positions})
-    unshift(model)
+def test_positions_of_a_model_of_ones_own() -> None:
+    exec(snippet(HUGGING_FACE, "Shifted("), names := {"nn": nn})
+    model = names["Embedder"]()
+    ids = torch.zeros(2, 3).long()
+    assert not torch.equal(model(ids), model(ids))
+    assert torch.equal(model.eval()(ids), model(ids))
 
 
 def test_the_module_in_a_model_of_ones_own() -> None:

@@ -110,15 +110,15 @@ from shapeshift.positions import Randomized, Shifted
 rank, file, size = int(sys.argv[1]), sys.argv[2], (20, 5)
 torch.distributed.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=2)
 
-class Model(nn.Module):
+class GPT2Model(nn.Module):  # known by this name
     def __init__(self):
         super().__init__()
-        self.places = nn.Embedding.from_pretrained(torch.arange(600.0)[:, None])
+        self.wpe = nn.Embedding.from_pretrained(torch.arange(600.0)[:, None])
     def forward(self, ids):
-        return self.places(torch.arange(ids.shape[1]))
+        return self.wpe(torch.arange(ids.shape[1]))
 
-hooked = Model()
-shift_positions(hooked, 500, modules="places")
+hooked = GPT2Model()
+shift_positions(hooked, 500)
 alike = Shifted(max_offset=500)
 alike.per_rank = False
 modules = {
