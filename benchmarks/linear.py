@@ -1,40 +1,56 @@
-"""Products of few rows with a weight that lies in memory as `(N, K)` or as `(K, N)`, in float32.
+"""Products of few rows with weights in the layouts of `shapeshift.model.inference`.
 
-    python benchmarks/linear.py
+    python benchmarks/linear.py [--precision bf16]
 
-Decides the layout of weights in `shapeshift.model.inference`. Prints microseconds a product, the
-least of several runs, which take turns.
+float32: a weight that lies in memory as `(N, K)` or as `(K, N)`; bf16: as `(N, K)` or in oneDNN's
+blocks. Prints microseconds a product, the least of several runs, which take turns.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-ROWS = (8, 32, 128, 512)
+from shapeshift.model.inference import BlockedLinear
+
+ROWS = (8, 32, 128, 512, 4096)
 SIZES = ((256, 256), (256, 768), (256, 1024), (1024, 256), (256, 8000), (512, 2048), (2048, 512))
 
 
-def microseconds(x: Tensor, weight: Tensor, bias: Tensor) -> float:
-    calls = max(5, 500_000_000 // (len(x) * weight.numel()))
+def microseconds(product: Callable[[Tensor], Tensor], x: Tensor, size: int) -> float:
+    calls = max(5, 500_000_000 // (len(x) * size))
     began = time.process_time()
     for _ in range(calls):
-        F.linear(x, weight, bias)
+        product(x)
     return 1e6 * (time.process_time() - began) / calls
 
 
 @torch.inference_mode()
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
+    bf16 = parser.parse_args().precision == "bf16"
     torch.set_num_threads(1)
-    print("rows      K      N   (N, K)   (K, N)  ratio")
+    print(f"rows      K      N   (N, K)   {'blocks' if bf16 else '(K, N)'}  ratio")
     for rows in ROWS:
         for k, n in SIZES:
-            x, weight, bias = torch.randn(rows, k), torch.randn(n, k), torch.randn(n)
-            layouts = [weight, weight.t().contiguous().t()]
-            times = [[microseconds(x, layout, bias) for layout in layouts] for _ in range(8)][1:]
+            x, weight, bias = (
+                torch.randn(*shape).to(torch.bfloat16 if bf16 else torch.float32)
+                for shape in ((rows, k), (n, k), (n,))
+            )
+            other = weight.t().contiguous().t()
+            products: list[Callable[[Tensor], Tensor]] = [
+                lambda x, w=weight, b=bias: F.linear(x, w, b),
+                BlockedLinear(weight, bias)
+                if bf16
+                else lambda x, w=other, b=bias: F.linear(x, w, b),
+            ]
+            times = [[microseconds(each, x, n * k) for each in products] for _ in range(8)][1:]
             first, second = (min(column) for column in zip(*times, strict=True))
             print(f"{rows:4} {k:6} {n:6} {first:8.1f} {second:8.1f} {first / second:6.2f}")
 

@@ -1,4 +1,4 @@
-"""The compiled steps of attention do what PyTorch's do, and give way to them."""
+"""The compiled steps of attention and search do what PyTorch's do, and give way to them."""
 
 import math
 import os
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from shapeshift import kernels
 from shapeshift.attention import backends
@@ -207,3 +208,51 @@ def test_processes_share_what_one_has_compiled_and_replace_it_if_damaged(tmp_pat
     library.write_bytes(library.read_bytes()[:100])
     assert available(tmp_path).communicate()[0] == "True\n"
     assert library.stat().st_size > 1000
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("N", "H", "Q", "K", "E"), [(1, 1, 1, 1, 1), (3, 2, 4, 19, 64), (5, 4, 1, 7, 9)]
+)
+def test_attention_of_few_queries(N, H, Q, K, E, dtype):
+    torch.manual_seed(0)
+    q = torch.randn(N, Q, H, E).to(dtype).transpose(1, 2)
+    k, v = (torch.randn(K, N, H, E).to(dtype).permute(1, 2, 0, 3) for _ in range(2))
+    rows = torch.randint(N, (K, N), dtype=torch.int32)
+    mask = torch.randn(N, 1, 1, K)
+    mask[-1, ..., (K + 1) // 2 :] = -math.inf
+    at = (rows.T.long(), slice(None), torch.arange(K))  # (N, K, H, E)
+    for where in (None, rows):
+        here = [x.double() if where is None else x[at].double().transpose(1, 2) for x in (k, v)]
+        for added in (None, mask):
+            wide = None if added is None else added.to(dtype).double()
+            expected = F.scaled_dot_product_attention(q.double(), *here, attn_mask=wide)
+            got = kernels.attend_few(q, k, v, added, where)
+            torch.testing.assert_close(got.transpose(1, 2).double(), expected, **NEAR[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("vocabulary", [5, 64, 200, 1000])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_best_continuations(beam, vocabulary, dtype):
+    """Also where many are equal: beams with the same logits and sums, and whole numbers."""
+    torch.manual_seed(0)
+    count = 2 * beam
+    logits = torch.randint(0, 6, (4, 1, vocabulary)).to(dtype).repeat(1, beam, 1)
+    logits[2:] += torch.randn(2, beam, vocabulary).to(dtype)
+    sums = torch.zeros(4, beam)
+    sums[2:] = torch.randn(2, beam)
+    sums[3, 1:] = -math.inf
+    forced = torch.tensor([-1, 2, -1, -1])
+    log_probs = logits.float().log_softmax(-1)
+    log_probs[..., [0, 3]] = -math.inf
+    log_probs[1, :, [n for n in range(vocabulary) if n != 2]] = -math.inf
+    totals = (log_probs + sums[:, :, None]).flatten(1)
+    expected, columns = totals.sort(dim=1, descending=True, stable=True)
+    got, where = kernels.best_continuations(logits.flatten(0, 1), sums, forced, count, (0, 3))
+    torch.testing.assert_close(got, expected[:, :count])
+    real = got > -math.inf
+    assert torch.equal(where[real], columns[:, :count][real])
+    logits[0] = math.nan
+    got, _ = kernels.best_continuations(logits.flatten(0, 1), sums, forced, count, (0, 3))
+    assert (got[0] == -math.inf).all()

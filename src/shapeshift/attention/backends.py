@@ -29,6 +29,9 @@ BLOCK = 1 << 22
 """Scores computed at a time on a CPU, few enough to stay in its cache from step to step, which
 counts more than the number of steps."""
 
+FEW = 16
+"""The most queries of a sentence, as many as it has beams, that are computed row by row."""
+
 RECOMPUTED_FROM = 512
 """The number of keys from which scores are recomputed in the backward pass rather than kept, on a
 CPU where the fused kernel cannot serve."""
@@ -218,6 +221,17 @@ def prefers_fused(
     if torch.compiler.is_compiling() or num_queries == 1:
         return True
     return num_keys >= FUSED_FROM.get(dtype, 0)
+
+
+def prefers_few(position: Representation, q: Tensor, num_keys: int, mask: Tensor | None) -> bool:
+    """Return whether `kernels.attend_few` serves for queries `(B, H, Q, E)` and is the faster way:
+    for the few of a step of decoding, without anything that positions add to scores or values."""
+    if _recorded is not None or _is_biased(position) or position.overrides("value_bias"):
+        return False
+    if q.requires_grad or q.shape[2] > FEW or num_keys > kernels.MAX_KEYS:
+        return False
+    shared = mask is None or mask.shape[1:3] == (1, 1)
+    return shared and (q.shape[2] == 1 or mask is not None) and kernels.serves(q)
 
 
 def _is_biased(position: Representation) -> bool:

@@ -22,6 +22,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from shapeshift import kernels
 from shapeshift.data.subwords import BOS, EOS, PAD
 from shapeshift.decoding.config import NoPenalty
 from shapeshift.errors import ShapeshiftError
@@ -116,15 +117,10 @@ def beam_search(
     live = _Live(limits, longest, beam, divisors[limits])
     if check_every is None:
         check_every = 1 if limits.device.type == "cpu" else CHECK_EVERY
-    buffer: Tensor | None = None
     for length in range(1, longest + 1):
         logits = stepper.step(live.last)  # (A·beam, V)
-        if buffer is None:
-            buffer = torch.empty_like(logits, dtype=torch.float32)
-        log_probs = _log_probs(logits, buffer[: len(logits)])
-        if length in lengths_at_limit:
-            _only_eos(log_probs, (live.limits == length).repeat_interleave(beam))
-        sums, parents, tokens = live.candidates(log_probs)  # (A, 2·beam) each, best first
+        closing = live.limits == length if length in lengths_at_limit else None
+        sums, parents, tokens = live.candidates(logits, closing)  # (A, 2·beam) each, best first
         is_eos = tokens == EOS
         if check_every > 1 or is_eos.any():
             ends = sums[:, :beam].masked_fill(~is_eos[:, :beam], -math.inf)
@@ -146,24 +142,6 @@ def beam_search(
         if beam > 1 or len(rows) < num_rows:  # in greedy search each row continues itself
             stepper.reorder(rows)
     return finished.results()
-
-
-def _log_probs(logits: Tensor, out: Tensor) -> Tensor:
-    """Write `(rows, V)` float32 log-probabilities to `out` and return it; -inf for what is never
-    generated. (A new tensor for each step would cost as much as the softmax.)"""
-    if logits.dtype != torch.float32:
-        logits = out.copy_(logits)
-    torch.log_softmax(logits, -1, out=out)
-    out[:, PAD] = -math.inf
-    out[:, BOS] = -math.inf
-    return out
-
-
-def _only_eos(log_probs: Tensor, rows: Tensor) -> None:
-    """Mask everything except `</s>` in the rows where `rows` is true."""
-    eos = log_probs[:, EOS].clone()
-    log_probs.masked_fill_(rows[:, None], -math.inf)
-    log_probs[:, EOS] = eos
 
 
 def _limit_values(limits: Tensor) -> tuple[set[int], int]:
@@ -227,19 +205,48 @@ class _Live:
         self.sums[:, 0] = 0.0
         self.last = limits.new_full((num_rows,), BOS)
         self.history = limits.new_zeros(num_rows, longest)  # (A·beam, L)
+        self._buffer: Tensor | None = None
 
-    def candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def candidates(self, logits: Tensor, closing: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the best continuations, best first: log-probability, parent row, token, each
-        `(A, 2·beam)`, or `(A, 1)` for a beam of 1. Overwrites `log_probs`."""
-        num_sentences, beam = self.sums.shape
-        if beam == 1:
-            best, tokens = log_probs.max(dim=1, keepdim=True)  # (A, 1): the lowest id among equals
-            return self.sums + best, self.first_rows, tokens
-        vocabulary = log_probs.size(1)
-        totals = log_probs.add_(self.sums.reshape(-1, 1)).view(num_sentences, beam * vocabulary)
-        sums, columns = _top(totals, 2 * beam)
+        `(A, 2·beam)`, or `(A, 1)` for a beam of 1.
+
+        Args:
+            logits: `(A·beam, V)`.
+            closing: `(A,)`: sentences in which only `</s>` may follow.
+        """
+        beam, vocabulary = self.sums.size(1), logits.size(1)
+        count = 1 if beam == 1 else 2 * beam
+        if kernels.serves(logits):
+            forced = torch.full_like(self.sentences, -1)
+            if closing is not None:
+                forced.masked_fill_(closing, EOS)
+            sums, columns = kernels.best_continuations(
+                logits, self.sums, forced, min(count, beam * vocabulary), (PAD, BOS)
+            )
+        else:
+            log_probs = self._log_probs(logits)
+            if closing is not None:
+                eos = log_probs[:, EOS].clone()
+                log_probs.masked_fill_(closing.repeat_interleave(beam)[:, None], -math.inf)
+                log_probs[:, EOS] = eos
+            totals = log_probs.add_(self.sums.reshape(-1, 1)).view(-1, beam * vocabulary)
+            sums, columns = _top(totals, count)
         parents = self.first_rows + columns.div(vocabulary, rounding_mode="floor")
         return sums, parents, columns.remainder(vocabulary)
+
+    def _log_probs(self, logits: Tensor) -> Tensor:
+        """Return `(A·beam, V)` float32 log-probabilities, -inf for what is never generated. (They
+        overwrite those of the last step: a new tensor would cost as much as the softmax.)"""
+        if self._buffer is None:
+            self._buffer = torch.empty_like(logits, dtype=torch.float32)
+        out = self._buffer[: len(logits)]
+        if logits.dtype != torch.float32:
+            logits = out.copy_(logits)
+        torch.log_softmax(logits, -1, out=out)
+        out[:, PAD] = -math.inf
+        out[:, BOS] = -math.inf
+        return out
 
     def advance(
         self,

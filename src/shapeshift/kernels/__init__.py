@@ -1,4 +1,4 @@
-"""Steps of attention, and dropout, in C, for training on a CPU: `kernels.c`, compiled at first use.
+"""Steps of attention, dropout and search in C, for a CPU: `kernels.c`, compiled at first use.
 
 Where there is no C compiler, or for other dtypes and devices, `serves` is false and callers compute
 the same in steps of PyTorch. The compiler is `$CC`, else `cc`; `CC=false` does without.
@@ -117,6 +117,51 @@ def collect_rows(pairs: Tensor, num_rows: int, shift: int, *, repeat: bool) -> T
     count = pairs.numel() // (Q * K)
     _call("collect_rows", pairs.contiguous(), rows, count, Q, K, num_rows, shift, repeat)
     return rows
+
+
+def attend_few(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, rows: Tensor | None = None
+) -> Tensor:
+    """Return softmax(q k^T / sqrt(E) + mask) v for few queries, as in decoding: `(N, Q, H, E)`.
+
+    Args:
+        q: `(N, H, Q, E)`.
+        k, v: `(M, H, K, E)`.
+        mask: `(N, 1, 1, K)`, added to the scores.
+        rows: `(K, N)` int32: where in keys and values row n finds its j-th; by default, row n.
+    """
+    N, H, Q, E = q.shape
+    K = k.shape[2]
+    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+    steps = (ctypes.c_long * 9)(*q.stride()[:3], *k.stride()[:3], *v.stride()[:3])
+    if mask is not None:
+        mask = mask.to(q.dtype).expand(N, 1, 1, K).contiguous()
+    if rows is not None:
+        rows = rows.contiguous()
+    out = q.new_empty(N, Q, H, E)
+    _call("attend_few", q, k, v, steps, rows, mask, E**-0.5, out, N, H, Q, K, E)
+    return out
+
+
+def best_continuations(
+    logits: Tensor, sums: Tensor, forced: Tensor, count: int, never: tuple[int, int]
+) -> tuple[Tensor, Tensor]:
+    """Return the `count` best sums of log-probabilities of each sentence, best first, `(A, count)`,
+    -inf where there are no more, and their columns, beam · V + token. Among equals, the lower
+    column comes first.
+
+    Args:
+        logits: `(A · B, V)` of the B beams of each of A sentences; the softmax is over all V.
+        sums: `(A, B)` float32: the log-probabilities of the beams.
+        forced: `(A,)` int64: the only token that may follow, or -1.
+        never: tokens that never follow.
+    """
+    (A, B), V = sums.shape, logits.shape[-1]
+    logits, sums = logits.contiguous(), sums.contiguous()
+    best, columns = sums.new_empty(A, count), forced.new_empty(A, count)
+    arguments = forced, *never, best, columns, A, B, V, count
+    _call("best_continuations", logits, sums, *arguments)
+    return best, columns
 
 
 def _call(name: str, first: Tensor, *arguments: object) -> None:

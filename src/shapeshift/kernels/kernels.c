@@ -1,4 +1,5 @@
-/* What PyTorch computes in several steps, in one pass over memory: parts of attention, dropout.
+/* What PyTorch computes in several steps, in one pass over memory: parts of attention, dropout, and
+   of decoding.
 
    Rows of scores are (N, Q, K), N = B * H, and contiguous. Built once for float and, with -DBF16,
    once for bfloat16; sums and functions are computed in float. */
@@ -173,6 +174,101 @@ void collect_rows(const number *restrict pairs, number *restrict rows, long N, l
 #pragma omp simd reduction(+ : sum)
             for (long j = last; j < K; j++) sum += wide(pair[j]);
             row[R - 1] = narrow(sum);
+        }
+    }
+}
+
+/* Attention of few queries: out (N, Q, H, E) for queries (N, H, Q, E).
+
+   steps   of the queries: 3, over n, h, i; of the keys and of the values: 3 each, over n, h, j;
+           their numbers (E) are neighbours
+   rows    (K, N): where in the keys and values row n finds its j-th; or null, where n is the row
+   mask    (N, K) to add to the scores, or null */
+void attend_few(const number *restrict q, const number *restrict k, const number *restrict v,
+                const long *steps, const int32_t *restrict rows, const number *restrict mask,
+                float scale, number *restrict out, long N, long H, long Q, long K, long E,
+                long threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long r = 0; r < N * H * Q; r++) {
+        long n = r / (H * Q), h = r / Q % H, i = r % Q;
+        float query[E], sums[E], probs[K];
+        float largest = -INFINITY, total = 0.0f;
+        const number *restrict x = q + n * steps[0] + h * steps[1] + i * steps[2];
+        for (long e = 0; e < E; e++) query[e] = wide(x[e]) * scale;
+        for (long j = 0; j < K; j++) {
+            long row = rows ? rows[j * N + n] : n;
+            const number *restrict key = k + row * steps[3] + h * steps[4] + j * steps[5];
+            float score = 0.0f;
+#pragma omp simd reduction(+ : score)
+            for (long e = 0; e < E; e++) score += query[e] * wide(key[e]);
+            probs[j] = mask ? score + wide(mask[n * K + j]) : score;
+        }
+#pragma omp simd reduction(max : largest)
+        for (long j = 0; j < K; j++) largest = probs[j] > largest ? probs[j] : largest;
+#pragma omp simd reduction(+ : total)
+        for (long j = 0; j < K; j++) {
+            probs[j] = exponential(probs[j] - largest);
+            total += probs[j];
+        }
+        memset(sums, 0, sizeof(sums));
+        for (long j = 0; j < K; j++) {
+            long row = rows ? rows[j * N + n] : n;
+            const number *restrict value = v + row * steps[6] + h * steps[7] + j * steps[8];
+            for (long e = 0; e < E; e++) sums[e] += probs[j] * wide(value[e]);
+        }
+        number *restrict o = out + ((n * Q + i) * H + h) * E;
+        for (long e = 0; e < E; e++) o[e] = narrow(sums[e] / total);
+    }
+}
+
+/* The `count` most probable continuations of each of A sentences, best first; among equals, the
+   earlier beam comes first, then the lower token.
+
+   logits   (A, B, V): of B beams
+   sums     (A, B): log-probabilities of the beams, to which those of the tokens are added
+   forced   (A): the only token that may follow, or -1
+   pad, bos tokens that never follow, but count in the softmax
+   out      (A, count): sums, -inf where there are no more; columns: beam * V + token */
+void best_continuations(const number *restrict logits, const float *restrict sums,
+                        const int64_t *restrict forced, long pad, long bos, float *restrict out,
+                        int64_t *restrict columns, long A, long B, long V, long count,
+                        long threads) {
+    enum { BLOCK = 64 };
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long a = 0; a < A; a++) {
+        float *best = out + a * count;
+        int64_t *where = columns + a * count;
+        for (long c = 0; c < count; c++) best[c] = -INFINITY, where[c] = 0;
+        for (long b = 0; b < B; b++) {
+            float before = sums[a * B + b];
+            if (before == -INFINITY) continue;
+            const number *restrict x = logits + (a * B + b) * V;
+            float largest = -INFINITY, total = 0.0f;
+#pragma omp simd reduction(max : largest)
+            for (long t = 0; t < V; t++) largest = wide(x[t]) > largest ? wide(x[t]) : largest;
+#pragma omp simd reduction(+ : total)
+            for (long t = 0; t < V; t++) total += exponential(wide(x[t]) - largest);
+            float log_total = logf(total);
+            long first = 0, last = V;
+            if (forced[a] >= 0) first = forced[a], last = first + 1;
+            for (long block = first; block < last; block += BLOCK) {
+                long end = block + BLOCK < last ? block + BLOCK : last;
+                float most = -INFINITY;
+#pragma omp simd reduction(max : most)
+                for (long t = block; t < end; t++) most = wide(x[t]) > most ? wide(x[t]) : most;
+                if (!(before + (most - largest - log_total) > best[count - 1])) continue;
+                for (long t = block; t < end; t++) {
+                    float sum = before + (wide(x[t]) - largest - log_total);
+                    if (!(sum > best[count - 1]) || t == pad || t == bos) continue;
+                    long place = count - 1;
+                    for (; place && sum > best[place - 1]; place--) {
+                        best[place] = best[place - 1];
+                        where[place] = where[place - 1];
+                    }
+                    best[place] = sum;
+                    where[place] = b * V + t;
+                }
+            }
         }
     }
 }

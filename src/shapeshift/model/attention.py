@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shapeshift.attention import attend
+from shapeshift.attention import attend, prefers_few
 from shapeshift.positions import Representation
 
 from .cache import KeyValues, SourceKeyValues
@@ -37,6 +39,8 @@ class Attention(nn.Module):
         for weight in (*self.in_weight.chunk(3), self.out.weight):
             nn.init.xavier_uniform_(weight)
         nn.init.zeros_(self.out.bias)
+        # In a copy for inference: what `_linear` returns.
+        self.projections: Callable[[Tensor, int, int], Tensor] | None = None
 
     def forward(
         self,
@@ -76,9 +80,12 @@ class Attention(nn.Module):
             pos_new = pos_q if memory is x else pos_k[:, pos_k.shape[1] - memory.shape[1] :]
             q, k, v = self._project(*self.position.inputs(x, memory, memory, pos_q, pos_new))
         q, k = self.position.rotate(q, k, pos_q, pos_new)
-        if cache is not None:
-            k, v = cache.append(k, v)
         dropped = self.dropout if self.training else 0.0
+        if cache is not None:
+            if not dropped and prefers_few(self.position, q, pos_k.shape[1], mask):
+                few: Tensor = self.out(cache.attend(q, k, v, mask).flatten(2))
+                return few
+            k, v = cache.append(k, v)
         heads = attend(
             q, k, v, mask, self.position, pos_q, pos_k, dropped, causal=causal
         )  # (B, H, Q, E)
@@ -92,34 +99,38 @@ class Attention(nn.Module):
         q, k, v = self._project(*self.position.inputs(memory[:, :1], memory, memory, pos_q, pos_k))
         return self.position.rotate(q, k, pos_q, pos_k)[1], v
 
+    def _linear(self, x: Tensor, first: int, last: int) -> Tensor:
+        """Project `x (…, D)` with the weights `first` to `last` of those of queries, keys and
+        values -> `(…, (last - first) · D)`."""
+        if self.projections is not None:
+            return self.projections(x, first, last)
+        rows = slice(first * x.shape[-1], last * x.shape[-1])
+        return F.linear(x, self.in_weight[rows], self.in_bias[rows])
+
     def _project_packed(
         self, x: Tensor, memory: Tensor, queries: Packing, keys: Packing
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the heads `(B, H, Q|K, E)` of packed inputs."""
         heads = self.num_heads, self.head_dim
         if memory is x:
-            q, k, v = queries.split_heads(F.linear(x, self.in_weight, self.in_bias), *heads)
+            q, k, v = queries.split_heads(self._linear(x, 0, 3), *heads)
             return q, k, v
-        dim = x.shape[-1]
-        query = F.linear(x, self.in_weight[:dim], self.in_bias[:dim])
-        rest = F.linear(memory, self.in_weight[dim:], self.in_bias[dim:])
+        query, rest = self._linear(x, 0, 1), self._linear(memory, 1, 3)
         (q,), (k, v) = queries.split_heads(query, *heads), keys.split_heads(rest, *heads)
         return q, k, v
 
     def _project(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if q is k and k is v:
-            projected = F.linear(q, self.in_weight, self.in_bias).chunk(3, dim=-1)
+            projected = self._linear(q, 0, 3).chunk(3, dim=-1)
         elif k is v:
-            dim = q.shape[-1]
-            query = F.linear(q, self.in_weight[:dim], self.in_bias[:dim])
+            query = self._linear(q, 0, 1)
             if k.shape[1]:
-                rest = F.linear(k, self.in_weight[dim:], self.in_bias[dim:])
+                rest = self._linear(k, 1, 3)
             else:  # all keys and values are in the cache
-                rest = query.new_empty(k.shape[0], 0, 2 * dim)
+                rest = query.new_empty(k.shape[0], 0, 2 * query.shape[-1])
             projected = (query, *rest.chunk(2, dim=-1))
         else:
-            weights, biases = self.in_weight.chunk(3), self.in_bias.chunk(3)
-            projected = tuple(map(F.linear, (q, k, v), weights, biases))
+            projected = tuple(self._linear(x, n, n + 1) for n, x in enumerate((q, k, v)))
         q, k, v = (
             part.view(*part.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
             for part in projected

@@ -5,23 +5,54 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from shapeshift import kernels
+
 
 class KeyValues:
     """Projected keys and values of the tokens seen so far, `(N, H, K, E)` each.
 
     They lie token by token in memory, `(K, N, H, E)`: what is there is one piece, so that rows are
-    reordered by copying no more than that, and matrix products need no copy. The buffers double
-    when they are full, so appending costs constant time a token on average.
+    reordered by copying no more than that, and matrix products need no copy. Between calls of
+    `attend` not even that is copied: where each row has its tokens is remembered instead. The
+    buffers double when they are full, so appending costs constant time a token on average.
     """
 
     def __init__(self) -> None:
         self.length = 0
-        self._buffers: tuple[Tensor, Tensor] | None = None  # (capacity, N, H, E) each
+        self._buffers: tuple[Tensor, Tensor] | None = None  # (capacity, N or more, H, E) each
+        self._attends = False  # whether `attend` was called last, not `append`
+        self._rows: Tensor | None = None  # (K, N) int32: where the tokens of row n are, if not in n
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Add `keys, values (N, H, new, E)`; return everything kept, views that hold until the
         next call."""
-        end = self.length + keys.shape[2]
+        self._attends = False
+        if self._rows is not None:
+            self._buffers = self._copied(self.length, self._rows)
+            self._rows = None
+        return self._add(keys, values)
+
+    def attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Add `keys, values (N, H, 1, E)`; return the attention `(N, 1, H, E)` of `q (N, H, 1, E)`
+        to everything kept, computed by `kernels.attend_few`. There is no mask."""
+        assert mask is None
+        self._attends = True
+        return kernels.attend_few(q, *self._add(keys, values), rows=self._rows)
+
+    def select(self, rows: Tensor) -> None:
+        """Let row i continue what was row `rows[i]`."""
+        if self._buffers is None:
+            return
+        if not self._attends:
+            rows = rows.expand(self.length, -1)
+            self._buffers = self._copied(self._buffers[0].shape[0], rows)
+        elif self._rows is None:
+            self._rows = rows.int().expand(self.length, -1)
+        else:
+            self._rows = self._rows.index_select(1, rows)
+
+    def _add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        num_rows, end = keys.shape[0], self.length + keys.shape[2]
         new = [x.permute(2, 0, 1, 3) for x in (keys, values)]  # (new, N, H, E)
         if self._buffers is None:
             self._buffers = new[0].contiguous(), new[1].contiguous()
@@ -29,28 +60,29 @@ class KeyValues:
             if end > self._buffers[0].shape[0]:
                 self._buffers = self._copied(2 * end)
             for buffer, x in zip(self._buffers, new, strict=True):
-                buffer[self.length : end] = x
+                buffer[self.length : end, :num_rows] = x
+        if self._rows is not None:
+            own = torch.arange(num_rows, dtype=torch.int32)
+            self._rows = torch.cat((self._rows, own.expand(end - self.length, -1)))
         self.length = end
         kept_keys, kept_values = (x[:end].permute(1, 2, 0, 3) for x in self._buffers)
         return kept_keys, kept_values
 
-    def select(self, rows: Tensor) -> None:
-        """Let row i continue what was row `rows[i]`."""
-        if self._buffers is not None:
-            self._buffers = self._copied(self._buffers[0].shape[0], rows)
-
     def _copied(self, capacity: int, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return buffers of `capacity` with the tokens so far, of all rows or of `rows`."""
+        """Return buffers of `capacity` with the tokens so far, of all rows or, for each token, of
+        `rows (K, N)`."""
         assert self._buffers is not None
-        keys, values = (
-            old.new_empty(capacity, old.shape[1] if rows is None else len(rows), *old.shape[2:])
-            for old in self._buffers
-        )
+        num_rows = self._buffers[0].shape[1]
+        if rows is not None:
+            first = torch.arange(self.length, device=rows.device)[:, None] * num_rows
+            flat, num_rows = (first + rows).flatten(), rows.shape[1]
+        keys, values = (old.new_empty(capacity, num_rows, *old.shape[2:]) for old in self._buffers)
         for old, new in zip(self._buffers, (keys, values), strict=True):
             if rows is None:
                 new[: self.length] = old[: self.length]
             else:
-                torch.index_select(old[: self.length], 1, rows, out=new[: self.length])
+                out = new[: self.length].flatten(0, 1)
+                torch.index_select(old[: self.length].flatten(0, 1), 0, flat, out=out)
         return keys, values
 
 
@@ -68,6 +100,11 @@ class SourceKeyValues:
             self._both = keys.contiguous(), values.contiguous()
             self.length = keys.shape[2]
         return self._both
+
+    def attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """As `append`; return the attention `(B, Q, H, E)` of `q (B, H, Q, E)`, computed by
+        `kernels.attend_few`; `mask` is `(B|1, 1, 1, K)`."""
+        return kernels.attend_few(q, *self.append(keys, values), mask)
 
     def select(self, sentences: Tensor) -> None:
         """Let sentence i be what was `sentences[i]`."""

@@ -193,10 +193,8 @@ class DecoderLayer(nn.Module):
         num_sentences = memory.hidden.shape[0]
         beam = x.shape[0] // num_sentences
         queries = x.reshape(num_sentences, -1, x.shape[-1])  # (B, beam · Q, D)
-        if pos_q.shape[0] > 1:
-            pos = pos_q.reshape(num_sentences, -1)  # (B, beam · Q)
-        else:
-            pos = pos_q.repeat(1, beam)  # (1, beam · Q)
+        pos = pos_q if pos_q.shape[0] > 1 else pos_q.expand(beam, -1)
+        pos = pos.reshape(-1, beam * pos_q.shape[1])  # (B|1, beam · Q)
         fresh = memory.hidden if cache.cross.length == 0 else memory.hidden[:, :0]
         out = self.cross_attention(queries, fresh, pos, memory.pos, memory.mask, cache.cross)
         return out.reshape(x.shape)

@@ -56,6 +56,7 @@ class Transformer(nn.Module):
         self.decoder = nn.ModuleList(decoder)
         self.output = output
         self.output_bias = output_bias
+        self.projection: nn.Module | None = None  # in a copy for inference: what `project` does
         self.encoder_norm = nn.LayerNorm(dim, eps=NORM_EPS) if final_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(dim, eps=NORM_EPS) if final_norm else nn.Identity()
 
@@ -112,6 +113,9 @@ class Transformer(nn.Module):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Return logits `(…, V)` for `hidden (…, D)`."""
+        if self.projection is not None:
+            logits: Tensor = self.projection(hidden)
+            return logits
         return F.linear(hidden, self.output.weight, self.output_bias)
 
     def forward(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from shapeshift import kernels
 from shapeshift.decoding.config import AveragePenalty, GnmtPenalty, NoPenalty
 from shapeshift.decoding.search import Hypothesis, _top, beam_search
 from shapeshift.errors import ShapeshiftError
@@ -21,6 +22,17 @@ PAD, UNK, BOS, EOS = 0, 1, 2, 3
 PENALTIES = [NoPenalty(), GnmtPenalty(alpha=0.6), GnmtPenalty(alpha=1.5), AveragePenalty()]
 Table = Callable[[int, tuple[int, ...]], np.ndarray]
 """(sentence, tokens so far) -> logits of the next token."""
+
+
+@pytest.fixture(params=["compiled", "PyTorch"], scope="module", autouse=True)
+def steps(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Search with compiled steps and without."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "PyTorch":
+            patch.setattr(kernels, "serves", lambda _: False)
+        elif not kernels.is_available(torch.float32):
+            pytest.skip("no C compiler")
+        yield
 
 
 def random_table(vocabulary: int, seed: int, *, eos_bias: float = 0.0) -> Table:
