@@ -22,7 +22,7 @@ from shapeshift.errors import ShapeshiftError
 SUMS = "SHA256SUMS"
 _UNVERIFIED = "remove it to use the files that it lists without a check"
 
-# What was hashed in this process, by file and version; see `_sha256`.
+# What was hashed in this process, by file and version; see `hash_file`.
 _hashed: dict[tuple[int, ...], str] = {}
 _SETTLED_NS = 2_000_000_000
 
@@ -131,9 +131,10 @@ def _damage(path: Path, expected: str) -> str | None:
 
 
 def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a regular file in hexadecimal; each version of a file is read once."""
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(0, "not a regular file")
+        raise OSError(0, "not a regular file, which can be read several times")
     version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     if version not in _hashed:
         with path.open("rb") as file:

@@ -25,10 +25,10 @@ from shapeshift.data.sources.files import (
     read_lines,
     read_parallel,
     reading,
-    require_regular,
 )
 from shapeshift.data.sources.testsets import fetch_test_set, local_test_set
 from shapeshift.errors import ShapeshiftError, closest
+from shapeshift.integrity import hash_file
 
 # A hash of the English sentence selects one of ten groups; two of them are valid and test.
 _HELD_OUT: dict[int, Split] = {0: "valid", 1: "test"}
@@ -280,18 +280,18 @@ def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
     for split in SPLITS:
         digest.update(split.encode())
         for entry in corpus.prefixes(split):
-            for path in map(find_file, entry_files(corpus, entry)):
-                digest.update(file_digest(path))
+            for path in entry_files(corpus, entry):
+                digest.update(_text_hash(path))
         for entry in corpus.references(split):
             digest.update(b"reference")
-            digest.update(file_digest(find_file(entry_files(corpus, entry)[1])))
+            digest.update(_text_hash(entry_files(corpus, entry)[1]))
     return digest.hexdigest()
 
 
-def file_digest(path: Path) -> bytes:
-    """Return the SHA-256 of a file of text."""
-    with reading(path), require_regular(path).open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").digest()
+def _text_hash(path: Path) -> bytes:
+    file = find_file(path)
+    with reading(file):
+        return bytes.fromhex(hash_file(file))
 
 
 def _split_of(english: str) -> Split:

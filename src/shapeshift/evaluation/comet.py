@@ -6,7 +6,6 @@ score is computed. The network is loaded once in a process and stays in memory.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from shapeshift.errors import ShapeshiftError, install_extra, reason
+from shapeshift.integrity import hash_file
 
 DEFAULT_MODEL = "Unbabel/wmt20-comet-da"
 """The NHK study's (LREC-COLING 2024, section 3.1)."""
@@ -75,10 +75,10 @@ def load(name: str) -> tuple[Any, str]:
             " (evaluation.comet_model, or --comet-model)",
             path=path,
         ) from error
-    with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     model = Path(name).name if Path(name).exists() else name
-    signature = f"model:{model}|sha256:{sha256[:16]}|version:{comet.__version__}|scale:{SCALE}"
+    signature = (
+        f"model:{model}|sha256:{hash_file(path)[:16]}|version:{comet.__version__}|scale:{SCALE}"
+    )
     return network, signature
 
 

@@ -49,20 +49,6 @@ def reading(path: str | Path) -> Iterator[None]:
         raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=path) from error
 
 
-def require_regular(path: Path) -> Path:
-    """Return `path`, which is to be read several times.
-
-    Raises:
-        ShapeshiftError: it is a pipe or a device, whose text is gone after one reading.
-    """
-    if path.exists() and not path.is_file():
-        raise ShapeshiftError(
-            "is a pipe or a device, but this text is read several times; save it in a file",
-            path=path,
-        )
-    return path
-
-
 def read_lines(path: str | Path) -> Iterator[str]:
     """Yield the lines of a text file without their `\\n`, one at a time.
 
