@@ -152,25 +152,6 @@ def test_the_time_left_stands_behind_what_is_finished(show):
     assert re.sub(r" \(.*? s\)", "", last) == "✓ ape/1: 2 of 8 runs finished, about 6 min left"
 
 
-def test_cells_of_several_grids_are_named_with_their_grid(show):
-    shown = show()
-    other = replace(CELLS[1], grid="other")
-    with GridDisplay([CELLS[0], other, CELLS[2]]) as display:
-        display.changed(CELLS[0], RUNNING)
-        display.changed(other, SCORING)
-    names = [line.split(":")[0] for line in shown().splitlines()]
-    assert names == ["mine ape/1 train", "other ape/2 score-test"]
-
-
-def test_a_line_that_says_nothing_new_is_not_repeated(show, clock):
-    shown = show()
-    with GridDisplay(CELLS[:1]) as display:
-        for _ in range(100):  # while its data are prepared
-            display.changed(CELLS[0], CellStatus(State.RUNNING, "train", max_updates=2000))
-            clock[0] += 1
-    assert shown().splitlines() == ["ape/1 train: 0 of 2,000"]
-
-
 def test_a_failure_shows_its_last_lines(show):
     shown = show()
     message = "Traceback\nKeyError: '[bold]'"

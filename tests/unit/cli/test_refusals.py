@@ -82,6 +82,8 @@ MISUSED = [
     ("translate run --set model.dropout=0.3", "has no effect on a trained model"),
     ("translate run text/test.en --on-long cut", "--on-long"),
     (f"{SAME} --paired text/test.en --metric comet", "leave comet out"),
+    (f"{SAME} --comet-model X", "needs --metric comet"),
+    (f"{SAME} --metric chrf --tokenize zh", "applies to BLEU, which --metric leaves out"),
     ("compare mine.yaml --position ape rope", "separated by commas: --position ape,rope"),
     ("compare mine.yaml --position ape,SHAPE", "did you mean 'shape'"),
     (

@@ -55,13 +55,6 @@ def test_hypotheses_come_from_standard_input_by_the_rules_for_files(files):
     assert document.hypotheses_sha256 == document.references_sha256
 
 
-def test_what_is_wrong_with_standard_input_is_one_line(files):
-    status, out, err = score(files, "-", "references", stdin=b"fine\nbad \xff\n")
-    assert (status, out) == (1, "")
-    assert err.startswith("shapeshift: error: <stdin>:2: not UTF-8: byte 0xff at byte 5")
-    assert err.count("\n") == 1
-
-
 def test_a_terminal_gets_tables(files, monkeypatch, capsys):
     from shapeshift.cli.score import score as command
 
@@ -115,17 +108,3 @@ def test_another_system_is_tested_against_the_first(files):
     assert found, line
     assert float(found[2]) == pytest.approx(float(found[1]) - 100)
     assert float(found[3]) < 0.01
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--paired references --metric comet", "tests BLEU and chrF; leave comet out"),
-        ("--comet-model X", "needs --metric comet"),
-        ("--metric chrf --tokenize zh", "applies to BLEU, which --metric leaves out"),
-    ],
-)
-def test_an_option_without_effect_is_refused(files, options, message):
-    status, out, err = score(files, "hypotheses", "references", *options.split())
-    assert (status, out) == (2, "")
-    assert message in " ".join(err.split())

@@ -119,17 +119,6 @@ def test_offsets_and_dropout_are_drawn_anew_at_each_batch(lab, stores):
     assert len(set(dropped)) == 12
 
 
-def test_clipping_shortens_the_gradient_and_keeps_its_direction(lab):
-    seen = []
-    for name, limit in (("free", None), ("clipped", 0.01)):
-        trainer = lab.make(name, max_updates=1, clip_norm=limit)
-        gradients(trainer, seen.append)
-        lab.fit(trainer)
-    free, clipped = (torch.cat([g.ravel() for g in each.values()]) for each in seen)
-    assert free.norm() > 0.1
-    torch.testing.assert_close(clipped, free * 0.01 / free.norm(), rtol=1e-4, atol=1e-9)
-
-
 def test_the_optimiser_gets_the_rate_of_the_schedule(lab):
     rates = []
     for max_updates in (4, 9):
