@@ -15,7 +15,6 @@ from shapeshift.cli.options import (
     ConfigFile,
     DryRunOfGrid,
     Jobs,
-    Label,
     Overrides,
     PreparedRoot,
     Results,
@@ -53,7 +52,6 @@ def compare(
     directory: Results = Path("compared"),
     prepared: PreparedRoot = PREPARED_ROOT,
     jobs: Jobs = None,
-    label: Label = "",
     yes: Yes = False,
     dry_run: DryRunOfGrid = False,
 ) -> None:
@@ -82,7 +80,6 @@ def compare(
         scale,
         overrides or [],
         command=shlex.join(["shapeshift", *sys.argv[1:]]),
-        label=label,
     )
     run_plan(plan, directory, prepared, jobs=jobs, yes=yes, dry_run=dry_run)
     if not dry_run:
@@ -106,7 +103,6 @@ def demo(
     directory: Results = Path("compared"),
     prepared: PreparedRoot = PREPARED_ROOT,
     jobs: Jobs = None,
-    label: Label = "",
 ) -> None:
     """Compare APE, SHAPE and RPE on the built-in corpus.
 
@@ -123,7 +119,6 @@ def demo(
         directory,
         prepared,
         jobs,
-        label,
     )
 
 

@@ -42,14 +42,6 @@ Jobs = Annotated[
     ),
 ]
 
-Label = Annotated[
-    str,
-    typer.Option(
-        help="Write items to SCALE-LABEL, to separate results with other settings, such as another"
-        " text.",
-    ),
-]
-
 DryRunOfGrid = Annotated[
     bool,
     typer.Option(

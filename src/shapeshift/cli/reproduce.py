@@ -14,7 +14,6 @@ from shapeshift.cli.options import (
     PREPARED_ROOT,
     DryRunOfGrid,
     Jobs,
-    Label,
     Overrides,
     PreparedRoot,
     Results,
@@ -64,7 +63,6 @@ def reproduce(
         list[int] | None,
         typer.Option(help="Only run these seeds. [default: those of the grid]"),
     ] = None,
-    label: Label = "",
     run: Annotated[
         bool, typer.Option(help="Train missing runs; --no-run only writes finished results.")
     ] = True,
@@ -84,12 +82,12 @@ def reproduce(
     others.
 
     Items are written to DIRECTORY/SCALE/PAPER/ITEM, and a page with all results to
-    DIRECTORY/report.html. If an item with other settings exists there, give a --label.
+    DIRECTORY/report.html. If an item with other settings exists there, name another --directory.
     """
     from shapeshift.papers.catalogue import find_grid, find_items, read_study
     from shapeshift.papers.planning import grids_of, plan_items
 
-    settings, seeds = overrides or [], seed or []
+    settings, seeds, label = overrides or [], seed or [], ""
     is_study = target is not None and ("/" in target or "." in target)  # as in no paper's name
     if show_list:
         if is_study:
@@ -107,7 +105,7 @@ def reproduce(
         paper, items = find_items(target)
         if grid is not None:
             other = find_grid(grid)
-            label = label or other.name
+            label = other.name
             items = {name: item.on(other) for name, item in items.items()}
             paper = replace(paper, items=items)
     scales = {each for own in grids_of(items).values() for each in own.config.scales}

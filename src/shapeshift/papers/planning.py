@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -30,7 +29,7 @@ class Plan:
         cells: that some item needs, grid after grid.
         overrides: settings for all cells.
         command: what was typed, for the records.
-        label: of the results, that other settings may have theirs.
+        label: of the results: the name of the grid, if it is not the items' own.
     """
 
     paper: Paper
@@ -62,7 +61,7 @@ class Plan:
             document = ItemDocument.load(path / FILE)
             if document.is_empty:
                 continue
-            apart = "keep the two apart with --label NAME"
+            apart = "name another --directory"
             now = self.paper.title, self.paper.citation
             if self.paper.name == STUDIES and not {document.title, document.citation} & {*now}:
                 raise ShapeshiftError(
@@ -117,14 +116,9 @@ def plan_items(
         label: of the results, see `Plan`.
 
     Raises:
-        ShapeshiftError: no such scale, settings that are wrong, a label that cannot be in the
-            name of a folder, or nothing to run with what is asked for.
+        ShapeshiftError: no such scale, settings that are wrong, or nothing to run with what is
+            asked for.
     """
-    if label and not re.fullmatch(r"[\w-][\w.-]{0,99}", label):
-        raise ShapeshiftError(
-            f"the label {label!r} has to be at most 100 letters, digits, '.', '-' and '_', and not"
-            " begin with a '.'"
-        )
     all_cells = _resolve(grids_of(items).values(), scale, overrides)
     chosen, cells = _choose(items, all_cells, seeds)
     known = {x.seed for x in all_cells if any(item.needs(x) for item in items.values())}

@@ -28,7 +28,7 @@ def write(
 ) -> tuple[list[ItemDocument], dict[str, ShapeshiftError]]:
     """Write the items from what is finished; return them, and why those that cannot be made cannot.
 
-    Items are written to `DIRECTORY/SCALE/PAPER/ITEM` (SCALE-LABEL if there is a label), each with
+    Items are written to `DIRECTORY/SCALE/PAPER/ITEM` (SCALE-GRID with another grid), each with
     all measurements of its runs as `results.csv`.
 
     Args:

@@ -24,12 +24,9 @@ def planned(tmp_path, monkeypatch):
     return plan
 
 
-@pytest.mark.parametrize(
-    ("label", "expected"), [((), "beyond-datasets"), (("--label", "mine"), "mine")]
-)
-def test_items_of_another_grid_go_to_a_folder_with_its_name(planned, label, expected):
-    plan, _, _ = planned("shape:figure3", "--grid", "beyond-datasets", "--seed", "1", *label)
-    assert (plan.label, plan.scale) == (expected, "tiny")
+def test_items_of_another_grid_go_to_a_folder_with_its_name(planned):
+    plan, _, _ = planned("shape:figure3", "--grid", "beyond-datasets", "--seed", "1")
+    assert (plan.label, plan.scale) == ("beyond-datasets", "tiny")
     assert {cell.seed for cell in plan.runs} == {1}
     assert "rope" in {cell.axes["position"] for cell in plan.runs}
 
