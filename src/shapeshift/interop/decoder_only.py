@@ -19,7 +19,6 @@ from shapeshift.attention import attend
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation, get
 from shapeshift.positions.base import check_sizes
-from shapeshift.positions.rotary import rotate
 
 from .changed import UNDO, refuse_changed
 from .own_attention import require_attention, use_attention
@@ -64,14 +63,14 @@ def use_position(
         position: a preset or kind that acts on heads or scores of self-attention, see
             `shapeshift.positions.get`; or a representation, which serves all layers; None is what
             the configuration says.
-        options: of the kind. Without any, `rope` is a rotary model's own: its base, pairing and
-            share of channels and its scaling (linear, dynamic, YaRN, Llama 3 and so on). With
-            options, it has the model's base, pairing and share unless they say otherwise.
+        options: of the kind. `rope` has a rotary model's own base, pairing and share of channels
+            unless they say otherwise, and no scaling unless they name one.
 
     Raises:
         ShapeshiftError: the model is of another family, attends to an encoder, or its positions are
             changed already; the position acts elsewhere, or was built for another size; an option
-            is unknown; or there is no position in the configuration.
+            is unknown; `rope` in a model that scales its own, without `scaling`; or there is no
+            position in the configuration.
     """
     base = _base(model)
     config: Any = base.config
@@ -128,35 +127,6 @@ class _NoRotation(nn.Module):
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         one = x.new_ones(1, 1, 1)  # broadcast to (B, T, E)
         return one, torch.zeros_like(one)
-
-
-class _ModelRotation(Representation):
-    """Queries and keys turn by a model's own rotary embedding, with its scaling.
-
-    Keys in a cache are not turned yet, so that with a dynamic scaling all keys of a step turn by
-    the same angles.
-
-    Args:
-        rotary: of transformers; its two halves of channels turn together.
-    """
-
-    places = ("self",)
-    shift_invariant = True
-
-    def __init__(self, rotary: nn.Module):
-        super().__init__()
-        self._rotary = [rotary]  # in a list: it keeps its float32 where the model is cast
-
-    def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
-        return self._turn(q, pos_q), self._turn(k, pos_k)
-
-    def _turn(self, x: Tensor, pos: Tensor) -> Tensor:
-        like = x.new_empty(0, dtype=torch.promote_types(x.dtype, torch.float32))
-        cos, sin = self._rotary[0](like, pos)  # (B|1, T, r)
-        width = cos.shape[-1]
-        cos, sin = cos[..., : width // 2], sin[..., : width // 2]  # (B|1, T, r/2)
-        turned = rotate(x[..., :width], cos, sin, "halves")
-        return torch.cat((turned, x[..., width:]), dim=-1)
 
 
 class _Zeros(nn.Module):
@@ -354,9 +324,13 @@ def _build(
     else:
         settings: dict[str, Any] = {**sizes, "causal": True}
         if position in ("rope", "rotary") and rotary is not None:
-            if not options:
-                return nn.ModuleList([_ModelRotation(rotary)])
-            settings |= {"pairs": "halves", "base": config.rope_parameters["rope_theta"]}
+            own = config.rope_parameters
+            if own.get("rope_type", "default") != "default" and "scaling" not in options:
+                raise ShapeshiftError(
+                    f"this model scales its rope by {own['rope_type']!r}; name a scaling of ours,"
+                    " such as scaling='none', 'linear' or 'yarn'"
+                )
+            settings |= {"pairs": "halves", "base": own["rope_theta"]}
             # Not `partial_rotary_factor`, of which Llama takes no notice; rounded down to a pair.
             settings["fraction"] = min(1.0, (2 * len(rotary.inv_freq) + 0.5) / head_dim)
         built = [get(position, **{**settings, **options}) for _ in range(num_layers)]

@@ -49,38 +49,14 @@ def test_positions_conform_and_are_undone(family: str, position: str) -> None:
     assert list(model.state_dict()) == names
 
 
-SCALINGS: dict[str, dict[str, Any]] = {
-    "linear": {"factor": 4.0},
-    "dynamic": {"factor": 4.0},
-    "yarn": {"factor": 4.0, "original_max_position_embeddings": 40},
-    "llama3": {
-        "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 40,
-    },
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("scaling", SCALINGS)
-@pytest.mark.parametrize("family", ["Llama", "GPT-NeoX"])
-def test_rope_has_the_models_own_scaling(family: str, scaling: str) -> None:
-    rope = {"rope_type": scaling, "rope_theta": 10000.0, **SCALINGS[scaling]}
-    rope |= {"partial_rotary_factor": 0.5} if family == "GPT-NeoX" else {}
-    model, plain = (
-        build(family, rope_parameters=x, max_position_embeddings=40)
-        for x in (rope, {**rope, "rope_type": "default"})
-    )
-    lengths = (12, 70, 30)  # a dynamic scaling changes, and changes back
-    before = [logits(model, ids(2, n)) for n in lengths]
-    assert not torch.allclose(logits(plain, ids(2, 70)), before[1], atol=1e-4)
-    use_position(model, "rope")
-    for n, expected in zip(lengths, before, strict=True):
-        torch.testing.assert_close(logits(model, ids(2, n)), expected, rtol=0, atol=1e-5)
-    prompt = ids(1, 20)
-    options = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 1, "eos_token_id": None}
-    cached, full = (model.generate(prompt, use_cache=x, **options) for x in (True, False))
-    assert torch.equal(cached, full)
-    unshift(model)
-    assert torch.equal(logits(model, ids(2, 12)), before[0])
+def test_a_rope_that_the_model_scales_needs_a_scaling() -> None:
+    rope = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
+    model = build("Llama", rope_parameters=rope)
+    before = logits(model, ids())
+    with pytest.raises(ShapeshiftError, match=r"scales its rope by 'linear'; name a scaling"):
+        use_position(model, "rope", base=500.0)
+    use_position(model, "rope", scaling="linear", factor=4.0)
+    torch.testing.assert_close(logits(model, ids()), before, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["Llama", "GPT-2", "OPT"])
@@ -358,7 +334,5 @@ def test_rope_is_the_models_own_whatever_its_configuration_says() -> None:
     rope = {"rope_type": "default", "rope_theta": 321.0, "partial_rotary_factor": 0.5}
     model = build("Llama", rope_parameters=rope)
     before = logits(model, ids())
-    for options in ({}, {"scaling": "none"}):
-        use_position(model, "rope", **options)
-        torch.testing.assert_close(logits(model, ids()), before, rtol=0, atol=1e-5)
-        unshift(model)
+    use_position(model, "rope")
+    torch.testing.assert_close(logits(model, ids()), before, rtol=0, atol=1e-5)
