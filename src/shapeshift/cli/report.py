@@ -24,12 +24,12 @@ def report(
     Each number shows its command, settings, metric signature and hashes. Links to the tables' and
     figures' files are relative to the page.
     """
-    from shapeshift.report.collect import count, findings
+    from shapeshift.report.collect import count
     from shapeshift.report.page import PAGE, write_page
 
     path = output or directory / PAGE
     items = [item for paper in write_page(directory, path) for item in paper.items]
-    counts = count(finding for _, finding in findings(items))
+    counts = count(finding for item in items for finding in item.document.findings)
     claims = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
     show(f"items: {len(items)}; claims: {claims or 'none'}")
     show(path)

@@ -49,20 +49,6 @@ class ReportPaper:
     items: tuple[ReportItem, ...]
 
 
-class Anchors:
-    """Names for places on a page, each given once."""
-
-    def __init__(self) -> None:
-        self._given: dict[str, int] = {}
-
-    def new(self, *words: str) -> str:
-        """Return a name made of these words that no other place has."""
-        name = re.sub(r"[^A-Za-z0-9]+", "-", "-".join(words)).strip("-").lower() or "part"
-        number = self._given.get(name, 0) + 1
-        self._given[name] = number
-        return name if number == 1 else self.new(name, str(number))
-
-
 def collect(directory: Path) -> list[ReportPaper]:
     """Return the papers that have an item below a folder: ours in the catalogue's order, then
     others by name.
@@ -75,8 +61,14 @@ def collect(directory: Path) -> list[ReportPaper]:
             "no such folder; name the one that `shapeshift reproduce` or `compare` wrote to",
             path=directory,
         )
-    anchors = Anchors()
-    items = [_item(path, anchors) for path in sorted(directory.rglob(FILE))]
+    items: list[ReportItem] = []
+    for path in sorted(directory.rglob(FILE)):
+        document = ItemDocument.load(path)
+        words = ("item", document.paper, document.item, document.labelled_scale)
+        anchor = re.sub(r"[^A-Za-z0-9]+", "-", "-".join(words)).strip("-").lower()
+        if any(item.anchor == anchor for item in items):
+            anchor += f"-{len(items)}"
+        items.append(ReportItem(document, path.parent, anchor))
     if not items:
         raise ShapeshiftError(
             f"no {FILE} in it or below; run `shapeshift reproduce PAPER` first", path=directory
@@ -85,21 +77,10 @@ def collect(directory: Path) -> list[ReportPaper]:
     return [_paper(name, items) for name in sorted(names, key=lambda x: (_rank(x, [*PAPERS]), x))]
 
 
-def findings(items: Iterable[ReportItem]) -> list[tuple[ReportItem, Finding]]:
-    """Return the findings of items, each with the item that it belongs to."""
-    return [(item, finding) for item in items for finding in item.document.findings]
-
-
 def count(findings: Iterable[Finding]) -> dict[Verdict, int]:
     """Return how many findings have each verdict that some have."""
     counts = Counter(finding.verdict for finding in findings)
     return {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
-
-
-def _item(path: Path, anchors: Anchors) -> ReportItem:
-    document = ItemDocument.load(path)
-    anchor = anchors.new("item", document.paper, document.item, document.labelled_scale)
-    return ReportItem(document, path.parent, anchor)
 
 
 def _paper(name: str, items: Iterable[ReportItem]) -> ReportPaper:

@@ -14,7 +14,7 @@ from jinja2 import Environment, StrictUndefined
 from shapeshift.disk import replacing
 from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.report.collect import ReportPaper, collect
-from shapeshift.report.view import Field, View
+from shapeshift.report.view import Field, view
 
 PAGE = "report.html"
 """Name of the page, unless the user gives another one."""
@@ -45,7 +45,7 @@ def page(papers: Sequence[ReportPaper], root: Path) -> str:
         style=asset("page.css"),
         script=script,
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        **View(papers, root).content(),
+        **view(papers, root),
     )
 
 

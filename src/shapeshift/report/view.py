@@ -16,11 +16,9 @@ from shapeshift.papers.document import FILE, DocumentFigure, DocumentTable, Entr
 from shapeshift.papers.verdicts import shown
 from shapeshift.report.collect import (
     VERDICTS,
-    Anchors,
     ReportItem,
     ReportPaper,
     count,
-    findings,
 )
 
 _FILE_KINDS = {"md": "Markdown", "tex": "LaTeX"}
@@ -50,105 +48,93 @@ class Field:
     verdict: bool = False
 
 
-class View:
-    """Makes what the template needs, and names the places of the page."""
+def view(papers: Sequence[ReportPaper], root: Path) -> dict[str, Any]:
+    """Return the variables of the template; links start at `root`."""
+    items = [(paper, item) for paper in papers for item in paper.items]
+    return {
+        "papers": [
+            {
+                "anchor": f"paper-{number}",
+                "title": paper.title,
+                "citation": paper.citation,
+                "entries": [_item(item, root) for item in paper.items],
+            }
+            for number, paper in enumerate(papers)
+        ],
+        "versions": ", ".join(sorted({item.document.version for _, item in items})),
+        "last": max(item.document.time for _, item in items),
+        "counts": count(x for _, item in items for x in item.document.findings),
+        "findings": [
+            [
+                Field(finding.claim, href=f"#{item.anchor}"),
+                Field(finding.verdict, VERDICTS.index(finding.verdict), verdict=True),
+                Field(finding.measured),
+                Field(finding.paper),
+                Field(paper.title, code=item.document.item),
+                Field(item.document.labelled_scale),
+            ]
+            for paper, item in items
+            for finding in item.document.findings
+        ],
+        "items": [_item_row(paper, item) for paper, item in items],
+    }
 
-    def __init__(self, papers: Sequence[ReportPaper], root: Path):
-        self._papers, self._root = papers, root
-        self._anchors = Anchors()
 
-    def content(self) -> dict[str, Any]:
-        """Return the variables of the template."""
-        papers = [self._paper(paper) for paper in self._papers]
-        items = [item for paper in self._papers for item in paper.items]
-        return {
-            "papers": papers,
-            "versions": ", ".join(sorted({item.document.version for item in items})),
-            "last": max(item.document.time for item in items),
-            "counts": count(finding for _, finding in findings(items)),
-            "findings": [
-                [
-                    Field(finding.claim, href=f"#{item.anchor}"),
-                    Field(finding.verdict, VERDICTS.index(finding.verdict), verdict=True),
-                    Field(finding.measured),
-                    Field(finding.paper),
-                    Field(paper.title, code=item.document.item),
-                    Field(item.document.labelled_scale),
-                ]
-                for paper in self._papers
-                for item, finding in findings(paper.items)
-            ],
-            "items": [_item_row(paper, item) for paper in self._papers for item in paper.items],
-        }
+def _item(item: ReportItem, root: Path) -> dict[str, Any]:
+    """Return what the template shows of an item. `blocks` are what stands side by side: each of our
+    tables with the paper's that it is compared with; if there is but one of ours, with all of the
+    paper's."""
+    document = item.document
+    ours = [table for table in document.tables if table.origin == "ours"]
+    papers = [table for table in document.tables if table.origin == "paper"]
+    blocks = []
+    for table in ours:
+        compared = [x for x in papers if len(ours) == 1 or x.name == f"{table.name}-paper"]
+        papers = [paper for paper in papers if paper not in compared]
+        own = _table(item, table, root) | {"compared": bool(compared)}
+        blocks.append([own, *(_table(item, each, root) for each in compared)])
+    return {
+        "anchor": item.anchor,
+        "document": document,
+        "blocks": blocks + [[_table(item, table, root)] for table in papers],
+        "compared": any(table.origin == "paper" for table in document.tables),
+        "files": _files([item.directory / FILE, item.directory / "results.csv"], root),
+    }
 
-    def _paper(self, paper: ReportPaper) -> dict[str, Any]:
-        return {
-            "anchor": self._anchors.new("paper", paper.name),
-            "title": paper.title,
-            "citation": paper.citation,
-            "entries": [self._item(item) for item in paper.items],
-        }
 
-    def _item(self, item: ReportItem) -> dict[str, Any]:
-        return {
-            "anchor": item.anchor,
-            "document": item.document,
-            "blocks": self._blocks(item),
-            "compared": any(table.origin == "paper" for table in item.document.tables),
-            "files": self._files([item.directory / FILE, item.directory / "results.csv"]),
-        }
+def _table(item: ReportItem, table: DocumentTable, root: Path) -> dict[str, Any]:
+    figures = [figure for figure in item.document.figures if figure.table == table.name]
+    return {
+        "anchor": f"{item.anchor}-table-{item.document.tables.index(table)}",
+        "table": table,
+        "rows": [[*map(_field, row)] for row in table.rows],
+        "files": _files([item.directory / f"{table.name}.{x}" for x in ("md", "tex", "csv")], root),
+        "compared": False,
+        "figures": [_figure(item, x, root, not place) for place, x in enumerate(figures)],
+    }
 
-    def _blocks(self, item: ReportItem) -> list[list[dict[str, Any]]]:
-        """Return what stands side by side: each of ours with the paper's table that it is compared
-        with; if there is but one of ours, with all of the paper's."""
-        ours = [table for table in item.document.tables if table.origin == "ours"]
-        papers = [table for table in item.document.tables if table.origin == "paper"]
-        blocks = []
-        for table in ours:
-            compared = [x for x in papers if len(ours) == 1 or x.name == f"{table.name}-paper"]
-            papers = [paper for paper in papers if paper not in compared]
-            figures = [figure for figure in item.document.figures if figure.table == table.name]
-            own = self._table(item, table, figures, bool(compared))
-            blocks.append([own, *(self._table(item, each) for each in compared)])
-        return blocks + [[self._table(item, table)] for table in papers]
 
-    def _table(
-        self,
-        item: ReportItem,
-        table: DocumentTable,
-        figures: Sequence[DocumentFigure] = (),
-        compared: bool = False,
-    ) -> dict[str, Any]:
-        paths = [item.directory / f"{table.name}.{kind}" for kind in ("md", "tex", "csv")]
-        return {
-            "anchor": self._anchors.new("table", item.anchor, table.name),
-            "table": table,
-            "rows": [[*map(_field, row)] for row in table.rows],
-            "files": self._files(paths),
-            "compared": compared,
-            "figures": [self._figure(item, x, not place) for place, x in enumerate(figures)],
-        }
+def _figure(item: ReportItem, figure: DocumentFigure, root: Path, is_first: bool) -> dict[str, Any]:
+    kinds = [item.directory / f"{figure.name}.{kind}" for kind in ("svg", "pdf", "png")]
+    image, width = _image(kinds[0])
+    return {
+        "anchor": f"{item.anchor}-figure-{item.document.figures.index(figure)}",
+        "about": figure,
+        "image": image,
+        "width": width,
+        "files": _files(kinds, root),
+        "is_first": is_first,
+    }
 
-    def _figure(self, item: ReportItem, figure: DocumentFigure, is_first: bool) -> dict[str, Any]:
-        kinds = [item.directory / f"{figure.name}.{kind}" for kind in ("svg", "pdf", "png")]
-        image, width = _image(kinds[0])
-        return {
-            "anchor": self._anchors.new("figure", item.anchor, figure.name),
-            "about": figure,
-            "image": image,
-            "width": width,
-            "files": self._files(kinds),
-            "is_first": is_first,
-        }
 
-    def _files(self, paths: Iterable[Path]) -> list[tuple[str, str]]:
-        """Return kind and link of those files that are there."""
-        links = []
-        for path in filter(Path.is_file, paths):
-            ending = path.suffix[1:]
-            link = quote(Path(os.path.relpath(path, self._root)).as_posix())
-            links.append((_FILE_KINDS.get(ending, ending.upper()), link))
-        return links
+def _files(paths: Iterable[Path], root: Path) -> list[tuple[str, str]]:
+    """Return kind and link of those files that are there."""
+    links = []
+    for path in filter(Path.is_file, paths):
+        ending = path.suffix[1:]
+        link = quote(Path(os.path.relpath(path, root)).as_posix())
+        links.append((_FILE_KINDS.get(ending, ending.upper()), link))
+    return links
 
 
 def _item_row(paper: ReportPaper, item: ReportItem) -> list[Field]:
