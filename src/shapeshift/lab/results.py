@@ -46,12 +46,6 @@ class Row(Measurement):
     time: Text
     hardware: Text | None = None
 
-    @property
-    def is_corpus_bleu(self) -> bool:
-        """Whether it is BLEU of the translations of a whole set, after training."""
-        whole = self.bucket is None and self.step is None
-        return self.metric == "BLEU" and whole and self.hypotheses is not None
-
 
 _FIRST = ("grid", "scale", "cell")
 _FIELDS = (*_FIRST, *(name for name in Row.model_fields if name not in (*_FIRST, "axes")))

@@ -58,8 +58,6 @@ def _write_item(
 ) -> ItemDocument:
     item = plan.items[name]
     content = item.build(study)
-    entries = (entry for table in content.tables for row in table.rows for entry in row)
-    study.cite(key for entry in entries if not entry.data for key in entry.cells)
     shown = {figure.about.table for figure in content.figures}
     done = [cell for cell in cells if not item.trained or study.is_finished(cell)]
     document = ItemDocument(

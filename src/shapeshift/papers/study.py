@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -108,14 +108,6 @@ class Study:
 
         header, lines = tabulate(self.results)
         return pd.DataFrame(lines, columns=header)
-
-    def cite(self, keys: Iterable[str]) -> None:
-        """Number the BLEU of whole sets of some cells, which says what their numbers are from:
-        signature, hashes, command."""
-        wanted = set(keys)
-        for row in self.results:
-            if row.cell in wanted and row.is_corpus_bleu:
-                self._number(row)
 
     @property
     def measurements(self) -> tuple[Row, ...]:

@@ -18,7 +18,7 @@ from shapeshift.lab.launchers import InProcess, Slurm
 from shapeshift.lab.measures import Measurement
 from shapeshift.lab.runner import run_cells
 from shapeshift.papers import catalogue, planning, preflight, reproduce
-from shapeshift.papers.document import DocumentTable, ItemDocument, number, words
+from shapeshift.papers.document import DocumentTable, ItemDocument, words
 from shapeshift.papers.item import STUDIES, Content, Item, Paper
 
 GRIDS = {
@@ -162,20 +162,6 @@ def test_an_item_runs_and_shows_its_own_cells_alone(tmp_path):
     }
     progress = planning.item_progress(PAPER, items, "tiny", tmp_path)
     assert [*progress.values()] == [(2, 2), (0, 0)]
-
-
-def test_a_number_that_was_computed_says_what_its_runs_scored(tmp_path):
-    def build(study):
-        [cell] = study.finished({"position": "shape", "seed": 2})
-        row = (*words("gain"), number(3.0, cells=[cell]))
-        return Content([DocumentTable(name="t", title="T", header=("a", "b"), rows=(row,))])
-
-    made = planning.plan_items(PAPER, {"gain": Item("Gain", grid("one"), build)}, "tiny")
-    run(made, tmp_path)
-    [one] = write(made, tmp_path)
-    [scored] = one.measurements
-    assert (scored.metric, scored.axes["position"], scored.seed) == ("BLEU", "shape", 2)
-    assert scored.checkpoint == "c"
 
 
 def test_results_with_other_settings_are_kept_apart(tmp_path):
