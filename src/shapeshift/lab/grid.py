@@ -1,23 +1,8 @@
 """A grid of runs: named axes, seeds and scales in one YAML file, resolved to cells.
 
-    title: "SHAPE (Kiyono et al. 2021), Table 2"
-    axes:                                  # name -> setting -> dotted overrides
-      dataset:
-        vanilla: [data.dataset.name=vanilla]
-        extrapolate: [data.dataset.name=extrapolate]
-      position: presets                    # or the name of a catalogue
-    seeds: [1, 2, 3]
-    base: ../demo.yaml                     # a file, relative to this one, or a mapping
-    scales:
-      tiny: {overrides: [training.max_updates=2000]}
-      paper: {base: ../shape-paper.yaml, seeds: [1]}
-    rules:                                 # more overrides, for some cells
-      - {when: {scale: tiny, dataset: extrapolate}, overrides: [data.dataset.max_length=20]}
-    exclude: [{dataset: vanilla, position: shape}]
-    steps: [score-test]
-
-Overrides come in this order: the scale's, the axes' in theirs, the rules' in theirs, the seed.
-`GridConfig` describes each key.
+`configs/grids/shape-table2.yaml` is an example; `GridConfig` describes each key. Overrides are
+applied in this order: those of the scale, of the axes in the order of the file, of the rules in the
+order of the file, and the seed.
 """
 
 from __future__ import annotations

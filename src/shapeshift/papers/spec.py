@@ -1,29 +1,6 @@
 """An item of a paper as data: which runs, which tables and plots, which claims.
 
-An item is a YAML file. `papers.build` makes its content:
-
-    title: "Table 2: the clipping distance"
-    grid: shaw-table2                      # a file of configs/grids
-    tables:
-      - title: BLEU by clipping distance
-        rows: [k]                          # axes of the grid, one row for each of their settings
-        columns:
-          valid BLEU: {metric: BLEU, split: valid}
-          difference: {gain_of: valid BLEU}
-        baseline: {k: 16}                  # every other row is tested against it
-        plot: {title: Validation BLEU by clipping distance, x: k, y: valid BLEU}
-        published:
-          title: BLEU by clipping distance on newstest2013
-          header: [k, BLEU]
-          rows: [[0, 12.5], [16, 25.8]]
-    claims:
-      - claim: Relative positions translate better than none.
-        rule: better
-        split: valid
-        test: {k: 16}
-        against: {k: 0}
-        expected: 25.8 against 12.5
-
+An item is a YAML file, such as `papers/items/shaw-table2.yaml`; `papers.build` makes its content.
 Besides `tables`, an item may have `by_length` (BLEU by source length), `curves` (validation
 perplexity during training) and `analyses` (functions of this package or of your own). Numbers of
 the paper stand here and nowhere else.
