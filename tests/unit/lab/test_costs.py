@@ -84,11 +84,6 @@ def test_real_steps_leave_the_run_as_it_was(shape):
     assert run.weights().read_bytes() == before
 
 
-@pytest.fixture
-def trained(make_run):
-    return lambda position: make_run(f"position={position}")
-
-
 def values(measurements):
     return {m.metric: m.value for m in measurements}
 
@@ -109,11 +104,13 @@ def test_bytes_of_tensors_are_counted_until_they_are_freed():
 
 
 def test_a_step_of_relative_positions_takes_more_memory_than_one_of_absolute_ones(
-    trained, monkeypatch
+    make_run, monkeypatch
 ):
     monkeypatch.setattr(costs, "MEMORY_LENGTH", 64)
-    relative, absolute = (values(measure_step_memory(*trained(p))) for p in ("tupe", "ape"))
-    again = values(measure_step_memory(*trained("ape")))
+    relative, absolute = (
+        values(measure_step_memory(*make_run(f"position={p}"))) for p in ("tupe", "ape")
+    )
+    again = values(measure_step_memory(*make_run("position=ape")))
     assert absolute["step_memory"] == 1
     assert again == absolute  # it does not depend on the moment
     assert relative["step_memory"] > 1
@@ -121,15 +118,17 @@ def test_a_step_of_relative_positions_takes_more_memory_than_one_of_absolute_one
     assert ratio == pytest.approx(relative["step_memory"])
 
 
-def test_memory_is_measured_at_lengths_that_the_model_has_positions_for(trained):
+def test_memory_is_measured_at_lengths_that_the_model_has_positions_for(make_run):
     parts = "[{kind: learned, num_positions: 20}]"
-    run, data = trained(f"{{name: short, position_ids: {{name: absolute}}, parts: {parts}}}")
+    run, data = make_run(
+        f"position={{name: short, position_ids: {{name: absolute}}, parts: {parts}}}"
+    )
     assert {x.bucket for x in measure_step_memory(run, data)} == {"length 20"}
 
 
-def test_decoding_speed_is_one_for_ape_and_a_ratio_for_others(trained, monkeypatch):
+def test_decoding_speed_is_one_for_ape_and_a_ratio_for_others(make_run, monkeypatch):
     monkeypatch.setattr(costs, "DECODED_LENGTH", 8)
-    assert values(measure_decoding_speed(*trained("ape"))) == {"decoding_speed": 1}
+    assert values(measure_decoding_speed(*make_run("position=ape"))) == {"decoding_speed": 1}
     times = iter([2.0, 1.0] * 6)  # whoever goes first takes twice as long, by turns
     monkeypatch.setattr(costs, "_seconds", lambda work, device: next(times))
-    assert values(measure_decoding_speed(*trained("rpe")))["decoding_speed"] in (0.5, 2)
+    assert values(measure_decoding_speed(*make_run("position=rpe")))["decoding_speed"] in (0.5, 2)

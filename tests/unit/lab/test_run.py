@@ -325,11 +325,3 @@ def test_bleu_has_the_run_s_tokenizer_everywhere(trained, tmp_path, make_config)
     words = trained.observer.validations[-1][1]  # of the same model, scored with 13a
     assert words["valid_loss"] == seen[-1]["valid_loss"]
     assert words["valid_bleu"] != seen[-1]["valid_bleu"]
-
-
-def test_bleu_s_tokenizer_is_looked_for_before_translating(trained, copied, monkeypatch):
-    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
-    run = Run(copied.directory, ["evaluation.tokenize=ja-mecab"])
-    monkeypatch.setattr(Run, "translator", None)  # nothing is translated
-    with pytest.raises(ShapeshiftError, match=r"pip install '\.\[ja\]'"):
-        translate_and_score(run, prepared_root=trained.prepared)

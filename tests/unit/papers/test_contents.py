@@ -6,18 +6,15 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-import torch
 
 from shapeshift.lab.measures import ORIGINAL, SWAPPED, hypotheses_file, mean_of, references_file
-from shapeshift.model import build as build_model
 from shapeshift.papers.analyses import similarity
-from shapeshift.papers.catalogue import find_grid
 from shapeshift.papers.claims import judge_claims
 from shapeshift.papers.spec import ItemSpec
 from shapeshift.papers.study import Study
 from shapeshift.papers.verdicts import shown
 
-from .conftest import MINUSCULE, column, find_item, table, texts
+from .conftest import column, find_item, table, texts
 
 GRID = "shape-table2"
 
@@ -74,18 +71,6 @@ def test_runs_measured_before_translations_were_kept_have_no_test(shape, monkeyp
     assert [row[3].value is not None for row in content.tables[0].rows] == [True, True]
     assert content.findings[0].verdict == "not run"
     assert "have not kept their translations" in content.findings[0].measured
-
-
-def test_table_2_takes_speeds_from_the_measure(build):
-    content = build("shape:table2")
-    speeds = column(table(content, "table2"), "speed")
-    for dataset in ("vanilla", "extrapolate"):
-        found = [speeds[f"{dataset} {position}"].text for position in ("ape", "rpe", "shape")]
-        assert found == ["1.00", "0.75", "0.97"]
-    paper = column(table(content, "table2-paper"), "speed")
-    assert paper["extrapolate shape-40"].text == "–"
-    [cost] = [finding for finding in content.findings if "as fast" in finding.claim]
-    assert "speed extrapolate: 0.970 (1 seed)" in cost.measured
 
 
 def test_table_5_averages_the_sets(build):
@@ -261,32 +246,6 @@ def test_figure3_shows_what_all_finished_slices_have(build, studies):
     decide, unseen = content.findings
     assert decide.measured.startswith("24 comparisons")
     assert "long relative-cross-pe against" in unseen.measured
-
-
-ORIGINALS = ("original-qkv", "original-embedding")
-
-
-def test_the_two_readings_of_original_are_two_models():
-    """The residual stream has positions in one of them alone: without the output of
-    self-attention, only positions at the embedding tell one order of the source from another."""
-    models = {}
-    for cell in find_grid("nhk-table2").cells("tiny", MINUSCULE):
-        if cell.axes["system"] in ORIGINALS and cell.seed == 1:
-            torch.manual_seed(1)
-            model = build_model(cell.config.model, cell.config.position.scheme, 50, 50).eval()
-            models[cell.axes["system"]] = model
-    qkv, embedding = models[ORIGINALS[0]], models[ORIGINALS[1]]
-    assert all(map(torch.equal, qkv.parameters(), embedding.parameters()))
-    source, target = torch.tensor([[11, 12, 13, 14, 3]]), torch.tensor([[2, 21, 22, 23]])
-    swapped = torch.tensor([[13, 12, 11, 14, 3]])
-    with torch.no_grad():
-        assert (qkv(source, target) - embedding(source, target)).abs().max() > 0.5
-        for model in models.values():
-            for layer in (*model.encoder, *model.decoder):
-                layer.attention.out.weight.zero_()
-                layer.attention.out.bias.zero_()
-        torch.testing.assert_close(qkv(source, target), qkv(swapped, target))
-        assert (embedding(source, target) - embedding(swapped, target)).abs().max() > 0.01
 
 
 # Beyond the papers
