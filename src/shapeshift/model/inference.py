@@ -41,8 +41,9 @@ class BlockedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`(…, K)` -> `(…, N)`."""
+        x = x.to(torch.bfloat16).contiguous()  # it reads other strides wrongly
         out: Tensor = torch.ops.mkldnn._linear_pointwise(
-            x.to(torch.bfloat16), self.weight, self.bias, self.activation, [], ""
+            x, self.weight, self.bias, self.activation, [], ""
         )
         return out
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from shapeshift.decoding import running
 from shapeshift.decoding.config import DecodingConfig
@@ -68,6 +69,20 @@ def test_float32_weights_lie_transposed(position: str) -> None:
     with torch.inference_mode():
         steps = [[x.start(source).step(torch.tensor([4, 5, 6]))] for x in (copy, model)]
     torch.testing.assert_close(*steps)
+
+
+@pytest.mark.parametrize("activation", ["none", "relu"])
+def test_a_blocked_weight_multiplies_inputs_of_all_shapes_and_strides(activation: str) -> None:
+    weight, bias = torch.randn(48, 32).bfloat16(), torch.randn(48).bfloat16()
+    if not BlockedLinear.serves(weight, torch.bfloat16):
+        pytest.skip("no products in bf16")
+    linear = BlockedLinear(weight, bias, activation)
+    y = torch.randn(5, 8, 64)
+    for x in (y[0, :, :32], y[..., ::2], y[..., :32].transpose(0, 1), y[:, :0, :32], y[0, 0, :32]):
+        with torch.inference_mode():
+            expected = F.linear(x.bfloat16(), weight, bias)
+            expected = expected.relu() if activation == "relu" else expected
+            torch.testing.assert_close(linear(x), expected, rtol=0.02, atol=0.05)
 
 
 PAIR = [[5, 6]], [[7, 8]]
