@@ -78,6 +78,8 @@ def test_layers_of_torch() -> None:
     exec(snippet(TORCH_NN, "TransformerDecoderLayer("), names)
     x = torch.randn(1, 3, 512)
     assert names["attention"](x, x, x)[0].shape == x.shape
+    exec(snippet(TORCH_NN, "encoder.layers[0]"), names)
+    assert len({layer.self_attn.position for layer in names["encoder"].layers}) == 1
     mask = nn.Transformer.generate_square_subsequent_mask(3)
     memory = names["encoder"](x)
     assert names["decoder"](x, memory, tgt_mask=mask).shape == x.shape

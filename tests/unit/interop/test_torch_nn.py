@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from copy import deepcopy
 
 import pytest
 import torch
@@ -18,9 +17,6 @@ from shapeshift.interop.torch_nn import (
 from shapeshift.positions import (
     KINDS,
     PRESETS,
-    T5,
-    TUPE,
-    Chain,
     Graph,
     Shaw,
     Shifted,
@@ -128,39 +124,6 @@ def test_layer_without_position_is_torchs(
     padding[0, 4:] = float("-inf")
     for mask in ({}, {"src_mask": causal, "is_causal": True}, {"src_key_padding_mask": padding}):
         assert close(ours(x, **mask), theirs(x, **mask))
-
-
-def tables_of(stack: nn.Module) -> int:
-    return len([name for name, _ in stack.named_parameters() if ".position." in name])
-
-
-@pytest.mark.parametrize(
-    ("make", "shared", "own"),
-    [
-        (lambda: T5(dim=D, num_heads=H), 1, 0),
-        (lambda: Shaw(num_heads=H, head_dim=D // H), 0, 2),
-        (lambda: Chain(Shaw(num_heads=H, head_dim=D // H), TUPE(dim=D, num_heads=H)), 3, 2),
-    ],
-)
-def test_the_layers_of_a_stack_share_what_they_share_in_papers(make, shared, own) -> None:
-    stack = nn.TransformerEncoder(
-        TransformerEncoderLayer(D, H, 24, position=make()), 3, enable_nested_tensor=False
-    )
-    assert tables_of(stack) == shared + 3 * own
-    copy = deepcopy(stack)  # shares within itself, and nothing with the original
-    assert tables_of(copy) == shared + 3 * own
-    theirs = {id(p) for p in stack.parameters()}
-    assert not any(id(p) in theirs for p in copy.parameters())
-    x = torch.randn(Q, 2, D)
-    assert torch.equal(copy.eval()(x), stack.eval()(x))
-
-
-def test_a_decoder_shares_the_positions_of_both_attentions() -> None:
-    position, cross = (TUPE(dim=D, num_heads=H) for _ in range(2))
-    layer = TransformerDecoderLayer(D, H, 24, position=position, cross_position=cross)
-    stack = nn.TransformerDecoder(layer, 3)
-    assert all(each.self_attn.position is position for each in stack.layers)
-    assert all(each.multihead_attn.position is cross for each in stack.layers)
 
 
 def decoders(**options: object) -> tuple[TransformerDecoderLayer, nn.TransformerDecoderLayer]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +12,6 @@ from shapeshift.positions import Representation
 from .attention import MultiheadAttention, attention_like
 from .checks import as_position, check_place
 
-Layer = TypeVar("Layer", "TransformerEncoderLayer", "TransformerDecoderLayer")
-
 
 class TransformerEncoderLayer(nn.TransformerEncoderLayer):
     """`torch.nn.TransformerEncoderLayer` plus `position`, for `torch.nn.TransformerEncoder` too.
@@ -23,10 +20,8 @@ class TransformerEncoderLayer(nn.TransformerEncoderLayer):
         layer = TransformerEncoderLayer(512, 8, batch_first=True, position=position)
         encoder = torch.nn.TransformerEncoder(layer, num_layers=6, enable_nested_tensor=False)
 
-    `torch.nn.TransformerEncoder` copies the layer. Each copy has a representation of its own, but
-    for kinds that all layers share in their papers, such as T5: all copies have one, so build
-    another layer for another stack. PyTorch's fused fast path for inference knows no positions and
-    is not taken.
+    `torch.nn.TransformerEncoder` copies the layer, so that each copy has a representation of its
+    own. PyTorch's fused fast path for inference knows no positions and is not taken.
 
     Args:
         d_model: D.
@@ -54,9 +49,6 @@ class TransformerEncoderLayer(nn.TransformerEncoderLayer):
         check_place("position", position, "self")
         super().__init__(d_model, nhead, *options, **more_options)
         self.self_attn = attention_like(self.self_attn, position)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TransformerEncoderLayer:
-        return _copied(self, memo)
 
     def forward(
         self,
@@ -137,9 +129,6 @@ class TransformerDecoderLayer(nn.TransformerDecoderLayer):
         self.self_attn = attention_like(self.self_attn, position)
         self.multihead_attn = attention_like(self.multihead_attn, cross_position)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> TransformerDecoderLayer:
-        return _copied(self, memo)
-
     def forward(
         self,
         tgt: Tensor,
@@ -197,15 +186,3 @@ class TransformerDecoderLayer(nn.TransformerDecoderLayer):
     def _counted(self, x: Tensor) -> Tensor:
         length = x.shape[-2] if self.self_attn.batch_first else x.shape[0]
         return torch.arange(length, device=x.device).unsqueeze(0)
-
-
-def _copied(layer: Layer, memo: dict[int, Any]) -> Layer:
-    """Return what `copy.deepcopy` makes of a layer: a model is copied with all that its layers
-    share, and a layer by itself, for a stack, without what the layers of a stack share."""
-    if not memo:
-        positions = [module for module in layer.modules() if isinstance(module, Representation)]
-        memo.update((id(position), position) for position in positions if position.share_layers)
-    copy = layer.__new__(type(layer))
-    memo[id(layer)] = copy
-    copy.__dict__.update(deepcopy(layer.__dict__, memo))
-    return copy
