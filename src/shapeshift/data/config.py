@@ -288,16 +288,6 @@ class LengthSlice(Strict):
         default=None, ge=1, description="first length above the slice, in subwords"
     )
 
-    @field_validator("max_length")
-    @classmethod
-    def _not_empty(cls, max_length: int | None, info: ValidationInfo) -> int | None:
-        min_length = info.data.get("min_length", 0)
-        if max_length is not None and min_length >= max_length:
-            raise ValueError(
-                f"no length is in [{min_length}, {max_length}): min_length must be under max_length"
-            )
-        return max_length
-
 
 Dataset = Annotated[Vanilla | Extrapolate | Interpolate | LengthSlice, Field(discriminator="name")]
 

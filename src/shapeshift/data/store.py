@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shapeshift.errors import ShapeshiftError
 from shapeshift.schema import Strict
 
 HEADER = "store.json"
@@ -113,8 +112,6 @@ def write_store(
         pairs: source and target ids of each pair.
         source_size, target_size: vocabulary sizes; they decide how many bytes an id takes.
     """
-    if directory.exists():
-        raise ShapeshiftError("already exists; remove it first", path=directory)
     directory.mkdir(parents=True)
     sizes, num_tokens = (source_size, target_size), [0, 0]
     with ExitStack() as stack:

@@ -39,7 +39,6 @@ def test_defaults_are_the_papers():
         ({"dataset": {"name": "extrapolated"}}, "extrapolated"),
         ({"dataset": {"name": "vanilla", "max_length": 50}}, "max_length"),
         ({"dataset": {"name": "interpolate", "num_joined": 1}}, "num_joined"),
-        ({"dataset": {"name": "length_slice", "min_length": 9, "max_length": 9}}, r"\[9, 9\)"),
         ({"corpus": {"corpus": "grammar", "min_words": 2}}, "min_words"),
         ({"corpus": {"corpus": "grammar", "min_words": 9, "max_words": 8}}, "min_words=9 is over"),
         ({"corpus": FILES | SPLITS | {"target": "en"}}, "source and target are both"),

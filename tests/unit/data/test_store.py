@@ -5,18 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shapeshift.data.store import TokenStore, write_store
-from shapeshift.errors import ShapeshiftError
-
-PAIRS = [([5, 6, 7], [8]), ([], [9, 9]), ([65_535, 0], []), ([1], [2, 3, 4])]
 
 
 def write(directory, pairs, source_size=1 << 16, target_size=1 << 16):
     return write_store(directory, pairs, source_size=source_size, target_size=target_size)
-
-
-@pytest.fixture
-def store(tmp_path):
-    return write(tmp_path / "store", PAIRS)
 
 
 def as_lists(store):
@@ -63,8 +55,3 @@ def test_what_breaks_off_is_no_store(tmp_path):
         write(tmp_path / "store", pairs())
     with pytest.raises(FileNotFoundError):
         TokenStore(tmp_path / "store")
-
-
-def test_an_existing_store_is_not_overwritten(store):
-    with pytest.raises(ShapeshiftError, match="already exists"):
-        write(store.directory, [])
