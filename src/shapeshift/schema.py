@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
-    SerializerFunctionWrapHandler,
-    model_serializer,
+    Field,
     model_validator,
 )
 from pydantic.fields import FieldInfo
@@ -86,20 +85,7 @@ def _is_plain_list(annotation: Any) -> bool:
     return get_origin(annotation) in (list, tuple) and not sections
 
 
-class Grown(Strict):
-    """A section that got more settings after runs had been made with it.
-
-    Those in `LATER` are left out of what is written as long as they have their default: the hashes
-    that name runs and prepared data stay what they were.
-    """
-
-    LATER: ClassVar[frozenset[str]] = frozenset()
-
-    @model_serializer(mode="wrap")
-    def _leave_out_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = handler(self)
-        fields = type(self).model_fields
-        for name in self.LATER:
-            if getattr(self, name) == fields[name].get_default(call_default_factory=True):
-                written.pop(name, None)
-        return written
+def added(default: Any, **settings: Any) -> Any:
+    """Return a field that a section got after runs had been made with it. Its default value is not
+    written: the hashes that name runs and prepared data stay what they were."""
+    return Field(default, exclude_if=lambda value: value == default, **settings)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from shapeshift.data.sources.presets import expand_corpus
 from shapeshift.errors import ShapeshiftError
-from shapeshift.schema import Grown, PlainName, Strict
+from shapeshift.schema import PlainName, Strict, added
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
@@ -33,7 +33,7 @@ def label(entry: str) -> str:
     return name
 
 
-class Archive(Grown):
+class Archive(Strict):
     """A file to download. If it is an archive (`.tar`, `.tar.gz`, `.tgz`, `.tar.bz2`, `.tar.xz` or
     `.zip`), the missing files of the corpus are unpacked from it.
 
@@ -44,12 +44,10 @@ class Archive(Grown):
         md5: expected MD5, for a file whose SHA-256 is not published.
     """
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"md5"})
-
     url: str
     file: str | None = None
     sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-    md5: str | None = Field(default=None, pattern=r"^[0-9a-f]{32}$")
+    md5: str | None = added(None, pattern=r"^[0-9a-f]{32}$")
 
     @field_validator("url")
     @classmethod
@@ -76,7 +74,7 @@ def _other_than_source(cls: Any, target: str, info: ValidationInfo) -> str:
     return target
 
 
-class FilesCorpus(Grown):
+class FilesCorpus(Strict):
     """Parallel text in two files for each entry, one sentence per line. The entry `train` stands
     for `<root>/train.<source>` and `<root>/train.<target>`, plain or gzipped (`train.en.gz`).
 
@@ -95,8 +93,6 @@ class FilesCorpus(Grown):
         archives: files to download into `root` if a file of the corpus is missing.
     """
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"valid_references", "test_references", "archives"})
-
     corpus: Literal["files"] = "files"
     root: Path = Path(".")
     source: PlainName
@@ -104,9 +100,9 @@ class FilesCorpus(Grown):
     train: list[str] = Field(min_length=1)
     valid: list[str] = Field(min_length=1)
     test: list[str] = Field(min_length=1)
-    valid_references: list[str] = Field(default_factory=list)
-    test_references: list[str] = Field(default_factory=list)
-    archives: list[Archive] = Field(default_factory=list)
+    valid_references: list[str] = added([])
+    test_references: list[str] = added([])
+    archives: list[Archive] = added([])
 
     _two_languages = field_validator("target")(_other_than_source)
 
@@ -182,7 +178,7 @@ class HubCorpus(Strict):
         return entries
 
 
-class GrammarCorpus(Grown):
+class GrammarCorpus(Strict):
     """The built-in English-German grammar. No English sentence is in two splits.
 
     Attributes:
@@ -192,8 +188,6 @@ class GrammarCorpus(Grown):
         reverse: translate from German to English instead; the sentences are the same.
     """
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"reverse"})
-
     corpus: Literal["grammar"] = "grammar"
     seed: int = Field(default=1, ge=0)
     num_train: int = Field(default=20_000, ge=1)
@@ -201,7 +195,7 @@ class GrammarCorpus(Grown):
     num_test: int = Field(default=1_000, ge=1)
     min_words: int = Field(default=3, ge=3)
     max_words: int = Field(default=60, ge=3)
-    reverse: bool = False
+    reverse: bool = added(False)
 
     @field_validator("max_words")
     @classmethod
@@ -219,7 +213,7 @@ class GrammarCorpus(Grown):
 Corpus = Annotated[FilesCorpus | HubCorpus | GrammarCorpus, Field(discriminator="corpus")]
 
 
-class SubwordsConfig(Grown):
+class SubwordsConfig(Strict):
     """One or two SentencePiece models, or text that is already split.
 
     Attributes:
@@ -242,15 +236,13 @@ class SubwordsConfig(Grown):
             `training.init_from`, it is that run by default.
     """
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"models"})
-
     algorithm: Literal["bpe", "unigram", "presplit"] = "bpe"
     vocab_size: int = Field(default=4_000, ge=8)
     joint: bool = True
     character_coverage: float = Field(default=1.0, ge=0.98, le=1.0)
     max_sentences: int = Field(default=4_000_000, ge=1_000)
     normalization: Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"] = "nmt_nfkc"
-    models: Path | None = None
+    models: Path | None = added(None)
 
 
 class Vanilla(Strict):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.comet import DEFAULT_MODEL
 from shapeshift.evaluation.tokenizers import AUTO, check_name
-from shapeshift.schema import Grown
+from shapeshift.schema import Strict, added
 from shapeshift.training.config import MetricName
 
 
-class EvaluationConfig(Grown):
+class EvaluationConfig(Strict):
     """How translations of the test set are scored after training.
 
     Attributes:
@@ -31,13 +31,11 @@ class EvaluationConfig(Grown):
             hub, or the path of a checkpoint.
     """
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"comet_model", "detokenize", "tokenize"})
-
     metrics: tuple[MetricName, ...] = Field(("bleu", "chrf"), min_length=1)
     length_buckets: tuple[int, ...] = Field((10, 20, 30, 40, 50, 60), min_length=1)
-    tokenize: str = AUTO
-    detokenize: Literal["none", "moses"] = "none"
-    comet_model: str = Field(DEFAULT_MODEL, min_length=1)
+    tokenize: str = added(AUTO)
+    detokenize: Literal["none", "moses"] = added("none")
+    comet_model: str = added(DEFAULT_MODEL, min_length=1)
 
     @field_validator("length_buckets")
     @classmethod
