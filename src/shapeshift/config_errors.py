@@ -163,8 +163,8 @@ def _unknown(place: Place, config: type[BaseModel]) -> str:
     every = {path.rpartition(".")[2]: path for path in reversed(paths)}
     known = FOREIGN_NAMES.get(name)
     meant = (
-        _close(name, own, 0.8)
-        or (known if known in paths else None)
+        (known if known in paths else None)
+        or _close(name, own, 0.8)
         or every.get(name)
         or _close(name, own, 0.6)
         or _close(name, every, 0.8)
@@ -188,12 +188,9 @@ def find_key(name: str, config: type[BaseModel], sections: tuple[str, ...] = ())
         config: of all settings.
         sections: that are looked through first.
     """
-    paths = key_paths(config)
-    if name in FOREIGN_NAMES:
-        return FOREIGN_NAMES[name]
-    exact = [path for path in paths if path.rpartition(".")[2] == name]
-    exact.sort(key=lambda path: not path.startswith(sections))
-    return exact[0] if exact else None
+    exact = [path for path in key_paths(config) if path.rpartition(".")[2] == name]
+    first = [path for path in exact if path.startswith(sections)]
+    return next(iter([*first, *filter(None, [FOREIGN_NAMES.get(name)]), *exact]), None)
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

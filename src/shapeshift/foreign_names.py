@@ -24,7 +24,8 @@ model.activation_dropout relu_dropout
 model.decoder_layers dec_layers num_decoder_layers
 model.dim d_model hidden_size rnn_size embedding_dim embed_dim encoder_embed_dim n_embd model_dim
 model.dropout hidden_dropout_prob dropout_rate resid_pdrop
-model.encoder_layers enc_layers layers num_layers num_hidden_layers n_layer num_encoder_layers
+model.encoder_layers enc_layers layers num_layers n_layer n_layers
+model.encoder_layers num_hidden_layers num_encoder_layers
 model.ff_dim d_ff ff_size ffn_dim intermediate_size transformer_ff dim_feedforward
 model.num_heads heads nhead n_heads n_head num_attention_heads encoder_attention_heads
 model.share_embeddings share_all_embeddings tied_embeddings share_vocab
@@ -37,9 +38,9 @@ position.parts.0.num_positions max_position_embeddings n_positions
 training.accumulation update_freq accum_count gradient_accumulation_steps batch_multiplier
 training.average_checkpoints num_update_checkpoints avg_checkpoints
 training.batch.max_sentences per_device_train_batch_size
-training.batch.max_tokens batch_size
+training.batch.max_tokens batch_size max_tokens
 training.best_metric metric_for_best_model best_checkpoint_metric early_stopping_metric
-training.checkpoint_every save_steps save_interval_updates save_checkpoint_steps
+training.checkpoint_every save_steps save_interval save_interval_updates save_checkpoint_steps
 training.clip_norm max_grad_norm clip_grad_norm gradient_clipping
 training.compile torch_compile
 training.init_from train_from load_model finetune_from_model restore_file
@@ -71,7 +72,7 @@ FOREIGN_POSITIONS = _by_name("""
 alibi alibi_pos_bias
 ape sin sincos sinusoid sinusoidal sinusoidal_absolute
 learned embeddings learnable learned_absolute trainable
-nope no no_position no_positions none without
+nope no nopos no_pos no_position no_positions none without
 rope roformer rotary rotary_embedding rotary_embeddings rotary_pos_emb
 rpe relative relative_key relative_key_query shaw shaw_relative
 t5 relative_bias relative_position_bias t5_bias rel_pos_bias

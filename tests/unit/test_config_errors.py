@@ -35,11 +35,20 @@ def test_a_foreign_name_stands_for_a_key_that_there_is(name: str) -> None:
         ("decoding.num_beams=8", "decoding.beam"),
         ("data.corpus.num_trian=8", "data.corpus.num_train"),
         ("dropout=0.3", "model.dropout"),
+        ("d_model=8", "model.dim"),
+        ("n_layers=2", "model.encoder_layers"),
+        ("max_tokens=100", "training.batch.max_tokens"),
+        ("save_interval=5", "training.checkpoint_every"),
     ],
 )
 def test_a_wrong_key_is_answered_with_the_right_one(override: str, meant: str) -> None:
     with pytest.raises(ShapeshiftError, match=f"unknown key; did you mean '{meant}'"):
         parse_config({}, [override])
+
+
+def test_an_option_is_looked_for_in_the_settings_of_its_command_first() -> None:
+    assert find_key("max_tokens", Config, ("decoding",)) == "decoding.max_tokens"
+    assert find_key("max_tokens", Config, ("training",)) == "training.batch.max_tokens"
 
 
 @pytest.mark.parametrize("override", ["model.zzzzz=1", "training.qqq={a: 1}", "schedule=3"])

@@ -110,7 +110,8 @@ def _describe(name: str) -> None:
     else:
         known = [*PRESETS, *KINDS, *POSITION_IDS]
         meant = FOREIGN_POSITIONS.get(name.lower().replace("-", "_"), name)
-        raise ShapeshiftError(f"no preset or kind {name!r}{nearest(meant, known)}")
+        remedy = nearest(meant, known) or "; `shapeshift positions` lists all"
+        raise ShapeshiftError(f"no preset or kind {name!r}{remedy}")
     described = [] if name in POSITION_IDS else [part.kind for part in scheme.parts] or ["none"]
     ids = scheme.position_ids.name
     if name in POSITION_IDS or ids != "absolute":

@@ -40,9 +40,17 @@ def test_each_has_a_purpose() -> None:
     assert set(PURPOSE) == {*KINDS, *POSITION_IDS}
 
 
-def test_a_foreign_name_is_answered() -> None:
-    error = CliRunner().invoke(app, ["positions", "rotary_pos_emb"]).exception
-    assert str(error) == "no preset or kind 'rotary_pos_emb'; did you mean 'rope'?"
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("rotary_pos_emb", "did you mean 'rope'?"),
+        ("NoPos", "did you mean 'nope'?"),
+        ("xyzzy", "`shapeshift positions` lists all"),
+    ],
+)
+def test_a_foreign_name_is_answered(name: str, answer: str) -> None:
+    error = CliRunner().invoke(app, ["positions", name]).exception
+    assert str(error) == f"no preset or kind {name!r}; {answer}"
 
 
 @pytest.mark.parametrize("name", [*PRESETS, *KINDS, *POSITION_IDS])
