@@ -72,8 +72,6 @@ class Subprocesses:
     """
 
     def __init__(self, environments: Sequence[Mapping[str, str]]):
-        if not environments:
-            raise ShapeshiftError("no processes to run in: expected one at least, got none")
         self._environments = environments
         self.num_slots = len(environments)
 
@@ -81,8 +79,6 @@ class Subprocesses:
     def on_cpu(cls, num_processes: int) -> Subprocesses:
         """Return a launcher that runs `num_processes` cells at a time and divides the cores among
         them."""
-        if num_processes < 1:
-            raise ShapeshiftError(f"expected 1 process or more at a time, got {num_processes}")
         threads = str(max(1, num_cores() // num_processes))
         return cls([{"OMP_NUM_THREADS": threads}] * num_processes)
 

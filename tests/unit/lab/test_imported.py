@@ -136,21 +136,6 @@ def test_logits_are_those_of_marian(settings, make, tmp_path):
                 torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-4)
 
 
-def test_translations_are_those_of_marian(make, tmp_path):
-    folder, theirs, tokenizer = make(tie_word_embeddings=False, init_std=0.3)
-    import_marian(str(folder), tmp_path / "run")
-    settings = ["decoding.beam=1", "decoding.max_length_a=0", "decoding.max_length_b=12"]
-    settings.append("training.precision=fp32")  # which theirs is; in bf16 near ties fall otherwise
-    translations = load_run(tmp_path / "run", settings).translate(TEXT)
-    assert len(set(translations)) > 1
-    for text, translation in zip(TEXT, translations, strict=True):
-        out = theirs.generate(
-            **tokenizer(text, return_tensors="pt"), num_beams=1, max_new_tokens=11,
-            bad_words_ids=[[tokenizer.pad_token_id]], forced_eos_token_id=None,
-        )  # fmt: skip
-        assert tokenizer.decode(out[0], skip_special_tokens=True) == translation
-
-
 @pytest.mark.parametrize("settings", [{}, {"separate": True}], ids=str)
 def test_text_is_that_of_marian_whatever_is_generated(settings, make, tmp_path):
     folder, _, tokenizer = make(**settings)

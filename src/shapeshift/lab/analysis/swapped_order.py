@@ -17,7 +17,6 @@ from shapeshift.data.prepared import Prepared
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import SEP
 from shapeshift.decoding.translator import Translator
-from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.lab.measures import (
     ORIGINAL,
@@ -64,9 +63,6 @@ def sample(store: TokenStore, num_pairs: int = NUM_PAIRS, *, seed: int = 0) -> l
     """Draw joined pairs from a training store, without replacement, in the order of the store.
 
     A last pair without separators, which joining had left over, is left out.
-
-    Raises:
-        ShapeshiftError: a pair is not made of several.
     """
     draw = np.random.default_rng(seed)
     size = len(store) - _leaves_one(store)
@@ -74,13 +70,7 @@ def sample(store: TokenStore, num_pairs: int = NUM_PAIRS, *, seed: int = 0) -> l
     pairs = []
     for number in sorted(numbers.tolist()):
         source, target = (side.tolist() for side in store[number])
-        if not source.count(SEP) == target.count(SEP) > 0:
-            raise ShapeshiftError(
-                f"pair {number} (counted from 0) has {source.count(SEP)} and {target.count(SEP)}"
-                " separators; expected joined sentences, as data.dataset.name=interpolate makes"
-                " them",
-                path=store.directory,
-            )
+        assert source.count(SEP) == target.count(SEP) > 0, f"pair {number} is not joined"
         pairs.append((source, target))
     return pairs
 

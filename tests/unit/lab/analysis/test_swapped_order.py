@@ -2,7 +2,6 @@ import pytest
 
 from shapeshift.data.subwords import SEP
 from shapeshift.decoding.search import Hypothesis
-from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.analysis.swapped_order import parts, sample, swap, translate
 
 FIRST, SECOND, THIRD = [5, 6, 7, 8], [9, 10, 11, 12, 13], [14, 15, 16, 17]
@@ -87,19 +86,3 @@ def test_a_last_pair_that_joining_left_alone_is_left_out(make_store):
 
 
 GOOD = ([5, SEP, 6], [7, SEP, 8])
-
-
-@pytest.mark.parametrize(
-    ("pairs", "number"),
-    [
-        ([GOOD, ([5], [6]), GOOD], 1),
-        ([GOOD, ([5, SEP, 6], [7]), GOOD], 1),
-        ([GOOD, ([5, SEP, 6], [7, SEP, SEP]), GOOD], 1),
-        ([GOOD, ([5, SEP, 6], [7])], 1),  # last, joined on one side only
-        ([GOOD, ([5], [7, SEP, 8])], 1),
-        ([([5], [6])], 0),
-    ],
-)
-def test_a_pair_that_is_not_joined_is_refused(pairs, number, make_store):
-    with pytest.raises(ShapeshiftError, match=rf"pair {number} .* expected joined sentences"):
-        sample(make_store(pairs))
