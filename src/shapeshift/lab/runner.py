@@ -14,6 +14,7 @@ from typing import Protocol
 
 from shapeshift.data.config import FilesCorpus
 from shapeshift.data.corpora import corpus_fingerprint
+from shapeshift.disk import make_directory
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
@@ -212,6 +213,7 @@ class _Runner:
         elif is_locked(folder.lock):
             self._postpone(cell)
         else:
+            make_directory(folder.path)
             order = Order(
                 folder=folder.path,
                 config=cell.config.model_dump(mode="json"),
