@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from shapeshift import kernels
+from shapeshift.errors import ShapeshiftError
 
 
 class Diagonals(NamedTuple):
@@ -120,8 +120,8 @@ class _Scores(torch.autograd.Function):
         return _add_rows(q @ k.transpose(-1, -2), by_row, where)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        _refuse_second_derivatives()
         q, k = ctx.saved_tensors
         grad = grad.contiguous()  # it is in two products
         return grad @ k, grad.transpose(-1, -2) @ q, _sum_rows(grad, ctx.where), None
@@ -138,12 +138,20 @@ class _Outputs(torch.autograd.Function):
         return probs @ v, _sum_rows(probs, where)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor, grad_rows: Tensor) -> tuple[Tensor, Tensor, None]:
+        _refuse_second_derivatives()
         probs, v = ctx.saved_tensors
         grad = grad.contiguous()  # it is in two products
         grad_probs = _add_rows(grad @ v.transpose(-1, -2), grad_rows, ctx.where)
         return grad_probs, probs.transpose(-1, -2) @ grad, None
+
+
+def _refuse_second_derivatives() -> None:
+    if torch.is_grad_enabled():  # a backward pass with `create_graph`
+        raise ShapeshiftError(
+            "second derivatives of attention on a CPU need float64; convert the model and its"
+            " inputs with .double()"
+        )
 
 
 def _add_rows(pairs: Tensor, by_row: Tensor, where: Diagonals) -> Tensor:

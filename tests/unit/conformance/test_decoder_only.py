@@ -107,20 +107,11 @@ def test_gradient_checkpointing_gives_the_same_gradient(family: str) -> None:
         weights = torch.linspace(-1, 1, first.numel()).view_as(first)
         ((first + second.logits**2) * weights).sum().backward()
         gradients.append({n: p.grad for n, p in model.named_parameters() if p.grad is not None})
+    ours = [name for name in model.state_dict() if "shapeshift" in name]
+    assert len(ours) == 2 * 2  # keys and values of two layers, under one name each
     assert any("shapeshift_positions" in name for name in gradients[0])
     for name, gradient in gradients[0].items():
         assert torch.allclose(gradient, gradients[1][name], atol=1e-5), name
-
-
-def test_weights_are_saved_and_loaded() -> None:
-    model, other = build("Llama"), build("Llama")
-    for each in (model, other):
-        use_position(each, "rpe")
-    state = model.state_dict()
-    ours = [name for name in state if "shapeshift" in name]
-    assert len(ours) == 2 * 2  # keys and values of two layers, under one name each
-    other.load_state_dict(state)
-    assert torch.equal(logits(other, ids()), logits(model, ids()))
 
 
 def test_one_module_serves_all_layers_and_copies_are_independent() -> None:

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.torch_nn import (
     MultiheadAttention,
-    TransformerDecoderLayer,
-    TransformerEncoderLayer,
 )
 from shapeshift.positions import (
     T5,
@@ -170,35 +168,7 @@ def test_a_position_built_for_another_size_is_refused(
         MultiheadAttention(D, H, position=position)
 
 
-class AtTheEmbedding(Representation):
-    """A kind that acts at the embedding alone."""
-
-    places = ("embedding",)
-
-
 SHAW = Shaw(num_heads=H, head_dim=E)
-
-
-@pytest.mark.parametrize(
-    ("layer", "options", "message"),
-    [
-        (TransformerEncoderLayer, {"position": AtTheEmbedding()}, "position: .*'self'.* at embedd"),
-        (TransformerDecoderLayer, {"position": AtTheEmbedding()}, "position: .*'self'.* at embedd"),
-        (
-            TransformerDecoderLayer,
-            {"cross_position": Chain(Sinusoidal(dim=D), SHAW)},
-            "cross_position: Shaw .*'cross'.* at self$",
-        ),
-    ],
-)
-def test_a_position_without_a_meaning_at_its_place_is_refused(
-    layer: type, options: dict[str, Representation], message: str
-) -> None:
-    with pytest.raises(ShapeshiftError, match=f"^{message}"):
-        layer(D, H, **options)
-    TransformerDecoderLayer(D, H, position=SHAW, cross_position=Rotary(head_dim=E))
-
-
 T = 6
 RIGHT = torch.ones(T, T, dtype=torch.bool).triu(1)
 """Forbids what the causal mask does."""

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from shapeshift import kernels
+from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation, Shaw, shaw
 from shapeshift.positions.relative import by_distance
 
@@ -129,6 +130,19 @@ def test_every_way_has_the_same_gradients(max_distance, causal, per_head, querie
         return torch.autograd.grad((out * weights).sum(), tensors)
 
     torch.testing.assert_close(gradients(Shaw), gradients(Representation), rtol=1e-4, atol=1e-5)
+
+
+def test_second_derivatives_are_refused_and_not_dropped():
+    position, positions = build(3), POSITIONS["square"]
+    q, k, v, probs = (x.requires_grad_() for x in numbers(positions))
+    if position._diagonals(position.keys, q, *positions) is None:
+        pytest.skip("no C compiler")
+    for out, x in (
+        (position.scores(q, k, *positions), q),
+        (position.outputs(probs, v, *positions), v),
+    ):
+        with pytest.raises(ShapeshiftError, match=r"need float64; convert .* \.double\(\)"):
+            torch.autograd.grad(out.sum(), x, create_graph=True)
 
 
 @pytest.mark.parametrize("positions", POSITIONS.values(), ids=list(POSITIONS))
