@@ -66,11 +66,11 @@ class Guard:
         Raises:
             ShapeshiftError: if it is bad and nothing is deferred.
         """
-        # Absolute values: a sum of squares could overflow where no gradient does.
         grads = [p.grad for p in self._parameters if p.grad is not None]
-        largest = torch.stack(torch._foreach_norm(grads, math.inf))
-        sums = torch.stack([loss.smoothed.detach() for loss in losses])
-        bad = torch.stack([~values.isfinite().all() for values in (sums, largest)])
+        # The largest absolute value: a sum of squares could overflow where no gradient does.
+        largest = torch.nn.utils.get_total_norm(grads, math.inf)
+        total = torch.stack([loss.smoothed.detach() for loss in losses]).sum()
+        bad = ~torch.stack([total, largest]).isfinite()
         verdict = self._parallel.all_reduce_max(bad.int())
         self._unread.append((update, batches, verdict))
         if self._deferred:
