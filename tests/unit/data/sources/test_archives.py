@@ -201,11 +201,11 @@ def constructed(draw, ending):
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_thousand_damaged_and_hostile_archives(tmp_path):
+def test_damaged_and_hostile_archives(tmp_path):
     """Each is refused in one sentence, or its wanted files arrive; nothing else changes."""
     draw, outside, messages, unpacked = random.Random(1), tmp_path / "outside", [], 0
     outside.mkdir()
-    for number in range(1_000):
+    for number in range(300):
         ending = draw.choice([*PACK])
         members = constructed(draw, ending) if number % 2 else FILES.items()
         content = PACK[ending](members)
@@ -230,8 +230,8 @@ def test_a_thousand_damaged_and_hostile_archives(tmp_path):
     assert tree(outside) == {}
     assert not (tmp_path / "evil").exists()
     assert not [message for message in messages if "\n" in message]
-    assert len(messages) > 400
-    assert unpacked > 100
+    assert len(messages) > 120
+    assert unpacked > 30
 
 
 def test_a_stop_leaves_nothing_for_ever(tmp_path):
