@@ -30,9 +30,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "attention": {"kernels", "positions", "errors"},
     "interop": {"attention", "positions", "errors"},
     "conformance": {"interop", "positions", "errors"},
-    "model": {"attention", "positions", "foreign_names", *FOUNDATIONS},
+    "model": {"attention", "kernels", "positions", "foreign_names", *FOUNDATIONS},
     "data": FOUNDATIONS,
-    "decoding": {"model", "positions", "data", *FOUNDATIONS},
+    "decoding": {"kernels", "model", "positions", "data", *FOUNDATIONS},
     "training": {"model", "positions", "data", *FOUNDATIONS},
     "evaluation": {"decoding", "training", "model", "positions", "data", *FOUNDATIONS},
 }
