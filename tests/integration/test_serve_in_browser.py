@@ -56,6 +56,7 @@ def test_a_sentence_is_translated_by_all_runs(visit, folders):
         expected = [Run(folder).translate([SENTENCE])[0] for folder in folders]
         assert page.locator(".translation").all_inner_texts() == expected
         assert "shaw at self" in page.locator(".run h2 + .note").nth(1).inner_text()
+        assert "outlined" in page.locator(".run .note:has(+ .pieces)").first.inner_text()
         columns = page.locator(".map").first.locator("thead th").all_inner_texts()
         assert columns[-1] == "</s>"
         assert "".join(columns[:-1]).replace("▁", " ").strip() == SENTENCE

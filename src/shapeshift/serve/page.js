@@ -79,7 +79,8 @@ function card(run) {
     make("p", { className: "note", textContent: positions[run.run] ?? "" }),
     make("p", { className: "translation", lang: "", textContent: text || "(an empty translation)" }));
   if (atLimit) shown.append(make("p", { className: "note", textContent: "It reaches the length limit; its end may be missing." }));
-  shown.append(pieces, ...(run.attention ? map(run) : [
+  const legend = "Below, the pieces with the probability of each; outlined where it is under 50 %.";
+  shown.append(make("p", { className: "note", textContent: legend }), pieces, ...(run.attention ? map(run) : [
     make("p", { className: "note", textContent: "This engine does not show its attention." }),
   ]));
   return shown;
