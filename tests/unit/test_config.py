@@ -187,11 +187,11 @@ def test_all_errors_are_reported_at_once() -> None:
         (called("shifted", {"kind": "rotary"}), "named 'shifted', .*position ids absolute"),
         (
             position({"kind": "learned"}, name="shifted", max_offset=5000),
-            "to 5000, but Learned .* to 1023; use num_positions=5001 and .*smaller max_offset",
+            "to 5000, but Learned .* to 1023; use a smaller max_offset, a larger num_positions",
         ),
         (
             position({"kind": "learned", "place": "cross"}, name="randomized"),
-            "up to 2047, .* up to 1023; use num_positions=2048, or a smaller max_position",
+            "up to 2047, .* up to 1023; use a smaller max_position, a larger num_positions",
         ),
         (
             position(XPOS, name="shifted", max_offset=20000),

@@ -27,7 +27,6 @@ from shapeshift.positions import T5, Representation, Rotary, Shaw
 from .folder import Report, new_folder
 from .parity import BEAM, Ids, LogProbs, check, sample
 from .support import (
-    QUANTIZATIONS,
     STACKS,
     UP_TO_MAX_LENGTH,
     acting,
@@ -50,7 +49,7 @@ def export(
     Args:
         trained: the model.
         target: a folder, missing or empty.
-        quantization: of the weights, one of `QUANTIZATIONS`; None is fp32.
+        quantization: of the weights, such as `int8`; None is fp32.
         max_length: the most tokens of a sentence, with `</s>`, where the engine needs a table and
             the model has no limit of its own.
 
@@ -66,10 +65,6 @@ def export(
     reason = unsupported(scheme, shape)
     if reason is not None:
         raise ShapeshiftError(f"this model cannot be exported exactly: {reason}")
-    if quantization not in (None, *QUANTIZATIONS):
-        raise ShapeshiftError(
-            f"quantization must be one of {', '.join(QUANTIZATIONS)}, got {quantization!r}"
-        )
     with new_folder(target) as partial:
         final = partial / "model"
         _write(final, trained, max_length)

@@ -44,8 +44,6 @@ from shapeshift.positions.base import AT_ATTENTION
 EXACT, REWRITTEN, REFUSED = "exact", "exact after rewriting", "refused"
 UP_TO_MAX_LENGTH = f"{REWRITTEN}, up to --max-length tokens"
 STACKS = ("encoder", "decoder")
-QUANTIZATIONS = ("int8", "int8_float32", "bfloat16", "float16")
-"""Of CTranslate2's weights."""
 
 
 def unsupported(scheme: Scheme, model: ModelConfig) -> str | None:

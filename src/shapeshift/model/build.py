@@ -30,12 +30,6 @@ def build(
         ShapeshiftError: if the scheme has no meaning, sides of different size share a table, or an
             argument is of another type.
     """
-    if not isinstance(config, ModelConfig) or not isinstance(scheme, Scheme | str):
-        raise ShapeshiftError(
-            "build needs a ModelConfig and a Scheme or the name of a preset, such as"
-            f" build(ModelConfig(size='small'), 'rpe', …), got {type(config).__name__} and"
-            f" {type(scheme).__name__}"
-        )
     source_size = whole_number("source_size", source_size, 1)
     target_size = whole_number("target_size", target_size, 1)
     if isinstance(scheme, str):

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from shapeshift.errors import ShapeshiftError
 
 from .base import temporarily_set
-from .checks import can_read, describe, is_integer, whole_number
+from .checks import describe, is_integer, whole_number
 from .vectors import AddTo, PairVectors
 
 
@@ -92,8 +92,8 @@ def use_edges(model: nn.Module, labels: Tensor) -> Iterator[None]:
             when i attends to j, or −1 if there is no edge, as for padding.
 
     Raises:
-        ShapeshiftError: if `model` has no `Graph`, if labels are not integers `(B, n, n)`, or (on a
-            CPU only) if a label is below −1 or not below `num_labels`.
+        ShapeshiftError: if `model` has no `Graph`, or if labels are not integers `(B, n, n)`. For a
+            label that is not in the table, PyTorch's look-up raises the error.
     """
     graphs = [module for module in model.modules() if isinstance(module, Graph)]
     if not graphs:
@@ -104,13 +104,5 @@ def use_edges(model: nn.Module, labels: Tensor) -> Iterator[None]:
     if not is_integer(labels) or labels.ndim != 3 or labels.shape[1] != labels.shape[2]:
         raise ShapeshiftError(f"labels must be integers (B, n, n), got {describe(labels)}")
     labels = labels.long()  # of another type they would not index
-    if can_read(labels) and labels.numel():
-        fewest = min(graph.num_labels for graph in graphs)
-        lowest, highest = (int(end) for end in labels.aminmax())
-        if lowest < -1 or highest >= fewest:
-            raise ShapeshiftError(
-                f"labels must be from −1 (no edge) to {fewest - 1} in a model with"
-                f" num_labels={fewest}, got {lowest if lowest < -1 else highest}"
-            )
     with temporarily_set(graphs, "labels", labels):
         yield

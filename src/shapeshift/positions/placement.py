@@ -70,26 +70,19 @@ def get(name: str, **options: Any) -> Representation:
 
     Raises:
         ShapeshiftError: if the name is unknown; if the preset has more than one module; if an
-            argument is unknown, missing or out of range; or if `causal` is false for a causal kind.
+            argument is unknown or out of range; or if `causal` is false for a causal kind.
+        TypeError: if an argument of the model is missing.
     """
     kind, preset_options = _kind_of(name)
     options = {**preset_options, **options}
     sizes = {key: options.pop(key) for key in FIXED_BY_MODEL if key in options}
     check_options(KINDS[kind], options, repr(name))
-    needed = _sizes(kind)
     if KINDS[kind].build.causal_only and not sizes.get("causal", True):
         raise ShapeshiftError(
             f"{name!r} has no meaning for tokens on the right, got causal=False; use another kind,"
             " such as 'rotary'"
         )
-    missing = [key for key in needed if key not in sizes and key != "causal"]
-    if missing:
-        example = ", ".join(f"{key}={8 if key == 'num_heads' else 64}" for key in missing)
-        raise ShapeshiftError(
-            f"{name!r} needs {' and '.join(missing)} of your model, such as"
-            f" get({name!r}, {example})"
-        )
-    used = {key: sizes[key] for key in needed if key in sizes}
+    used = {key: sizes[key] for key in _sizes(kind) if key in sizes}
     return KINDS[kind].build(**used, **options)
 
 
@@ -125,8 +118,6 @@ def _sizes(kind: str) -> list[str]:
 
 def check(scheme: Scheme) -> None:
     """Raise a `ShapeshiftError` for a name, an option or a cell that does not exist."""
-    if not isinstance(scheme, Scheme):
-        raise ShapeshiftError(f"expected a Scheme, such as PRESETS['rope'], got {scheme!r}")
     position_ids = scheme.position_ids
     registered = entry(POSITION_IDS, position_ids.name, "position ids")
     check_options(registered, position_ids.options, f"position ids {position_ids.name!r}")
@@ -175,16 +166,12 @@ def check_numbers(position_ids: Absolute, position: Representation) -> None:
         return
     for kind in position.kinds():
         limit = kind.max_position()
-        if limit is None or limit >= highest:
-            continue
-        remedies = [f"a smaller {option}", "a kind without a limit, such as 'sinusoidal'"]
-        if "num_positions" in inspect.signature(type(kind)).parameters:
-            longest = " and the longest sequence on top" if option == "max_offset" else ""
-            remedies.insert(0, f"num_positions={highest + 1}{longest}")
-        raise ShapeshiftError(
-            f"position ids go up to {highest}, but {type(kind).__name__} takes positions"
-            f" up to {limit}; use {', or '.join(remedies)}"
-        )
+        if limit is not None and limit < highest:
+            raise ShapeshiftError(
+                f"position ids go up to {highest}, but {type(kind).__name__} takes positions up to"
+                f" {limit}; use a smaller {option}, a larger num_positions of a table, or a kind"
+                " without a limit, such as 'sinusoidal'"
+            )
 
 
 def build_position_ids(scheme: Scheme) -> Absolute:

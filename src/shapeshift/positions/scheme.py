@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shapeshift.errors import ShapeshiftError
-
 from .arguments import check_arguments
 from .registry import KINDS
 
@@ -76,14 +74,6 @@ class Scheme:
 
     position_ids: PositionIds = PositionIds()
     parts: tuple[Part, ...] = ()
-
-    def __post_init__(self) -> None:
-        given = (self.position_ids, *self.parts)
-        if not isinstance(given[0], PositionIds) or not all(isinstance(x, Part) for x in given[1:]):
-            raise ShapeshiftError(
-                "a Scheme needs PositionIds and Parts, such as Scheme(PositionIds('shifted'),"
-                f" (Part('sinusoidal'),)), got {given}"
-            )
 
     def __str__(self) -> str:
         """Return `shaw at self (max_distance=16), position ids absolute`."""

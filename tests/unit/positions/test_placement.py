@@ -162,9 +162,9 @@ def test_every_kind_fits_an_attention_by_its_name(name: str) -> None:
 def test_a_table_that_ends_before_the_numbers_of_its_tokens_is_refused() -> None:
     short = Part("learned", "self", options={"num_positions": 9})
     for ids in (PositionIds("shifted", {"max_offset": 9}), PositionIds("randomized")):
-        with pytest.raises(ShapeshiftError, match=r"Learned takes positions up to 8; use num_pos"):
+        with pytest.raises(ShapeshiftError, match="Learned takes positions up to 8; use a smaller"):
             build(ModelConfig(size="tiny"), Scheme(ids, (short,)), 11, 11)
-        with pytest.raises(ShapeshiftError, match=r"Learned takes positions up to 8; use num_pos"):
+        with pytest.raises(ShapeshiftError, match="Learned takes positions up to 8; use a smaller"):
             place(Scheme(ids, (short,)), ENCODER)
     build(
         ModelConfig(size="tiny"), Scheme(PositionIds("shifted", {"max_offset": 8}), (short,)), 9, 9
@@ -182,7 +182,6 @@ def test_layers_and_models_take_names() -> None:
     ("make", "message"),
     [
         (lambda: get("rop", head_dim=8), "no preset or kind 'rop'; did you mean 'rope'"),
-        (lambda: get("rope"), "'rope' needs head_dim"),
         (lambda: get("rope", head_dim=8, bass=2), "has no option 'bass'.*did you mean 'base'"),
         (lambda: get("shape"), "use shapeshift.SHAPE"),
         (lambda: get(None), "expected the name of a preset or a kind, such as 'rope', .*got None"),
@@ -191,12 +190,9 @@ def test_layers_and_models_take_names() -> None:
         (lambda: Part("shaw", layers=1.5), "Part.layers: expected a whole number, got 1.5"),
         (lambda: PositionIds(3), "PositionIds.name: expected text, got 3"),
         (lambda: Part("shaw", options=None), "Part.options: expected names and values, got None"),
-        (lambda: Scheme("shifted"), "a Scheme needs PositionIds and Parts.* got .*'shifted'"),
-        (lambda: place("rope", ENCODER), "expected a Scheme, such as .*'rope'"),
         (lambda: Stack("enc", 8, 2, 1, False), "unknown stack 'enc'; did you mean 'encoder'"),
         (lambda: Stack("encoder", 8, 2, 1, "no"), "Stack.causal: expected true or false"),
         (lambda: Stack("encoder", 10, 4, 1, False), "dim must be a multiple of num_heads"),
-        (lambda: build("small", "rpe", 9, 9), "needs a ModelConfig.*got str and str"),
         (lambda: build(ModelConfig(size="tiny"), "rpe", 9, "9"), "target_size must be a whole nu"),
         (lambda: TransformerDecoderLayer(16, 2, cross_position="alibi"), "no meaning at 'cross'"),
         (lambda: build(ModelConfig(size="tiny"), "rop", 9, 9), "unknown preset 'rop'"),
