@@ -1,7 +1,7 @@
 """Another position representation in a decoder-only model of Hugging Face.
 
-Attention goes through transformers' `AttentionInterface`; what the model does by itself is taken
-out: rotary embeddings become the identity, a table of positions becomes zeros.
+Attention goes through transformers' `AttentionInterface`. The model's own positions are removed:
+rotary embeddings become the identity, a table of positions becomes zeros.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def use_position(
 
 
 def restore_position(model: nn.Module) -> None:
-    """Undo `use_position`: the model is as it was, but for what has changed since then."""
+    """Undo `use_position`. Other changes since then remain."""
     base = _base(model)
     own, dtype, attention, attentions, hooks = getattr(base, UNDO)
     weight = next(base.parameters())
@@ -122,7 +122,7 @@ def restore_position(model: nn.Module) -> None:
 
 
 class _NoRotation(nn.Module):
-    """Takes the place of a rotary embedding: turns by nothing."""
+    """Replaces a rotary embedding: rotates by an angle of zero."""
 
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         one = x.new_ones(1, 1, 1)  # broadcast to (B, T, E)
@@ -130,7 +130,7 @@ class _NoRotation(nn.Module):
 
 
 class _Zeros(nn.Module):
-    """Takes the place of a table of positions."""
+    """Replaces a table of positions: adds zero."""
 
     def __init__(self, dim: int):
         super().__init__()

@@ -1,11 +1,12 @@
 """The real tokens of a padded batch, one after the other, so that nothing is computed for padding.
 
-Attention needs a sentence a row, all else needs none: projections, feed-forward layers, norms and
-dropout take `(N, D)` for the N real tokens of `(B, T)`. Heads are copied once into the order that
-attention's products want, as without packing; here that copy also puts each token at its place.
+Only attention needs one sentence per row. Projections, feed-forward layers, norms and dropout take
+`(N, D)` for the N real tokens of `(B, T)`. Heads are copied once into the order that the matrix
+products of attention need, as without packing; this copy also puts each token at its place.
 
-In half precision some rows without a token follow, so that N is a multiple of 64: oneDNN compiles
-a matrix product for each number of rows, an eighth of a step on a CPU with AMX (dev/log.md).
+In half precision N is rounded up to a multiple of 64 by rows without a token, because oneDNN
+compiles a matrix product for each number of rows, which takes an eighth of a step on a CPU with AMX
+(dev/log.md).
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class Packing:
 
     @cached_property
     def rows(self) -> Tensor:
-        """The row of each of the B · T places. Padding has row 0: a number is needed, any serves,
-        for attention looks at no key of padding and no output of it is taken."""
+        """The row of each of the B · T places. Padding has row 0; any row would do, because
+        attention masks the keys of padding and nothing reads its outputs."""
         rows = self.real.new_zeros(self.num_sentences * self.width)
         rows[self.real] = torch.arange(len(self.real), device=rows.device)
         return rows

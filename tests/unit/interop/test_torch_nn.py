@@ -16,7 +16,6 @@ from shapeshift.interop.torch_nn import (
 )
 from shapeshift.positions import (
     KINDS,
-    PRESETS,
     Graph,
     Shaw,
     Shifted,
@@ -237,5 +236,3 @@ def test_a_preset_at_the_embedding_is_refused(name: str) -> None:
 def test_sinusoids_in_each_attention_are_asked_for_by_their_class() -> None:
     layer = TransformerEncoderLayer(D, H, position=Sinusoidal(dim=D, add_to="qk"))
     assert layer(torch.randn(Q, B, D)).shape == (Q, B, D)
-    with pytest.raises(ShapeshiftError, match=r"got Scheme; shapeshift\.positions\.place"):
-        TransformerEncoderLayer(D, H, position=PRESETS["rope"])

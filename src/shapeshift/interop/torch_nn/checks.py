@@ -76,8 +76,7 @@ def as_position(position: Representation | str | None, dim: int, num_heads: int)
     """Return a position, built if its name is given; None is no position.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H; or for a preset that acts at the embedding, or
-            what is neither a position nor a name.
+        ShapeshiftError: if D is no multiple of H, or for a preset that acts at the embedding.
     """
     if num_heads < 1 or dim % num_heads:
         raise ShapeshiftError(
@@ -91,11 +90,6 @@ def as_position(position: Representation | str | None, dim: int, num_heads: int)
                 " another kind"
             )
         return get(position, dim=dim, num_heads=num_heads, head_dim=dim // num_heads)
-    if position is not None and not isinstance(position, Representation):
-        raise ShapeshiftError(
-            f"position must be a Representation, or the name of one, got {type(position).__name__};"
-            " shapeshift.positions.place builds the modules of a Scheme, one for each layer"
-        )
     return Representation() if position is None else position
 
 
