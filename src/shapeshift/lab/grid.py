@@ -217,7 +217,7 @@ class Grid:
             raise ShapeshiftError("; ".join(lines), path=self.path) from error
 
     def cells(self, scale: str, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:
-        """Return the cells of a scale: the last axis runs fastest but for the seed.
+        """Return the cells of a scale: the seed varies fastest, then the last axis.
 
         Two cells may have the same key, where two settings mean the same; they share a folder.
 

@@ -32,8 +32,7 @@ class RefusedError(ShapeshiftError):
 
 
 class Job:
-    """The work on one cell, under way. Those of its methods that have nothing to do stay as they
-    are."""
+    """The work on one cell, in progress. Subclasses override the methods that they need."""
 
     def poll(self) -> int | None:
         """Return its exit status, or `None` while it is running; see `lab.work`."""
@@ -46,7 +45,7 @@ class Job:
         """Wait until it has ended, and end it by force if that takes long."""
 
     def output(self) -> list[str]:
-        """Return the last lines that it printed, but for those in the cell's `output.log`."""
+        """Return the last lines that it printed elsewhere than in the cell's `output.log`."""
         return []
 
 

@@ -1,4 +1,4 @@
-"""What an item came to, as a document: tables, figures, findings, and where each number is from.
+"""The results of an item as a document: tables, figures, findings, and the source of each number.
 
 `shapeshift reproduce` writes one as `item.json` next to the item's tables and figures;
 `shapeshift report` reads it, and needs nothing else.
@@ -41,7 +41,7 @@ class Entry(Strict):
 
     Attributes:
         text: as it is shown.
-        value: as it is sorted and exported; `None` for words and for what is missing.
+        value: the number that is sorted by and exported; `None` for text and missing values.
         rows: which of the document's measurements it was computed from, by their numbers.
         cells: keys of the runs that it was computed from, where there are no measurements.
         data: fingerprint of the prepared data that it was counted in, where it is no number of a
@@ -108,7 +108,7 @@ class DocumentFigure(Strict):
         name: of its files.
         title: a caption.
         table: the name of the table that holds what it shows.
-        alt: what is to be seen, for those who cannot see it.
+        alt: text that describes the figure to people who cannot see it.
     """
 
     name: str
@@ -149,7 +149,7 @@ class ItemDocument(Strict):
         label: that tells results with other settings apart.
         version: of Shapeshift.
         time: when it was made, UTC, ISO 8601.
-        tables, figures, findings: what it came to.
+        tables, figures, findings: its results.
         measurements: that the tables' entries name by number.
         configs: cell key → its settings, YAML.
         unfinished: names of cells that were not there.

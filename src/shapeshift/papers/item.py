@@ -31,11 +31,11 @@ class Figure:
 
 @dataclass
 class Content:
-    """What an item comes to.
+    """The results of an item.
 
     Attributes:
-        tables: ours first, then the paper's; every figure's data stand in one of ours.
-        figures: what shows them.
+        tables: ours first, then the paper's; the data of each figure are in one of ours.
+        figures: figures of our tables.
         findings: the claims of the paper that the item is about.
         values: name → seed → value, for claims of `rule: threshold` with this `metric`.
     """

@@ -123,7 +123,7 @@ class Study:
         return list({cell.axes[axis]: None for cell in self._cells})
 
     def is_finished(self, cell: Cell) -> bool:
-        """Return whether training and all measures are done, but for the optional ones; see
+        """Return whether training and all measures except the optional ones are done; see
         `lab.measures.OPTIONAL`."""
         missing = CellFolder(self._root / cell.key).missing(cell.steps, cell.config)
         return not set(missing) - OPTIONAL

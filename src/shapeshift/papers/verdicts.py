@@ -12,7 +12,7 @@ of the claim. The other rules ask for a confidence interval over seeds (Student'
 90 %: two one-sided tests at 5 %): all of it has to be on one side of the margin or limit. A
 difference that shows no effect is no evidence that there is none.
 
-Everything else is "inconclusive", but for what says why no test was made: "not run", "one run" and
+Everything else is "inconclusive", or says why no test was made: "not run", "one run" and
 "two runs" (a verdict takes three seeds), "not tested at this scale" (the claim says which scales
 can).
 """

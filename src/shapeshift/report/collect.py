@@ -22,7 +22,7 @@ class ReportItem:
     """An item at one scale.
 
     Attributes:
-        document: what it came to.
+        document: its results.
         directory: where its files are.
         anchor: its place on the page.
     """
