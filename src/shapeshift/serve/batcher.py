@@ -19,10 +19,10 @@ class Job:
     """One sentence.
 
     Attributes:
-        key: of what is to be done with it; only jobs with equal keys share a batch.
+        key: task of the job; only jobs with equal keys share a batch.
         text: the sentence.
-        size: its tokens.
-        result: cancel it, and the job is dropped if it has not begun.
+        size: its number of tokens.
+        result: future result. If it is cancelled before its batch starts, the job is dropped.
     """
 
     key: Hashable
@@ -34,16 +34,16 @@ class Job:
 class Batcher:
     """A queue of sentences and the thread that computes them, batch after batch.
 
-    While a batch is computed, more jobs arrive, and those with equal keys form the next one: under
-    load batches are large, and a job that arrives alone starts at once. The oldest job is always in
-    the next batch, so that none waits forever.
-
-    One thread serves all models: they share the processor, and a batch at a time has all of it.
+    Jobs that arrive while a batch is computed wait, and those with equal keys form the next batch:
+    batches are large under load, and a single job starts at once. The oldest job is always in the
+    next batch, so that no job waits forever. One thread computes the batches of all models, so that
+    each batch has the whole processor.
 
     Args:
-        compute: returns a result for each text; called in the thread.
-        max_tokens: size of a batch: jobs × the longest of them. A longer job is a batch by itself.
-        max_waiting: jobs that may wait.
+        compute: called in the thread with a key and texts; returns a result for each text.
+        max_tokens: maximum size of a batch: number of jobs × size of the longest one. A job that is
+            longer is a batch of its own.
+        max_waiting: maximum number of waiting jobs.
         observe: called with the number of jobs of each batch.
     """
 
@@ -66,10 +66,10 @@ class Batcher:
         self._thread.start()
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Put jobs into the queue: all of them or none.
+        """Add jobs to the queue, all of them or none.
 
         Raises:
-            RefusedError: they do not fit (429), or the queue is closed (503).
+            RefusedError: the queue is full (429) or closed (503).
         """
         with self._changed:
             if self._closed:
@@ -80,18 +80,18 @@ class Batcher:
             self._changed.notify()
 
     def num_waiting(self) -> int:
-        """Return how many jobs wait, without those that were cancelled."""
+        """Return the number of waiting jobs that are not cancelled."""
         with self._changed:
             return self._num_waiting()
 
     def is_idle(self) -> bool:
-        """Return whether no job waits or is computed."""
+        """Return whether there is no waiting or running job."""
         with self._changed:
             return not self._busy and not self._num_waiting()
 
     def close(self, timeout_s: float) -> bool:
-        """Take no more jobs, end those that wait with `StoppingError`; return whether the thread
-        has ended."""
+        """Close the queue, and end waiting jobs with `StoppingError`; return whether the thread has
+        ended."""
         with self._changed:
             self._closed = True
             for job in self._waiting:
@@ -112,7 +112,7 @@ class Batcher:
             self._run(batch)
 
     def _next(self) -> list[Job]:
-        """Wait for jobs and return those of a batch; none when closed."""
+        """Wait for jobs and return those of the next batch; none if the queue is closed."""
         with self._changed:
             self._busy = False
             while not self._closed:

@@ -10,7 +10,6 @@ class Limits:
     """Limits of the server.
 
     Attributes:
-        max_subwords: maximum length of a sentence, unless `decoding.max_source_length` is set.
         max_body: maximum size of a request's body, in bytes.
         max_waiting: maximum number of sentences in the queue; a sentence counts once for each run.
         max_connections: maximum number of open connections.
@@ -21,7 +20,6 @@ class Limits:
             sentences in the queue.
     """
 
-    max_subwords: int = 256
     max_body: int = 256 * 1024
     max_waiting: int = 512
     max_connections: int = 256

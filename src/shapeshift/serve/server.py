@@ -1,4 +1,4 @@
-"""The server: sockets, slow and superfluous connections, an orderly end."""
+"""The server: its socket, limits of connections, and a graceful stop."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .service import Service
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket of this address that does not yet listen.
+    """Return a socket that is bound to an address and does not listen yet.
 
     Raises:
-        ShapeshiftError: there is no such address, or it is taken.
+        ShapeshiftError: the address does not exist or is in use.
     """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -53,8 +53,8 @@ def address(listener: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """Serves until a signal. After the first one, what is in the queue is finished, for at most
-    `Limits.request_s`, and new work is refused; a second one ends the server at once.
+    """Serves until a signal. After the first signal, the server refuses new requests and finishes
+    the queue, for at most `Limits.request_s`; after a second one it ends at once.
 
     Args:
         service: the runs.
@@ -91,17 +91,17 @@ class Server(uvicorn.Server):
         self._drain_until = 0.0
 
     def serve_until_signal(self) -> bool:
-        """Serve; return whether all work has ended, too."""
+        """Serve; return whether the thread of the queue has ended as well."""
         self.run(sockets=[self._listener])
         return self._service.batcher.close(timeout_s=5)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
+        """Start to listen."""
         await super().startup(sockets)
         self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Note a signal."""
+        """Start to stop at the first signal, and end at once at the second."""
         if self.received is not None:
             self.should_exit = self.force_exit = True
             return
@@ -110,7 +110,7 @@ class Server(uvicorn.Server):
         self._service.draining = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Return whether to end; called ten times a second."""
+        """Return whether to end; uvicorn calls this ten times a second."""
         batcher = self._service.batcher
         if self._service.draining and (batcher.is_idle() or time.monotonic() > self._drain_until):
             batcher.close(timeout_s=0)
@@ -119,7 +119,8 @@ class Server(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """Closes a connection that sends no whole head of a request in time, or does not read."""
+    """Closes a connection whose client does not send the head of a request in time, or does not
+    read the response."""
 
     limits: Limits
     _head_timer: asyncio.TimerHandle | None = None

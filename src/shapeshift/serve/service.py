@@ -1,4 +1,4 @@
-"""Trained runs that stay loaded, and the work that they do for requests."""
+"""Trained runs that stay loaded, and how they serve requests."""
 
 from __future__ import annotations
 
@@ -23,13 +23,17 @@ from shapeshift.lab.run import TORCH, Run
 from .batcher import Batcher, Job
 from .limits import Limits, RefusedError, StoppingError
 
+MAX_SUBWORDS = 256
+"""Maximum length of a sentence, unless `decoding.max_source_length` is set."""
+
 MAX_ATTENTION = 64
-"""Subwords of a sentence whose attention is shown: what is sent grows with the square."""
+"""Maximum length of a sentence whose attention is requested: the response grows with its square."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be done with a sentence; sentences with equal tasks share a batch."""
+    """The run that translates a sentence, and the kind of attention to return with it, if any. Only
+    sentences with equal tasks share a batch."""
 
     run: str
     attention: Kind | None = None
@@ -37,7 +41,7 @@ class Task:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """A run that is served."""
+    """Description of a run for the page."""
 
     name: str
     position: str
@@ -48,7 +52,7 @@ class RunInfo:
 
 @dataclass(frozen=True)
 class RunTranslations:
-    """What one run makes of all sentences."""
+    """Translations of all sentences by one run."""
 
     run: str
     lines: Sequence[TranslatedLine]
@@ -56,8 +60,8 @@ class RunTranslations:
 
 @dataclass(frozen=True)
 class Attention:
-    """A translation and the attention on it, by layer, head, row and column; null where the model
-    runs in another engine."""
+    """A translation and its attention weights, by layer, head, row and column; null if the model is
+    an export, which does not return them."""
 
     run: str
     translation: Translation
@@ -71,13 +75,14 @@ class ServedRun:
 
     Args:
         path: of a run, or of a model that `shapeshift export` wrote into a run's folder.
-        settings: to differ from those of the run.
+        settings: override those of the run.
 
     Attributes:
-        name: of the run's folder, and of the exported model's in it.
+        name: name of the run's folder; for an export, followed by the name of the export's folder.
+        limit: maximum length of a sentence, in subwords.
 
     Raises:
-        ShapeshiftError: it is neither.
+        ShapeshiftError: the path is neither a run nor an export.
     """
 
     def __init__(self, path: Path, settings: Sequence[str] = ()):
@@ -93,12 +98,9 @@ class ServedRun:
         self.translator = run.translator(
             model=self.model, subwords=self.subwords, engine=self.engine
         )
-
-    def info(self, name: str, max_subwords: int) -> RunInfo:
-        """Return what the page shows of it: its name and the longest sentence, in subwords."""
-        position, beam = self.config.position, self.config.decoding.beam
-        described = f"{position.name}: {position.scheme}"
-        return RunInfo(name, described, self.engine, beam, max_subwords)
+        self.limit = self.config.decoding.max_source_length or MAX_SUBWORDS
+        if self.translator.limit is not None:
+            self.limit = min(self.limit, self.translator.limit)
 
     @cached_property
     def _ids(self) -> dict[str, int]:
@@ -106,7 +108,7 @@ class ServedRun:
         return {piece: number for number, piece in enumerate(pieces)}
 
     def compute(self, task: Task, sentences: list[str]) -> list[TranslatedLine] | list[Attention]:
-        """Return the translations of each sentence, or its attention if the task says so."""
+        """Return the translations of each sentence, or its attention if the task asks for it."""
         each_token = task.attention is not None
         lines = [*self.translator.translate_lines(sentences, each_token=each_token)]
         if task.attention is None:
@@ -131,15 +133,15 @@ class ServedRun:
 
 
 class Service:
-    """Runs, the queue before them, and whether new work is taken.
+    """The runs, the queue of sentences in front of them, and the metrics.
 
     Args:
-        runs: named by their paths where two have the same name.
-        limits: on requests.
+        runs: runs to serve; two runs of the same name are named by their paths.
+        limits: limits of requests.
 
     Attributes:
-        draining: set it, and new work is refused.
-        registry: what Prometheus reads.
+        draining: if True, new requests are refused.
+        registry: metrics for Prometheus.
     """
 
     def __init__(self, runs: Sequence[ServedRun], limits: Limits):
@@ -171,12 +173,12 @@ class Service:
         waiting.set_function(self.batcher.num_waiting)
 
     def observe(self, path: str, status: int, seconds: float) -> None:
-        """Count a request."""
+        """Record a request in the metrics."""
         self._requests.labels(path, status).inc()
         self._seconds.labels(path).observe(seconds)
 
     def names(self, names: Sequence[str] | None) -> list[str]:
-        """Return these names of runs, each once; all where there are none.
+        """Return these names of runs without duplicates; all names if there are none.
 
         Raises:
             RefusedError: there is no such run.
@@ -187,17 +189,26 @@ class Service:
         return [*dict.fromkeys(names or self.runs)]
 
     def info(self) -> list[RunInfo]:
-        """Return what is shown of the runs."""
-        return [run.info(name, self._limit(run)) for name, run in self.runs.items()]
+        """Describe the runs."""
+        return [
+            RunInfo(
+                name,
+                f"{run.config.position.name}: {run.config.position.scheme}",
+                run.engine,
+                run.config.decoding.beam,
+                run.limit,
+            )
+            for name, run in self.runs.items()
+        ]
 
     def refuse_if_draining(self) -> None:
-        """Raise `RefusedError` if no new work is taken."""
+        """Raise `RefusedError` if the server is stopping."""
         if self.draining:
             raise StoppingError
 
     async def work(self, tasks: Sequence[Task], sentences: Sequence[str]) -> list[list[Any]]:
-        """Return what each task makes of each sentence, see `ServedRun.compute`; when this is
-        cancelled, what has not begun is dropped.
+        """Return the result of each task for each sentence, see `ServedRun.compute`. If the call is
+        cancelled, sentences that still wait are dropped.
 
         Raises:
             RefusedError: a sentence is too long, the queue is full, or the server is about to stop.
@@ -218,14 +229,9 @@ class Service:
                 job.result.cancel()
         return [[job.result.result() for job in row] for row in jobs]
 
-    def _limit(self, run: ServedRun) -> int:
-        most = run.config.decoding.max_source_length or self.limits.max_subwords
-        own = run.translator.limit
-        return most if own is None else min(own, most)
-
     def _jobs(self, task: Task, sentences: Sequence[str]) -> list[Job]:
         run = self.runs[task.run]
-        limit = self._limit(run) if task.attention is None else min(self._limit(run), MAX_ATTENTION)
+        limit = run.limit if task.attention is None else min(run.limit, MAX_ATTENTION)
         for sentence in sentences:
             try:
                 run.subwords.check_source(sentence)
