@@ -57,8 +57,8 @@ def read_references(corpus: FilesCorpus, split: Split) -> Iterator[str] | None:
 
 
 def entry_files(corpus: FilesCorpus, entry: str) -> tuple[Path, Path]:
-    """Return the source and the target file of an entry; those of a prefix may not exist, or may
-    have `.gz` after their names.
+    """Return the paths of the source and the target file of an entry. The files of a prefix may be
+    missing, or gzipped with `.gz` after their names.
 
     Raises:
         ShapeshiftError: an unknown test set, or one that has not been downloaded.
@@ -72,10 +72,10 @@ def entry_files(corpus: FilesCorpus, entry: str) -> tuple[Path, Path]:
 def fetch(
     corpus: FilesCorpus | HubCorpus | GrammarCorpus, on_progress: Progress | None = None
 ) -> FilesCorpus | GrammarCorpus:
-    """Bring the text of a corpus to this machine, unless it is here, and return the corpus of it.
+    """Download the text of a corpus unless it is on this machine; return the corpus of local files.
 
     Raises:
-        ShapeshiftError: something cannot be fetched; see `download`, `hub` and `testsets`.
+        ShapeshiftError: something cannot be downloaded; see `download`, `hub` and `testsets`.
     """
     if isinstance(corpus, GrammarCorpus):
         return corpus
@@ -104,7 +104,7 @@ def fetch(
 
 
 def local_corpus(corpus: FilesCorpus | HubCorpus) -> FilesCorpus:
-    """Return the corpus of text files that are here, without a network."""
+    """Return the corpus of local files; nothing is downloaded."""
     return hub.exported(corpus) if isinstance(corpus, HubCorpus) else corpus
 
 
@@ -162,7 +162,7 @@ def require_files(corpus: FilesCorpus) -> None:
 
 
 def check_text(corpus: FilesCorpus, on_progress: Callable[[int], None]) -> dict[Split, int]:
-    """Read all text of a corpus once, before anything is made of it; return pairs by split.
+    """Read all text of a corpus once to check it; return the number of pairs of each split.
 
     Raises:
         ShapeshiftError: a file cannot be read as text, has another number of lines than its
@@ -258,10 +258,11 @@ def write_grammar(
 
 
 def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
-    """SHA-256 (hexadecimal) of what the text of a corpus depends on.
+    """Return the SHA-256 of the text of a corpus, in hexadecimal.
 
-    For files, which datasets of the hub become: the bytes of every file and their order, wherever
-    they are. For the grammar: its settings and its version.
+    For files, and for datasets of the hub, whose text is stored in files, it depends on the bytes
+    of the files and their order, not on their paths. For the grammar, it depends on the settings
+    and on `GRAMMAR_VERSION`.
 
     Raises:
         ShapeshiftError: a file is missing or cannot be read, has not been fetched, or is not what

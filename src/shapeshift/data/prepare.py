@@ -1,7 +1,6 @@
-"""From a configuration to everything that training and evaluation read, in one folder.
+"""Prepares data: writes everything that training and evaluation read into one folder.
 
-The folder appears complete or not at all, when all of it is on the disk; see `prepared` for what
-is in it.
+The folder appears only when it is complete and flushed to the disk; `prepared` describes its files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files and folders that several processes make: one works, the others wait."""
+"""Files and folders that several processes need: one process makes them, the others wait."""
 
 from __future__ import annotations
 
