@@ -65,8 +65,9 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = nn.Linear(dim, ff_dim)
         self.outer = nn.Linear(ff_dim, dim)
-        activations = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU}
-        self.activation: nn.Module = activations[activation]()
+        # In place: neither product needs what is overwritten.
+        activations = {"relu": nn.ReLU(inplace=True), "gelu": nn.GELU(), "silu": nn.SiLU()}
+        self.activation: nn.Module = activations[activation]
         self.dropout = dropout
         for linear in (self.inner, self.outer):
             nn.init.xavier_uniform_(linear.weight)

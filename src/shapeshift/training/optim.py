@@ -14,15 +14,25 @@ from shapeshift.training.config import Cosine, InverseSquareRoot, Noam, Optimize
 
 
 def build_optimizer(config: OptimizerConfig, parameters: Iterable[nn.Parameter]) -> Optimizer:
-    """Return the optimiser, with a learning rate of 0 until the schedule sets one."""
+    """Return the optimiser, with a learning rate of 0 until the schedule sets one.
+
+    On a CPU its moments are allocated now. In the first step they would be put between freed
+    activations, into which larger ones no longer fit.
+    """
     settings: dict[str, Any] = config.model_dump(exclude={"name"}) | {"lr": 0.0}
+    optimizer: Optimizer
     match config.name:
         case "adam":
-            return torch.optim.Adam(parameters, fused=True, **settings)
+            optimizer = torch.optim.Adam(parameters, fused=True, **settings)
         case "adamw":
-            return torch.optim.AdamW(parameters, fused=True, **settings)
+            optimizer = torch.optim.AdamW(parameters, fused=True, **settings)
         case "radam":  # Liu et al. 2020
-            return torch.optim.RAdam(parameters, **settings)
+            optimizer = torch.optim.RAdam(parameters, **settings)
+    for parameter in optimizer.param_groups[0]["params"]:
+        if parameter.device.type == "cpu":
+            moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+            optimizer.state[parameter] = {"step": torch.tensor(0.0), **moments}
+    return optimizer
 
 
 def learning_rate(
