@@ -40,7 +40,8 @@ def show_estimates(cells: Collection[Cell]) -> None:
         rows.append(("all", *total))
     header = ("runs", "number", "parameters", "updates", "an update", "time of one", "disk of one")
     note = (
-        "time: measured here on a few batches of random text; without validation, translation and"
-        " measures, on a machine that does nothing else; of all runs, one after the other"
+        "time: measured here on a few batches of random text, and too long where other programs use"
+        " the processor now; without validation, translation and measures; of all runs, one after"
+        " the other"
     )
     show_table(Table(header, rows, [note]))
