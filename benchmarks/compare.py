@@ -4,6 +4,7 @@
     python benchmarks/compare.py decoding [--beam 4]
     python benchmarks/compare.py training --apart
     python benchmarks/compare.py memory
+    python benchmarks/compare.py peers     # and other toolkits, which peers.sh installs
 
 Text: `--text train.en train.de`, or the built-in corpus. A joint BPE of 8,000 is learnt on it and
 batches are cut by our own planner (4,096 padded tokens a side). Both models have the same shape,
@@ -22,11 +23,21 @@ MarianMT is trained as a user's plain loop does: `model(input_ids, attention_mas
 decoder_input_ids)`, cross-entropy with label smoothing over the logits, padding ignored. In bf16 it
 trains under autocast; for decoding its weights are cast to bf16, or stay in float32 under autocast
 (`--precision autocast`).
+
+`peers` prints a table. Each system has processes of its own, one after the other, in several
+rounds; ratios are of one round. The batches are saved once and read by all (`benchmarks/peer.py`).
+All are pre-norm except MarianMT, which is post-norm. What else differs: Adam is fused in ours and
+in MarianMT; the other three drop out after the activation, too, and Joey NMT attention as well, for
+which it has one rate; OpenNMT-py has a bias of the output; Joey NMT caches no keys in its search,
+and its loss lacks the entropy of the smoothed target. Each checks that its loss falls and that each
+translation has all forced steps. In bf16, OpenNMT-py, which has none on CPUs, is under autocast.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
+import json
 import os
 import resource
 import statistics
@@ -47,14 +58,21 @@ from shapeshift.data.config import BatchConfig, SubwordsConfig
 from shapeshift.data.grammar import generate
 from shapeshift.data.subwords import BOS, EOS, PAD, Subwords
 from shapeshift.decoding.search import beam_search
-from shapeshift.model import ModelConfig, Transformer, build, copy_for_inference
+from shapeshift.model import (
+    ModelConfig,
+    Transformer,
+    build,
+    copy_for_inference,
+    label_smoothed_loss,
+)
 from shapeshift.positions import PRESETS
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import autocast, tune_cpu
 from shapeshift.training.step import TrainingStep
 
 SYSTEMS = ("shapeshift", "marian")
-DROPOUT, SMOOTHING = 0.1, 0.1
+PEERS = {"opennmt": "OpenNMT-py", "eole": "Eole", "joey": "Joey NMT"}
+DROPOUT, SMOOTHING, LR = 0.1, 0.1, 1e-3
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "autocast": torch.bfloat16}
 
 
@@ -68,6 +86,12 @@ class Ours:
         self.step = TrainingStep(
             self.model, TrainingConfig(precision=name, label_smoothing=SMOOTHING, clip_norm=None)
         )
+        self.optimizer = self.step.optimizer
+
+    def loss(self, batch: Batch) -> Tensor:
+        ids = (batch.source, batch.target_input, batch.target_output)
+        loss = label_smoothed_loss(self.model, *ids, SMOOTHING, batch.real)
+        return loss.smoothed / loss.num_tokens
 
     def train(self, batch: Batch) -> None:
         self.step(batch)
@@ -75,6 +99,7 @@ class Ours:
     @torch.inference_mode()
     def translate(self, source: Tensor, beam: int, steps: int) -> None:
         if self.decoder is None:
+            self.model.output.weight[EOS] = 0  # untrained, no hypothesis ends then
             self.decoder = copy_for_inference(self.model, self.dtype)
         with autocast(torch.device("cpu"), self.dtype):
             found = beam_search(
@@ -113,8 +138,7 @@ class Marian:
         )
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, fused=True)
 
-    def train(self, batch: Batch) -> None:
-        self.model.train()
+    def loss(self, batch: Batch) -> Tensor:
         with autocast(torch.device("cpu"), self.dtype):
             logits = self.model(
                 input_ids=batch.source,
@@ -122,13 +146,16 @@ class Marian:
                 decoder_input_ids=batch.target_input,
                 use_cache=False,
             ).logits
-            loss = F.cross_entropy(
+            return F.cross_entropy(
                 logits.flatten(0, 1),
                 batch.target_output.flatten(),
                 ignore_index=PAD,
                 label_smoothing=SMOOTHING,
             )
-        loss.backward()
+
+    def train(self, batch: Batch) -> None:
+        self.model.train()
+        self.loss(batch).backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -251,9 +278,9 @@ def apart(args: argparse.Namespace) -> None:
     )
 
 
-def run_alone(system: str) -> str:
+def run_alone(system: str, *more: str) -> str:
     """Return what this program prints for one system in a process of its own."""
-    command = [sys.executable, __file__, *sys.argv[1:], "--system", system]
+    command = [sys.executable, __file__, *sys.argv[1:], "--system", system, *more]
     variables = {**os.environ, **({"GLIBC_TUNABLES": MALLOC} if system == "shapeshift" else {})}
     return subprocess.run(
         command, env=variables, stdout=subprocess.PIPE, text=True, check=True
@@ -282,9 +309,100 @@ def memory(args: argparse.Namespace) -> None:
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
+def peers(args: argparse.Namespace) -> None:
+    """Print a table of the speed of all systems, each in processes of its own."""
+    if args.system is not None:
+        print(json.dumps(measure(args)))
+        return
+    for name in PEERS:
+        if not (args.peers / name / "bin/python").exists():
+            sys.exit(f"no {name} in {args.peers}; run: benchmarks/peers.sh {args.peers}")
+    batches, sources, vocabulary = prepare(args)
+    shape = ModelConfig(size=args.size)
+    work = {
+        "shape": (shape.encoder_layers, shape.dim, shape.num_heads, shape.ff_dim),
+        "vocabulary": vocabulary,
+        "batches": [
+            (x.source, torch.cat([x.target_input[:, :1], x.target_output], 1)) for x in batches
+        ],
+        "sources": sources,
+        "precision": args.precision,
+        "threads": args.threads,
+        "warm": 2,
+        "dropout": DROPOUT,
+        "smoothing": SMOOTHING,
+        "lr": LR,
+        "forced_steps": args.forced_steps,
+    }
+    count = {
+        "training": sum(x.num_source_tokens + x.num_target_tokens for x in batches[2:]),
+        **dict.fromkeys(("beam", "greedy"), sum(len(x) for x in sources[1:])),
+    }
+    rounds = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder, "work.pt"))
+        torch.save(work, file)
+        for _ in range(args.repeats):
+            printed = {name: run_alone(name, "--work", file) for name in SYSTEMS}
+            for name in PEERS:
+                command = [args.peers / name / "bin/python", Path(__file__).parent / "peer.py"]
+                printed[name] = subprocess.run(
+                    [*command, name, file], stdout=subprocess.PIPE, text=True, check=True
+                ).stdout
+            rounds.append({name: json.loads(x.splitlines()[-1]) for name, x in printed.items()})
+    print(
+        f"{args.size}, {args.precision}, {args.threads} thread(s), {args.repeats} rounds,"
+        f" torch {torch.__version__}, {gemm_gflops(DTYPES[args.precision]):.0f} GFLOP/s\n\n"
+        "| system | parameters | loss | training, tokens/s | ours/its | beam 4, sentences/s"
+        " | ours/its | greedy, sentences/s | ours/its |\n|---|---:|---|---:|---|---:|---|---:|---|"
+    )
+    for name, found in rounds[0].items():
+        first, last = found["losses"]
+        assert last < first, f"the loss of {name} does not fall: {first:.2f} to {last:.2f}"
+        cells = [f"{PEERS.get(name, name)} {found['version']}", f"{found['parameters']:,}"]
+        cells.append(f"{first:.2f} → {last:.2f}")
+        for what, items in count.items():
+            seconds = [x[name][what] for x in rounds]
+            ratios = sorted(x[name][what] / x["shapeshift"][what] for x in rounds)
+            cells.append(f"{items / statistics.median(seconds):,.0f}")
+            cells.append(f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})")
+        print("|", " | ".join(cells), "|")
+
+
+def measure(args: argparse.Namespace) -> dict[str, object]:
+    """Return what `peer.py` prints, for ourselves or MarianMT."""
+    work = torch.load(args.work)
+    system = build_system(args, work["vocabulary"])
+    for group in system.optimizer.param_groups:
+        group["lr"] = LR
+
+    def rows(ids: Tensor) -> list[list[int]]:
+        return [row[(row != PAD) & (row != BOS)][:-1].tolist() for row in ids]
+
+    batches = [make_batch(rows(source), rows(target)) for source, target in work["batches"]]
+    losses = [system.loss(batches[0]).item()]
+    for number, batch in enumerate(batches):
+        if number == work["warm"]:
+            began = time.perf_counter()
+        system.train(batch)
+    found: dict[str, object] = {"training": time.perf_counter() - began}
+    losses.append(system.loss(batches[0]).item())
+    parameters = sum(x.numel() for x in system.model.parameters() if x.requires_grad)
+    package = "transformers" if args.system == "marian" else "shapeshift"
+    system = build_system(args, work["vocabulary"])  # once trained, our search may end early
+    for name, beam in (("beam", 4), ("greedy", 1)):
+        for number, source in enumerate(work["sources"]):
+            if number == 1:
+                began = time.perf_counter()
+            system.translate(source, beam, args.forced_steps)
+        found[name] = time.perf_counter() - began
+    version = importlib.metadata.version(package)
+    return {**found, "losses": losses, "parameters": parameters, "version": version}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=("training", "decoding", "memory"))
+    parser.add_argument("what", choices=("training", "decoding", "memory", "peers"))
     parser.add_argument("--text", nargs=2, metavar=("SOURCE", "TARGET"), help="files, a side each")
     parser.add_argument("--size", default="small")
     parser.add_argument("--precision", default="fp32", choices=DTYPES)
@@ -296,11 +414,13 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=200, help="to decode")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--forced-steps", type=int, default=15)
-    parser.add_argument("--repeats", type=int, default=3, help="of decoding, of --apart")
+    parser.add_argument("--repeats", type=int, default=3, help="of decoding, --apart and peers")
     parser.add_argument("--apart", action="store_true", help="train in processes of their own")
     parser.add_argument(
         "--processor-time", action="store_true", help="not wall time: for a busy machine, 1 thread"
     )
+    parser.add_argument("--peers", type=Path, default=Path(".peers"), help="of peers.sh")
+    parser.add_argument("--work", help=argparse.SUPPRESS)
     parser.add_argument("--system", choices=SYSTEMS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -309,7 +429,9 @@ def main() -> None:
         tune_cpu()  # not where a user's own loop is measured by itself
     if args.apart and (args.what != "training" or args.processor_time):
         parser.error("--apart is for training, by wall time")
-    (apart if args.apart else memory if args.what == "memory" else compare)(args)
+    if args.what == "peers" and args.precision == "autocast":
+        parser.error("peers takes --precision fp32 or bf16")
+    {"memory": memory, "peers": peers}.get(args.what, apart if args.apart else compare)(args)
 
 
 if __name__ == "__main__":
