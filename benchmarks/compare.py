@@ -425,8 +425,9 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
-    if args.what != "decoding" and args.system != "marian":
-        tune_cpu()  # not where a user's own loop is measured by itself
+    together = args.what == "training" and not args.apart
+    if args.system == "shapeshift" or together:
+        tune_cpu()  # not where others are measured by themselves: processes inherit a part of it
     if args.apart and (args.what != "training" or args.processor_time):
         parser.error("--apart is for training, by wall time")
     if args.what == "peers" and args.precision == "autocast":
