@@ -9,6 +9,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
@@ -162,14 +163,25 @@ def _watched(
 
 
 def _encode(pairs: Iterator[tuple[str, str]], subwords: Subwords) -> Iterator[Pair]:
-    """Encode a stream of pairs, a chunk at a time."""
-    while chunk := list(islice(pairs, _CHUNK)):
+    """Encode a stream of pairs, a chunk at a time, each while the one before is written."""
+
+    def encode(chunk: list[tuple[str, str]]) -> list[Pair]:
         sources = [source for source, _ in chunk]
         targets = [target for _, target in chunk]
         source_ids, target_ids = subwords.encode_source(sources), subwords.encode_target(targets)
         if subwords.presplit:
             targets = [join_pieces(target) for target in targets]
-        yield from map(Pair, sources, targets, source_ids, target_ids)
+        return list(map(Pair, sources, targets, source_ids, target_ids))
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        before: Future[list[Pair]] | None = None
+        while chunk := list(islice(pairs, _CHUNK)):
+            encoded = thread.submit(encode, chunk)
+            if before is not None:
+                yield from before.result()
+            before = encoded
+        if before is not None:
+            yield from before.result()
 
 
 def _with_references(pairs: Iterator[Pair], references: Iterator[str] | None) -> Iterator[Pair]:

@@ -9,10 +9,12 @@ special pieces either: their characters are `<unk>` where no other training text
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +233,9 @@ def _train(sentences: Callable[[], Iterator[str]], config: SubwordsConfig) -> by
         if caught:  # SentencePiece hides an exception from the text inside its own
             raise caught[0] from None
         raise _explain(error, config.vocab_size) from error
+    # glibc would keep the memory of the sentences.
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
     return model.getvalue()
 
 
