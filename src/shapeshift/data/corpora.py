@@ -156,8 +156,12 @@ def require_files(corpus: FilesCorpus) -> None:
         )
     elif meant is not None:
         remedy = f"did you mean {text[meant]!r}?"
+    elif beside := sorted(
+        str(folder / name) for name in names if name.startswith(f"{prefix.name}.")
+    ):
+        remedy = f"there are {', '.join(beside[:5])}"
     else:
-        remedy = "set data.corpus.root to the folder that holds it"
+        remedy = "set data.corpus.root to its folder, or name it with its folder"
     raise ShapeshiftError(f"no such file, plain or gzipped; {remedy}", path=path)
 
 

@@ -31,7 +31,7 @@ REFUSED = [  # in text, settings and folders
     (f"{INIT} --train text/all.tsv", "cut -f1 text/all.tsv > text/all.en; cut -f2 text/all.tsv >"),
     (f"{INIT} --train text", "text is a folder: name the text in it (in it are text/empty,"),
     (f"{INIT} --train text/trian", "did you mean 'text/train'?"),
-    (f"{INIT} --train text/train --target DE", "text/train.DE: no such file"),
+    (f"{INIT} --train text/train --target DE", "there are text/train.de, text/train.en"),
     (f"{INIT} --train text/train --output text.yaml", "text/train.en: exists already"),
     (f"{TRAIN} data.corpus.test='[short]'", "text/short.en has 20 lines but text/short.de has 21"),
     (f"{TRAIN} data.corpus.test='[empty]'", "text/empty.en: has no lines"),
