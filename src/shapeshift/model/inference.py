@@ -14,8 +14,8 @@ from .transformer import Transformer
 
 class BlockedLinear(nn.Module):
     """x W^T + b in bf16 on a CPU. W is laid out in blocks, as oneDNN's products need it, once;
-    `F.linear` does so in each call, and takes 1.2 (4,000 rows) to 2 times (one row) as long on a
-    processor with AMX (`benchmarks/linear.py`).
+    `F.linear` does so in each call, and takes 1.3 to 1.8 times as long for 8 rows on a processor
+    with AMX (`benchmarks/linear.py --precision bf16`).
 
     Args:
         weight: `(N, K)`.
