@@ -7,7 +7,7 @@ order of the file, and the seed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +23,6 @@ from shapeshift.config_file import find_config, lay_over, read_document
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.identity import cell_key
 from shapeshift.lab.measures import check_measures
-from shapeshift.positions import KINDS, PRESETS
 from shapeshift.schema import Strict
 
 
@@ -36,28 +35,10 @@ def _several(given: Any) -> Any:
     return given if isinstance(given, list | tuple) else (given,)
 
 
-def _listed(given: Any) -> Any:
-    if not isinstance(given, str):
-        return given
-    if given not in _CATALOGUES:
-        known = ", ".join(_CATALOGUES)
-        raise ValueError(
-            f"no catalogue {given!r}{nearest(given, _CATALOGUES)} (known: {known}; else give a"
-            " mapping: setting -> overrides)"
-        )
-    names, override = _CATALOGUES[given]
-    return {name: [override.format(name)] for name in names}
-
-
-_CATALOGUES: dict[str, tuple[Iterable[str], str]] = {
-    "presets": (PRESETS, "position={}"),
-    "kinds": (KINDS, "position.parts.0.kind={}"),
-}
-
 Name = Annotated[str, BeforeValidator(_name), Field(min_length=1)]
 Condition = dict[Name, Annotated[tuple[Name, ...], BeforeValidator(_several), Field(min_length=1)]]
 Overrides = tuple[str, ...]
-Settings = Annotated[dict[Name, Overrides], BeforeValidator(_listed), Field(min_length=1)]
+Settings = Annotated[dict[Name, Overrides], Field(min_length=1)]
 Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
 Base = str | dict[str, Any]
 
@@ -101,10 +82,7 @@ class GridConfig(Strict):
 
     Attributes:
         title: what the grid reproduces or asks.
-        axes: axis → setting → overrides, or axis → the name of a catalogue: `presets` (a setting
-            `position=NAME` for each preset), or `kinds` (a setting for each kind of the first
-            part). With `kinds`, impossible combinations are left out, such as a kind at a place
-            where it does not act.
+        axes: axis → setting → overrides.
         scales: name → section; by default there is one scale, `full`, which changes nothing.
         seeds: seeds of training; there is a run for each.
         base: the configuration that all runs share: a file, relative to this one, the name of a
@@ -226,9 +204,8 @@ class Grid:
             overrides: for all cells, after all others, such as `data.corpus.root=PATH`.
 
         Raises:
-            ShapeshiftError: an unknown scale, settings that are wrong (the cell is named), a
-                setting of the file that is impossible with all others, an override of the seed or
-                of what an axis sets, or no cell left.
+            ShapeshiftError: an unknown scale, settings that are wrong (the cell is named), an
+                override of the seed or of what an axis sets, or no cell left.
         """
         if scale not in self.config.scales:
             known = self.config.scales
@@ -239,29 +216,27 @@ class Grid:
         self._refuse_axes(overrides)
         recipe = self.config.scales[scale]
         document = self._base(recipe)
-        catalogue = [axis for axis, settings in self.config.axes.items() if [*settings] == [*KINDS]]
         cells: list[Cell] = []
-        refused: dict[tuple[str, str], ShapeshiftError] = {}
         before: list[Sequence[str]] | None = None
-        for axes, seed in self._combinations(recipe):
+        seeds = recipe.seeds or self.config.seeds
+        for values, seed in product(product(*self.config.axes.values()), seeds):
+            axes = dict(zip(self.config.axes, values, strict=True))
             place = {**axes, "scale": scale, "seed": str(seed)}
             if any(_holds(condition, place) for condition in self.config.exclude):
                 continue
-            layers = [*self._settings(recipe, place), [f"training.seed={_NO_SEED}"], overrides]
+            layers: list[Sequence[str]] = [
+                recipe.overrides,
+                *(settings[axes[axis]] for axis, settings in self.config.axes.items()),
+                *(rule.overrides for rule in self.config.rules if _holds(rule.when, place)),
+                [f"training.seed={_NO_SEED}"],
+                overrides,
+            ]
             if layers != before:  # as they are for the next seed, unless a rule names one
                 before = layers
                 found = self._parse(document, layers, place)
-            if isinstance(found, ShapeshiftError):
-                if not catalogue:
-                    raise found
-                refused |= dict.fromkeys(axes.items(), found)
-                continue
             training = found.training.model_copy(update={"seed": seed})
             config = found.model_copy(update={"training": training})
             cells.append(Cell(self.name, scale, axes, seed, config, self.config.steps))
-        for (axis, value), reason in refused.items():
-            if axis not in catalogue and not any(cell.axes[axis] == value for cell in cells):
-                raise reason  # impossible with every kind: a mistake in the file
         if not cells:
             raise ShapeshiftError(
                 f"no cell is left at scale {scale!r}; look at `exclude`", path=self.path
@@ -270,15 +245,14 @@ class Grid:
 
     def _parse(
         self, document: Any, layers: Sequence[Sequence[str]], place: Mapping[str, str]
-    ) -> Config | ShapeshiftError:
-        """Return the settings of a cell, or what is wrong with them."""
+    ) -> Config:
         for layer in layers:
             document = lay_over(document, layer) if layer else document
         try:
             config = parse_config(document)
         except ShapeshiftError as error:
             where = " ".join(f"{axis}={value}" for axis, value in place.items())
-            return ShapeshiftError(f"in the cell {where}: {error}", path=self.path)
+            raise ShapeshiftError(f"in the cell {where}: {error}", path=self.path) from error
         if config.training.seed != _NO_SEED:
             raise ShapeshiftError(
                 "a grid sets training.seed itself; choose among its seeds with --seed",
@@ -298,34 +272,14 @@ class Grid:
                         path=self.path,
                     )
 
-    def _settings(self, recipe: Recipe, place: Mapping[str, str]) -> Iterator[Sequence[str]]:
-        """Yield the overrides of a cell, each of which replaces those before it."""
-        yield recipe.overrides
-        for axis, settings in self.config.axes.items():
-            yield settings[place[axis]]
-        for rule in self.config.rules:
-            yield rule.overrides if _holds(rule.when, place) else ()
-
     def _base(self, recipe: Recipe) -> Any:
         base = self.config.base if recipe.base is None else recipe.base
         if not isinstance(base, str):
             return deepcopy(base)
         try:
-            path = find_config(base, self.path.parent)
+            return read_document(find_config(base, self.path.parent))
         except ShapeshiftError as error:
             raise ShapeshiftError(f"base: {error}", path=self.path) from error
-        if not path.is_file():
-            raise ShapeshiftError(
-                f"base: there is no file {path}; its path is relative to the folder of this file",
-                path=self.path,
-            )
-        return read_document(path)
-
-    def _combinations(self, recipe: Recipe) -> Iterator[tuple[dict[str, str], int]]:
-        names = [*self.config.axes]
-        for values in product(*self.config.axes.values()):
-            for seed in recipe.seeds or self.config.seeds:
-                yield dict(zip(names, values, strict=True)), seed
 
 
 def _holds(condition: Condition, place: Mapping[str, str]) -> bool:

@@ -6,7 +6,6 @@ import yaml
 from shapeshift.config import load_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.grid import Grid
-from shapeshift.positions import KINDS, PRESETS
 
 DATASETS = {name: [f"data.dataset.name={name}"] for name in ("vanilla", "extrapolate")}
 OFFSETS = {0: ["position=ape"], 40: ["position=shape", "position.position_ids.max_offset=40"]}
@@ -15,10 +14,6 @@ TWO_AXES = {
     "seeds": [1, 2],
     "base": {"model": {"size": "tiny"}, "training": {"max_updates": 5}},
     "scales": {"tiny": {}, "paper": {"overrides": ["training.max_updates=9"]}},
-}
-CATALOGUE = {
-    "base": {"position": {"parts": [{"kind": "none", "place": "self"}]}},
-    "scales": {"tiny": {}},
 }
 
 
@@ -30,10 +25,6 @@ def make(tmp_path):
         return Grid(path)
 
     return make_grid
-
-
-def names(grid):
-    return [cell.name for cell in grid.cells("tiny")]
 
 
 def test_cells_are_the_product_of_axes_and_seeds(make):
@@ -79,8 +70,11 @@ def test_rules_come_after_axes_and_the_users_overrides_last(make):
 
 
 def test_exclude(make):
-    excluded = make(TWO_AXES, exclude=[{"dataset": "vanilla", "K": 40}, {"seed": 2}])
-    assert names(excluded) == ["vanilla/0/1", "extrapolate/0/1", "extrapolate/40/1"]
+    grid = make(TWO_AXES, exclude=[{"dataset": "vanilla", "K": 40}, {"seed": 2}])
+    left = [cell.name for cell in grid.cells("tiny")]
+    assert left == ["vanilla/0/1", "extrapolate/0/1", "extrapolate/40/1"]
+    with pytest.raises(ShapeshiftError, match="no cell is left at scale 'tiny'"):
+        make(TWO_AXES, exclude=[{"scale": "tiny"}]).cells("tiny")
 
 
 def test_two_settings_that_mean_the_same_share_a_name(make):
@@ -97,7 +91,6 @@ def test_two_settings_that_mean_the_same_share_a_name(make):
         ({"exclude": [{"datset": "vanilla"}]}, r"no axis 'datset'; did you mean 'dataset'"),
         ({"exclude": [{"K": 41}]}, r"the axis K has no setting .41. .known: 0, 40"),
         ({"axes": {"seed": {"a": []}}}, r"an axis cannot be called 'seed'"),
-        ({"axes": {"position": "preset"}}, "no catalogue 'preset'; did you mean 'presets'"),
         ({"scales": {}, "seeds": []}, r"seeds: .*; scales: |scales: .*; seeds: "),
     ],
 )
@@ -119,45 +112,3 @@ def test_what_is_wrong_in_a_file_is_named(make, settings, message):
 def test_what_is_wrong_in_a_cell_or_set_by_the_grid_is_named(make, scale, override, message):
     with pytest.raises(ShapeshiftError, match=message):
         make(TWO_AXES).cells(scale, [override])
-    with pytest.raises(ShapeshiftError, match="no cell is left at scale 'tiny'"):
-        make(TWO_AXES, exclude=[{"scale": "tiny"}]).cells("tiny")
-
-
-def places(**settings):
-    return {place: [f"position.parts.0.place={place}", *more] for place, more in settings.items()}
-
-
-def test_presets_are_those_of_the_library_and_can_be_named_in_conditions(make, monkeypatch):
-    axes = {"position": "presets"}
-    cells = make(CATALOGUE, axes=axes).cells("tiny")
-    assert {cell.axes["position"]: cell.config.position.scheme for cell in cells} == PRESETS
-    some = make(CATALOGUE, axes=axes, exclude=[{"position": ["rope", "alibi"]}])
-    assert names(some) == [f"{name}/1" for name in PRESETS if name not in ("rope", "alibi")]
-    with pytest.raises(ShapeshiftError, match="position has no setting 'rop'; did you"):
-        make(CATALOGUE, axes=axes, exclude=[{"position": "rop"}])
-    monkeypatch.setitem(PRESETS, "mine", PRESETS["rpe"])
-    assert "mine/1" in names(make(CATALOGUE, axes=axes))
-
-
-def test_kinds_stand_where_the_library_says_they_have_a_meaning(make):
-    """Of the kinds for both stacks; xPos is for decoders alone."""
-    axes = {"kind": "kinds", "place": places(embedding=[], self=[], cross=[])}
-    assert names(make(CATALOGUE, axes=axes)) == [
-        f"{kind}/{place}/1"
-        for kind, entry in KINDS.items()
-        for place in ("embedding", "self", "cross")
-        if place in entry.build.places and not entry.build.causal_only
-    ]
-
-
-@pytest.mark.parametrize(
-    ("place", "overrides", "message"),
-    [
-        ("self", ["training.max_update=5"], "max_update: unknown key"),
-        ("sefl", [], "unknown place 'sefl'; did you mean 'self'"),
-    ],
-)
-def test_a_setting_that_is_impossible_with_every_kind_is_an_error(make, place, overrides, message):
-    axes = {"kind": "kinds", "place": places(embedding=[], **{place: []})}
-    with pytest.raises(ShapeshiftError, match=message):
-        make(CATALOGUE, axes=axes).cells("tiny", overrides)

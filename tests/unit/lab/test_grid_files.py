@@ -8,7 +8,7 @@ import pytest
 from shapeshift.config import load_config
 from shapeshift.lab.grid import Grid
 from shapeshift.lab.identity import cell_key
-from shapeshift.positions import PRESETS
+from shapeshift.positions import KINDS, PRESETS
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 NAMES = sorted(path.stem for path in (CONFIGS / "grids").glob("*.yaml"))
@@ -41,6 +41,15 @@ def test_every_scale_resolves_to_cells_that_differ(name):
     assert config.title
     for scale in SCALES:
         assert len(keys(name, scale)) == len(cells(name, scale))
+
+
+def test_every_preset_and_every_kind_has_its_cells():
+    assert [*grid("beyond-datasets").config.axes["position"]] == [*PRESETS]
+    assert [*grid("beyond-places").config.axes["kind"]] == [*KINDS]
+    found = {cell.axes["kind"]: set() for cell in cells("beyond-places", "small")}
+    for cell in cells("beyond-places", "small"):
+        found[cell.axes["kind"]].add(cell.axes["place"].partition("-")[0])
+    assert found == {k: {*x.build.places} if k != "none" else {"self"} for k, x in KINDS.items()}
 
 
 def test_runs_that_have_files_are_cells_of_the_papers():
