@@ -5,26 +5,24 @@ ROOT/KEY/
   steps/             a JSON document for each step that is done
   lock               held by the process at work; see `locks`
   output.log         what the last process at work printed
-  update             number of the last update, written about once a second while training
+  progress.json      how far training is, written about once a second
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from shapeshift.config import Config
-from shapeshift.data.config import GrammarCorpus
+from shapeshift.disk import PARTIAL, open_in_place, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import digest, store, verify
-from shapeshift.lab.identity import NEUTRAL, how_to_score, identity_fields
+from shapeshift.lab.identity import how_to_score, identity_fields
 from shapeshift.lab.measures import TRAIN, Measurement
 from shapeshift.lab.run import Run, has_begun
 from shapeshift.schema import Strict
@@ -58,6 +56,14 @@ class StepRecord(Strict):
     hardware: str | None = None
 
 
+class Progress(Strict):
+    """How far training is; `loss` and `tokens_per_s` are those of the last line of the log."""
+
+    update: int = 0
+    loss: float | None = None
+    tokens_per_s: float | None = None
+
+
 class CellFolder:
     """The folder of a cell; see the module.
 
@@ -66,44 +72,30 @@ class CellFolder:
         run: the run's folder.
         lock: the lock file.
         output: what the last process at work printed.
-        update: the number of the last update, for who watches the training of another process.
     """
 
     def __init__(self, path: Path):
         self.path = path
         self.run = path / "run"
         self.lock, self.output = path / "lock", path / "output.log"
-        self.update = path / "update"
+        self._progress = path / "progress.json"
 
-    def check_settings(self, config: Config) -> None:
-        """Raise `ShapeshiftError` if the folder's run has other settings, although the key is the
-        same: a default has changed since."""
-        if has_begun(self.run) and identity_fields(Run(self.run).config) != identity_fields(config):
+    def reconcile(self, config: Config) -> Config:
+        """Return the settings to work with: `config`, but in the words of the run that is there.
+
+        Raises:
+            ShapeshiftError: the run has other settings, although the key is the same: a default has
+                changed since.
+        """
+        if not has_begun(self.run):
+            return config
+        old = Run(self.run).config
+        if identity_fields(old) != identity_fields(config):
             raise ShapeshiftError(
                 "was made when other settings were default; move the folder away to train anew",
                 path=self.path,
             )
-
-    def reconcile(self, config: Config) -> Config:
-        """Return the settings to work with: `config`, but in the words of the run that is there."""
-        self.check_settings(config)
-        if not has_begun(self.run):
-            return config
-        old = Run(self.run).config
-        section = "training."
-        names = [x.removeprefix(section) for x in NEUTRAL if x.startswith(section)]
-        free = {name: getattr(config.training, name) for name in names}
-        corpus = old.data.corpus
-        if not isinstance(config.data.corpus, GrammarCorpus):
-            corpus = corpus.model_copy(update={"root": config.data.corpus.root})
-        return old.model_copy(
-            update={
-                "data": old.data.model_copy(update={"corpus": corpus}),
-                "training": old.training.model_copy(update=free),
-                "decoding": config.decoding,
-                "evaluation": config.evaluation,
-            }
-        )
+        return config.model_copy(update={"position": old.position, "model": old.model})
 
     def record(self, step: str, config: Config) -> StepRecord | None:
         """Return what is recorded of a step, or `None` if it is not done.
@@ -144,28 +136,25 @@ class CellFolder:
         """Return the end of what the last process at work printed."""
         return tail(self.output).splitlines()[-12:]
 
-    def last_log_lines(self) -> list[dict[str, Any]]:
-        """Return the last lines of the run's log; none if there is no log."""
-        lines = []
-        for line in tail(self.run / "log.jsonl").splitlines():
-            with suppress(
-                ValueError, RecursionError
-            ):  # the first may be cut, the last half written
-                lines.append(json.loads(line))
-        return [line for line in lines if isinstance(line, dict) and "update" in line]
+    def progress(self) -> Progress:
+        """Return how far training is."""
+        with suppress(OSError, ValueError):
+            return Progress.model_validate_json(self._progress.read_bytes())
+        return Progress()
 
-    def last_update(self) -> int:
-        """Return the number of the last update that was trained; 0 before the first."""
-        last = max((int(line["update"]) for line in self.last_log_lines()), default=0)
-        with suppress(OSError, ValueError):  # not written yet, or half written
-            last = max(last, int(self.update.read_text()))
-        return last
+    def write_progress(self, progress: Progress) -> None:
+        """Write what `progress` returns. It is not flushed: a crash may lose it."""
+        partial = self._progress.with_name(f"{PARTIAL}progress.json")
+        with writing(self._progress):
+            with open_in_place(partial, "w") as file:
+                file.write(progress.model_dump_json())
+            partial.replace(self._progress)
 
     def updates_left(self, config: Config) -> int:
         """Return how many updates are still to be trained."""
         if self.record(TRAIN, config) is not None:  # it may have ended early
             return 0
-        return max(0, config.training.max_updates - self.last_update())
+        return max(0, config.training.max_updates - self.progress().update)
 
     def _record_path(self, step: str, config: Config) -> Path:
         name = re.sub(r"[^\w.-]+", "-", step)

@@ -85,13 +85,9 @@ class Subprocesses:
     @classmethod
     def on_gpus(cls) -> Subprocesses:
         """Return a launcher that gives each cell one of the CUDA devices that PyTorch can use."""
-        numbers = range(torch.cuda.device_count())
-        devices = [*map(str, numbers)]
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if seen is not None and numbers:  # what is beyond the last one that is there is not seen
+        devices = [*map(str, range(torch.cuda.device_count()))]
+        if devices and (seen := os.environ.get("CUDA_VISIBLE_DEVICES")):
             devices = [each.strip() for each in seen.split(",")]
-            if not devices[0].startswith("MIG-"):  # a process sees one of them, another another
-                devices = devices[: len(numbers)]
         return cls([{"CUDA_VISIBLE_DEVICES": device} for device in devices])
 
     @classmethod

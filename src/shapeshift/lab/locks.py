@@ -1,17 +1,14 @@
-"""A lock file that lets one process in at a time and names the process that holds it.
+"""A lock file that lets one process in at a time.
 
 The lock is the kernel's (`flock`), not the existence of the file, so it is released when its holder
-ends for any reason, and there are no stale locks. The file stays; its text (process and host) is
-for people.
+ends for any reason, and there are no stale locks.
 """
 
 from __future__ import annotations
 
 import fcntl
-import os
-import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from shapeshift.disk import open_in_place
@@ -50,25 +47,17 @@ def locked(path: Path, *, wait: bool = False, optional: bool = False) -> Iterato
         LockedError: another process holds it.
         ShapeshiftError: the file cannot be made, or the file system has no locks.
     """
-    with open_in_place(path, "a+") as file:
+    with open_in_place(path, "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
-            file.seek(0)
-            holder = file.read().strip() or "another process"
-            raise LockedError(f"{holder} is at work here; wait for it", path=path.parent) from error
+            message = "another process is at work here; wait for it"
+            raise LockedError(message, path=path.parent) from error
         except OSError as error:
-            if optional:
-                yield
-                return
-            raise ShapeshiftError(
-                f"cannot be locked ({error.strerror}); name a folder on a file system with locks",
-                path=path,
-            ) from error
-        file.truncate(0)
-        with suppress(OSError):  # a full disk has no room for it, and the lock is held all the same
-            os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
-        try:
-            yield
-        finally:
-            file.truncate(0)  # while the lock is ours: the next holder writes as soon as it is not
+            if not optional:
+                raise ShapeshiftError(
+                    f"cannot be locked ({error.strerror}); name a folder on a file system with"
+                    " locks",
+                    path=path,
+                ) from error
+        yield

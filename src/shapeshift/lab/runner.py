@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import shlex
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -20,11 +17,8 @@ from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.locks import is_locked
 from shapeshift.lab.measures import TRAIN
-from shapeshift.lab.status import CellStatus, GridObserver, State, read_status
+from shapeshift.lab.status import CellStatus, GridObserver, State
 from shapeshift.lab.work import BUSY, Order
-
-_AGAIN_S = 60.0
-"""A launcher that has refused a cell is asked again after this time."""
 
 
 class RefusedError(ShapeshiftError):
@@ -97,15 +91,15 @@ def run_cells(
     prepared_root: Path = Path("prepared"),
     observer: GridObserver | None = None,
     poll_s: float = 1.0,
-    command: str | None = None,
+    command: str = "",
 ) -> Report:
     """Do what is not yet done for `cells`: training, and their measures.
 
     A cell that is finished is not run again; one that was stopped goes on; one that fails does not
     stop the others. A cell that another runner is at work on is waited for, and taken over if that
-    runner ends without finishing it. A cell that the launcher refuses while others are running
-    waits, too. When this function is left by an exception, such as `KeyboardInterrupt`, its jobs
-    are stopped first.
+    runner ends without finishing it. When the launcher refuses a cell while others are running, as
+    many as are running then are run at a time. When this function is left by an exception, such as
+    `KeyboardInterrupt`, its jobs are stopped first.
 
     Args:
         cells: of one or of several grids, in the order that they are begun in. A run that several
@@ -115,14 +109,13 @@ def run_cells(
         prepared_root: see `lab.train.train`.
         observer: receives the status of each cell.
         poll_s: seconds between two looks at the running cells.
-        command: what the user typed, for the records; the default is what started this process.
+        command: what the user typed, for the records.
 
     Raises:
         ShapeshiftError: a folder that was made from other text or settings.
         RefusedError: the launcher starts no cell although none is running.
         StoppedError: a signal has ended training in this process; a checkpoint is saved.
     """
-    command = shlex.join(sys.argv) if command is None else command
     runner = _Runner(root, launcher, observer, prepared_root, command)
     unique = _merged(cells)
     for cell in unique:
@@ -146,15 +139,15 @@ class _Runner:
     ):
         self._root, self._launcher, self._observer = root, launcher, observer
         self._prepared_root, self._command = prepared_root, command
+        self._room = launcher.num_slots
         self.statuses: dict[str, CellStatus] = {}
         self._queue: list[Cell] = []
         self._running: dict[int, tuple[Cell, Job]] = {}  # by slot
-        self._held_until = -math.inf  # by the monotonic clock
 
     def enlist(self, cell: Cell) -> None:
         """Put a cell into the queue, or count it as finished."""
         folder, config = self._folder(cell), cell.config
-        folder.check_settings(config)
+        folder.reconcile(config)
         corpus = config.data.corpus
         if isinstance(corpus, FilesCorpus) and folder.record(TRAIN, config) is not None:
             text = _fingerprint(corpus.model_dump_json())
@@ -170,8 +163,16 @@ class _Runner:
         """Look after the running jobs and start others; return whether anything is left to do."""
         for slot in list(self._running):
             self._look_after(slot)
-        if time.monotonic() >= self._held_until:
-            self._start_waiting()
+        for cell in self._queue[:]:  # each once: a busy one goes to the end
+            if len(self._running) >= self._room:
+                break
+            self._queue.remove(cell)
+            if self._is_finished(cell):  # by another runner
+                self._report(cell, State.FINISHED)
+            elif is_locked(self._folder(cell).lock):
+                self._postpone(cell)
+            else:
+                self._start(cell)
         return bool(self._queue or self._running)
 
     def stop(self) -> None:
@@ -189,40 +190,28 @@ class _Runner:
     def _is_finished(self, cell: Cell) -> bool:
         return not self._folder(cell).missing(cell.steps, cell.config)
 
-    def _start_waiting(self) -> None:
-        """Try each cell of the queue once, while there is room: a busy one goes to its end."""
-        for cell in self._queue[:]:
-            free = set(range(self._launcher.num_slots)) - self._running.keys()
-            if not free:
-                return
-            self._queue.remove(cell)
-            try:
-                self._start(cell, min(free))
-            except RefusedError:
-                if not self._running:
-                    raise
-                self._queue.insert(0, cell)
-                self._held_until = time.monotonic() + _AGAIN_S
-                return
-
-    def _start(self, cell: Cell, slot: int) -> None:
-        folder = self._folder(cell)
-        if self._is_finished(cell):  # by another runner
-            self._report(cell, State.FINISHED)
-        elif is_locked(folder.lock):
-            self._postpone(cell)
-        else:
-            make_directory(folder.path)
-            order = Order(
-                folder=folder.path,
-                config=cell.config.model_dump(mode="json"),
-                steps=cell.steps,
-                prepared_root=self._prepared_root,
-                command=self._command,
-            )
-            self._running[slot] = cell, self._launcher.start(order, slot)
-            self._report(cell, State.RUNNING)
-            self._look_after(slot)
+    def _start(self, cell: Cell) -> None:
+        path = self._folder(cell).path
+        make_directory(path)
+        order = Order(
+            folder=path,
+            config=cell.config.model_dump(mode="json"),
+            steps=cell.steps,
+            prepared_root=self._prepared_root,
+            command=self._command,
+        )
+        slot = min({*range(self._launcher.num_slots)} - self._running.keys())
+        try:
+            job = self._launcher.start(order, slot)
+        except RefusedError:
+            if not self._running:
+                raise
+            self._queue.insert(0, cell)
+            self._room = len(self._running)
+            return
+        self._running[slot] = cell, job
+        self._report(cell, State.RUNNING)
+        self._look_after(slot)
 
     def _look_after(self, slot: int) -> None:
         cell, job = self._running[slot]
@@ -245,7 +234,14 @@ class _Runner:
         self._report(cell, State.ELSEWHERE)
 
     def _report(self, cell: Cell, state: State, message: str = "") -> None:
-        status = read_status(cell, self._folder(cell), state, message)
+        folder = self._folder(cell)
+        status = CellStatus(
+            state,
+            step=next(iter(folder.missing(cell.steps, cell.config)), None),
+            max_updates=cell.config.training.max_updates,
+            message=message,
+            **folder.progress().model_dump(),
+        )
         self.statuses[cell.key] = status
         if self._observer is not None:
             self._observer.changed(cell, status)

@@ -1,5 +1,4 @@
-"""The progress of a cell, read from its files: the same for a cell in this process, in another, or
-on another machine."""
+"""What is happening to the cells of a grid."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 
 
@@ -33,8 +31,7 @@ class CellStatus:
         state: what is happening to it.
         step: the step at work, or the one that failed.
         update, max_updates: of training.
-        loss: of the last line of the log, in nats a token.
-        tokens_per_s: of the last line of the log.
+        loss, tokens_per_s: of the last line of the log; the loss in nats a token.
         message: why it failed, in its last lines.
     """
 
@@ -52,22 +49,6 @@ class GridObserver(Protocol):
 
     def changed(self, cell: Cell, status: CellStatus) -> None:
         """Called when a cell's state changes, and about once a second while it is running."""
-
-
-def read_status(cell: Cell, folder: CellFolder, state: State, message: str = "") -> CellStatus:
-    """Return a cell's status from the files in its folder, given what its runner knows of it."""
-    lines = folder.last_log_lines()
-    losses = [line for line in lines if "loss" in line and "tokens_per_s" in line]
-    last = losses[-1] if losses else {}
-    return CellStatus(
-        state,
-        step=next(iter(folder.missing(cell.steps, cell.config)), None),
-        update=folder.last_update(),
-        max_updates=cell.config.training.max_updates,
-        loss=last.get("loss"),
-        tokens_per_s=last.get("tokens_per_s"),
-        message=message,
-    )
 
 
 class Tally:

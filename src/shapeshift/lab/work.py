@@ -24,7 +24,7 @@ from shapeshift.data.prepare import prepare
 from shapeshift.disk import make_directory, open_in_place
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import hash_file
-from shapeshift.lab.cell_folder import CellFolder, StepRecord
+from shapeshift.lab.cell_folder import CellFolder, Progress, StepRecord
 from shapeshift.lab.locks import LockedError, locked
 from shapeshift.lab.measures import TRAIN, find_measure, measure_training
 from shapeshift.lab.run import Run, prepared_directory
@@ -76,7 +76,6 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
     folder, root = CellFolder(order.folder), order.prepared_root
     make_directory(folder.path)
     with locked(folder.lock):
-        folder.update.unlink(missing_ok=True)
         open_in_place(folder.output, "wb").close()  # which is our standard output, perhaps
         config = folder.reconcile(parse_config(order.config))
         missing = folder.missing(order.steps, config)
@@ -92,7 +91,7 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
                 data = prepare(config.data, directory)
                 measurements = find_measure(step)(Run.create(folder.run, config), data)
             else:
-                observer = _Heartbeat(folder.update)
+                observer = _Heartbeat(folder)
                 run = train(config, folder.run, observer, prepared_root=root, stop=stop)
                 measurements = measure_training(run)
             checkpoint = checkpoint or hash_file(Run(folder.run).weights())
@@ -111,17 +110,19 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
 
 
 class _Heartbeat(Observer):
-    """Writes the number of the last update to a file, about once a second."""
+    """Writes how far training is into the cell's folder, about once a second."""
 
-    def __init__(self, path: Path):
-        self._path, self._written = path, 0.0
+    def __init__(self, folder: CellFolder):
+        self._folder, self._due, self._progress = folder, 0.0, Progress()
 
     def advanced(self, update: int) -> None:
-        now = time.monotonic()
-        if now - self._written >= 1:
-            self._written = now
-            with suppress(ShapeshiftError), open_in_place(self._path, "w") as file:
-                file.write(str(update))
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + 1
+            with suppress(ShapeshiftError):
+                self._folder.write_progress(self._progress.model_copy(update={"update": update}))
+
+    def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
+        self._progress = Progress(update=update, loss=loss, tokens_per_s=tokens_per_s)
 
 
 def attempt(order: Order) -> int:

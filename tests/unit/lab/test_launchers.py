@@ -1,6 +1,7 @@
 """Cells in processes: killed, interrupted, several at a time, on GPUs, on a cluster."""
 
 import os
+import re
 import signal
 import sys
 from dataclasses import replace
@@ -15,7 +16,6 @@ from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
 from shapeshift.lab.locks import LockedError
 from shapeshift.lab.runner import RefusedError, run_cells
 from shapeshift.lab.status import State
-from shapeshift.lab.work import Order
 from shapeshift.training.log import read_log
 
 from .conftest import do_work
@@ -49,30 +49,16 @@ def test_workers_that_are_killed_or_orphaned_lose_nothing(
     assert (killed.state, orphaned.state) == (State.FAILED, State.FAILED)
     assert killed.message == "ended with status -9 and no message"
     assert orphaned.message.startswith("stopped by SIGTERM after update")
-    assert "is at work here" in locked[0]
+    assert "another process is at work here" in locked[0]
     assert observer.jobs[cells[1].key].poll() == 128 + signal.SIGTERM
 
-    for cell, before in zip(cells, (killed, orphaned), strict=True):
+    for cell in cells:
         folder = CellFolder(tmp_path / cell.key)
         saved = _checkpoints(folder)
-        now = _checkpoints(go_on(folder, before.update + 10, f"training.seed={cell.seed}", *base))
+        last = read_log(folder.run / "log.jsonl")[-1]["update"]
+        now = _checkpoints(go_on(folder, last + 10, f"training.seed={cell.seed}", *base))
         assert saved
         assert all(now[name] == made for name, made in saved.items() if name in now)
-
-
-def test_the_update_shows_before_the_first_line_of_the_log(make_cell, acting, prepared, tmp_path):
-    cell = make_cell(
-        *("training.max_updates=100000", "training.log_every=100000"),
-        "training.checkpoint_every=100000",
-    )
-    launcher = Subprocesses.on_cpu(1)
-    observer = acting(launcher, lambda _, job: job.interrupt())  # once it has seen an update
-    report = run_cells(
-        [cell], tmp_path, launcher,
-        prepared_root=prepared, observer=observer, poll_s=0.1, command="x",
-    )  # fmt: skip
-    assert "stopped by SIGTERM after update" in report.statuses[cell.key].message
-    assert not read_log(CellFolder(tmp_path / cell.key).run / "log.jsonl")[:-1]
 
 
 def _checkpoints(folder):
@@ -81,32 +67,9 @@ def _checkpoints(folder):
     return {path.parent.name: path.stat().st_mtime_ns for path in found}
 
 
-@pytest.mark.parametrize(
-    ("make", "variable", "values"),
-    [
-        (lambda: Subprocesses([{"X": "0"}, {"X": "GPU-5e"}]), "X", ["0", "GPU-5e"]),
-        (lambda: Subprocesses.on_cpu(2), "OMP_NUM_THREADS", ["3", "3"]),
-        (lambda: Subprocesses.on_cpu(1), "OMP_NUM_THREADS", ["7"]),
-        (lambda: Subprocesses.on_cpu(9), "OMP_NUM_THREADS", ["1"] * 9),
-    ],
-)
-def test_each_slot_has_its_gpu_or_its_share_of_the_cores(
-    make, variable, values, tmp_path, monkeypatch
-):
-    given = []
-    monkeypatch.setattr("shapeshift.lab.launchers.num_cores", lambda: 7)
-    monkeypatch.setattr("subprocess.Popen", lambda command, env, **_: given.append(env))
-    launcher = make()
-    assert launcher.num_slots == len(values)
-    order = Order(folder=tmp_path, config={}, steps=(), prepared_root=tmp_path, command="x")
-    for slot in range(launcher.num_slots):
-        launcher.start(order, slot)
-    assert [env[variable] for env in given] == values
-    assert all(env["PATH"] == os.environ["PATH"] for env in given)
-
-
 def test_runs_are_measured_in_the_environment_of_the_first_slot():
-    config = parse_config({}, ["model.size=tiny", "data.subwords.vocab_size=100"])
+    tiny = ["model.size=tiny", "data.subwords.vocab_size=100", "training.batch.max_tokens=100"]
+    config = parse_config({}, tiny)
     (ours,), (theirs,) = (x.measure([config]) for x in (InProcess(), Subprocesses([{}, {}])))
     assert theirs[0] == ours[0]  # parameters
     assert 0 < theirs[1] < 60
@@ -139,54 +102,43 @@ def test_narrow_runs_leave_no_core_idle_and_wide_ones_get_threads(
 
 
 @pytest.mark.parametrize(
-    ("seen", "count", "given"),
-    [
-        (None, 2, ["0", "1"]),
-        ("3, 5", 2, ["3", "5"]),
-        ("3,5,-1", 2, ["3", "5"]),
-        ("GPU-5e,GPU-a1", 2, ["GPU-5e", "GPU-a1"]),
-        ("MIG-a,MIG-b", 1, ["MIG-a", "MIG-b"]),
-    ],
+    ("seen", "devices"),
+    [("", ["0", "1"]), ("3, 5", ["3", "5"]), ("MIG-a,MIG-b", ["MIG-a", "MIG-b"])],
 )
-def test_each_run_has_a_gpu(seen, count, given, monkeypatch):
-    monkeypatch.setattr("torch.cuda.device_count", lambda: count)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if seen is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
+def test_each_run_has_a_gpu(seen, devices, monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
     environments = Subprocesses.on_gpus()._environments
-    assert environments == [{"CUDA_VISIBLE_DEVICES": device} for device in given]
-
-
-def test_a_cell_runs_through_submitit_itself(make_cell, prepared, tmp_path):
-    launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10}, cluster="local")
-    cell = make_cell("training.max_updates=15")
-    cells = tmp_path / "cells"
-    assert run_cells(
-        [replace(cell, steps=("score-test",))], cells, launcher, prepared_root=prepared
-    ).ok
-    updates = [line["update"] for line in read_log(cells / cell.key / "run" / "log.jsonl")]
-    assert max(updates) == 15
+    assert environments == [{"CUDA_VISIBLE_DEVICES": device} for device in devices]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
-def test_a_job_that_is_cancelled_saves_and_says_so(make_cell, acting, prepared, tmp_path):
+def test_a_cell_runs_through_submitit_and_saves_when_it_is_cancelled(
+    make_cell, acting, go_on, prepared, tmp_path
+):
     """As SLURM does it, by SIGTERM to the process of the job."""
     launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10}, cluster="local")
-    cell = make_cell("training.max_updates=3000", "training.log_every=1")
+    base = ("training.log_every=1", "training.max_updates=3000")
+    cell = make_cell(*base)
 
     def cancel(cell, job):
         submitted = job._job._process.pid
         for child in Path(f"/proc/{submitted}/task/{submitted}/children").read_text().split():
             os.kill(int(child), signal.SIGTERM)
 
-    observer = acting(launcher, cancel)
+    cells = tmp_path / "cells"
     report = run_cells(
-        [cell], tmp_path / "cells", launcher, prepared_root=prepared, observer=observer
+        [cell], cells, launcher, prepared_root=prepared, observer=acting(launcher, cancel)
     )
     [status] = report.statuses.values()
     assert status.state is State.FAILED
-    assert status.message.startswith("stopped by SIGTERM")
-    assert len(status.message.splitlines()) == 1
+    [line] = status.message.splitlines()
+    assert line.startswith("stopped by SIGTERM")
+    (done,) = map(int, re.findall(r"after update (\d+)", line))
+    finished = go_on(CellFolder(cells / cell.key), done + 1, "training.log_every=1")
+    again = make_cell("training.log_every=1", f"training.max_updates={done + 1}")
+    assert finished.path == cells / again.key
+    assert run_cells([replace(again, steps=("score-test",))], cells, launcher).ok
 
 
 def test_a_job_that_the_cluster_killed_is_reported_with_its_last_lines(make_cell, tmp_path):

@@ -1,6 +1,5 @@
 """The runner, with cells that are stubs."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,7 @@ from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.locks import locked
 from shapeshift.lab.runner import RefusedError, run_cells
-from shapeshift.lab.status import CellStatus, State, Tally, read_status
+from shapeshift.lab.status import CellStatus, State, Tally
 from shapeshift.lab.work import BUSY
 
 CONFIG = parse_config({"model": {"size": "tiny"}, "training": {"max_updates": 40}})
@@ -35,9 +34,9 @@ def finish(folder, steps):
 
 class Stub:
     """A launcher whose jobs take `rounds` looks; `statuses` gives what they exit with, in turn.
-    It refuses more than `limit()` jobs."""
+    It refuses more than `limit` jobs."""
 
-    def __init__(self, num_slots=1, rounds=1, statuses=None, limit=lambda: 99):
+    def __init__(self, num_slots=1, rounds=1, statuses=None, limit=99):
         self.num_slots, self.rounds, self.limit = num_slots, rounds, limit
         self.statuses = statuses or {}
         self.started, self.refused, self.interrupted, self.most = [], [], [], 0
@@ -45,7 +44,7 @@ class Stub:
 
     def start(self, order, slot):
         assert slot not in self.running
-        if len(self.running) >= self.limit():
+        if len(self.running) >= self.limit:
             self.refused.append(order.folder.name)
             raise RefusedError("too many jobs")
         self.started.append((order.folder.name, slot))
@@ -89,17 +88,24 @@ class Recorder:
             states.append(status.state)
 
 
+class Seen:
+    def changed(self, cell, status):
+        self.last = status
+
+
 def run(cells, root, launcher, observer=None):
     return run_cells(cells, root, launcher, observer=observer, poll_s=0.0, command="x")
 
 
-def test_cells_of_several_grids_run_together_each_with_its_measures(tmp_path):
+def test_every_cell_runs_once_with_the_measures_of_all_its_grids(tmp_path):
     grids = {"mine": ("score-test", "speed"), "other": ("similarity", "speed")}
     places = [(0, "mine"), (1, "mine"), (1, "other"), (2, "other")]
     cells = [make_cell(seed, grid, grids[grid]) for seed, grid in places]
-    launcher = Stub(num_slots=4, rounds=2)
-    assert run(cells, tmp_path, launcher).ok
-    assert launcher.most == 3  # nobody waits for the end of a grid
+    launcher, recorder = Stub(num_slots=2, rounds=2), Recorder()
+    assert run(cells, tmp_path, launcher, recorder).ok
+    assert launcher.most == 2
+    assert [name for name, _ in launcher.started] == [*dict.fromkeys(cell.key for cell in cells)]
+    assert set(map(tuple, recorder.states.values())) == {("waiting", "running", "finished")}
     measured = {
         cell.seed: {
             path.name.split(".")[0] for path in (tmp_path / cell.key / "steps").glob("*.json")
@@ -111,18 +117,6 @@ def test_cells_of_several_grids_run_together_each_with_its_measures(tmp_path):
         1: {"train", "score-test", "speed", "similarity"},
         2: {"train", "speed", "similarity"},
     }
-
-
-@pytest.mark.parametrize(("num_slots", "rounds"), [(1, 0), (1, 2), (2, 2), (3, 1)])
-def test_every_cell_runs_once_and_as_many_at_a_time_as_there_are_slots(tmp_path, num_slots, rounds):
-    cells = [make_cell(seed) for seed in range(5)]
-    launcher = Stub(num_slots, rounds)
-    recorder = Recorder()
-    report = run(cells, tmp_path, launcher, recorder)
-    assert report.ok
-    assert [name for name, _ in launcher.started] == [cell.key for cell in cells]
-    assert launcher.most == (num_slots if rounds else 1)
-    assert set(map(tuple, recorder.states.values())) == {("waiting", "running", "finished")}
     again = Stub()
     assert run(cells, tmp_path, again).ok
     assert again.started == []
@@ -131,27 +125,21 @@ def test_every_cell_runs_once_and_as_many_at_a_time_as_there_are_slots(tmp_path,
 def test_a_failed_cell_is_reported_and_does_not_stop_the_others(tmp_path, monkeypatch):
     cells = [make_cell(seed) for seed in range(3)]
     report = run(cells, tmp_path, Stub(statuses={cells[1].key: [1]}))
-    assert not report.ok
     assert [cell.seed for cell in report.failed] == [1]
     assert report.statuses[cells[1].key].message == "it went\nwrong"
     assert report.statuses[cells[2].key].state is State.FINISHED
     assert run(cells, tmp_path, Stub()).ok
-    with monkeypatch.context() as patch:  # jobs that claim success without their steps
-        patch.setattr(f"{__name__}.finish", lambda folder, steps: None)
-        assert run([make_cell(9)], tmp_path, Stub()).failed
-    with pytest.raises(RefusedError, match="too many jobs"):  # while none is running
-        run([make_cell(10)], tmp_path, Stub(limit=lambda: 0))
+    monkeypatch.setattr(f"{__name__}.finish", lambda folder, steps: None)
+    assert run([make_cell(9)], tmp_path, Stub()).failed  # claims success without its steps
 
 
 def test_a_cell_that_turns_out_busy_is_tried_again_after_the_others(tmp_path):
-    cells = [make_cell(seed) for seed in range(3)]
+    cells = [make_cell(seed) for seed in range(2)]
     launcher = Stub(statuses={cells[0].key: [BUSY, BUSY, 0]})
-    recorder = Recorder()
-    assert run(cells, tmp_path, launcher, recorder).ok
-    order = [name for name, _ in launcher.started]
-    assert order[:3] == [cell.key for cell in cells]
-    assert order[3:] == [cells[0].key] * 2
-    assert State.ELSEWHERE in recorder.states[cells[0].name]
+    assert run(cells, tmp_path, launcher).ok
+    assert [cells[0].key, cells[1].key, cells[0].key, cells[0].key] == [
+        name for name, _ in launcher.started
+    ]
 
 
 def test_a_cell_that_another_runner_finishes_is_waited_for_and_not_started(tmp_path):
@@ -173,13 +161,14 @@ def test_a_cell_that_another_runner_finishes_is_waited_for_and_not_started(tmp_p
     assert recorder.states[cells[0].name] == ["waiting", "elsewhere", "finished"]
 
 
-def test_a_cell_that_is_refused_while_others_run_is_tried_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("shapeshift.lab.runner._AGAIN_S", 0.0)  # the jobs of others go
+def test_as_many_run_at_a_time_as_the_launcher_takes(tmp_path):
     cells = [make_cell(seed) for seed in range(4)]
-    launcher = Stub(num_slots=2, rounds=20, limit=lambda: 2 if launcher.refused else 1)
+    launcher = Stub(num_slots=9, rounds=5, limit=2)
     assert run(cells, tmp_path, launcher).ok
     assert [name for name, _ in launcher.started] == [cell.key for cell in cells]
-    assert (launcher.refused, launcher.interrupted) == ([cells[1].key], [])
+    assert (launcher.refused, launcher.interrupted) == ([cells[2].key], [])
+    with pytest.raises(RefusedError, match="too many jobs"):  # while none is running
+        run([make_cell(10)], tmp_path, Stub(limit=0))
 
 
 def test_ctrl_c_stops_the_jobs_and_says_so(tmp_path):
@@ -220,24 +209,23 @@ def test_a_finished_cell_of_other_text_is_refused_but_without_text_it_is_trusted
     assert run([Cell("mine", "tiny", {"position": "ape"}, 1, moved)], tmp_path / "cells", Stub()).ok
 
 
-def test_a_status_is_read_from_the_log(tmp_path):
+def test_a_status_is_read_from_the_cell_s_folder(tmp_path):
     cell = make_cell(1, steps=("score-test",))
-    folder = CellFolder(tmp_path / cell.key)
-    fresh = read_status(cell, folder, State.WAITING)
-    assert (fresh.step, fresh.update, fresh.max_updates, fresh.loss) == ("train", 0, 40, None)
-    log = folder.run / "log.jsonl"
-    log.parent.mkdir(parents=True)
-    with log.open("a") as file:
-        for update in (10, 20):
-            clock = {"update": update, "elapsed_s": update / 2}
-            training = {**clock, "loss": update / 10, "tokens_per_s": 7.0}
-            for line in (training, {**clock, "valid_loss": 9.0}):
-                file.write(json.dumps(line) + "\n")
-        file.write('{"upda')
-    status = read_status(cell, folder, State.RUNNING)
-    assert (status.update, status.loss, status.tokens_per_s) == (20, 2.0, 7.0)
+    folder, report = CellFolder(tmp_path / cell.key), Seen()
+    folder.path.mkdir()
+    for written, expected in (
+        ("", 0),
+        ('{"update": 2', 0),
+        ('{"update": 20, "loss": 2.5, "tokens_per_s": 7.0}', 20),
+    ):
+        (folder.path / "progress.json").write_text(written, encoding="utf-8")
+        run([cell], tmp_path, Stub(statuses={cell.key: [1]}), report)
+        status = report.last
+        assert (status.step, status.update, status.max_updates) == ("train", expected, 40)
+    assert (status.loss, status.tokens_per_s) == (2.5, 7.0)
     finish(folder, ())
-    assert read_status(cell, folder, State.RUNNING).step == "score-test"
+    run([cell], tmp_path, Stub(statuses={cell.key: [1]}), report)
+    assert report.last.step == "score-test"
 
 
 def test_a_tally_counts_runs_and_expects_of_the_others_the_pace_so_far():
