@@ -22,10 +22,9 @@ from keyword import iskeyword
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from shapeshift import __version__
-from shapeshift.cli.hints import Subcommand
 from shapeshift.cli.signals import ending_on_signals
 from shapeshift.errors import ShapeshiftError, nearest
 
@@ -57,6 +56,37 @@ EXAMPLES = (
 )
 
 
+class Subcommand(TyperCommand):
+    """A subcommand whose error for another toolkit's option names the setting to use here:
+    `--lr` is training.schedule.peak=VALUE."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the usage; versions of Typer bracket the names of arguments differently."""
+        given = (each for each in self.params if each.param_type_name == "argument")
+        return ["[OPTIONS]", *(each.metavar or str(each.name).upper() for each in given)]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            # By its name: some versions of Typer have their own copy of click.
+            takes = next((each for each in self.params if each.name == "overrides"), None)
+            if takes is None or type(error).__name__ != "NoSuchOption":
+                raise
+            from shapeshift.config import Config
+            from shapeshift.config_errors import find_key
+
+            is_argument = takes.param_type_name == "argument"
+            sections = ("data", "training", "model") if is_argument else ("decoding",)
+            option = str(getattr(error, "option_name", ""))
+            key = find_key(option.strip("-").replace("-", "_"), Config, sections)
+            if key is not None:
+                setting = f"{key}=VALUE" if is_argument else f"--set {key}=VALUE"
+                ctx.fail(f"no such option {option}; give a setting: {setting}")
+            raise
+
+
 class LazyCommands(TyperGroup):
     """A group of subcommands, each imported when it is used."""
 
@@ -68,11 +98,9 @@ class LazyCommands(TyperGroup):
         """Write the subcommands in groups, and examples."""
         for title, names in GROUPS.items():
             with formatter.section(title):
-                width = formatter.width - 16
                 commands = ((x, self.get_command(ctx, x)) for x in names.split())
-                rows = [(name, x.get_short_help_str(width)) for name, x in commands]
-                spacing = 11 - max(len(name) for name, _ in rows)
-                formatter.write_dl(rows, col_max=12, col_spacing=spacing)
+                width = formatter.width - 16
+                formatter.write_dl([(name, x.get_short_help_str(width)) for name, x in commands])
         with formatter.section("Examples"):
             formatter.write_text("\b\n" + "\n".join(EXAMPLES))
 

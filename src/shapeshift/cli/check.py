@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,9 +15,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from shapeshift.lab.run import Run
-
-SHOWN_IDS = 24
-"""Number of ids to print of a failing row."""
 
 
 def check(
@@ -69,8 +65,7 @@ def check(
     failures = [finding for finding in findings if finding.outcome == "FAIL"]
     for finding in failures:
         for ids in finding.ids:
-            more = " …" * (len(ids) > SHOWN_IDS)
-            show(f"{finding.property}, {finding.side}: {' '.join(map(str, ids[:SHOWN_IDS]))}{more}")
+            show(f"{finding.property}, {finding.side}: {' '.join(map(str, ids))}")
     if failures:
         raise typer.Exit(1)
 
@@ -121,22 +116,12 @@ def _class_of(config: Any) -> Any:
 
 
 def _call(module: str, function: str) -> nn.Module:
-    """Return the model of `module:function`, which may also be a model itself."""
-    from torch import nn
-
+    """Return the model of `module:function`."""
     sys.path.insert(0, "")  # the current folder
-    name = f"{module}:{function}"
     try:
-        factory = getattr(import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ShapeshiftError(f"cannot import {name!r}: {error}") from error
-    if isinstance(factory, nn.Module):
-        return factory
-    try:
-        signature(factory).bind()
-    except TypeError as error:
+        model: nn.Module = getattr(import_module(module), function)()
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise ShapeshiftError(
-            f"{name!r} is no function without arguments that returns a model ({error}); write one"
+            f"no function '{module}:{function}' without arguments returns a model: {error}"
         ) from error
-    model: nn.Module = factory()
     return model

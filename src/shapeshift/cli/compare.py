@@ -18,7 +18,6 @@ from shapeshift.cli.options import (
     Overrides,
     PreparedRoot,
     Results,
-    Yes,
     usage_error,
 )
 from shapeshift.cli.output import notice
@@ -52,7 +51,6 @@ def compare(
     directory: Results = Path("compared"),
     prepared: PreparedRoot = PREPARED_ROOT,
     jobs: Jobs = None,
-    yes: Yes = False,
     dry_run: DryRunOfGrid = False,
 ) -> None:
     """Train with several position representations and compare them.
@@ -81,7 +79,7 @@ def compare(
         overrides or [],
         command=shlex.join(["shapeshift", *sys.argv[1:]]),
     )
-    run_plan(plan, directory, prepared, jobs=jobs, yes=yes, dry_run=dry_run)
+    run_plan(plan, directory, prepared, jobs=jobs, dry_run=dry_run)
     if not dry_run:
         runs = {cell.name: directory / CELLS / cell.key / "run" for cell in plan.runs}
         for name, run in runs.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -13,35 +12,37 @@ from shapeshift.cli.output import console, duration, show_table
 if TYPE_CHECKING:
     from shapeshift.lab.grid import Cell
 
+_COSTS_NOTHING = {"seed", "max_updates", "schedule", "checkpoint_every", "keep_checkpoints"}
+
 
 def show_estimates(cells: Collection[Cell]) -> None:
-    """Print the cost of runs, grouped if they differ only in their seed."""
+    """Print the cost of runs. Those that cost the same are measured once; nothing is fetched or
+    trained."""
     from shapeshift.evaluation.tables import Table
     from shapeshift.lab.requirements import measure_run
-    from shapeshift.papers.preflight import measure_runs
-    from shapeshift.training.estimate import disk_bytes
+    from shapeshift.training.estimate import assumed_length, disk_bytes
 
-    with console().status("measuring a few updates of each model"):
-        measured = measure_runs(cells, lambda configs: map(measure_run, configs))
-    seeds: Counter[tuple[str, int, int, float, int]] = Counter()
-    for cell, num_parameters, update_s in measured:
-        name, training = f"{cell.grid} {'/'.join(cell.axes.values())}", cell.config.training
-        disk = disk_bytes(training, num_parameters)
-        seeds[name, num_parameters, training.max_updates, update_s, disk] += 1
+    measured: dict[str, tuple[int, float]] = {}
     rows, all_seconds, all_disk = [], 0.0, 0
-    for (name, num_parameters, updates, update_s, disk), number in seeds.items():
-        seconds = updates * update_s
-        numbers = (str(number), f"{num_parameters:,}", f"{updates:,}", f"{update_s:.2g} s")
-        rows.append((name, *numbers, duration(seconds), decimal(disk)))
-        all_seconds += number * seconds
-        all_disk += number * disk
+    with console().status("measuring a few updates of each model"):
+        for cell in {cell.key: cell for cell in cells}.values():
+            config, training = cell.config, cell.config.training
+            size = config.data.subwords.vocab_size, assumed_length(config.data)
+            costs = training.model_dump(exclude=_COSTS_NOTHING)
+            cost = f"{config.model} {config.position.scheme} {costs} {size}"
+            if cost not in measured:
+                measured[cost] = measure_run(config)
+            num_parameters, update_s = measured[cost]
+            seconds, disk = training.max_updates * update_s, disk_bytes(training, num_parameters)
+            numbers = (f"{num_parameters:,}", f"{training.max_updates:,}", f"{update_s:.2g} s")
+            rows.append((f"{cell.grid} {cell.name}", *numbers, duration(seconds), decimal(disk)))
+            all_seconds += seconds
+            all_disk += disk
     if len(rows) > 1:
-        total = (str(len(measured)), "", "", "", duration(all_seconds), decimal(all_disk))
-        rows.append(("all", *total))
-    header = ("runs", "number", "parameters", "updates", "an update", "time of one", "disk of one")
+        rows.append(("all", "", "", "", duration(all_seconds), decimal(all_disk)))
     note = (
         "time: measured here on a few batches of random text, and too long where other programs use"
         " the processor now; without validation, translation and measures; of all runs, one after"
         " the other"
     )
-    show_table(Table(header, rows, [note]))
+    show_table(Table(("run", "parameters", "updates", "an update", "time", "disk"), rows, [note]))

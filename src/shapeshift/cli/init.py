@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,20 +21,16 @@ Text = list[Path] | None
 
 
 def init(
-    source: Annotated[
-        str | None, typer.Option(help="Ending of the source files, such as en.")
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(help="Ending of the target files, such as de.")
-    ] = None,
+    source: Annotated[str, typer.Option(help="Ending of the source files, such as en.")],
+    target: Annotated[str, typer.Option(help="Ending of the target files, such as de.")],
     train: Annotated[
-        Text,
+        list[Path],
         typer.Option(
             help="Training text: data/train stands for data/train.en and data/train.de, plain or"
             " with the ending .gz. An archive with such files, as from OPUS (.zip, .tar.gz), is"
             " unpacked. May be given several times, like the next two options.",
         ),
-    ] = None,
+    ],
     valid: Annotated[Text, typer.Option(help="Validation text, in the same form.")] = None,
     test: Annotated[
         Text,
@@ -50,7 +45,7 @@ def init(
 
     Prints the number of pairs, their lengths and possible problems. Chooses a model and a number
     of updates for this amount of text, measures a few steps, and estimates the training time on
-    this machine. On a terminal, it asks for options that are missing.
+    this machine.
     """
     from shapeshift.cli.train import announce
     from shapeshift.config import load_config
@@ -62,9 +57,6 @@ def init(
 
     if output.exists():
         raise ShapeshiftError("exists already; name another file with --output", path=output)
-    source = source or _ask("--source", "Ending of the source files, such as en")
-    target = target or _ask("--target", "Ending of the target files, such as de")
-    train = train or [Path(_ask("--train", f"Training text without .{source} and .{target}"))]
     if source == target:
         raise usage_error("--target", f"is {target}, as --source is; they name different files")
     if (valid is None) != (test is None):
@@ -86,17 +78,10 @@ def init(
     write(output, suggest(corpus, surveys["train"]))
     config = load_config(output)
     show(f"{output}: a {config.model.size} model")
-    announce(config, yes=True)
+    announce(config)
     show("Next, train one model, or compare several positions:")
     show(f"  shapeshift train {output}")
     show(f"  shapeshift compare {output} --position ape,rpe --system '{SHAPE_10}'")
-
-
-def _ask(option: str, question: str) -> str:
-    if not sys.stdin.isatty():
-        raise usage_error(option, "is missing")
-    answer: str = typer.prompt(question, err=True)
-    return answer
 
 
 def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:

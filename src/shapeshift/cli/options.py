@@ -50,8 +50,6 @@ DryRunOfGrid = Annotated[
     ),
 ]
 
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before training of more than a day.")]
-
 TrainedRun = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")]
 
 Checkpoint = Annotated[

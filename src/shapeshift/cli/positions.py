@@ -3,52 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import re
 from typing import Annotated
 
 import typer
 
 from shapeshift.cli.output import show, show_table
 from shapeshift.errors import ShapeshiftError, nearest
-
-PURPOSE = {
-    "none": "A decoder with a causal mask can infer positions by itself. An encoder cannot: it"
-    " reads a set of tokens. Choose it if the order of tokens does not matter.",
-    "sinusoidal": "Adds fixed sines and cosines of a token's position. It is simple and fast, and"
-    " every engine supports it; choose it as the baseline. Quality usually drops beyond the longest"
-    " training text.",
-    "learned": "Adds a trained vector for each position, as BERT and GPT-2 do. Choose it to compare"
-    " with such a model. It has no positions beyond its table.",
-    "shaw": "Adds trained vectors for the distance between two tokens to keys and values. Choose it"
-    " first for translation; it takes more time than absolute positions.",
-    "skew": "Adds trained vectors for the distance between two tokens to the keys of each head."
-    " Choose it to compare with `shaw`, which also adds them to the values.",
-    "t5": "Adds a trained number for each range of distances to the scores. Choose it for relative"
-    " positions at little extra cost, or to continue training a T5.",
-    "alibi": "Subtracts a fixed multiple of the distance from the scores. Choose it for language"
-    " models that read much longer texts than in training.",
-    "kerple": "Subtracts a trained, logarithmic function of the distance from the scores. Choose it"
-    " for language models that read much longer texts than in training.",
-    "fire": "Adds a trained function of the distance, divided by the position of the query, to the"
-    " scores. Choose it for language models that read longer texts than in training.",
-    "rotary": "Rotates queries and keys by their positions, so that scores depend on distances. It"
-    " has no parameters, and most language models use it; choose it first for them. `scaling`"
-    " extends a trained model to longer texts.",
-    "xpos": "Rotary positions whose scores also decay with distance. Choose it for decoders that"
-    " read longer texts than in training.",
-    "tupe": "Compares positions and words separately, with separate projections. It was proposed"
-    " for BERT-like pre-training.",
-    "absolute": "Tokens have the numbers 0, 1, 2, …. This is the usual choice.",
-    "shifted": "In training, each sequence begins at a random number (SHAPE), so that the model"
-    " learns to compare positions. Choose it if you must keep absolute positions: inference does"
-    " not change.",
-    "randomized": "In training, tokens have random increasing numbers, so that the model also sees"
-    " large ones. Choose it for algorithmic tasks with long training.",
-}
-"""What each kind or choice of position ids does, and when to choose it."""
-
-SIZES = {"dim": 512, "num_heads": 8, "head_dim": 64}
-"""Sizes of the model in the examples."""
 
 
 def positions(
@@ -96,13 +56,13 @@ def _describe(name: str) -> None:
     from shapeshift.model import ModelConfig, catalogue
     from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, Part, PositionIds, Scheme
 
-    kinds = {kind: Part(kind, entry.build.places[0]) for kind, entry in KINDS.items()}
     usage = f"position: {name}"
     if name in PRESETS:
         scheme = PRESETS[name]
     elif name in KINDS:
-        scheme = Scheme(parts=(kinds[name],))
-        usage = f"position: {{name: mine, parts: [{{kind: {name}, place: {kinds[name].place}}}]}}"
+        scheme = Scheme(parts=(Part(name, KINDS[name].build.places[0]),))
+        place = scheme.parts[0].place
+        usage = f"position: {{name: mine, parts: [{{kind: {name}, place: {place}}}]}}"
     elif name in POSITION_IDS:
         scheme = Scheme(PositionIds(name), (Part("sinusoidal", "embedding"),))
         part = "{kind: sinusoidal, place: embedding}"
@@ -112,58 +72,31 @@ def _describe(name: str) -> None:
         meant = FOREIGN_POSITIONS.get(name.lower().replace("-", "_"), name)
         remedy = nearest(meant, known) or "; `shapeshift positions` lists all"
         raise ShapeshiftError(f"no preset or kind {name!r}{remedy}")
-    described = [] if name in POSITION_IDS else [part.kind for part in scheme.parts] or ["none"]
-    ids = scheme.position_ids.name
-    if name in POSITION_IDS or ids != "absolute":
-        described.append(ids)
+    kinds = [] if name in POSITION_IDS else [part.kind for part in scheme.parts] or ["none"]
     show(f"{name}: {scheme}")
-    for title in dict.fromkeys(described):
+    ids = scheme.position_ids.name
+    shown = (each for each in (*kinds, ids) if each != "absolute" or name == each)
+    for title in dict.fromkeys(shown):
         entry = KINDS.get(title) or POSITION_IDS[title]
-        show(f"\n{title}: {entry.summary} ({entry.source})\n")
-        show(f"{PURPOSE[title]}\n\n{_documentation(entry.build)}".rstrip())
+        show(
+            f"\n{title}: {entry.summary} ({entry.source})\n\n{_documentation(entry.build)}".rstrip()
+        )
         options = [
             option if parameter.default is parameter.empty else f"{option}={parameter.default}"
             for option, parameter in entry.options().items()
         ]
-        show(f"\noptions: {', '.join(options) or 'none'}")
+        show(f"options: {', '.join(options) or 'none'}")
     *exact, last = *catalogue.EXPORTS, *ENGINES
     show(
-        f"parameters added to transformer-base: {catalogue.count_parameters(*scheme.parts):,}\n"
+        f"\nparameters added to transformer-base: {catalogue.count_parameters(*scheme.parts):,}\n"
         f"exports to {', '.join(exact)}; {last}: {support(scheme, ModelConfig(size='base'))}\n"
-        f"in Python: {_python(name)}\n"
-        f"in a configuration: {usage}"
+        f"in a configuration: {usage}\n"
+        "when to choose it: docs/guides/choosing.md"
     )
 
 
 def _documentation(build: type) -> str:
-    """Return a class's documentation without errors and without the sizes, which the model gives.
-    Each paragraph and item is one line, which the terminal folds."""
+    """Return a class's documentation without its errors; none of the class for authors of kinds."""
     from shapeshift.positions import Representation
 
-    if build is Representation:
-        return ""  # its documentation is for authors of kinds
-    text = (inspect.getdoc(build) or "").partition("\nRaises:")[0]
-    text = re.sub(r"(?<=\S)\n( {8,})?(?=\S)", " ", text)
-    text = re.sub(r"^    (dim|num_heads|head_dim|causal): .*\n?", "", text, flags=re.MULTILINE)
-    legend = "D is the width of the model, H the number of heads, E = D / H; i and j are positions."
-    details, _, options = text.partition("\nArgs:")
-    listed = f"\n\nOptions:\n{options.strip(chr(10))}" if options.strip() else ""
-    return f"{details.rstrip()}\n\n{legend}{listed}"
-
-
-def _python(name: str) -> str:
-    """Return a Python expression that builds a preset, a kind or position ids."""
-    from shapeshift.positions import POSITION_IDS, get
-
-    if name == "shape":
-        return f"shapeshift.SHAPE(dim={SIZES['dim']})"
-    if name in POSITION_IDS and name != "randomized":
-        return f"shapeshift.positions.{POSITION_IDS[name].build.__name__}()"
-    try:
-        kind = type(get(name, **SIZES))
-    except ShapeshiftError:  # it has more than one module
-        stack = 'shapeshift.positions.Stack("decoder", 512, 8, 6, causal=True)'
-        return f'shapeshift.positions.place(shapeshift.positions.PRESETS["{name}"], {stack})'
-    taken = inspect.signature(kind).parameters
-    sizes = [f", {size}={value}" for size, value in SIZES.items() if size in taken]
-    return f'shapeshift.positions.get("{name}"{"".join(sizes)})'
+    return "" if build is Representation else (inspect.getdoc(build) or "").split("\nRaises:")[0]

@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    Task,
-    TextColumn,
-)
-from rich.text import Text
+from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 
 from shapeshift.cli import output
-from shapeshift.cli.output import duration, notice, time_left
+from shapeshift.cli.output import duration, notice
+from shapeshift.lab.measures import TRAIN
+from shapeshift.lab.status import CellStatus, State
 from shapeshift.training.observer import Observer
 
 if TYPE_CHECKING:
+    from shapeshift.lab.grid import Cell
     from shapeshift.training.checkpoints import Resumed
 
 LINE_EVERY_S = 30.0
 """Seconds between the lines of a phase in a file or a pipe."""
-
-
-class _Bar(BarColumn):
-    """A bar, if the end of a phase is known."""
-
-    def render(self, task: Task) -> Any:
-        return super().render(task) if task.total else Text()
 
 
 class Display:
@@ -45,7 +35,7 @@ class Display:
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
-            _Bar(bar_width=20),  # the only column that is narrower where there is no room
+            BarColumn(bar_width=20),  # the only column that is narrower where there is no room
             TextColumn("{task.fields[count]}", justify="right", markup=False),
             TextColumn("{task.fields[note]}", markup=False),
             console=output.console(),
@@ -55,6 +45,7 @@ class Display:
             disable=not output.console().is_terminal,
         )
         self._tasks: dict[str, Task] = {}
+        self._printed: dict[str, float] = {}  # phase -> when its last line was
 
     def __enter__(self) -> Display:
         self._progress.start()
@@ -68,35 +59,30 @@ class Display:
     def __call__(self, phase: str, done: int, total: int | None, note: str = "") -> None:
         """Show the progress of a phase, and end the others; `note` is shown next to it."""
         self._end_all_but(phase)
+        self._printed.setdefault(phase, time.monotonic())  # a short phase has its ✓ alone
         self.show(phase, done, total, note)
 
-    def show(
-        self, phase: str, done: int, total: int | None, note: str = "", *, at_once: bool = False
-    ) -> None:
-        """Show the progress of one of several phases; `at_once`: print its first line at once."""
-        now = time.monotonic()
+    def show(self, phase: str, done: int, total: int | None, note: str = "") -> None:
+        """Show the progress of one of several phases."""
         if phase not in self._tasks:
-            printed = -math.inf if at_once else now
-            self._progress.add_task(
-                phase, total=total, completed=done, count="", note="", printed=printed, line=""
-            )
+            self._progress.add_task(phase, total=total, completed=done, count="", note="")
             self._tasks[phase] = self._progress.tasks[-1]
         task = self._tasks[phase]
         self._progress.update(task.id, completed=done, total=total)
         left_s = task.time_remaining if total else None
-        notes = [note, time_left(left_s) if left_s else ""]
-        task.fields["note"] = " · ".join(filter(None, notes))
-        task.fields["count"] = f"{done:,}/{total:,}" if total else f"{done:,}" if done else ""
-        if not output.console().is_terminal and now - task.fields["printed"] > LINE_EVERY_S:
-            task.fields["printed"] = now
-            count = f": {done:,} of {total:,}" if total else f": {done:,}" if done else ""
-            line = " · ".join(filter(None, [phase + count, *notes]))
-            if line != task.fields["line"]:
-                notice(line)
-            task.fields["line"] = line
+        note = " · ".join(filter(None, [note, f"about {duration(left_s)} left" if left_s else ""]))
+        count = f"{done:,}/{total:,}" if total else f"{done:,}" if done else ""
+        self._progress.update(task.id, count=count, note=note)
+        now = time.monotonic()
+        is_due = now - self._printed.get(phase, -math.inf) > LINE_EVERY_S
+        if is_due and not output.console().is_terminal:
+            self._printed[phase] = now
+            counted = ": ".join(filter(None, [phase, count.replace("/", " of ")]))
+            notice(" · ".join(filter(None, [counted, note])))
 
     def end(self, phase: str) -> float:
         """Remove a phase and return its seconds."""
+        self._printed.pop(phase, None)
         task = self._tasks.pop(phase)
         self._progress.remove_task(task.id)
         return task.elapsed or 0.0
@@ -145,3 +131,71 @@ class TrainingDisplay(Observer):
             if f"valid_{name}" in values:
                 line += f" · {name.upper()} {values[f'valid_{name}']:.2f}"
         notice(line)
+
+
+class GridDisplay:
+    """Shows the cells of a grid: a bar for each running cell, and a line when a cell starts another
+    step or ends. A `GridObserver`, and a context manager.
+
+    Args:
+        cells: cells of one or more grids; if several share a folder, the first is named.
+    """
+
+    def __init__(self, cells: Sequence[Cell]):
+        self._display = Display()
+        several = len({cell.grid for cell in cells}) > 1
+        self._names: dict[str, str] = {}
+        for cell in cells:
+            self._names.setdefault(cell.key, f"{cell.grid} {cell.name}" if several else cell.name)
+        self._states = dict.fromkeys(self._names, State.WAITING)
+        self._phases: dict[str, str] = {}
+        self._began: dict[str, float] = {}  # when a cell was first seen running
+        self._num_ended = 0  # runs that finished after this command began
+
+    def __enter__(self) -> GridDisplay:
+        self._display.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for phase in self._phases.values():  # none has ended by itself
+            self._display.end(phase)
+        self._display.__exit__(None)
+
+    def changed(self, cell: Cell, status: CellStatus) -> None:
+        """Move a bar; print a line for a new step or state."""
+        key, name, now = cell.key, self._names[cell.key], time.monotonic()
+        before, self._states[key] = self._states[key], status.state
+        is_running = status.state is State.RUNNING
+        phase = f"{name} {status.step}" if is_running and status.step else ""
+        if key in self._phases and self._phases[key] != phase:
+            self._display.end(self._phases.pop(key))
+        if phase:
+            self._phases[key] = phase
+            self._began.setdefault(key, now)
+            values = [
+                "" if status.loss is None else f"loss {status.loss:.3f}",
+                "" if status.tokens_per_s is None else f"{status.tokens_per_s:,.0f} tokens/s",
+            ]
+            training = (status.update, status.max_updates, " · ".join(filter(None, values)))
+            self._display.show(phase, *(training if status.step == TRAIN else (0, None)))
+        elif is_running or status.state in (before, State.WAITING):
+            return
+        elif status.state is State.FAILED:
+            notice(f"{name}: failed ({self._overall(now)})", "bold red")
+        elif status.state is not State.FINISHED:
+            is_elsewhere = status.state is State.ELSEWHERE
+            state = "another command is at work on it" if is_elsewhere else "stopping"
+            notice(f"{name}: {state}", "yellow")
+        elif before is not State.WAITING:  # else it was finished before this command
+            self._num_ended += 1
+            took = f" ({duration(now - self._began[key])})" if key in self._began else ""
+            notice(f"✓ {name}{took}: {self._overall(now)}")
+
+    def _overall(self, now: float) -> str:
+        states = [*self._states.values()]
+        num_left = sum(state not in (State.FINISHED, State.FAILED) for state in states)
+        text = f"{states.count(State.FINISHED)} of {len(states)} runs finished"
+        if not num_left or not self._num_ended or not self._began:
+            return text
+        left_s = (now - min(self._began.values())) / self._num_ended * num_left
+        return f"{text}, about {duration(left_s)} left"

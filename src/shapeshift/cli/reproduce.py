@@ -17,7 +17,6 @@ from shapeshift.cli.options import (
     Overrides,
     PreparedRoot,
     Results,
-    Yes,
     usage_error,
 )
 from shapeshift.cli.output import notice, show_table
@@ -66,7 +65,6 @@ def reproduce(
     run: Annotated[
         bool, typer.Option(help="Train missing runs; --no-run only writes finished results.")
     ] = True,
-    yes: Yes = False,
     dry_run: DryRunOfGrid = False,
     show_list: Annotated[
         bool,
@@ -114,7 +112,7 @@ def reproduce(
     plan = plan_items(paper, items, scale, settings, seeds, command, label)
     for each in (item for item in items if item not in plan.items):
         notice(f"{paper.name}:{each} has no run with this seed: left out")
-    run_plan(plan, directory, prepared, jobs, slurm, run=run, yes=yes, dry_run=dry_run)
+    run_plan(plan, directory, prepared, jobs, slurm, run=run, dry_run=dry_run)
 
 
 def _list(

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from shapeshift.cli.options import usage_error
-from shapeshift.cli.output import confirm_time, console, notice, show, show_table
+from shapeshift.cli.output import notice, show, show_table
 from shapeshift.cli.signals import ending_on_signals
 from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
-    from shapeshift.lab.grid import Cell
-    from shapeshift.lab.launchers import InProcess, Subprocesses
     from shapeshift.lab.runner import Launcher, Report
     from shapeshift.papers.planning import Plan
 
@@ -32,7 +29,6 @@ def run_plan(
     slurm: list[str] | None = None,
     *,
     run: bool = True,
-    yes: bool = False,
     dry_run: bool = False,
 ) -> None:
     """Train the runs of a plan and write its items; the options are those of `reproduce`.
@@ -40,8 +36,6 @@ def run_plan(
     Raises:
         typer.Exit: if a run failed or an item could not be made.
     """
-    from shapeshift.cli.grid_display import show_failures
-
     if dry_run:
         from shapeshift.cli.dry_run import show_estimates
 
@@ -52,10 +46,13 @@ def run_plan(
     with ending_on_signals("finished runs stay, the others are saved: the same command goes on"):
         report = None
         if run and plan.runs:
-            report = run_cells(plan, directory, prepared, launcher, yes=yes)
+            report = run_cells(plan, directory, prepared, launcher)
         whole = write_items(plan, directory, prepared)
     if report is not None:
-        show_failures(report)  # at the end, where users see it
+        for cell in report.failed:  # at the end, where users see it
+            notice(f"{cell.name} ({cell.key}) failed:", "bold red")
+            for line in report.statuses[cell.key].message.splitlines():
+                notice(f"  {line}")
         whole = whole and report.ok
     if not whole:
         raise typer.Exit(1)
@@ -79,20 +76,11 @@ def choose_launcher(
     return Subprocesses.on_cpu(jobs) if jobs else InProcess()
 
 
-def run_cells(
-    plan: Plan,
-    directory: Path,
-    prepared: Path,
-    launcher: Launcher,
-    *,
-    yes: bool = False,
-) -> Report:
-    """Print how long the cells of all grids will take, then run each cell as soon as there is room;
-    with `yes`, do not ask."""
-    from shapeshift.cli.grid_display import GridDisplay
-    from shapeshift.cli.progress import Display
+def run_cells(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -> Report:
+    """Run each cell of all grids as soon as there is room."""
+    from shapeshift.cli.progress import Display, GridDisplay
     from shapeshift.lab import runner
-    from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
+    from shapeshift.lab.launchers import Slurm
     from shapeshift.lab.measures import usable
     from shapeshift.papers.planning import CELLS, grids_of
     from shapeshift.papers.preflight import check_space, fetch_text, missing
@@ -103,8 +91,6 @@ def run_cells(
     if lines:
         raise ShapeshiftError("; ".join(lines))
     check_space(unfinished, directory)
-    if isinstance(launcher, InProcess | Subprocesses):
-        confirm(unfinished, directory, launcher, yes=yes)
     with Display() as display:
         fetch_text(unfinished, display)
     left = Counter(cell.grid for cell in unfinished)
@@ -123,37 +109,6 @@ def run_cells(
             observer=bars,
             command=plan.command,
         )
-
-
-def confirm(
-    cells: Sequence[Cell],
-    directory: Path,
-    launcher: InProcess | Subprocesses,
-    *,
-    yes: bool,
-) -> None:
-    """Print how long training will take, from a few steps measured here; if that is more than a
-    day, ask on a terminal."""
-    from shapeshift.lab.cell_folder import CellFolder
-    from shapeshift.papers.planning import CELLS
-    from shapeshift.papers.preflight import measure_runs
-    from shapeshift.threads import num_cores
-
-    root = directory / CELLS
-    left = {cell.key: CellFolder(root / cell.key).updates_left(cell.config) for cell in cells}
-    if not any(left.values()):
-        return
-    try:
-        with console().status("measuring a few updates of each model"):
-            measured = measure_runs([x for x in cells if left[x.key]], launcher.measure)
-    except ShapeshiftError as error:  # each run will report it itself
-        notice(f"how long training takes is not known: {error}", "yellow")
-        return
-    seconds = [left[cell.key] * update_s for cell, _, update_s in measured]
-    at_once = min(launcher.num_slots, len(seconds))
-    number = "1 run" if len(seconds) == 1 else f"{len(seconds)} runs, {at_once} at a time"
-    took = max(*seconds, sum(seconds) / min(at_once, num_cores()))
-    confirm_time(f"{number}, training alone (measured)", took, yes)
 
 
 def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from shapeshift.cli.options import STDIN, read_text, usage_error
-from shapeshift.cli.output import show, show_table, write
+from shapeshift.cli.options import read_text, usage_error
+from shapeshift.cli.output import show, write
 from shapeshift.errors import ShapeshiftError
-
-if TYPE_CHECKING:
-    from shapeshift.evaluation.scores import Scores
 
 LENGTH_BUCKETS = (10, 20, 30, 40, 50)
 """Bounds between the buckets of source lengths, in words."""
@@ -76,7 +72,7 @@ def score(
     """Score translations: BLEU, chrF, COMET.
 
     sacreBLEU computes BLEU and chrF, and unbabel-comet computes COMET; each score has a signature.
-    Scores are printed as tables on a terminal, and as one plain line each into a file or a pipe.
+    Each score is a line.
     With --paired, each other system is compared by a paired bootstrap test (Koehn 2004).
 
     Example: shapeshift score baseline.de reference.de --paired new.de
@@ -115,10 +111,12 @@ def score(
     )
     if json is not None:
         write(json, scores.document())
-    if sys.stdout.isatty():
-        show_scores("score" if hypotheses == STDIN else Path(hypotheses).name, scores)
-    else:
-        _print_lines(scores)
+    for result in scores.scores:
+        show(f"{result.name} {result.value:.2f} ({result.signature})")
+    for bucket in scores.by_length or ():
+        high = "inf" if bucket.high is None else bucket.high
+        value = "none" if bucket.bleu is None else f"{bucket.bleu:.2f}"
+        show(f"BLEU[{bucket.low},{high}) {value} ({bucket.num_segments} segments)")
     if others:
         from shapeshift.lab.significance import compare
     for name, other in others.items():
@@ -128,20 +126,3 @@ def score(
                 f"{name}: {result.name} {test.score:.2f}, {test.difference:+.2f} against {title},"
                 f" p = {test.p_value:.4f} (paired bootstrap, {test.num_samples:,} samples)"
             )
-
-
-def show_scores(name: str, scores: Scores) -> None:
-    """Print scores as tables, and by source length if they include it."""
-    from shapeshift.evaluation.tables import score_tables
-
-    for table in score_tables(name, scores):
-        show_table(table)
-
-
-def _print_lines(scores: Scores) -> None:
-    for result in scores.scores:
-        print(f"{result.name} {result.value:.2f} ({result.signature})")
-    for bucket in scores.by_length or ():
-        high = "inf" if bucket.high is None else bucket.high
-        value = "none" if bucket.bleu is None else f"{bucket.bleu:.2f}"
-        print(f"BLEU[{bucket.low},{high}) {value} ({bucket.num_segments} segments)")

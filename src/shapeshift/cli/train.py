@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shapeshift.cli.options import PREPARED_ROOT, ConfigFile, Overrides, PreparedRoot, Yes
-from shapeshift.cli.output import confirm_time, console, notice
+from shapeshift.cli.options import PREPARED_ROOT, ConfigFile, Overrides, PreparedRoot
+from shapeshift.cli.output import console, duration, notice, show_table
 
 if TYPE_CHECKING:
     from shapeshift.config import Config
@@ -27,7 +27,6 @@ def train(
     test: Annotated[
         bool, typer.Option(help="Translate and score the test set after training.")
     ] = True,
-    yes: Yes = False,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -50,12 +49,6 @@ def train(
     from shapeshift.lab.run import has_begun
 
     settings = load_config(config, overrides or [])
-    updates, warmup = settings.training.max_updates, settings.training.schedule.warmup_updates
-    if warmup >= updates:  # which is allowed
-        notice(
-            f"note: training.schedule.warmup_updates={warmup} is not below"
-            f" training.max_updates={updates}: the learning rate rises to the end"
-        )
     if dry_run:
         axes = {"position": settings.position.name}
         cell = Cell(config.stem, "", axes, settings.training.seed, settings)
@@ -63,23 +56,21 @@ def train(
         return
     directory = run or Path("runs") / f"{config.stem}-{settings.position.name}"
     if not has_begun(directory) and "RANK" not in os.environ:  # nor under torchrun
-        announce(settings, yes)
+        announce(settings)
     done = _train(settings, directory, prepared, test)
     if test and done is not None:
         _test(done, prepared)
 
 
-def announce(settings: Config, yes: bool) -> None:
-    """Print the estimated time of a run, from a few steps measured here; if it is more than a day,
-    ask on a terminal, unless `yes`."""
+def announce(settings: Config) -> None:
+    """Print the estimated time of a run, from a few steps measured here."""
     from shapeshift.lab.requirements import measure_run
 
     num_parameters, update_s = measure_run(settings)
     updates = settings.training.max_updates
-    confirm_time(
-        f"{num_parameters:,} parameters, {updates:,} updates of about {update_s:.2g} s (measured)",
-        updates * update_s,
-        yes,
+    notice(
+        f"{num_parameters:,} parameters, {updates:,} updates of about {update_s:.2g} s (measured):"
+        f" {duration(updates * update_s)}"
     )
 
 
@@ -119,7 +110,7 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
 
 def _test(run: Run, prepared: Path) -> None:
     from shapeshift.cli.progress import Display
-    from shapeshift.cli.score import show_scores
+    from shapeshift.evaluation.tables import score_tables
     from shapeshift.lab.score import translate_and_score
 
     name = run.directory.name
@@ -129,5 +120,6 @@ def _test(run: Run, prepared: Path) -> None:
             prepared_root=prepared,
             on_translate=lambda count, total: display(f"test {name}", count, total),
         )
-    show_scores(name, scores)
+    for table in score_tables(name, scores):
+        show_table(table)
     notice(f"translations and scores: {run.directory / 'results'}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -27,8 +26,6 @@ from shapeshift.errors import ShapeshiftError
 if TYPE_CHECKING:
     from shapeshift.data.subwords import Subwords
     from shapeshift.decoding.translator import TranslatedLine
-
-_LINES_NAMED = 10  # in a summary
 
 
 def translate(
@@ -143,7 +140,6 @@ def _as_json(number: int, line: TranslatedLine) -> str:
 
 def _checked(lines: Iterator[str], subwords: Subwords, name: str) -> Iterator[str]:
     """Yield the lines; if the subword model rejects one, add its line number to the error."""
-
     for number, line in enumerate(lines, start=1):
         try:
             subwords.check_source(line)
@@ -155,28 +151,23 @@ def _checked(lines: Iterator[str], subwords: Subwords, name: str) -> Iterator[st
 def _with_notices(lines: Iterator[TranslatedLine], title: str) -> Iterator[TranslatedLine]:
     """Yield the lines and name the long ones on standard error; at the end, count them and the
     translations that may be truncated."""
-    long: Counter[str] = Counter()
-    at_limit: list[int] = []
-    number = 0
+    number = num_long = num_at_limit = 0
     try:
         for number, line in enumerate(lines, start=1):
             if line.is_long:
-                long["split" if line.num_pieces else "skipped"] += 1
+                num_long += 1
                 how = f"split ({line.num_pieces:,} pieces)" if line.num_pieces else "left empty"
                 subwords = f"{line.num_subwords:,} subwords, over {line.limit}"
                 notice(f"{title}:{number}: {subwords}: {how}")
-            if any(candidate.at_limit for candidate in line.candidates):
-                at_limit.append(number)
+            num_at_limit += any(candidate.at_limit for candidate in line.candidates)
             yield line
     finally:
-        for what, count in long.items():
-            notice(f"{title}: {count:,} of {number:,} lines were too long and {what}")
-        if at_limit:
-            named = [*map(str, at_limit[:_LINES_NAMED]), *("…" * (len(at_limit) > _LINES_NAMED))]
+        if num_long:
+            notice(f"{title}: {num_long:,} of {number:,} lines were too long")
+        if num_at_limit:
             notice(
-                f"{title}: {len(at_limit):,} of {number:,} translations reach the length limit and"
-                f" may be cut short (line {', '.join(named)}); to see the rest, raise the limit:"
-                " --set decoding.max_length_b=NUMBER"
+                f"{title}: {num_at_limit:,} of {number:,} translations reach the length limit and"
+                " may be cut short; to see the rest, raise it: --set decoding.max_length_b=NUMBER"
             )
 
 

@@ -150,12 +150,6 @@ class CellFolder:
                 file.write(progress.model_dump_json())
             partial.replace(self._progress)
 
-    def updates_left(self, config: Config) -> int:
-        """Return how many updates are still to be trained."""
-        if self.record(TRAIN, config) is not None:  # it may have ended early
-            return 0
-        return max(0, config.training.max_updates - self.progress().update)
-
     def _record_path(self, step: str, config: Config) -> Path:
         name = re.sub(r"[^\w.-]+", "-", step)
         if step != TRAIN:  # a measure may depend on these, which the key leaves out

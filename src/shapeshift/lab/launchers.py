@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import os
 import subprocess
@@ -16,17 +15,13 @@ from typing import Any
 import torch
 
 import shapeshift
-from shapeshift.config import Config
 from shapeshift.disk import open_in_place
 from shapeshift.errors import ShapeshiftError, install_extra
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
-from shapeshift.lab.requirements import measure_run
 from shapeshift.lab.runner import Job, RefusedError
 from shapeshift.lab.work import Order, attempt
 from shapeshift.threads import num_cores
-
-_MEASURE = "from shapeshift.lab.requirements import main; main()"
 
 _GRACE_S = 60.0
 """How long a process that was asked to end may take, to finish an update and save."""
@@ -48,10 +43,6 @@ class InProcess:
     def start(self, order: Order, slot: int) -> Job:
         """Return a job that does all the work when it is first polled."""
         return _Here(order)
-
-    def measure(self, configs: Sequence[Config]) -> list[tuple[int, float]]:
-        """Return what `measure_run` returns for each run."""
-        return [measure_run(config) for config in configs]
 
 
 class _Here(Job):
@@ -115,26 +106,6 @@ class Subprocesses:
     def start(self, order: Order, slot: int) -> Job:
         """Start the process of a cell."""
         return _Process(order, self._environments[slot])
-
-    def measure(self, configs: Sequence[Config]) -> list[tuple[int, float]]:
-        """Return what `measure_run` returns for each run, in a process as those of the first slot:
-        with its threads, or on its GPU, whose memory is free again afterwards.
-
-        Raises:
-            ShapeshiftError: a run cannot be measured.
-        """
-        done = subprocess.run(
-            [sys.executable, "-c", _MEASURE],
-            input=json.dumps([config.model_dump(mode="json") for config in configs]),
-            capture_output=True,
-            text=True,
-            env=_environment(self._environments[0]),
-            start_new_session=True,
-        )
-        if done.returncode:
-            lines = done.stderr.strip().splitlines() or ["the process was killed"]
-            raise ShapeshiftError(lines[-1])
-        return [(count, seconds) for count, seconds in json.loads(done.stdout)]
 
 
 def _environment(own: Mapping[str, str]) -> dict[str, str]:

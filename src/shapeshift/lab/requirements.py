@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from shapeshift.config import Config, parse_config
+from shapeshift.config import Config
 from shapeshift.data.config import FilesCorpus, GrammarCorpus, HubCorpus
 from shapeshift.data.corpora import require_files
 from shapeshift.data.prepared import Prepared
@@ -106,15 +104,6 @@ def measure_run(config: Config) -> tuple[int, float]:
     length = min(length for length in lengths if length is not None)
     seconds = estimate.measure(*run, config.training, vocab_size, length)
     return sum(parameter.numel() for parameter in model.parameters()), seconds
-
-
-def main() -> None:
-    """Print what `measure_run` returns for each of the settings on standard input, as JSON."""
-    try:
-        measured = [measure_run(parse_config(document)) for document in json.load(sys.stdin)]
-    except ShapeshiftError as error:
-        sys.exit(str(error))
-    print(json.dumps(measured))
 
 
 def _more_positions(model: Transformer, faults: Sequence[tuple[str, int, int, int]]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -49,43 +47,3 @@ class GridObserver(Protocol):
 
     def changed(self, cell: Cell, status: CellStatus) -> None:
         """Called when a cell's state changes, and about once a second while it is running."""
-
-
-class Tally:
-    """The progress of several cells together; a `GridObserver`.
-
-    Args:
-        cells: those that share a folder count as one.
-        clock: returns the time in seconds.
-    """
-
-    def __init__(self, cells: Iterable[Cell], clock: Callable[[], float] = time.monotonic):
-        self._left = {cell.key: cell.config.training.max_updates for cell in cells}
-        self.num_cells = len(self._left)
-        self.num_finished = 0
-        self._seen: set[str] = set()  # cells that were at work since this tally began
-        self._num_updates, self._began, self._clock = 0, 0.0, clock  # of those cells
-
-    def changed(self, cell: Cell, status: CellStatus) -> None:
-        """Take note of a cell's state."""
-        key = cell.key
-        if key not in self._left:
-            return
-        is_finished = status.state is State.FINISHED
-        left = 0 if is_finished else cell.config.training.max_updates - status.update
-        if key in self._seen:
-            self._num_updates += max(0, self._left[key] - left)
-        elif status.state in (State.RUNNING, State.ELSEWHERE):
-            self._began = self._began if self._seen else self._clock()
-            self._seen.add(key)
-        self._left[key] = left
-        if is_finished or status.state is State.FAILED:
-            del self._left[key]
-            self.num_finished += is_finished
-
-    def left_s(self) -> float | None:
-        """Return an estimate of the remaining seconds, at the pace of all updates so far; `None`
-        before the first one."""
-        if not self._num_updates:
-            return None
-        return (self._clock() - self._began) / self._num_updates * sum(self._left.values())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
-from shapeshift.config import Config
 from shapeshift.data.corpora import fetch
 from shapeshift.data.sources.download import Progress
 from shapeshift.disk import free_bytes
@@ -14,29 +13,8 @@ from shapeshift.lab.grid import Cell
 from shapeshift.lab.requirements import missing_requirements
 from shapeshift.lab.run import prepared_directory
 from shapeshift.papers.planning import CELLS
-from shapeshift.training.estimate import assumed_length, count_parameters, disk_bytes
+from shapeshift.training.estimate import count_parameters, disk_bytes
 from shapeshift.training.precision import check_hardware
-
-_COSTS_NOTHING = ("seed", "max_updates", "schedule", "checkpoint_every", "keep_checkpoints")
-
-
-def measure_runs(
-    cells: Iterable[Cell],
-    measure: Callable[[Sequence[Config]], Iterable[tuple[int, float]]],
-) -> list[tuple[Cell, int, float]]:
-    """Return each run with its number of parameters and the seconds of an update on this machine.
-    Runs that cost the same are measured once; nothing is fetched or trained."""
-    runs = [*{cell.key: cell for cell in cells}.values()]
-    costs: list[str] = []
-    configs: dict[str, Config] = {}
-    for config in (cell.config for cell in runs):
-        model = (config.model, config.position.scheme)
-        size = config.data.subwords.vocab_size, assumed_length(config.data)
-        training = config.training.model_dump(exclude={*_COSTS_NOTHING})
-        costs.append(f"{model} {training} {size}")
-        configs.setdefault(costs[-1], config)
-    measured = dict(zip(configs, measure([*configs.values()]), strict=True))
-    return [(cell, *measured[cost]) for cell, cost in zip(runs, costs, strict=True)]
 
 
 def missing(cells: Iterable[Cell], prepared_root: Path, *, hardware: bool) -> list[str]:

@@ -8,10 +8,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-import shapeshift
 from shapeshift.cli import app
 from shapeshift.cli.output import plain_console, show_table
-from shapeshift.cli.positions import PURPOSE
 from shapeshift.config import parse_config
 from shapeshift.evaluation.tables import Table
 from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
@@ -36,10 +34,6 @@ def test_a_table_prints_names_as_they_are(capsys: pytest.CaptureFixture[str]) ->
     assert all(text in printed for text in ("[bold]", "[red]1", "a [note]"))
 
 
-def test_each_has_a_purpose() -> None:
-    assert set(PURPOSE) == {*KINDS, *POSITION_IDS}
-
-
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
@@ -58,7 +52,7 @@ def test_one_is_described_with_its_options_and_its_use(name: str) -> None:
     result = CliRunner().invoke(app, ["positions", name])
     assert result.exit_code == 0
     usage = result.output.partition("in a configuration: ")[2]
-    position = parse_config(yaml.safe_load(usage)).position
+    position = parse_config(yaml.safe_load(usage.partition("\nwhen")[0])).position
     assert name in (
         position.name,
         *(part.kind for part in position.scheme.parts),
@@ -67,10 +61,6 @@ def test_one_is_described_with_its_options_and_its_use(name: str) -> None:
     assert "parameters added to transformer-base: " in result.output
     engines = "exports to torch.compile, torch.export, Hugging Face, ONNX; CTranslate2: "
     assert engines in " ".join(result.output.split())
-    text = " ".join(result.output.split())
-    eval(text.partition("in Python: ")[2].partition(" in a conf")[0], {"shapeshift": shapeshift})
-    assert "hoose it " in text or name in ("absolute", "tupe")
-    assert "head_dim: E." not in result.output
     described = [KINDS[part.kind] for part in position.scheme.parts]
     if name in POSITION_IDS:
         described = [POSITION_IDS[name]]

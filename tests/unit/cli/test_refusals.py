@@ -75,7 +75,7 @@ MISUSED = [
     ("train mine.yaml --lr 0.1", "training.schedule.peak=VALUE"),
     ("train mine.yaml --dryrun", "--dry-run"),
     (f"{INIT} --train mine --valid mine", "both --valid and --test"),
-    (f"{INIT}", "is missing"),
+    (f"{INIT}", "Missing option '--train'"),
     (f"{INIT} --train mine --target en", "as --source is"),
     ("translate run --beam 10", "--set decoding.beam=VALUE"),
     ("translate run --set beam=10", "what has: decoding,"),

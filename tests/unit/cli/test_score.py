@@ -55,21 +55,6 @@ def test_hypotheses_come_from_standard_input_by_the_rules_for_files(files):
     assert document.hypotheses_sha256 == document.references_sha256
 
 
-def test_a_terminal_gets_tables(files, monkeypatch, capsys):
-    from shapeshift.cli.score import score as command
-
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    command(
-        hypotheses=str(files / "hypotheses"),
-        references=files / "references",
-        source=files / "source",
-    )
-    out = capsys.readouterr().out
-    assert "hypotheses" in out
-    assert re.search(r"0–9 +3 ", out)
-    assert "† fewer than 10 segments" in out
-
-
 def test_a_tokenizer_can_be_chosen(files):
     (files / "hypotheses").write_text("私は新しい本を読みました。\n", "utf-8")
     (files / "references").write_text("私は新しい本を借りました。\n", "utf-8")

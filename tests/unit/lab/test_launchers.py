@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
-from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
+from shapeshift.lab.launchers import Slurm, Subprocesses
 from shapeshift.lab.locks import LockedError
 from shapeshift.lab.runner import RefusedError, run_cells
 from shapeshift.lab.status import State
@@ -65,17 +64,6 @@ def _checkpoints(folder):
     """Return the name of each checkpoint and when its weights were written."""
     found = (folder.run / "checkpoints").glob("update-*/model.safetensors")
     return {path.parent.name: path.stat().st_mtime_ns for path in found}
-
-
-def test_runs_are_measured_in_the_environment_of_the_first_slot():
-    tiny = ["model.size=tiny", "data.subwords.vocab_size=100", "training.batch.max_tokens=100"]
-    config = parse_config({}, tiny)
-    (ours,), (theirs,) = (x.measure([config]) for x in (InProcess(), Subprocesses([{}, {}])))
-    assert theirs[0] == ours[0]  # parameters
-    assert 0 < theirs[1] < 60
-    on_gpu = parse_config({}, ["training.device=cuda"])
-    with pytest.raises(ShapeshiftError, match=r"^(?!shapeshift).*GPU"):
-        Subprocesses([{"CUDA_VISIBLE_DEVICES": ""}]).measure([on_gpu])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.locks import locked
 from shapeshift.lab.runner import RefusedError, run_cells
-from shapeshift.lab.status import CellStatus, State, Tally
+from shapeshift.lab.status import State
 from shapeshift.lab.work import BUSY
 
 CONFIG = parse_config({"model": {"size": "tiny"}, "training": {"max_updates": 40}})
@@ -226,22 +226,3 @@ def test_a_status_is_read_from_the_cell_s_folder(tmp_path):
     finish(folder, ())
     run([cell], tmp_path, Stub(statuses={cell.key: [1]}), report)
     assert report.last.step == "score-test"
-
-
-def test_a_tally_counts_runs_and_expects_of_the_others_the_pace_so_far():
-    now = 100.0
-    cells = [make_cell(seed) for seed in range(4)]  # of 40 updates each
-    other = make_cell(0, grid="other")  # the same run in another grid
-    tally = Tally([*cells, other], lambda: now)
-    tally.changed(cells[3], CellStatus(State.FINISHED))  # before we looked
-    for cell, update in ((cells[0], 30), (cells[1], 0)):
-        tally.changed(cell, CellStatus(State.RUNNING, update=update))
-    assert (tally.num_finished, tally.num_cells, tally.left_s()) == (1, 4, None)
-    now += 20.0
-    tally.changed(cells[1], CellStatus(State.RUNNING, update=10))
-    tally.changed(cells[0], CellStatus(State.FINISHED, update=35))  # its training ended early
-    tally.changed(other, CellStatus(State.FINISHED, update=35))
-    tally.changed(cells[2], CellStatus(State.WAITING))
-    assert tally.left_s() == pytest.approx(70.0)  # 20 updates in 20 s, and 30 + 40 are left
-    tally.changed(cells[2], CellStatus(State.FAILED))
-    assert (tally.num_finished, tally.left_s()) == (2, pytest.approx(30.0))
