@@ -51,7 +51,7 @@ def init(
     from shapeshift.config import load_config
     from shapeshift.data.config import SPLITS, FilesCorpus
     from shapeshift.data.corpora import require_files
-    from shapeshift.data.sources.archives import find_prefixes
+    from shapeshift.data.sources.download import find_prefixes
     from shapeshift.data.survey import hold_out, survey_corpus
     from shapeshift.lab.suggest import suggest
 

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator
 
-from shapeshift.data.sources.presets import expand_corpus
-from shapeshift.errors import ShapeshiftError
+from shapeshift.data.sources.presets import CORPORA
+from shapeshift.errors import nearest
 from shapeshift.schema import PlainName, Strict, added
 
 Split = Literal["train", "valid", "test"]
@@ -34,38 +34,17 @@ def label(entry: str) -> str:
 
 
 class Archive(Strict):
-    """A file to download. If it is an archive (`.tar`, `.tar.gz`, `.tgz`, `.tar.bz2`, `.tar.xz` or
-    `.zip`), the missing files of the corpus are unpacked from it.
+    """A tar or zip archive to download; a tar archive may be compressed.
 
     Attributes:
         url: an http or https URL.
-        file: name of the file in the corpus's `root`; by default the last part of the URL.
-        sha256: expected SHA-256, in hexadecimal; not compared by default.
-        md5: expected MD5, for a file whose SHA-256 is not published.
+        file: name that the archive gets in the corpus's `root`.
+        hash: hash of the archive in hexadecimal, such as `sha256:…` or `md5:…`.
     """
 
-    url: str
-    file: str | None = None
-    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
-    md5: str | None = added(None, pattern=r"^[0-9a-f]{32}$")
-
-    @field_validator("url")
-    @classmethod
-    def _over_http(cls, url: str) -> str:
-        if not re.match(r"https?://[^/]+/", url):
-            raise ValueError(f"expected an http or https URL, got {url!r}")
-        return url
-
-    @model_validator(mode="after")
-    def _plain_name(self) -> Archive:
-        if not re.fullmatch(r"[\w][\w.-]*", self.name):
-            raise ValueError(f"give `file`, a plain file name: {self.name!r} is none")
-        return self
-
-    @property
-    def name(self) -> str:
-        """The file's name."""
-        return self.file or self.url.rpartition("/")[2]
+    url: str = Field(pattern=r"^https?://[^/]+/")
+    file: str = Field(pattern=r"^\w[\w.-]*$")
+    hash: str = Field(pattern=r"^(sha256:[0-9a-f]{64}|md5:[0-9a-f]{32})$")
 
 
 def _other_than_source(cls: Any, target: str, info: ValidationInfo) -> str:
@@ -90,7 +69,9 @@ class FilesCorpus(Strict):
             translations of `valid` or `test` are scored, one for each entry of that split. Set it
             if the text is tokenised or split into subwords, and the reference is raw text. By
             default the target side of the split is the reference.
-        archives: files to download into `root` if a file of the corpus is missing.
+        archive: a tar or zip archive to download if a file of the corpus is missing: its `url`, the
+            name of its `file` in `root`, and its `hash` (`sha256:…` or `md5:…`). The missing files
+            are unpacked from it into `root`.
     """
 
     corpus: Literal["files"] = "files"
@@ -102,7 +83,7 @@ class FilesCorpus(Strict):
     test: list[str] = Field(min_length=1)
     valid_references: list[str] = added([])
     test_references: list[str] = added([])
-    archives: list[Archive] = added([])
+    archive: Archive | None = added(None)
 
     _two_languages = field_validator("target")(_other_than_source)
 
@@ -151,7 +132,6 @@ class HubCorpus(Strict):
         train, valid, test: splits of the dataset, read one after the other.
         share: fraction of the training pairs to keep; each pair is kept or dropped at random.
         seed: seed of this random choice.
-        max_pairs: maximum number of training pairs, counted after `share` is applied.
     """
 
     corpus: Literal["hub"] = "hub"
@@ -168,7 +148,6 @@ class HubCorpus(Strict):
     test: list[str] = Field(default=["test"], min_length=1)
     share: float = Field(default=1.0, gt=0.0, le=1.0)
     seed: int = Field(default=1, ge=0)
-    max_pairs: int | None = Field(default=None, ge=1)
 
     _two_languages = field_validator("target")(_other_than_source)
 
@@ -300,11 +279,12 @@ class DataConfig(Strict):
         name = section.get("corpus") if isinstance(section, dict) else None
         if not isinstance(name, str) or name in ("files", "hub", "grammar"):
             return section
-        try:
-            preset = expand_corpus(name)
-        except ShapeshiftError as error:
-            raise ValueError(f"{error}; or files, hub or grammar, a section of your own") from error
-        return {**preset, **section, "corpus": preset["corpus"]}
+        if name not in CORPORA:
+            raise ValueError(
+                f"unknown corpus {name!r}{nearest(name, CORPORA)} (known: {', '.join(CORPORA)}; or"
+                " files, hub or grammar, a section of your own)"
+            )
+        return {**CORPORA[name], **section, "corpus": CORPORA[name]["corpus"]}
 
 
 class BatchConfig(Strict):

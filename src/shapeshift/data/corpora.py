@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from itertools import chain
 from pathlib import Path
 
 from shapeshift.data.config import (
@@ -18,14 +17,8 @@ from shapeshift.data.config import (
     is_test_set,
 )
 from shapeshift.data.sources import hub
-from shapeshift.data.sources.archives import is_archive, unpack
-from shapeshift.data.sources.download import Progress, download
-from shapeshift.data.sources.files import (
-    find_file,
-    read_lines,
-    read_parallel,
-    reading,
-)
+from shapeshift.data.sources.download import Progress, download, unpack
+from shapeshift.data.sources.files import find_file, read_parallel, reading
 from shapeshift.data.sources.testsets import fetch_test_set, local_test_set
 from shapeshift.errors import ShapeshiftError, closest
 from shapeshift.integrity import hash_file
@@ -35,38 +28,29 @@ _HELD_OUT: dict[int, Split] = {0: "valid", 1: "test"}
 _PROGRESS_EVERY = 1_000
 
 
-def read_split(corpus: FilesCorpus, split: Split) -> Iterator[tuple[str, str]]:
-    """Yield the (source, target) pairs of one split, its files one after the other."""
-    for entry in corpus.prefixes(split):
-        yield from read_entry(corpus, entry)
+def read_split(corpus: FilesCorpus, split: Split) -> Iterator[tuple[str, ...]]:
+    """Yield the lines of one split, its entries one after the other: source, target, and, where the
+    corpus has `references` for the split, the text that a translation is scored against."""
+    for paths in split_files(corpus, split):
+        yield from read_parallel(*paths)
 
 
-def read_entry(corpus: FilesCorpus, entry: str) -> Iterator[tuple[str, str]]:
-    """Yield the (source, target) pairs of one entry of a split."""
-    yield from read_parallel(*entry_files(corpus, entry))
-
-
-def read_references(corpus: FilesCorpus, split: Split) -> Iterator[str] | None:
-    """Return the texts that translations of a split are scored against, or None where that is its
-    target side.
-    """
-    entries = corpus.references(split)
-    if not entries:
-        return None
-    return chain.from_iterable(read_lines(entry_files(corpus, entry)[1]) for entry in entries)
-
-
-def entry_files(corpus: FilesCorpus, entry: str) -> tuple[Path, Path]:
-    """Return the paths of the source and the target file of an entry. The files of a prefix may be
-    missing, or gzipped with `.gz` after their names.
+def split_files(corpus: FilesCorpus, split: Split) -> Iterator[list[Path]]:
+    """Yield the files of each entry of a split: source, target and reference, if the corpus has
+    `references`. The files of a prefix may be missing, or gzipped with `.gz` after their names.
 
     Raises:
         ShapeshiftError: an unknown test set, or one that has not been downloaded.
     """
-    if is_test_set(entry):
-        return local_test_set(entry.removeprefix(SACREBLEU), corpus.source, corpus.target)
-    root = corpus.root
-    return root / f"{entry}.{corpus.source}", root / f"{entry}.{corpus.target}"
+
+    def files(entry: str) -> list[Path]:
+        if is_test_set(entry):
+            return local_test_set(entry.removeprefix(SACREBLEU), corpus.source, corpus.target)
+        return _paths(corpus, entry)
+
+    references = corpus.references(split)
+    for number, entry in enumerate(corpus.prefixes(split)):
+        yield [*files(entry), *(files(references[number])[1:] if references else ())]
 
 
 def fetch(
@@ -81,25 +65,16 @@ def fetch(
         return corpus
     if isinstance(corpus, HubCorpus):
         corpus = hub.export(corpus, on_progress)
-    for entry in filter(is_test_set, entries(corpus)):
-        fetch_test_set(entry.removeprefix(SACREBLEU), corpus.source, corpus.target)
+    for split in SPLITS:
+        for entry in filter(is_test_set, (*corpus.prefixes(split), *corpus.references(split))):
+            fetch_test_set(entry.removeprefix(SACREBLEU), corpus.source, corpus.target)
     missing = missing_files(corpus)
-    if corpus.archives and missing:
-        inside = [
-            path.relative_to(corpus.root) for path in missing if path.is_relative_to(corpus.root)
-        ]
+    if corpus.archive is not None and missing:
+        inside = [x.relative_to(corpus.root) for x in missing if x.is_relative_to(corpus.root)]
         wanted = {f"{name.as_posix()}{packed}" for name in inside for packed in ("", ".gz")}
-        for archive in corpus.archives:
-            path = corpus.root / archive.name
-            download(archive.url, path, archive.sha256, archive.md5, on_progress)
-            if is_archive(path):
-                unpack(path, corpus.root, wanted.__contains__, on_progress)
-        if missing := missing_files(corpus):
-            raise ShapeshiftError(
-                f"no such file, nor in {', '.join(x.name for x in corpus.archives)}; correct"
-                " data.corpus.train, valid and test",
-                path=missing[0],
-            )
+        archive = download(corpus.archive, corpus.root, on_progress)
+        unpack(archive, corpus.root, wanted.__contains__)
+        require_files(corpus)
     return corpus
 
 
@@ -108,21 +83,14 @@ def local_corpus(corpus: FilesCorpus | HubCorpus) -> FilesCorpus:
     return hub.exported(corpus) if isinstance(corpus, HubCorpus) else corpus
 
 
-def entries(corpus: FilesCorpus) -> list[str]:
-    """Return the entries of all splits and of the references, each once."""
-    lists = [corpus.prefixes(split) for split in SPLITS]
-    lists += [corpus.references(split) for split in SPLITS]
-    return list(dict.fromkeys(chain(*lists)))
-
-
 def missing_files(corpus: FilesCorpus) -> list[Path]:
     """Return the files of the corpus's prefixes that are not there, plain or gzipped."""
     needed: list[Path] = []
     for split in SPLITS:
         for entry in corpus.prefixes(split):
-            needed += () if is_test_set(entry) else entry_files(corpus, entry)
+            needed += [] if is_test_set(entry) else _paths(corpus, entry)
         for entry in corpus.references(split):
-            needed += () if is_test_set(entry) else entry_files(corpus, entry)[1:]
+            needed += [] if is_test_set(entry) else _paths(corpus, entry)[1:]
     return [path for path in needed if not path.exists() and not Path(f"{path}.gz").exists()]
 
 
@@ -135,34 +103,20 @@ def require_files(corpus: FilesCorpus) -> None:
     prefix, source, target = path.with_suffix(""), f".{corpus.source}", f".{corpus.target}"
     folder = prefix if prefix.is_dir() else prefix.parent
     names = {each.name.removesuffix(".gz") for each in folder.glob("*")}
-    stems = sorted(name.removesuffix(source) for name in names if name.endswith(source))
-    text = {stem: str(folder / stem) for stem in stems if f"{stem}{target}" in names}
-    meant = closest(prefix.name, text)
-    if folder == prefix:
-        has = (
-            f"in it are {', '.join([*text.values()][:5])}"
-            if text
-            else f"it has no {source} and {target}"
-        )
-        remedy = f"{prefix} is a folder: name the text in it ({has})"
-    elif prefix.is_file() and prefix.suffix in (source, target):
-        remedy = f"name text without the ending of its language: {prefix.stem}"
-    elif prefix.is_file():
-        stem = prefix.with_suffix("")
-        remedy = (
-            f"text is one file for each language. Cut {prefix} in two, if it is separated by tabs:"
-            f" cut -f1 {prefix} > {stem}{source}; cut -f2 {prefix} > {stem}{target}; then name"
-            f" {stem}"
-        )
-    elif meant is not None:
-        remedy = f"did you mean {text[meant]!r}?"
-    elif beside := sorted(
-        str(folder / name) for name in names if name.startswith(f"{prefix.name}.")
-    ):
-        remedy = f"there are {', '.join(beside[:5])}"
+    stems = sorted(x.removesuffix(source) for x in names if x.endswith(source))
+    text = [stem for stem in stems if f"{stem}{target}" in names]
+    there = text or sorted(name for name in names if name.startswith(f"{prefix.name}."))
+    if folder != prefix and (meant := closest(prefix.name, text)):
+        remedy = f"did you mean {str(folder / meant)!r}?"
+    elif there:
+        remedy = f"there are {', '.join(str(folder / name) for name in there[:5])}"
     else:
         remedy = "set data.corpus.root to its folder, or name it with its folder"
-    raise ShapeshiftError(f"no such file, plain or gzipped; {remedy}", path=path)
+    raise ShapeshiftError(
+        f"no such file, plain or gzipped; expected text as NAME, for the files NAME{source} and"
+        f" NAME{target}; {remedy}",
+        path=path,
+    )
 
 
 def check_text(corpus: FilesCorpus, on_progress: Callable[[int], None]) -> dict[Split, int]:
@@ -173,26 +127,12 @@ def check_text(corpus: FilesCorpus, on_progress: Callable[[int], None]) -> dict[
             partner or its references, or a split has no lines.
     """
     sizes: dict[Split, int] = {}
-    done = 0
     for split in ("test", "valid", "train"):  # train last: a fault in the others shows sooner
-        before = done
-        references = corpus.references(split)
-        for number, entry in enumerate(corpus.prefixes(split)):
-            start = done
-            for _ in read_entry(corpus, entry):
-                done += 1
-                if done % _PROGRESS_EVERY == 0:
-                    on_progress(done)
-            if references:
-                _, path = entry_files(corpus, references[number])
-                lines = sum(1 for _ in read_lines(path))
-                if lines != done - start:
-                    raise ShapeshiftError(
-                        f"has {lines:,} lines, but {entry} has {done - start:,}; line n of one must"
-                        " belong to line n of the other",
-                        path=path,
-                    )
-        sizes[split] = done - before
+        done = sizes[split] = 0
+        for done, _ in enumerate(read_split(corpus, split), start=1):
+            if done % _PROGRESS_EVERY == 0:
+                on_progress(sum(sizes.values()) + done)
+        sizes[split] = done
         require_lines(corpus, split, sizes[split])
     return sizes
 
@@ -203,7 +143,7 @@ def require_lines(corpus: FilesCorpus, split: Split, num_pairs: int) -> None:
         name = {"train": "training", "valid": "validation", "test": "test"}[split]
         raise ShapeshiftError(
             f"has no lines; expected {name} text, one sentence a line",
-            path=find_file(entry_files(corpus, corpus.prefixes(split)[0])[0]),
+            path=find_file(next(split_files(corpus, split))[0]),
         )
 
 
@@ -284,19 +224,15 @@ def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
     require_files(corpus)
     for split in SPLITS:
         digest.update(split.encode())
-        for entry in corpus.prefixes(split):
-            for path in entry_files(corpus, entry):
-                digest.update(_text_hash(path))
-        for entry in corpus.references(split):
-            digest.update(b"reference")
-            digest.update(_text_hash(entry_files(corpus, entry)[1]))
+        for paths in split_files(corpus, split):
+            for path in map(find_file, paths):
+                with reading(path):
+                    digest.update(bytes.fromhex(hash_file(path)))
     return digest.hexdigest()
 
 
-def _text_hash(path: Path) -> bytes:
-    file = find_file(path)
-    with reading(file):
-        return bytes.fromhex(hash_file(file))
+def _paths(corpus: FilesCorpus, prefix: str) -> list[Path]:
+    return [corpus.root / f"{prefix}.{each}" for each in (corpus.source, corpus.target)]
 
 
 def _split_of(english: str) -> Split:

@@ -11,7 +11,6 @@ import platform
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from shapeshift.data.corpora import (
     corpus_fingerprint,
     fetch,
     local_corpus,
-    read_references,
     read_split,
     write_grammar,
 )
@@ -98,9 +96,8 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
     splits: dict[Split, SplitReport] = {}
     for split in ("test", "valid", "train"):  # train last: a fault in the others shows sooner
         counts = Counts()
-        pairs = _watched(read_split(corpus, split), f"encode {split}", sizes[split], report)
-        encoded = _with_references(_encode(pairs, subwords), read_references(corpus, split))
-        built = build(encoded, config.dataset, split, counts)
+        lines = _watched(read_split(corpus, split), f"encode {split}", sizes[split], report)
+        built = build(_encode(lines, subwords), config.dataset, split, counts)
         store = _write_split(directory, split, built, subwords)
         if not counts.built:
             reasons = ", ".join(f"{number:,} {reason}" for reason, number in counts.dropped.items())
@@ -150,47 +147,39 @@ def _train_subwords(
 
 
 def _watched(
-    pairs: Iterator[tuple[str, str]], stage: str, total: int | None, report: Progress
-) -> Iterator[tuple[str, str]]:
-    """Yield the pairs and report how many went by."""
+    lines: Iterator[tuple[str, ...]], stage: str, total: int | None, report: Progress
+) -> Iterator[tuple[str, ...]]:
+    """Yield the lines of a split and report how many went by."""
     done = 0
     report(stage, done, total)
-    for done, pair in enumerate(pairs, start=1):
-        yield pair
+    for done, each in enumerate(lines, start=1):
+        yield each
         if done % _CHUNK == 0:
             report(stage, done, total)
     report(stage, done, done)
 
 
-def _encode(pairs: Iterator[tuple[str, str]], subwords: Subwords) -> Iterator[Pair]:
-    """Encode a stream of pairs, a chunk at a time, each while the one before is written."""
+def _encode(lines: Iterator[tuple[str, ...]], subwords: Subwords) -> Iterator[Pair]:
+    """Encode the lines of a split, a chunk at a time, each while the one before is written."""
 
-    def encode(chunk: list[tuple[str, str]]) -> list[Pair]:
-        sources = [source for source, _ in chunk]
-        targets = [target for _, target in chunk]
+    def encode(chunk: list[tuple[str, ...]]) -> list[Pair]:
+        sources, targets, *references = map(list, zip(*chunk, strict=True))
         source_ids, target_ids = subwords.encode_source(sources), subwords.encode_target(targets)
-        if subwords.presplit:
+        if references:
+            [targets] = references
+        elif subwords.presplit:
             targets = [join_pieces(target) for target in targets]
         return list(map(Pair, sources, targets, source_ids, target_ids))
 
     with ThreadPoolExecutor(max_workers=1) as thread:
         before: Future[list[Pair]] | None = None
-        while chunk := list(islice(pairs, _CHUNK)):
+        while chunk := list(islice(lines, _CHUNK)):
             encoded = thread.submit(encode, chunk)
             if before is not None:
                 yield from before.result()
             before = encoded
         if before is not None:
             yield from before.result()
-
-
-def _with_references(pairs: Iterator[Pair], references: Iterator[str] | None) -> Iterator[Pair]:
-    """Yield the pairs with the text that a translation is scored against as their target."""
-    if references is None:
-        yield from pairs
-        return
-    for pair, reference in zip(pairs, references, strict=True):  # `check_text` has counted them
-        yield replace(pair, target=reference)
 
 
 def _write_split(
@@ -222,7 +211,7 @@ def _statistics(lengths: NDArray[np.int32]) -> LengthStatistics:
 
 
 def _fingerprint(config: DataConfig) -> str:
-    exclude: Any = {"corpus": {"root", "archives"}, "subwords": {"models"}}
+    exclude: Any = {"corpus": {"root", "archive"}, "subwords": {"models"}}
     settings = config.model_dump(mode="json", exclude=exclude)
     document = {"format": FORMAT, "config": settings, "text": corpus_fingerprint(config.corpus)}
     if config.subwords.models is not None:

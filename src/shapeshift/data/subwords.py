@@ -30,7 +30,7 @@ SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>", "<sep>")
 SEPARATOR = " <sep> "
 """What separates the parts of a joined text where it is written as text."""
 
-PairSource = Callable[[], Iterable[tuple[str, str]]]
+PairSource = Callable[[], Iterable[tuple[str, ...]]]
 
 # SentencePiece leaves out longer sentences without a word; its default is 4,192 bytes.
 _MAX_SENTENCE_BYTES = 1 << 16

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 
 from shapeshift.data.config import SPLITS, FilesCorpus, Split
-from shapeshift.data.corpora import entry_files, read_split, require_lines
+from shapeshift.data.corpora import read_split, require_lines, split_files
 from shapeshift.data.sources.files import find_file
 from shapeshift.disk import replacing
 from shapeshift.errors import ShapeshiftError
@@ -55,15 +55,15 @@ class Survey:
         return fmean(map(max, self.source_words, self.target_words)) if self.num_pairs else 0.0
 
 
-def survey(pairs: Iterable[tuple[str, str]], training: Collection[int] = ()) -> Survey:
+def survey(pairs: Iterable[tuple[str, ...]], training: Collection[int] = ()) -> Survey:
     """Look at the pairs of a split.
 
     Args:
-        pairs: (source, target).
+        pairs: source and target; what else there is, is ignored.
         training: hashes of the source sentences of the training text (`Survey.sources`).
     """
     result = Survey()
-    for source, target in pairs:
+    for source, target, *_ in pairs:
         key, words = _key(source), (len(source.split()), len(target.split()))
         result.source_words.append(words[0])
         result.target_words.append(words[1])
@@ -113,19 +113,19 @@ def hold_out(corpus: FilesCorpus, folder: Path) -> FilesCorpus:
                 " file with --output",
                 path=path,
             )
-    keys = sorted({_key(source) for source, _ in read_split(corpus, "train")})
+    keys = sorted({_key(source) for source, *_ in read_split(corpus, "train")})
     require_lines(corpus, "train", len(keys))
     if len(keys) < 3:
         raise ShapeshiftError(
             f"has {len(keys)} different sentences; three or more are needed to take validation and"
             " test text out of them",
-            path=find_file(entry_files(corpus, corpus.train[0])[0]),
+            path=find_file(next(split_files(corpus, "train"))[0]),
         )
     count = max(1, min(MAX_HELD_OUT, len(keys) // 20))
     valid, test = set(keys[:count]), set(keys[count : 2 * count])
     with ExitStack() as stack:
         files = [stack.enter_context(replacing(path)) for path in paths]
-        for source, target in read_split(corpus, "train"):
+        for source, target, *_ in read_split(corpus, "train"):
             key = _key(source)
             place = 2 if key in valid else 4 if key in test else 0
             files[place].write(f"{source}\n")

@@ -121,7 +121,7 @@ def _more_positions(model: Transformer, faults: Sequence[tuple[str, int, int, in
 
 def _checks(config: Config, prepared: Path) -> Iterator[Callable[[], object]]:
     corpus = config.data.corpus
-    if isinstance(corpus, FilesCorpus) and not corpus.archives:
+    if isinstance(corpus, FilesCorpus) and corpus.archive is None:
         yield lambda: require_files(corpus)
     if isinstance(corpus, HubCorpus) and not (prepared.is_dir() or is_exported(corpus)):
         yield require_datasets

@@ -19,7 +19,7 @@ REFUSED = [  # in text, settings and folders
     (f"{TRAIN} training.max_updates=many", "training.max_updates: expected a whole number, got"),
     (f"{TRAIN} model.size=huge", "model.size: expected 'tiny', 'small', 'base' or 'big', got"),
     (f"{TRAIN} data.corpus.train='[]'", "data.corpus.train: expected 1 or more entries, got []"),
-    (f"{TRAIN} data.corpus.train='[train.en]'", "without the ending of its language: train"),
+    (f"{TRAIN} data.corpus.train='[train.en]'", "did you mean 'text/train'?"),
     (f"{TRAIN} training.device=cuda:99", "use auto or cpu"),
     (
         f"{TRAIN} position=learned position.parts.0.num_positions=20",
@@ -28,8 +28,7 @@ REFUSED = [  # in text, settings and folders
     ("train mine.yaml --run run training.seed=7", "holds a run with another training.seed"),
     (f"{INIT} --train nothing", "no such file"),
     (f"{INIT} --train text/empty", "text/empty.en: has no lines; expected training text"),
-    (f"{INIT} --train text/all.tsv", "cut -f1 text/all.tsv > text/all.en; cut -f2 text/all.tsv >"),
-    (f"{INIT} --train text", "text is a folder: name the text in it (in it are text/empty,"),
+    (f"{INIT} --train text", "there are text/empty,"),
     (f"{INIT} --train text/trian", "did you mean 'text/train'?"),
     (f"{INIT} --train text/train --target DE", "there are text/train.de, text/train.en"),
     (f"{INIT} --train text/train --output text.yaml", "text/train.en: exists already"),

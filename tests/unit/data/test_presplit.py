@@ -102,8 +102,7 @@ def test_joined_pairs_have_joined_references(corpus, tmp_path):
     assert split_parts(data.text("test")[1][0]) == ["Die Extrapolation, ja", "Die,' ja"]
 
 
-@pytest.mark.parametrize("lines", ["one\n", "1\n2\n3\n"])
-def test_references_pair_with_the_test_set(lines, corpus, tmp_path):
-    (corpus.root / "raw.de").write_text(lines)
-    with pytest.raises(ShapeshiftError, match=r"raw\.de: has [13] lines, but test has 2"):
+def test_references_pair_with_the_test_set(corpus, tmp_path):
+    (corpus.root / "raw.de").write_text("1\n2\n3\n")
+    with pytest.raises(ShapeshiftError, match=r"test\.de has 2 lines but .*raw\.de has 3 lines;"):
         prepare(DataConfig(corpus=corpus, subwords=CONFIG), tmp_path / "out")

@@ -1,132 +1,168 @@
-"""Files from the web: complete or not at all, compared with their hashes."""
+"""Archives of parallel text: downloaded, compared with their hash, unpacked."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import http.client
-import os
+import tarfile
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Callable
-from pathlib import Path
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from shapeshift import __version__
+from shapeshift.data.config import Archive
+from shapeshift.data.sources.files import reading
 from shapeshift.data.sources.folders import exclusive
-from shapeshift.disk import make_directory, move, partial_directory, writing
+from shapeshift.disk import make_directory, move, partial_directory, write_file, writing
 from shapeshift.errors import ShapeshiftError, reason
 
 Progress = Callable[[str, int, int | None], None]
 """Called with the name of a stage, how much of it is done, and of how much, where that is known."""
 
 _CHUNK = 1 << 20
-_BUSY = (408, 425, 429, 500, 502, 503, 504)  # tried again
+_WAITS_S = (1, 2, 4)  # before another attempt
 
 
-class _RetryError(Exception):
-    """Something that may work when tried again."""
-
-
-def download(
-    url: str,
-    path: Path,
-    sha256: str | None = None,
-    md5: str | None = None,
-    on_progress: Progress | None = None,
-    *,
-    attempts: int = 4,
-    wait_s: float = 2.0,
-) -> Path:
-    """Return the file, downloaded unless it is there. If the connection breaks or the server is
-    busy, the download starts again from the beginning.
-
-    Args:
-        url: over http or https.
-        path: where to put the file; its folder is created if need be.
-        sha256, md5: of the file, hexadecimal; None is not compared.
-        on_progress: called with the number of bytes.
-        attempts: number of attempts before it gives up.
-        wait_s: seconds before the second attempt, then twice as long each time.
+def download(archive: Archive, folder: Path, on_progress: Progress | None = None) -> Path:
+    """Return the file of an archive in a folder, downloaded unless it is there.
 
     Raises:
-        ShapeshiftError: no network, no such file on the server, no room on the disk, or the file
-            has another hash than it should have.
+        ShapeshiftError: the file cannot be fetched or written, or has another hash.
     """
-    if not url.startswith(("http://", "https://")):
-        raise ShapeshiftError(f"expected an http or https URL, got {url!r}")
+    path = folder / archive.file
     with writing(path):
-        make_directory(path.parent)
-    with exclusive(path):
-        if path.is_file():
-            _compare(path, path, url, sha256, md5)
+        make_directory(folder)
+    with exclusive(path), writing(path), partial_directory(path) as scratch:
+        if path.exists():
+            _compare(path, path, archive)
             return path
-        with writing(path), partial_directory(path) as scratch:
-            part = scratch / "part"
-            for attempt in range(1, attempts + 1):
-                try:
-                    _receive(url, part, path, on_progress)
-                    break
-                except _RetryError as error:
-                    if attempt == attempts:
-                        raise ShapeshiftError(
-                            f"cannot fetch {url} ({error}); run it again later, or put the file at"
-                            f" {path} yourself"
-                        ) from error
-                    time.sleep(wait_s * 2 ** (attempt - 1))
-            _compare(part, path, url, sha256, md5)
-            move(part, path)
+        part = scratch / "part"
+        for wait_s in (*_WAITS_S, None):
+            try:
+                write_file(part, _receive(archive.url, path, on_progress))
+                break
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                if wait_s is None:
+                    raise ShapeshiftError(
+                        f"cannot fetch {archive.url} ({reason(error)}); run it again later, or put"
+                        f" the file at {path} yourself"
+                    ) from error
+                time.sleep(wait_s)
+        _compare(part, path, archive)
+        move(part, path)
     return path
 
 
-def _receive(url: str, part: Path, path: Path, on_progress: Progress | None) -> None:
-    """Write what the server answers to `part`, which will be `path`."""
+def _receive(url: str, path: Path, on_progress: Progress | None) -> Iterator[bytes]:
     headers = {"User-Agent": f"shapeshift/{__version__}", "Accept-Encoding": "identity"}
-    yourself = f"download it with a browser and put it at {path}"
-    try:
-        request = urllib.request.Request(url, headers=headers)
-        with urllib.request.urlopen(request, timeout=60) as answer, part.open("wb") as file:
-            if not answer.geturl().startswith((f"{request.type}:", "https:")):
-                raise ShapeshiftError(
-                    f"{url} redirects to {answer.geturl()[:200]!r}; expected https; {yourself}"
-                )
-            if answer.headers.get_content_type() == "text/html":
-                raise ShapeshiftError(
-                    f"{url} answered with a web page instead of the file (a confirmation, or a"
-                    f" login?); {yourself}"
-                )
-            total = answer.length
-            while chunk := answer.read(_CHUNK):
-                with writing(path):
-                    file.write(chunk)
-                if on_progress is not None:
-                    on_progress(f"download {path.name}", file.tell(), total)
-            with writing(path):
-                file.flush()
-                os.fsync(file.fileno())
-            if total is not None and file.tell() < total:
-                raise _RetryError(f"{file.tell():,} of {total:,} bytes came")
-    except urllib.error.HTTPError as error:
-        answered = f"answered {error.code} {' '.join(error.reason.split())}"
-        if error.code in _BUSY:
-            raise _RetryError(answered) from error
-        raise ShapeshiftError(
-            f"{url} {answered}; put the file at {path} yourself, or change data.corpus.archives"
-        ) from error
-    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: of a bad URL
-        raise _RetryError(reason(getattr(error, "reason", error))) from error
+    request = urllib.request.Request(url, headers=headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        done, total = 0, answer.length
+        while chunk := answer.read(_CHUNK):
+            yield chunk
+            done += len(chunk)
+            if on_progress is not None:
+                on_progress(f"download {path.name}", done, total)
+        if total is not None and done < total:
+            raise ValueError(f"{done:,} of {total:,} bytes came")
 
 
-def _compare(file: Path, path: Path, url: str, sha256: str | None, md5: str | None) -> None:
+def _compare(file: Path, path: Path, archive: Archive) -> None:
     """Raise `ShapeshiftError` if a file, which is or will be `path`, has another hash."""
-    for name, expected in (("MD5", md5), ("SHA-256", sha256)):
-        if expected is None:
-            continue
-        with file.open("rb") as stream:
-            actual = hashlib.file_digest(stream, name.replace("-", "")).hexdigest()
-        if actual != expected:
-            raise ShapeshiftError(
-                f"the {name} is {actual}, expected {expected}; remove the file and fetch {url}"
-                " again, or, if the new file is the one you want, correct the hash in"
-                " data.corpus.archives",
-                path=path,
-            )
+    algorithm, _, expected = archive.hash.partition(":")
+    with file.open("rb") as stream:
+        actual = hashlib.file_digest(stream, algorithm).hexdigest()
+    if actual != expected:
+        raise ShapeshiftError(
+            f"the hash is {algorithm}:{actual}, expected {archive.hash}; remove the file and"
+            f" download {archive.url} with a browser, or correct data.corpus.archive.hash",
+            path=path,
+        )
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether a file is an archive that `unpack` reads."""
+    return path.is_file() and (tarfile.is_tarfile(path) or zipfile.is_zipfile(path))
+
+
+def unpack(archive: Path, folder: Path, wanted: Callable[[str], bool]) -> list[Path]:
+    """Put the wanted files of an archive into a folder; nothing appears before all are read.
+
+    Args:
+        archive: a zip file, or a tar file, which may be compressed.
+        folder: created if missing.
+        wanted: whether a file is, by its path in the archive. Links are left out, and so is what
+            would leave the folder.
+
+    Raises:
+        ShapeshiftError: the archive is damaged, or a file cannot be written.
+    """
+    files: dict[Path, Path] = {}  # where it belongs → what was written
+    with reading(archive), writing(folder):
+        make_directory(folder)
+        with exclusive(folder / archive.name), partial_directory(folder / archive.name) as scratch:
+            try:
+                for number, (name, content) in enumerate(_plain_files(archive)):
+                    path = PurePosixPath(name)
+                    if wanted(str(path)) and not path.is_absolute() and ".." not in path.parts:
+                        part = files[folder / path] = scratch / str(number)
+                        with content() as stream:
+                            write_file(part, iter(partial(stream.read, _CHUNK), b""))
+            except Exception as error:  # of tarfile, zipfile and four decompressors
+                if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+                    raise
+                raise ShapeshiftError(
+                    f"is no archive or damaged ({reason(error)}); fetch it again", path=archive
+                ) from error
+            for target, part in files.items():
+                make_directory(target.parent)
+                move(part, target)
+    return [*files]
+
+
+def _plain_files(archive: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield the name of each file, and what opens it before the next one is asked for."""
+    if not tarfile.is_tarfile(archive):
+        with zipfile.ZipFile(archive) as zipped:
+            for info in zipped.infolist():
+                if not info.is_dir():
+                    yield info.filename, partial(zipped.open, info)
+        return
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            if member.isfile() and not member.issparse():
+                yield member.name, partial(tar.extractfile, member)
+        stream: Any = tar.fileobj
+        while stream.read(_CHUNK):  # the checksum of a compressed archive comes last
+            pass
+
+
+def find_prefixes(path: Path, languages: tuple[str, str], folder: Path) -> list[str]:
+    """Return what a path names, without the ending of a language; an archive is unpacked.
+
+    Args:
+        path: parallel files without their ending, one of the two, or an archive that has both.
+        languages: what the names of source and target files end with.
+        folder: where an archive is unpacked, into a folder of its own.
+    """
+    endings = tuple(f".{language}{packed}" for language in languages for packed in (".gz", ""))
+
+    def prefix(name: str) -> str:
+        return name.removesuffix(next((each for each in endings if name.endswith(each)), ""))
+
+    if not is_archive(path):
+        return [prefix(str(path))]
+    files = unpack(path, folder / path.name.partition(".")[0], lambda name: name.endswith(endings))
+    sides = Counter(prefix(str(file)) for file in files)
+    prefixes = [name for name, count in sides.items() if count == 2]
+    if not prefixes:
+        raise ShapeshiftError(
+            f"has no two files that end in .{languages[0]} and .{languages[1]}", path=path
+        )
+    return prefixes

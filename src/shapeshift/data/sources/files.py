@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -109,25 +110,25 @@ def read_stream(stream: BinaryIO, name: str | Path) -> Iterator[str]:
             ) from error
 
 
-def read_parallel(source: str | Path, target: str | Path) -> Iterator[tuple[str, str]]:
-    """Yield (source line, target line) of two files, line by line.
+def read_parallel(*paths: str | Path) -> Iterator[tuple[str, ...]]:
+    """Yield the lines of several files in parallel.
 
     Raises:
-        ShapeshiftError: as `read_lines`; or one file has more lines than the other, which is known
+        ShapeshiftError: as `read_lines`; or one file has more lines than another, which is known
             only at the end of the shorter one.
     """
-    sources, targets = read_lines(source), read_lines(target)
-    num_pairs = 0
-    while True:
-        source_line, target_line = next(sources, None), next(targets, None)
-        if source_line is None or target_line is None:
+    files = [read_lines(path) for path in paths]
+    num_lines = 0
+    for lines in zip_longest(*files):
+        if None in lines:
             break
-        num_pairs += 1
-        yield source_line, target_line
-    num_sources = num_pairs + (source_line is not None) + sum(1 for _ in sources)
-    num_targets = num_pairs + (target_line is not None) + sum(1 for _ in targets)
-    if num_sources != num_targets:
-        raise ShapeshiftError(
-            f"{source} has {num_sources:,} lines but {target} has {num_targets:,}; "
-            "line n of one must be the translation of line n of the other"
-        )
+        num_lines += 1
+        yield lines
+    else:
+        return
+    counts = [
+        num_lines + (line is not None) + sum(1 for _ in file)
+        for line, file in zip(lines, files, strict=True)
+    ]
+    sizes = " but ".join(f"{path} has {n:,} lines" for path, n in zip(paths, counts, strict=True))
+    raise ShapeshiftError(f"{sizes}; line n of one must be the translation of line n of the other")

@@ -16,7 +16,6 @@ import json
 import random
 import re
 from contextlib import ExitStack
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +151,7 @@ def _write(
 ) -> None:
     """Write the source and target text of one entry; for train, of the pairs that are drawn."""
     name = _file(split, entry)
-    share, limit = (corpus.share, corpus.max_pairs) if split == "train" else (1.0, None)
+    share = corpus.share if split == "train" else 1.0
     draws = random.Random(corpus.seed)
     drawn = (row for row in dataset if share == 1.0 or draws.random() < share)
     num_pairs = 0
@@ -161,7 +160,7 @@ def _write(
             stack.enter_context((folder / f"{name}.{language}").open("wb"))
             for language in (corpus.source, corpus.target)
         ]
-        for num_pairs, row in enumerate(islice(drawn, limit), start=1):
+        for num_pairs, row in enumerate(drawn, start=1):
             for file, text in zip(files, _texts(row, corpus, entry), strict=True):
                 file.write(f"{text}\n".encode())
             if on_progress is not None and num_pairs % _PROGRESS_EVERY == 0:

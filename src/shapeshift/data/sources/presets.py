@@ -5,24 +5,12 @@ docs/paper-scale.md says where the text is from and how it differs from the pape
 
 from __future__ import annotations
 
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from shapeshift.errors import ShapeshiftError, nearest
-
 CORPORA: dict[str, dict[str, Any]] = yaml.safe_load(
     Path(__file__).with_name("presets.yaml").read_text("utf-8")
 )
 """Name → the section `data.corpus`."""
-
-
-def expand_corpus(name: str) -> dict[str, Any]:
-    """Return the corpus `name` spelled out as a configuration."""
-    if name not in CORPORA:
-        raise ShapeshiftError(
-            f"unknown corpus {name!r}{nearest(name, CORPORA)} (known: {', '.join(CORPORA)})"
-        )
-    return deepcopy(CORPORA[name])

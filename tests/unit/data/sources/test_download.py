@@ -1,56 +1,46 @@
-"""Downloads from a server on this machine that misbehaves as a test asks for."""
+"""Archives: downloads from a server on this machine, and unpacking of what is wanted and whole."""
 
+import bz2
+import gzip
 import hashlib
+import io
+import lzma
+import random
+import tarfile
 import threading
-import urllib.request
+import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from shapeshift.data.config import Archive
 from shapeshift.data.sources import download as downloads
-from shapeshift.data.sources.download import download
+from shapeshift.data.sources.download import download, is_archive, unpack
 from shapeshift.errors import ShapeshiftError
 
 BODY = bytes(range(256)) * 400
-SHA = hashlib.sha256(BODY).hexdigest()
-
-
-class Server(ThreadingHTTPServer):
-    """Serves `BODY`; breaks off after `cuts[n]` bytes of the n-th answer, or answers with the
-    status and headers `refusals[n]`."""
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.kind, self.cuts, self.refusals, self.num_asked = "application/gzip", [], [], 0
-
-    def url(self, name="x.bin"):
-        return f"http://127.0.0.1:{self.server_port}/{name}"
+SHA = f"sha256:{hashlib.sha256(BODY).hexdigest()}"
 
 
 class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+    """Answers with the next of the server's `answers`: a status, and how much of `BODY` comes."""
 
     def do_GET(self):
-        server = self.server
-        server.num_asked += 1
-        status, headers, body = 200, {"Content-Type": server.kind}, BODY
-        if server.refusals:
-            status, headers = server.refusals.pop(0)
-            body = b""
+        status, size = self.server.answers.pop(0)
         self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(BODY)))
         self.end_headers()
-        self.wfile.write(body[: server.cuts.pop(0) if server.cuts else None])
-        self.close_connection = True
+        self.wfile.write(BODY[:size])
 
     def log_message(self, *args):
         pass
 
 
 @pytest.fixture
-def server():
-    with Server() as running:
+def server(monkeypatch):
+    monkeypatch.setattr(downloads.time, "sleep", lambda seconds: None)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        running.answers = [(200, None)]
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield running
@@ -58,127 +48,116 @@ def server():
         thread.join()
 
 
-def get(server, path, sha256=None, **options):
-    return download(server.url(), path, sha256, wait_s=0, **options)
+def get(server, folder, expected=SHA, **options):
+    url = f"http://127.0.0.1:{server.server_port}/get"
+    return download(Archive(url=url, file="x.bin", hash=expected), folder, **options)
 
 
-def test_a_file_arrives_whole(server, tmp_path):
+def test_a_file_arrives_whole_and_once(server, tmp_path):
     seen = []
-    path = get(server, tmp_path / "new" / "x.bin", on_progress=lambda *x: seen.append(x))
+    path = get(server, tmp_path / "new", on_progress=lambda *x: seen.append(x))
     assert path.read_bytes() == BODY
     assert seen[-1] == ("download x.bin", len(BODY), len(BODY))
-    assert not list(path.parent.glob(".*partial*"))
-    get(server, path)
-    assert server.num_asked == 1  # what is there is not fetched again
+    assert get(server, tmp_path / "new") == path
+    assert {x.name for x in path.parent.iterdir()} == {"x.bin", ".x.bin.lock"}
 
 
-def test_a_cut_connection_begins_anew(server, tmp_path):
-    server.cuts = [10_000, 5_000]
-    assert get(server, tmp_path / "x.bin").read_bytes() == BODY
-    assert server.num_asked == 3
-    server.cuts = [10_000]
-    with pytest.raises(ShapeshiftError, match=r"10,000 of 102,400 bytes came"):
-        get(server, tmp_path / "y.bin", attempts=1)
-    assert not (tmp_path / "y.bin").exists()
+def test_a_cut_connection_and_a_busy_server_are_tried_again(server, tmp_path):
+    server.answers = [(200, 10_000), (503, 0), (200, None)]
+    assert get(server, tmp_path).read_bytes() == BODY
+    assert server.answers == []
 
 
-@pytest.mark.parametrize(
-    ("hashes", "message"),
-    [
-        ({"sha256": "0" * 64}, f"the SHA-256 is {SHA}, expected 0000"),
-        ({"md5": "0" * 32}, f"the MD5 is {hashlib.md5(BODY).hexdigest()}, expected 0000"),
-    ],
-)
-def test_a_wrong_hash_leaves_no_file(hashes, message, server, tmp_path):
-    with pytest.raises(ShapeshiftError, match=message):
-        get(server, tmp_path / "x.bin", **hashes)
+def test_what_does_not_come_is_named_with_a_remedy(server, tmp_path):
+    server.answers = [(200, 10_000)] * 3 + [(404, 0)]
+    with pytest.raises(ShapeshiftError, match=r"404: Not Found.*put the file at .*x\.bin yourself"):
+        get(server, tmp_path)
+    assert not (tmp_path / "x.bin").exists()
+
+
+def test_a_wrong_hash_leaves_no_file_and_a_file_of_the_users_alone(server, tmp_path):
+    with pytest.raises(ShapeshiftError, match=rf"the hash is {SHA}, expected sha256:0000"):
+        get(server, tmp_path, f"sha256:{'0' * 64}")
     assert [path.name for path in tmp_path.iterdir()] == [".x.bin.lock"]
-
-
-def test_a_file_that_is_there_is_compared_and_left_alone(server, tmp_path):
     (tmp_path / "x.bin").write_bytes(b"by hand")
-    with pytest.raises(ShapeshiftError, match=r"x\.bin: the SHA-256 is"):
-        get(server, tmp_path / "x.bin", SHA)
+    with pytest.raises(ShapeshiftError, match=r"x\.bin: the hash is sha256:"):
+        get(server, tmp_path)
     assert (tmp_path / "x.bin").read_bytes() == b"by hand"
-    assert server.num_asked == 0
+    known = f"md5:{hashlib.md5(b'by hand').hexdigest()}"
+    assert get(server, tmp_path, known).read_bytes() == b"by hand"
 
 
-def test_a_missing_file_is_reported_at_once(server, tmp_path):
-    server.refusals = [(404, {})]
-    with pytest.raises(ShapeshiftError, match=r"answered 404 Not Found; put the file at .*x\.bin"):
-        get(server, tmp_path / "x.bin")
-    assert server.num_asked == 1
+TEXT = b"".join(b"sentence %d\n" % number for number in range(2_000))
+FILES = {"a.en": TEXT, "sub/b.en": b"two\n", "other/c": b"three\n"}
+WANTED = {"a.en", "sub/b.en", "not/there"}.__contains__
 
 
-def test_a_web_page_is_not_taken_for_the_file(server, tmp_path):
-    server.kind = "text/html; charset=utf-8"
-    with pytest.raises(ShapeshiftError, match="answered with a web page instead of the file"):
-        get(server, tmp_path / "x.bin")
+def tar(files, link="not/there"):
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as file:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            file.addfile(member, io.BytesIO(data))
+        member = tarfile.TarInfo(link)
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        file.addfile(member)
+    return content.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [(url, "expected an http or https URL") for url in ("file:///x", "ftp://example.org/x", "x")]
-    + [(f"http://{x}", "cannot fetch") for x in ("127.0.0.1:x/y", "[::1/y", "127.0.0.1/\u00e4")],
-)
-def test_only_what_is_on_the_web_is_fetched(url, message, tmp_path):
-    with pytest.raises(ShapeshiftError, match=message):
-        download(url, tmp_path / "x", attempts=1)
+def zipped(files):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in files.items():
+            file.writestr(name, data)
+    return content.getvalue()
 
 
-@pytest.fixture
-def waits(monkeypatch):
-    """How long it waited, without waiting."""
-    waits = []
-    monkeypatch.setattr(downloads.time, "sleep", waits.append)
-    return waits
+PACK = {
+    "tar": tar,
+    "tar.gz": lambda files: gzip.compress(tar(files)),
+    "tar.bz2": lambda files: bz2.compress(tar(files)),
+    "tar.xz": lambda files: lzma.compress(tar(files)),
+    "zip": zipped,
+}
 
 
-def test_a_busy_server_is_asked_again(server, tmp_path, waits):
-    server.refusals = [(503, {}), (429, {}), (502, {})]
-    assert download(server.url(), tmp_path / "x.bin", SHA).read_bytes() == BODY
-    assert waits == [2, 4, 8]
+def unpacked(folder, content, wanted=WANTED):
+    """Unpack an archive into a folder; return what is in it afterwards."""
+    archive = folder.with_name("archive")
+    archive.write_bytes(content)
+    files = unpack(archive, folder, wanted)
+    here = {str(x.relative_to(folder)): x.read_bytes() for x in folder.rglob("*") if x.is_file()}
+    assert here.pop(".archive.lock") == b""
+    assert {folder / name for name in here} == {*files}
+    return here
 
 
-def test_a_server_that_stays_busy_is_given_up(server, tmp_path, waits):
-    server.refusals = [(503, {})] * 4
-    with pytest.raises(
-        ShapeshiftError, match=r"\(answered 503 Service Unavailable\); run it again"
-    ):
-        download(server.url(), tmp_path / "x.bin")
-    assert waits == [2, 4, 8]
+@pytest.mark.parametrize("ending", PACK)
+def test_only_the_wanted_files_are_unpacked(ending, tmp_path):
+    content = PACK[ending](FILES | {"../up.en": b"out", str(tmp_path / "up.en"): b"out"})
+    wanted = lambda name: WANTED(name) or name.endswith("up.en")  # noqa: E731
+    here = unpacked(tmp_path / "in", content, wanted)
+    assert here == {"a.en": TEXT, "sub/b.en": b"two\n"}
+    assert is_archive(tmp_path / "archive")
+    assert {x.name for x in tmp_path.iterdir()} == {"in", "archive"}
 
 
-@pytest.mark.parametrize("target", ["file:///etc/passwd", "data:,x"])
-def test_a_redirect_to_another_scheme_is_refused(target, server, tmp_path):
-    server.refusals = [(302, {"Location": target})]
-    with pytest.raises(ShapeshiftError, match=r"[Rr]edirect"):
-        get(server, tmp_path / "x.bin")
-    assert server.num_asked == 1
-    assert not (tmp_path / "x.bin").exists()
-
-
-def test_https_is_not_left_for_http(server, tmp_path, monkeypatch):
-    urlopen = urllib.request.urlopen
-    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: urlopen(server.url()))
-    with pytest.raises(ShapeshiftError, match=r"redirects to 'http://.*expected https"):
-        download("https://example.org/x", tmp_path / "x.bin")
-    assert not (tmp_path / "x.bin").exists()
-
-
-def test_redirects_within_the_scheme_are_followed_but_not_forever(server, tmp_path):
-    server.refusals = [(302, {"Location": "/y"}), (307, {"Location": server.url("z")})]
-    assert get(server, tmp_path / "x.bin").read_bytes() == BODY
-    server.refusals = [(302, {"Location": "/y"})] * 50
-    with pytest.raises(ShapeshiftError, match=r"answered 302.*infinite loop") as error:
-        get(server, tmp_path / "y.bin")
-    assert "\n" not in str(error.value)
-
-
-def test_what_cannot_be_written_is_one_sentence(server, tmp_path):
-    (tmp_path / "x.bin").mkdir()
-    with pytest.raises(ShapeshiftError, match="cannot be written: Is a directory"):
-        get(server, tmp_path / "x.bin")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ShapeshiftError, match="cannot be written"):
-        get(server, tmp_path / "file" / "x.bin")
+@pytest.mark.parametrize("ending", [x for x in PACK if x != "tar"])  # which has no checksum
+def test_damaged_archives_are_refused_or_their_files_are_right(ending, tmp_path):
+    draw, whole, refused = random.Random(1), PACK[ending](FILES), 0
+    for number in range(60):
+        content = bytearray(whole)
+        place = draw.randrange(len(content))
+        if number % 2:
+            content[place] ^= 1 << draw.randrange(8)
+        else:
+            del content[place : place + draw.randrange(1, 600)]
+        folder = tmp_path / str(number)
+        try:
+            for name, data in unpacked(folder, bytes(content)).items():
+                assert data == FILES[name]
+        except ShapeshiftError:
+            refused += 1
+            assert {x.name for x in folder.iterdir()} <= {".archive.lock"}
+    assert refused > 30

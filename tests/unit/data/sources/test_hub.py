@@ -115,7 +115,6 @@ def test_a_share_is_drawn_by_the_seed(library, corpus):
     assert tenth == sorted(tenth, key=lambda pair: int(pair[0].split()[1]))
     assert draw(share=0.1, column="translation") == tenth
     assert draw(share=0.1, seed=2) != tenth
-    assert draw(share=0.1, max_pairs=3) == tenth[:3]
     assert len(list(read_split(fetch(changed(corpus, share=0.1)), "test"))) == 6
 
 

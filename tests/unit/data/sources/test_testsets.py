@@ -2,7 +2,6 @@
 corpus of files needs."""
 
 import gzip
-import hashlib
 import io
 import tarfile
 import time
@@ -14,14 +13,8 @@ from sacrebleu.dataset import DATASETS
 
 from shapeshift.config import parse_config
 from shapeshift.data import corpora
-from shapeshift.data.config import Archive, FilesCorpus, label
-from shapeshift.data.corpora import (
-    corpus_fingerprint,
-    fetch,
-    missing_files,
-    read_references,
-    read_split,
-)
+from shapeshift.data.config import Archive, DataConfig, FilesCorpus, label
+from shapeshift.data.corpora import corpus_fingerprint, fetch, read_split
 from shapeshift.data.sources.presets import CORPORA
 from shapeshift.data.sources.testsets import fetch_test_set, local_test_set
 from shapeshift.errors import ShapeshiftError
@@ -59,33 +52,20 @@ def fill(root, *names):
         (root / f"{name}.de").write_text(f"{name} auf Deutsch\n")
 
 
-def test_a_test_set_is_read_from_sacrebleus_folder(home, tmp_path):
-    found = corpus(tmp_path, test=["sacrebleu:wmt14/full", "sacrebleu:wmt22"])
-    assert fetch(found.model_copy(update={"valid": ["sacrebleu:wmt22"]})) is not None
-    assert list(read_split(found, "test")) == [
-        ("source of wmt14/full", "Satz von wmt14/full"),
-        ("source of wmt22", "Satz von wmt22"),
-    ]
-
-
-def test_files_and_test_sets_stand_side_by_side_and_count_in_the_fingerprint(home, tmp_path):
+def test_files_test_sets_and_references_stand_side_by_side(home, tmp_path):
     fill(tmp_path, "train", "valid", "more")
-    mixed = corpus(tmp_path, test=["more", "sacrebleu:wmt22"], test_references=["more"] * 2)
-    assert [source for source, _ in read_split(mixed, "test")] == ["more", "source of wmt22"]
-    assert list(read_references(mixed, "test")) == ["more auf Deutsch"] * 2
-    assert read_references(mixed, "valid") is None
+    names = {"test": ["more", "sacrebleu:wmt14/full"]}
+    mixed = corpus(tmp_path, test_references=["sacrebleu:wmt22", "more"], **names)
+    assert fetch(mixed) == mixed
+    assert list(read_split(mixed, "test")) == [
+        ("more", "more auf Deutsch", "Satz von wmt22"),
+        ("source of wmt14/full", "Satz von wmt14/full", "more auf Deutsch"),
+    ]
+    assert list(read_split(mixed, "valid")) == [("valid", "valid auf Deutsch")]
+    assert [mixed.label("test", number) for number in (0, 1)] == ["wmt22", "newstest2014"]
     before = corpus_fingerprint(mixed)
     (home / "wmt22" / "wmt22.en-de.ref-A").write_text("anders\n")
     assert corpus_fingerprint(mixed) != before
-
-
-def test_raw_references_may_be_a_test_set(home, tmp_path):
-    fill(tmp_path, "train", "valid", "test.bpe")
-    names = {"test": ["test.bpe"], "test_references": ["sacrebleu:wmt14/full"]}
-    split = corpus(tmp_path, **names)
-    assert list(read_references(split, "test")) == ["Satz von wmt14/full"]
-    assert split.label("test", 0) == "newstest2014"
-    assert split.label("valid", 0) == "valid"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +102,8 @@ def test_one_at_a_time_fetches_a_test_set_and_the_others_wait(home, monkeypatch)
     monkeypatch.setattr(DATASETS["wmt15"], "get_files", get_files)
 
     def fetched(_):
-        return [path.read_text() for path in fetch_test_set("wmt15", "en", "de")]
+        fetch_test_set("wmt15", "en", "de")
+        return [path.read_text() for path in local_test_set("wmt15", "en", "de")]
 
     source.parent.mkdir()
     with ThreadPoolExecutor(3) as threads:  # a lock is of an open file: threads have one each
@@ -132,7 +113,7 @@ def test_one_at_a_time_fetches_a_test_set_and_the_others_wait(home, monkeypatch)
 
 def test_a_folder_that_nobody_may_write_into_is_read_without_a_lock(home, monkeypatch):
     monkeypatch.setattr("os.access", lambda path, mode: False)
-    assert fetch_test_set("wmt22", "en", "de")[1].read_text() == "Satz von wmt22\n"
+    fetch_test_set("wmt22", "en", "de")
     assert [*home.rglob("*.lock")] == []
 
 
@@ -162,66 +143,56 @@ def test_a_corpus_may_be_named_and_changed():
 
 
 def test_every_preset_names_test_sets_that_sacrebleu_has():
-    for name, section in CORPORA.items():
-        entries = [x for key, value in section.items() if "references" in key for x in value]
-        entries += [*section["valid"], *section["test"]]
+    for name in CORPORA:
+        config = DataConfig(corpus=name).corpus.model_dump()
+        lists = ("valid", "test", "valid_references", "test_references")
+        entries = [entry for key in lists for entry in config.get(key, ())]
         named = [x.removeprefix("sacrebleu:") for x in entries if x.startswith("sacrebleu:")]
         assert named, name
         for test_set in named:
-            pairs = DATASETS[test_set].langpairs
-            assert f"{section['source']}-{section['target']}" in pairs, (name, test_set)
+            pair = f"{config['source']}-{config['target']}"
+            assert pair in DATASETS[test_set].langpairs, (name, test_set)
 
 
-def test_archives_are_fetched_where_a_file_is_missing(tmp_path, monkeypatch, home):
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w:gz") as tar:
-        for name in ("train.en", "./train.de.gz", "valid.en", ".git/config"):
-            member = tarfile.TarInfo(name)
-            member.size = 2
-            tar.addfile(member, io.BytesIO(b"x\n"))
-    files = {"a.tar.gz": content.getvalue(), "valid.de.gz": gzip.compress(b"x\n")}
+def test_missing_files_are_unpacked_from_the_archive(tmp_path, monkeypatch, home):
+    (tmp_path / "valid.de.gz").write_bytes(gzip.compress(b"mine\n"))
     asked = []
 
-    def download(url, path, sha256, md5, on_progress):
-        asked.append((url, sha256))
-        path.write_bytes(files[path.name])
-        return path
+    def download(archive, folder, on_progress):
+        asked.append(archive)
+        with tarfile.open(folder / archive.file, "w:gz") as tar:
+            for name in ("train.en", "./train.de.gz", "valid.en", "valid.de", ".git/config"):
+                member = tarfile.TarInfo(name)
+                member.size = 2
+                tar.addfile(member, io.BytesIO(b"x\n"))
+        return folder / archive.file
 
     monkeypatch.setattr(corpora, "download", download)
-    sha256 = hashlib.sha256(files["a.tar.gz"]).hexdigest()
-    archives = [
-        Archive(url="https://example.org/get?id=1", file="a.tar.gz", sha256=sha256),
-        Archive(url="https://example.org/valid.de.gz"),
-    ]
-    found = corpus(tmp_path, archives=archives)
-    assert len(missing_files(found)) == 4
-    fetch(found)
-    assert missing_files(found) == []
-    fetch(found)
-    assert asked == [(archives[0].url, sha256), (archives[1].url, None)]
-    assert list(read_split(found, "valid")) == [("x", "x")]
-    assert not (tmp_path / ".git").exists()
-
-
-def test_archives_that_lack_a_file_are_named(tmp_path, monkeypatch, home):
-    monkeypatch.setattr(corpora, "download", lambda url, path, *_: path.write_bytes(b"x"))
-    archive = Archive(url="https://example.org/valid.de.gz")
-    with pytest.raises(ShapeshiftError, match=r"train\.en: no such file, nor in valid\.de\.gz"):
-        fetch(corpus(tmp_path, archives=[archive]))
+    archive = Archive(url="https://example.org/get?id=1", file="a", hash=f"md5:{'0' * 32}")
+    found = corpus(tmp_path, archive=archive)
+    for _ in range(2):
+        fetch(found)
+    assert asked == [archive]
+    assert {x.name for x in tmp_path.iterdir() if not x.name.startswith(".")} == {
+        *("a", "sacrebleu", "train.en", "train.de.gz", "valid.en", "valid.de.gz")
+    }
+    with pytest.raises(ShapeshiftError, match=r"more\.en: no such file"):
+        fetch(corpus(tmp_path, archive=archive, train=["more"]))
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"url": "ftp://example.org/x"}, "expected an http or https URL"),
-        ({"url": "https://example.org/get?id=1"}, "give `file`, a plain file name"),
-        ({"url": "https://example.org/x", "file": "../x"}, "give `file`, a plain file name"),
-        ({"url": "https://example.org/x", "sha256": "abc"}, "should match pattern"),
+        ({"url": "ftp://example.org/x"}, "url"),
+        ({"file": "../x"}, "file"),
+        ({"hash": "sha256:abc"}, "hash"),
     ],
 )
-def test_an_archive_is_a_plain_file_from_the_web(settings, message):
+def test_an_archive_has_a_hash_and_is_a_plain_file_from_the_web(settings, message):
+    right = {"url": "https://example.org/x", "file": "x", "hash": f"md5:{'0' * 32}"}
+    assert Archive(**right)
     with pytest.raises(ValueError, match=message):
-        Archive(**settings)
+        Archive(**right | settings)
 
 
 def test_references_are_as_many_as_what_they_belong_to(tmp_path):
