@@ -180,8 +180,9 @@ def test_the_clipping_distances_stand_next_to_the_papers_and_in_the_figure(build
         [valid] = studies("shaw-table2").rows("BLEU", axes, dataset="valid")
         assert row[1].value == valid.value
     [drawn] = content.figures
-    [line] = [each for each in drawn.drawing.axes[0].lines if each.get_label() == "valid BLEU"]
-    assert list(line.get_ydata()) == [row[1].value for row in ours.rows]
+    [line], names = drawn.drawing.axes[0].get_legend_handles_labels()
+    assert names == ["valid BLEU"]
+    assert list(line.lines[0].get_ydata()) == [row[1].value for row in ours.rows]
 
 
 def test_a_finding_names_the_run_that_is_missing(make_study):
@@ -295,7 +296,7 @@ def test_learning_has_a_row_for_each_checkpoint(build, studies):
     assert last["similarity to 100"].value == layer
     [drawn] = content.figures
     for axes in drawn.drawing.axes:
-        assert len({line.get_label() for line in axes.lines if line.get_label()[0] != "_"}) == 2
+        assert len({*axes.get_legend_handles_labels()[1]}) == 2
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
