@@ -26,7 +26,7 @@ from shapeshift.lab.locks import locked
 from shapeshift.lab.measures import keep_lines
 from shapeshift.lab.results import Row, write_csv
 from shapeshift.lab.run import Run
-from shapeshift.lab.toolkits.commands import Command, run_commands
+from shapeshift.lab.toolkits.baseline import run_commands
 from shapeshift.papers.document import ItemDocument
 from shapeshift.papers.write import write_item
 from shapeshift.training.checkpoints import Checkpoints
@@ -89,7 +89,7 @@ WRITERS = {
     "item": lambda folder: write_item(ItemDocument(**dict.fromkeys(FIELDS, "x")), [], folder / "i"),
     "record": write_record,
     "lock": hold_lock,
-    "commands": lambda folder: run_commands([Command("echo", ["echo", "a"])], folder),
+    "commands": lambda folder: run_commands({"echo": ["echo", "a"]}, folder),
     "output": write_output,
     "save": lambda folder: save(folder / "out", b"text" * 1000),
 }
@@ -166,7 +166,7 @@ def test_a_refusal_of_the_disk_is_one_line(tmp_path, name, number):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("name", [name for name in WRITERS if name != "lock"])
+@pytest.mark.parametrize("name", [name for name in WRITERS if name not in ("lock", "commands")])
 def test_a_full_disk_leaves_files_complete_or_not_at_all(tmp_path, name):
     with pytest.raises(ShapeshiftError) as caught, full():
         WRITERS[name](tmp_path)

@@ -8,6 +8,7 @@ cell's `output.log`.
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
@@ -157,6 +158,8 @@ def _log(folder: CellFolder, text: str) -> None:
 def main() -> int:
     """Work on one cell as a process of its own; see the module."""
     end_with_parent()
+    # Programs that a measure has started end as well; training handles signals itself.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         return attempt(Order.model_validate_json(sys.argv[1]))
     except StoppedError as stopped:

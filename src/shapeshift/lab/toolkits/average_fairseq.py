@@ -16,27 +16,20 @@ def main(folder: str, number: str, target: str) -> None:
     """Write the mean of the `number` checkpoints with the most updates."""
     from fairseq import checkpoint_utils
 
+    load = checkpoint_utils.load_checkpoint_to_cpu
     by_update = {}
     for path in sorted(Path(folder).glob("checkpoint_*.pt")):
         if path.name != "checkpoint_best.pt":
-            state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
-            by_update[state["optimizer_history"][-1]["num_updates"]] = path
-            del state
+            by_update[load(str(path))["optimizer_history"][-1]["num_updates"]] = path
     chosen = [by_update[update] for update in sorted(by_update)[-int(number) :]]
-    mean = None
-    for path in chosen:
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
-        if mean is None:
-            mean = state
-            mean["model"] = {name: tensor.double() for name, tensor in state["model"].items()}
-        else:
-            for name, tensor in state["model"].items():
-                mean["model"][name] += tensor
-    if mean is None:
-        sys.exit(f"{folder} holds no checkpoint")
-    mean["model"] = {name: (total / len(chosen)).float() for name, total in mean["model"].items()}
-    del mean["last_optimizer_state"]
-    checkpoint_utils.torch_persistent_save(mean, target)
+    models = [load(str(path))["model"] for path in chosen]
+    state = load(str(chosen[-1]))
+    state["model"] = {
+        name: (sum(model[name].double() for model in models) / len(models)).float()
+        for name in state["model"]
+    }
+    del state["last_optimizer_state"]
+    checkpoint_utils.torch_persistent_save(state, target)
     print(f"mean of {', '.join(path.name for path in chosen)}")
 
 

@@ -1,27 +1,46 @@
-"""The baseline as another toolkit trains it: its settings, and the measure that scores it."""
+"""The baseline as another toolkit trains it: its text and settings, and the measure that runs the
+toolkit and scores it.
+
+The text is files of tokens, `train.src`, `train.tgt` and so on. A token is written as its number in
+our vocabulary, since some characters of pieces are separators elsewhere; unknown ones are `<unk>`,
+which every toolkit knows. `<s>`, `</s>` and padding are each toolkit's own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from shapeshift.config import Config
+from shapeshift.data.config import SPLITS, Split
 from shapeshift.data.prepared import Prepared
+from shapeshift.data.store import TokenStore
+from shapeshift.data.subwords import SEP, UNK
+from shapeshift.disk import open_in_place, save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.tokenizers import make_bleu
+from shapeshift.lab.cell_folder import tail
 from shapeshift.lab.final import averaged_updates
 from shapeshift.lab.measures import Measurement, bleu_measurement, files_of, mean_measurement
 from shapeshift.lab.run import Run, detokenizer
-from shapeshift.lab.toolkits.commands import Command, find_program, run_commands
-from shapeshift.lab.toolkits.export import Text, export, join
 from shapeshift.positions import PRESETS
 from shapeshift.training.config import Cosine, Noam
 
 TestSplit = Literal["valid", "test"]
 TEST_SPLITS: tuple[TestSplit, TestSplit] = ("valid", "test")
+SIDES = ("src", "tgt")
+UNKNOWN = "<unk>"
+
+Commands = Mapping[str, Sequence[str]]
+"""Name → program and arguments, in the order in which they are run."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +49,15 @@ class Baseline:
 
     Attributes:
         config: ours.
-        text: exported.
+        data: prepared.
+        text: the folder of the text.
         directory: where the toolkit may write.
         gpu: whether to train on one.
     """
 
     config: Config
-    text: Text
+    data: Prepared
+    text: Path
     directory: Path
     gpu: bool
 
@@ -61,25 +82,20 @@ class Baseline:
                 raise ShapeshiftError(f"other toolkits repeat the baseline alone: set {needed}")
 
     @property
-    def warmup_updates(self) -> int:
-        """Updates until the peak of the learning rate."""
-        return self.config.training.schedule.warmup_updates
+    def vocabularies(self) -> dict[str, list[str]]:
+        """The tokens of each side, most of them numbers, without those that every toolkit adds."""
+        subwords = self.data.subwords
+        sizes = zip(SIDES, (subwords.source_size, subwords.target_size), strict=True)
+        return {side: [str(number) for number in range(SEP, size)] for side, size in sizes}
 
     @property
     def peak(self) -> float:
         """The largest learning rate, at the end of the warm-up."""
         schedule = self.config.training.schedule
         if isinstance(schedule, Noam):
-            return float(
-                schedule.factor * (self.config.model.dim * schedule.warmup_updates) ** -0.5
-            )
-        assert not isinstance(schedule, Cosine)
+            scale = self.config.model.dim * schedule.warmup_updates
+            return float(schedule.factor * scale**-0.5)
         return schedule.peak
-
-    @property
-    def noam_factor(self) -> float:
-        """The factor of the Noam schedule that has this peak."""
-        return float(self.peak * (self.config.model.dim * self.warmup_updates) ** 0.5)
 
     @property
     def saved_updates(self) -> list[int]:
@@ -105,15 +121,15 @@ class Toolkit:
     name: str
     programs: tuple[str, ...]
     install: str
-    commands: Callable[[Baseline, Mapping[str, Path]], list[Command]]
+    commands: Callable[[Baseline, Mapping[str, str]], Commands]
     translations: Callable[[Baseline, TestSplit], list[str]]
 
     def missing(self) -> str | None:
         """Return how to install the toolkit, in one line; `None` if it is installed."""
-        for program in self.programs:
-            if find_program(program) is None:
-                return f"{self.name} is left out: {program} is not on the PATH; {self.install}"
-        return None
+        absent = [name for name in self.programs if _find(name) is None]
+        if not absent:
+            return None
+        return f"{self.name} is left out: {absent[0]} is not on the PATH; {self.install}"
 
     def __call__(self, run: Run, data: Prepared) -> list[Measurement]:
         """Train, translate and score, all in `toolkits/NAME` next to the run's folder.
@@ -124,28 +140,99 @@ class Toolkit:
         """
         if reason := self.missing():
             raise ShapeshiftError(reason)
-        make_bleu(run.config.bleu_tokenizer)
+        make_bleu(run.config.bleu_tokenizer)  # an error now, not after training
         folder = run.directory.absolute().parent / "toolkits"
-        baseline = Baseline(
-            run.config,
-            export(data, folder / "text"),
-            folder / self.name,
-            run.device.type == "cuda",
-        )
-        paths = {name: path for name in self.programs if (path := find_program(name))}
+        on_gpu = run.device.type == "cuda"
+        baseline = Baseline(run.config, data, folder / "text", folder / self.name, on_gpu)
+        export(data, baseline.text)
+        paths = {name: path for name in self.programs if (path := _find(name))}
         run_commands(self.commands(baseline, paths), baseline.directory)
-        return [each for split in TEST_SPLITS for each in self._score(baseline, data, split)]
+        return [row for split in TEST_SPLITS for row in self._score(baseline, split)]
 
-    def _score(self, baseline: Baseline, data: Prepared, split: TestSplit) -> list[Measurement]:
-        detokenize = detokenizer(baseline.config)
+    def _score(self, baseline: Baseline, split: TestSplit) -> list[Measurement]:
+        data, detokenize = baseline.data, detokenizer(baseline.config)
         lines = self.translations(baseline, split)
         hypotheses = [detokenize(text) for text in join(lines, data, split)]
         _, references = data.text(split)
         parts = files_of(data, split, len(references)) or {split: slice(None)}
         rows = []
-        tokenizer = baseline.config.bleu_tokenizer
         for name, part in parts.items():
             texts = hypotheses[part], references[part]
-            [bleu] = score_corpus(*texts, ("bleu",), tokenizer=tokenizer)
+            [bleu] = score_corpus(*texts, ("bleu",), tokenizer=baseline.config.bleu_tokenizer)
             rows.append(bleu_measurement(bleu, *texts, dataset=name, bucket=self.name))
         return [*rows, mean_measurement(rows, split)]
+
+
+def export(data: Prepared, directory: Path) -> None:
+    """Write all splits. Pairs with an empty side are left out: toolkits do not agree on them."""
+    for split in SPLITS:
+        store = data.store(split)
+        numbers = _not_empty(store)
+        for column, side in enumerate(SIDES):
+            rows = (store[number][column].tolist() for number in numbers)
+            lines = (" ".join(UNKNOWN if x == UNK else str(x) for x in ids) for ids in rows)
+            save(directory / f"{split}.{side}", "".join(f"{line}\n" for line in lines))
+
+
+def join(lines: Sequence[str], data: Prepared, split: Split) -> list[str]:
+    """Return the text of translations that a toolkit wrote, one for each pair of the split; empty
+    where the pair was left out.
+
+    Raises:
+        ShapeshiftError: their number is wrong.
+    """
+    store = data.store(split)
+    numbers = _not_empty(store)
+    if len(lines) != len(numbers):
+        raise ShapeshiftError(
+            f"the toolkit wrote {len(lines)} translations of {split}, expected {len(numbers)}"
+        )
+    texts = [""] * len(store)
+    for number, line in zip(numbers, lines, strict=True):
+        ids = [UNK if word == UNKNOWN else int(word) for word in line.split()]
+        texts[number] = data.subwords.decode_target(ids)
+    return texts
+
+
+def _not_empty(store: TokenStore) -> list[int]:
+    return [number for number in range(len(store)) if all(map(len, store[number]))]
+
+
+def _find(program: str) -> str | None:
+    """Return where a program is: on the PATH, or in the folder of this interpreter."""
+    folders = os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)
+    return shutil.which(program, path=os.pathsep.join(folders))
+
+
+def run_commands(commands: Commands, directory: Path) -> None:
+    """Run commands in a folder, in order. What was run so far is kept as `NAME.done`: a command is
+    not run again, unless its arguments or an earlier command have changed. What it prints is kept
+    as `NAME.log`.
+
+    Raises:
+        ShapeshiftError: one of them failed; the last line of its log is in the message.
+    """
+    script = ""
+    for name, arguments in commands.items():
+        script += shlex.join(arguments) + "\n"
+        done, log = directory / f"{name}.done", directory / f"{name}.log"
+        if done.is_file() and done.read_text(encoding="utf-8") == script:
+            continue
+        # Checkpoints of other toolkits hold settings next to tensors; PyTorch reads those only on
+        # request.
+        environment = os.environ | {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
+        with open_in_place(log, "wb") as output:
+            status = subprocess.run(
+                arguments,
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+            ).returncode
+        if status:
+            last = tail(log).strip().rpartition("\n")[2][:300] or "it printed nothing"
+            raise ShapeshiftError(
+                f"{Path(arguments[0]).name} ended with status {status}: {last}", path=log
+            )
+        save(done, script)

@@ -10,38 +10,37 @@ from shapeshift.decoding.config import AveragePenalty, GnmtPenalty
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.toolkits import average_fairseq
-from shapeshift.lab.toolkits.baseline import TEST_SPLITS, Baseline, TestSplit, Toolkit
-from shapeshift.lab.toolkits.commands import Command, interpreter
+from shapeshift.lab.toolkits.baseline import TEST_SPLITS, Baseline, Commands, TestSplit, Toolkit
 
 _PROGRAMS = ("fairseq-preprocess", "fairseq-train", "fairseq-generate")
+Options = dict[str, object]
+"""Option → its value; `None` for a switch."""
 
 
-def _commands(run: Baseline, programs: Mapping[str, Path]) -> list[Command]:
-    preprocess, train, generate = (str(programs[name]) for name in _PROGRAMS)
-    binary, saved = str(run.directory / "binary"), run.directory / "checkpoints"
-    final = run.directory / "average.pt"
-    # Python first looks for modules in the folder of the script, where `fairseq` would be this
-    # file.
-    script = run.directory / "average.py"
-    save(script, Path(average_fairseq.__file__).read_bytes())
-    python = interpreter(programs["fairseq-train"])
-    average = (python, str(script), str(saved), str(len(run.saved_updates)), str(final))
-    hardware = () if run.gpu else ("--cpu",)
-    commands = [
-        Command("preprocess", (preprocess, *_preprocessing(run, binary))),
-        Command("train", (train, binary, "--save-dir", str(saved), *hardware, *_training(run))),
-        Command("average", average),
-    ]
+def _commands(run: Baseline, programs: Mapping[str, str]) -> Commands:
+    preprocess, train, generate = (programs[name] for name in _PROGRAMS)
+    binary, saved = str(run.directory / "binary"), str(run.directory / "checkpoints")
+    final = str(run.directory / "average.pt")
+    hardware = [] if run.gpu else ["--cpu"]
+    # The Python that has fairseq, by the first line of its programs.
+    python = Path(train).read_text(encoding="utf-8").split("\n")[0].removeprefix("#!").strip()
+    average = Path(average_fairseq.__file__).read_text(encoding="utf-8")
+    commands = {
+        "preprocess": [preprocess, *_words(_preprocessing(run) | {"--destdir": binary})],
+        "train": [train, binary, "--save-dir", saved, *hardware, *_words(_training(run))],
+        "average": [python, "-c", average, saved, str(len(run.saved_updates)), final],
+    }
     for split in TEST_SPLITS:
-        search = ("--gen-subset", split, "--path", str(final), *hardware, *_search(run))
-        output = run.directory / f"{split}.out"
-        commands.append(Command(f"translate-{split}", (generate, binary, *search), output))
+        options = _search(run) | {"--gen-subset": split, "--path": final}
+        options["--results-path"] = run.directory
+        commands[f"translate-{split}"] = [generate, binary, *hardware, *_words(options)]
     return commands
 
 
 def _translations(run: Baseline, split: TestSplit) -> list[str]:
     lines: dict[int, str] = {}
-    for line in (run.directory / f"{split}.out").read_text(encoding="utf-8").split("\n"):
+    found = (run.directory / f"generate-{split}.txt").read_text(encoding="utf-8")
+    for line in found.split("\n"):
         if line.startswith("H-"):  # H-NUMBER, score, tokens; in the order of lengths
             number, _, tokens = line.removeprefix("H-").split("\t")
             lines[int(number)] = tokens
@@ -58,24 +57,27 @@ FAIRSEQ = Toolkit(
 )
 
 
-def _preprocessing(run: Baseline, binary: str) -> list[str]:
-    text = run.text.directory
-    for side, tokens in run.text.vocabularies.items():
+def _words(options: Options) -> list[str]:
+    return [str(word) for option in options.items() for word in option if word is not None]
+
+
+def _preprocessing(run: Baseline) -> Options:
+    for side, tokens in run.vocabularies.items():
         # Numbers of occurrences are needed for nothing once the order is given.
         lines = "".join(f"{token} 1\n" for token in tokens)
         save(run.directory / f"dict.{side}.txt", lines)
-    target = ["--tgtdict", str(run.directory / "dict.tgt.txt")]
-    vocabulary = ["--srcdict", str(run.directory / "dict.src.txt")]
-    vocabulary += ["--joined-dictionary"] if run.text.joint else target
-    prefixes = [x for split in SPLITS for x in (f"--{split}pref", f"{text}/{split}")]
-    languages = ["--source-lang", "src", "--target-lang", "tgt"]
-    return [*languages, *prefixes, *vocabulary, "--destdir", binary]
+    options: Options = {"--source-lang": "src", "--target-lang": "tgt"}
+    options |= {f"--{split}pref": run.text / split for split in SPLITS}
+    options["--srcdict"] = run.directory / "dict.src.txt"
+    if run.data.subwords.joint:
+        return options | {"--joined-dictionary": None}
+    return options | {"--tgtdict": run.directory / "dict.tgt.txt"}
 
 
-def _training(run: Baseline) -> list[str]:
+def _training(run: Baseline) -> Options:
     model, training = run.config.model, run.config.training
     beta1, beta2 = training.optimizer.betas
-    options: dict[str, object] = {
+    options: Options = {
         "--arch": "transformer",
         "--activation-fn": model.activation,
         "--dropout": model.dropout,
@@ -87,7 +89,7 @@ def _training(run: Baseline) -> list[str]:
         # Noam is the same curve, given by its factor; fairseq takes the peak.
         "--lr-scheduler": "inverse_sqrt",
         "--lr": run.peak,
-        "--warmup-updates": run.warmup_updates,
+        "--warmup-updates": training.schedule.warmup_updates,
         "--criterion": "label_smoothed_cross_entropy",
         "--label-smoothing": training.label_smoothing,
         "--clip-norm": training.clip_norm or 0.0,
@@ -100,6 +102,7 @@ def _training(run: Baseline) -> list[str]:
         "--log-interval": training.log_every,
         "--seed": training.seed,
         "--log-format": "simple",
+        "--no-epoch-checkpoints": None,
     }
     for side in ("encoder", "decoder"):
         options |= {
@@ -108,36 +111,33 @@ def _training(run: Baseline) -> list[str]:
             f"--{side}-attention-heads": model.num_heads,
             f"--{side}-layers": getattr(model, f"{side}_layers"),
         }
+        if model.norm == "pre":  # with a final LayerNorm of each stack, as ours
+            options[f"--{side}-normalize-before"] = None
     if training.batch.max_sentences is not None:
         options["--batch-size"] = training.batch.max_sentences
-    switches = ["--no-epoch-checkpoints"]
-    if model.norm == "pre":  # with a final LayerNorm of each stack, as ours
-        switches += ["--encoder-normalize-before", "--decoder-normalize-before"]
-    if model.share_embeddings and model.tie_output:
-        switches.append("--share-all-embeddings")
-    elif model.share_embeddings:
+    if model.share_embeddings and not model.tie_output:
         raise ShapeshiftError(
             "fairseq shares the embeddings with the output or not at all; set model.tie_output=true"
         )
-    elif model.tie_output:
-        switches.append("--share-decoder-input-output-embed")
-    return [*(str(part) for option in options.items() for part in option), *switches]
+    if model.tie_output:
+        shared = "all-embeddings" if model.share_embeddings else "decoder-input-output-embed"
+        options[f"--share-{shared}"] = None
+    return options
 
 
-def _search(run: Baseline) -> list[str]:
+def _search(run: Baseline) -> Options:
     decoding = run.config.decoding
     penalty = decoding.length_penalty
-    options: dict[str, object] = {
+    options: Options = {
         "--beam": decoding.beam,
         "--max-len-a": decoding.max_length_a,
         "--max-len-b": int(decoding.max_length_b),  # it takes whole numbers alone
         "--max-tokens": decoding.max_tokens,
     }
-    switches: list[str] = []
     if isinstance(penalty, GnmtPenalty):  # divides by n^a, not by ((5 + n) / 6)^a
         options["--lenpen"] = penalty.alpha
     elif isinstance(penalty, AveragePenalty):
         options["--lenpen"] = 1.0
     else:
-        switches.append("--unnormalized")
-    return [*(str(part) for option in options.items() for part in option), *switches]
+        options["--unnormalized"] = None
+    return options

@@ -1,7 +1,7 @@
 """The baseline in other toolkits, which programs of a few lines stand in for."""
 
-import multiprocessing
 import signal
+import subprocess
 import sys
 import textwrap
 import time
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from shapeshift.config import parse_config
 from shapeshift.data.prepare import prepare
@@ -17,12 +16,11 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.lab.measures import MEASURES, OPTIONAL, find_measure, usable
 from shapeshift.lab.run import Run
-from shapeshift.lab.toolkits import commands as running
-from shapeshift.lab.toolkits.baseline import Baseline
-from shapeshift.lab.toolkits.commands import Command, run_commands
-from shapeshift.lab.toolkits.export import export, join
+from shapeshift.lab.toolkits import baseline as running
+from shapeshift.lab.toolkits.baseline import Baseline, export, join, run_commands
 from shapeshift.lab.toolkits.fairseq import FAIRSEQ
 from shapeshift.lab.toolkits.opennmt import OPENNMT
+from shapeshift.lab.work import Order
 
 TOOLKITS = {"fairseq": FAIRSEQ, "opennmt-py": OPENNMT}
 WORDS = ["rot", "blau", "grün", "weiß", "gelb"]
@@ -76,8 +74,9 @@ def make_run(data, tmp_path):
 @pytest.fixture
 def baseline(data, make_run, tmp_path):
     """overrides → what a toolkit gets"""
-    text = export(data, tmp_path / "text")
-    return lambda *overrides: Baseline(make_run(*overrides).config, text, tmp_path / "it", False)
+    return lambda *overrides: Baseline(
+        make_run(*overrides).config, data, tmp_path / "text", tmp_path / "it", False
+    )
 
 
 FAKES = {
@@ -94,10 +93,11 @@ FAKES = {
             (saved / f"checkpoint_{name}.pt").write_text(str(update))
     """,
     "fairseq-generate": """
-        copied = json.loads((Path(sys.argv[1]) / "copied.json").read_text())
-        print("S-0\\tnoise")
-        for number, line in reversed(list(enumerate(copied[value("--gen-subset")]))):
-            print(f"H-{number}\\t-0.5\\t{line}")
+        split = value("--gen-subset")
+        lines = json.loads((Path(sys.argv[1]) / "copied.json").read_text())[split]
+        found = [f"H-{number}\\t-0.5\\t{line}" for number, line in enumerate(lines)]
+        text = "\\n".join(["S-0\\tnoise", *reversed(found)])
+        (Path(value("--results-path")) / f"generate-{split}.txt").write_text(text)
     """,
     "onmt_train": "",
     "onmt_average_models": "",
@@ -119,7 +119,7 @@ class checkpoint_utils:
 class Number(int):
     double = lambda self: self
     float = double
-    __add__ = lambda self, other: Number(int(self) + int(other))
+    __add__ = __radd__ = lambda self, other: Number(int(self) + int(other))
     __truediv__ = lambda self, number: Number(int(self) // number)
 """
 
@@ -162,16 +162,17 @@ def options(arguments):
     return options
 
 
-def test_text_is_written_as_numbers_and_read_back(data, tmp_path):
-    text = export(data, tmp_path)
-    lines = text.file("valid", "src").read_text(encoding="utf-8").splitlines()
+def test_text_is_written_as_numbers_and_read_back(data, baseline):
+    run = baseline()
+    export(data, run.text)
+    lines = (run.text / "valid.src").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 2  # the empty pair is left out
-    known = set(text.vocabularies["src"]) | {"<unk>"}
-    assert {word for line in lines for word in line.split()} <= known
-    assert len(text.vocabularies["src"]) == data.subwords.source_size - 4
+    assert {x for line in lines for x in line.split()} <= {*run.vocabularies["src"], "<unk>"}
+    assert len(run.vocabularies["src"]) == data.subwords.source_size - 4
     assert join(lines, data, "valid") == LINES["valid"]
     assert join(["<unk>", ""], data, "test") == [data.subwords.decode_target([1]), ""]
-    assert text.joint
+    with pytest.raises(ShapeshiftError, match="wrote 1 translations of test, expected 2"):
+        join(lines[:1], data, "test")
 
 
 @pytest.mark.parametrize(
@@ -180,14 +181,13 @@ def test_text_is_written_as_numbers_and_read_back(data, tmp_path):
 def test_a_toolkit_is_run_once_and_its_translations_are_scored_as_ours(
     name, program, data, programs, make_run, tmp_path
 ):
-    measure, run = TOOLKITS[name], make_run()
+    measure, run = TOOLKITS[name], make_run("evaluation.tokenize=char")
     rows = measure(run, data)
-    [bleu] = score_corpus(LINES["test"], LINES["test"], ["bleu"])
+    [bleu] = score_corpus(LINES["test"], LINES["test"], ["bleu"], tokenizer="char")
     assert [row.dataset for row in rows] == ["valid", "valid mean", "test", "test mean"]
     assert {(row.metric, row.bucket) for row in rows} == {("BLEU", measure.name)}
     assert (rows[2].value, rows[2].signature) == (bleu.value, bleu.signature)
     folder = tmp_path / "cell" / "toolkits" / measure.name
-    assert (folder / "commands.sh").read_text().count("\n") >= 3
     assert (folder / "train.log").exists()
     if name == "fairseq":  # the mean of updates 40 and 50
         assert (folder / "average.pt").read_text() == "45.0 ['model', 'optimizer_history']"
@@ -195,19 +195,15 @@ def test_a_toolkit_is_run_once_and_its_translations_are_scored_as_ours(
     assert len((programs / f"{program}.calls").read_text().splitlines()) == 1
 
 
-def arguments_of(toolkit, run, folder=Path("/bin")):
-    paths = {name: folder / name for name in toolkit.programs}
+def commands_of(toolkit, run, folder):
     run.directory.mkdir(exist_ok=True)
-    return {command.name: command.arguments for command in toolkit.commands(run, paths)}
+    return toolkit.commands(run, {name: str(folder / name) for name in toolkit.programs})
 
 
-PEAK = 2.0 * (64 * 100) ** -0.5
-
-
-def test_fairseq_is_told_the_same_hyperparameters(baseline, programs):
-    commands = arguments_of(FAIRSEQ, baseline(), programs)
+def test_fairseq_is_given_the_same_hyperparameters(baseline, programs):
+    commands = commands_of(FAIRSEQ, baseline(), programs)
     train = options(commands["train"][2:])
-    assert float(train["--lr"][0]) == pytest.approx(PEAK)
+    assert float(train["--lr"][0]) == pytest.approx(2.0 * (64 * 100) ** -0.5)
     wanted = {"--max-tokens": "700", "--update-freq": "3", "--decoder-layers": "3"}
     assert {option: train[option] for option in wanted} == {x: [y] for x, y in wanted.items()}
     assert {"--share-all-embeddings", "--encoder-normalize-before", "--cpu"} <= train.keys()
@@ -217,9 +213,9 @@ def test_fairseq_is_told_the_same_hyperparameters(baseline, programs):
     assert commands["average"][-2] == "2"
 
 
-def test_opennmt_is_told_the_same_hyperparameters(baseline):
+def test_opennmt_is_given_the_same_hyperparameters(baseline, programs):
     run = baseline()
-    commands = arguments_of(OPENNMT, run)
+    commands = commands_of(OPENNMT, run, programs)
     settings = yaml.safe_load((run.directory / "train.yaml").read_text())
     assert settings["learning_rate"] == pytest.approx(2.0)
     wanted = {"batch_type": "tokens", "batch_size": 700, "accum_count": [3], "dec_layers": 3}
@@ -228,10 +224,10 @@ def test_opennmt_is_told_the_same_hyperparameters(baseline):
     models = options(commands["average"][1:])["-models"]
     assert [Path(model).name for model in models] == ["model_step_40.pt", "model_step_50.pt"]
     assert "world_size" not in settings
-    other = baseline(
-        "training.schedule={name: inverse_sqrt, peak: 0.003, warmup_updates: 300, factor: null}"
-    )
-    assert (other.peak, other.noam_factor) == (0.003, pytest.approx(0.003 * (64 * 300) ** 0.5))
+    other = "{name: inverse_sqrt, peak: 0.003, warmup_updates: 300, factor: null}"
+    commands_of(OPENNMT, baseline(f"training.schedule={other}"), programs)
+    settings = yaml.safe_load((run.directory / "train.yaml").read_text())
+    assert settings["learning_rate"] == pytest.approx(0.003 * (64 * 300) ** 0.5)
 
 
 @pytest.mark.parametrize(
@@ -239,14 +235,13 @@ def test_opennmt_is_told_the_same_hyperparameters(baseline):
     [
         (FAIRSEQ, ["position=shape"], "set position=ape"),
         (OPENNMT, ["training.schedule={name: cosine, factor: null}"], "training.schedule.name"),
-        (OPENNMT, ["training.optimizer.name=radam"], "set training.optimizer.name=adam"),
         (OPENNMT, ["model.norm=post"], "set model.norm=pre"),
         (FAIRSEQ, ["model.tie_output=false"], "set model.tie_output=true"),
     ],
 )
 def test_what_a_toolkit_cannot_repeat_is_refused(baseline, programs, toolkit, overrides, message):
     with pytest.raises(ShapeshiftError, match=message):
-        arguments_of(toolkit, baseline(*overrides), programs)
+        commands_of(toolkit, baseline(*overrides), programs)
 
 
 def test_toolkits_that_are_not_there_are_left_out_with_a_line_each(tmp_path, monkeypatch):
@@ -261,50 +256,47 @@ def test_toolkits_that_are_not_there_are_left_out_with_a_line_each(tmp_path, mon
         find_measure("fairseq")(None, None)
 
 
-def command(name, code):
-    return Command(name, (sys.executable, "-c", code))
-
-
 def test_commands_that_are_done_are_not_run_again_unless_something_before_them_changed(tmp_path):
-    append = "import sys; open('ran', 'a').write({!r})"
-    first, second = command("a", append.format("1")), command("b", append.format("2"))
+    def run(*texts):
+        code = "import sys; open('ran', 'a').write(sys.argv[1]); sys.exit(sys.argv[2] or None)"
+        commands = {
+            f"c{n}": (sys.executable, "-c", code, text, "end" * (len(text) > 1))
+            for n, text in enumerate(texts)
+        }
+        run_commands(commands, tmp_path)
+
     for _ in range(2):
-        run_commands([first, second], tmp_path)
+        run("1", "2")
     assert (tmp_path / "ran").read_text() == "12"
-    run_commands([command("a", append.format("3")), second], tmp_path)
+    run("3", "2")
     assert (tmp_path / "ran").read_text() == "1232"
-
-    variable = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
-    code = f"import os, sys; print(os.environ['{variable}']); print('note', file=sys.stderr)"
-    output = tmp_path / "output"
-    run_commands([Command("a", (sys.executable, "-c", code), output)], tmp_path)
-    assert output.read_text() == "1\n"
-    assert (tmp_path / "a.log").read_text() == "note\n"
-    assert f"{variable}=1 " in (tmp_path / "commands.sh").read_text()
+    for _ in range(2):  # one that fails is run again
+        with pytest.raises(ShapeshiftError, match=r"c1\.log: python.* status 1: end"):
+            run("3", "44", "5")
+    assert (tmp_path / "ran").read_text() == "12324444"
 
 
-def test_a_command_that_fails_shows_its_last_line_and_is_run_again(tmp_path):
-    code = "import sys; print('before'); sys.exit('out of luck')"
-    for _ in range(2):
-        with pytest.raises(ShapeshiftError, match=r"a\.log: python.* status 1: out of luck"):
-            run_commands([command("a", code), command("b", "open('b', 'w')")], tmp_path)
-    assert not (tmp_path / "b").exists()
-    with pytest.raises(ShapeshiftError, match="/nowhere/train cannot be started"):
-        run_commands([Command("a", ("/nowhere/train",))], tmp_path)
+WORK = """
+import sys
+from shapeshift.lab import work
+from shapeshift.lab.toolkits.baseline import run_commands
+code = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+work.attempt = lambda order: run_commands({"a": (sys.executable, "-c", code)}, order.folder)
+sys.exit(work.main())
+"""
 
 
-def test_a_signal_ends_the_program_as_well(tmp_path):
-    code = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
-    commands = [command("a", code)]
-    parent = multiprocessing.get_context("fork").Process(
-        target=run_commands, args=(commands, tmp_path)
+@pytest.mark.long
+def test_a_signal_to_the_work_on_a_cell_ends_the_program_as_well(tmp_path):
+    order = Order(folder=tmp_path, config={}, steps=(), prepared_root=tmp_path, command="")
+    parent = subprocess.Popen(
+        (sys.executable, "-c", WORK, order.model_dump_json()), stdin=subprocess.PIPE
     )
-    parent.start()
     pid = tmp_path / "pid"
     wait_for(lambda: pid.exists() and pid.read_text())
     parent.terminate()
-    parent.join(30)
-    assert parent.exitcode == 128 + signal.SIGTERM
+    assert parent.wait(30) == 128 + signal.SIGTERM
+    parent.stdin.close()
     wait_for(lambda: not Path("/proc", pid.read_text()).exists())
 
 
@@ -313,14 +305,3 @@ def wait_for(condition):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
-
-
-def test_another_toolkit_is_scored_with_the_run_s_tokenizer(
-    data, programs, make_run, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
-    with pytest.raises(ShapeshiftError, match="install the extra ja"):
-        OPENNMT(make_run("evaluation.tokenize=ja-mecab"), data)
-    assert not (tmp_path / "cell" / "toolkits").exists()  # nothing was trained
-    rows = OPENNMT(make_run("evaluation.tokenize=char"), data)
-    assert all("|tok:char|" in row.signature for row in rows)
