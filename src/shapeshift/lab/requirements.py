@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from shapeshift.config import Config
@@ -61,9 +61,9 @@ def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested:
         translated = [("test", data.test.source_lengths)] if tested else []
         if config.training.validated_metrics:
             translated.append(("validation", data.valid.source_lengths))
-        read += [(split, lengths, inference.source) for split, lengths in translated]
         limit = config.decoding.max_source_length
         for split, lengths in translated:
+            read.append((split, lengths, inference.source))
             if limit is not None and lengths.max() > limit:
                 raise ShapeshiftError(
                     f"{split} pair {lengths.argmax()} (counted from 0) has {lengths.max():,} source"
@@ -72,21 +72,19 @@ def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested:
                     path=data.directory,
                 )
     faults = [
-        (split, int(lengths.argmax()), int(lengths.max()) + 1, most)
+        (int(lengths.max()) + 1 - most, split, int(lengths.argmax()), most)
         for split, lengths, most in read
         if most is not None and lengths.max() >= most
     ]
     if faults:
-        split, pair, num_tokens, most = faults[0]
-        ways = [_more_positions(model, faults)]
-        splits = {split for split, *_ in faults}
-        if splits == {"test"}:
-            ways.append("cut such lines with decoding.on_long=split")
-        else:
-            ways.append("use a kind without a limit, such as position=ape")
+        more, split, pair, most = max(faults)
+        options = "num_positions"
+        if isinstance(model.source.position_ids, Randomized):
+            options = "max_length and max_position of position.position_ids"
         raise ShapeshiftError(
-            f"{split} pair {pair} (counted from 0) has {num_tokens:,} tokens, and the model has"
-            f" positions for {most:,}; {', or '.join(ways)}",
+            f"{split} pair {pair} (counted from 0) has {most + more:,} tokens, and the"
+            f" model has positions for {most:,}; add {more} to {options}, or use a kind without a"
+            " limit, such as position=ape; decoding.on_long=split cuts lines of the test text",
             path=data.directory,
         )
 
@@ -106,17 +104,6 @@ def measure_run(config: Config) -> tuple[int, float]:
     return sum(parameter.numel() for parameter in model.parameters()), seconds
 
 
-def _more_positions(model: Transformer, faults: Sequence[tuple[str, int, int, int]]) -> str:
-    """Return how to raise the limit so far that all texts fit."""
-    position_ids = model.source.position_ids
-    if not isinstance(position_ids, Randomized):
-        return f"add {max(tokens - most for *_, tokens, most in faults)} to num_positions"
-    at_inference = [tokens for split, _, tokens, _ in faults if split != "training"]
-    longest = max(tokens for *_, tokens, _ in faults)
-    options = [f"position.position_ids.max_length={max(at_inference)}"] if at_inference else []
-    if longest > position_ids.max_position:
-        options.append(f"position.position_ids.max_position={longest}")
-    return f"set {' '.join(options)}"
 
 
 def _checks(config: Config, prepared: Path) -> Iterator[Callable[[], object]]:

@@ -8,7 +8,7 @@ import pytest
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import store
-from shapeshift.lab.locks import LockedError, locked
+from shapeshift.lab.locks import locked
 from shapeshift.lab.run import Run
 from shapeshift.lab.score import translate_and_score
 from shapeshift.lab.train import train
@@ -89,9 +89,7 @@ def test_a_finished_model_without_its_checkpoints_is_not_trained_over(go, tmp_pa
     assert run.weights().read_bytes() == average
 
 
-@pytest.mark.parametrize(
-    ("split", "longest"), [("valid", "train"), ("valid", "valid"), ("train", "train")]
-)
+@pytest.mark.parametrize(("split", "longest"), [("valid", "train"), ("train", "train")])
 def test_a_pair_that_fits_into_no_batch(go, tmp_path, split, longest):
     add(tmp_path, split, 25)
     add(tmp_path, longest, 30)
@@ -115,51 +113,40 @@ def scheme(part, name="absolute", **options):
     return "position=" + json.dumps({"name": "mine", "position_ids": position_ids, "parts": [part]})
 
 
-def learned(num_positions, *position_ids, **options):
-    return scheme({"kind": "learned", "num_positions": num_positions}, *position_ids, **options)
+LIMITED = {
+    "learned": lambda n: scheme({"kind": "learned", "num_positions": n}),
+    "shifted": lambda n: scheme(
+        {"kind": "learned", "num_positions": n + 30}, "shifted", max_offset=30
+    ),
+    "randomized": lambda n: scheme(
+        {"kind": "sinusoidal"}, "randomized", max_length=n, max_position=n + 5
+    ),
+}
 
 
-@pytest.mark.parametrize("split", ["train", "valid", "test"])
-def test_text_that_is_too_long_for_a_learned_table(go, tmp_path, split):
+@pytest.mark.parametrize(
+    ("kind", "split"),
+    [("learned", "train"), ("learned", "test"), ("shifted", "train"), ("randomized", "valid")],
+)
+def test_text_that_is_too_long_for_the_positions(go, tmp_path, kind, split):
     add(tmp_path, split, 40)
-    message = refused(go, learned(25))
+    message = refused(go, LIMITED[kind](25))
     name = {"train": "training", "valid": "validation", "test": "test"}[split]
     assert f"{name} pair 2 (counted from 0) has" in message
     assert not (tmp_path / "run").exists()
-    more = int(re.search(r"add (\d+) to num_positions", message)[1])
-    assert "positions for" in refused(go, learned(25 + more - 1))
-    assert go(learned(25 + more)).checkpoints.updates() == [2]
+    more = int(re.search(r"add (\d+) to", message)[1])
+    assert "positions for" in refused(go, LIMITED[kind](25 + more - 1))
+    assert go(LIMITED[kind](25 + more)).checkpoints.updates() == [2]
     shutil.rmtree(tmp_path / "run")
-    other_way = settings(message)
-    keep = () if "position=ape" in message else (learned(25),)
-    run = go(*keep, *(other_way or ["position=ape"]))
+    run = go(
+        *([LIMITED[kind](25), "decoding.on_long=split"] if split == "test" else ["position=ape"])
+    )
     translate_and_score(run, prepared_root=tmp_path / "prepared")
 
 
 def test_text_that_will_not_be_translated_may_be_too_long(go, tmp_path):
     add(tmp_path, "test", 40)
-    assert go(learned(25), tested=False).checkpoints.updates() == [2]
-
-
-def test_the_largest_offset_counts_in_training(go):
-    message = refused(go, learned(35, "shifted", max_offset=30))
-    assert "training pair" in message
-    assert "position=ape" in message
-    more = int(re.search(r"add (\d+) to num_positions", message)[1])
-    assert go(learned(35 + more, "shifted", max_offset=30)).checkpoints.updates() == [2]
-
-
-@pytest.mark.parametrize(("split", "max_position"), [("valid", 30), ("train", 30), ("test", 90)])
-def test_text_that_is_too_long_for_randomized_ids(go, tmp_path, split, max_position):
-    add(tmp_path, split, 40)
-    limits = {"max_position": max_position, "max_length": 25}
-    position = scheme({"kind": "sinusoidal"}, "randomized", **limits)
-    message = refused(go, position)
-    assert not (tmp_path / "run").exists()
-    remedy = dict(re.findall(r"position\.position_ids\.(\w+)=(\d+)", message))
-    limits |= {option: int(value) for option, value in remedy.items()}
-    position = scheme({"kind": "sinusoidal"}, "randomized", **limits)
-    assert go(position).checkpoints.updates() == [2]
+    assert go(LIMITED["learned"](25), tested=False).checkpoints.updates() == [2]
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
@@ -178,24 +165,4 @@ def test_two_trainings_in_one_folder(go, tmp_path):
     with locked(tmp_path / "run" / "lock"):
         message = refused(go)
     assert message == f"{tmp_path / 'run'}: another process is at work here; wait for it"
-    go()
-
-
-def test_two_first_trainings_in_one_folder(go, tmp_path, monkeypatch):
-    """The second one has not seen the folder when it begins."""
-    check = Run.check
-    holders = []
-
-    def check_while_the_other_begins(directory, config):
-        differing = check(directory, config)
-        directory.mkdir(exist_ok=True)
-        holders.append(locked(directory / "lock"))
-        holders[-1].__enter__()
-        return differing
-
-    monkeypatch.setattr(Run, "check", check_while_the_other_begins)
-    with pytest.raises(LockedError):
-        go()
-    holders[-1].__exit__(None, None, None)
-    monkeypatch.undo()
     go()
