@@ -104,9 +104,9 @@ class TrainingDisplay(Observer):
         """Show the progress of the preparation."""
         self._display(stage, done, total)
 
-    def started(self, start: object) -> None:
+    def started(self, line: str) -> None:
         """Print what the run takes from another one."""
-        notice(start)
+        notice(line)
 
     def resumed(self, resumed: Resumed) -> None:
         """Print where the run continues, and a warning for each damaged checkpoint."""

@@ -77,8 +77,12 @@ class Run:
         if self.directory.is_dir():
             verify(self.directory, CONFIG, remedy=_REMEDY)
         if not (self.directory / CONFIG).is_file():
-            problem = f"not a run (it has no config.yaml); {_which_run(self.directory)}"
-            raise ShapeshiftError(problem, path=self.directory)
+            near = {path.parent.name for path in self.directory.parent.glob(f"*/{CONFIG}")}
+            raise ShapeshiftError(
+                "not a run (it has no config.yaml); name a folder made by `shapeshift train`"
+                + nearest(self.directory.name, near),
+                path=self.directory,
+            )
         try:
             self.config = load_config(self.directory / CONFIG)
         except ShapeshiftError as error:
@@ -149,35 +153,25 @@ class Run:
             ShapeshiftError: if there is no such checkpoint.
         """
         path = self.directory / AVERAGE
-        updates = self.checkpoints.updates()
         if which == "average" and path.exists():
             return path
+        updates = self.checkpoints.updates()
         if not updates:
             raise ShapeshiftError("has no checkpoint yet", path=self.directory)
-        if which == "average":
-            raise ShapeshiftError(
-                f"training is not finished, so there is no {AVERAGE} yet, or it was removed; run"
-                " the training command again; translate, inspect and export also take"
-                " --checkpoint last",
-                path=self.directory,
-            )
+        known: dict[str, int | None] = {"last": updates[-1], **{str(x): x for x in updates}}
         if which == "best":
-            best = self.checkpoints.progress(updates[-1]).best_update
-            if best is None:
-                raise ShapeshiftError(
-                    "was not validated yet, so there is no best checkpoint; use --checkpoint last",
-                    path=self.directory,
-                )
-            which = str(best)
-        elif which == "last":
-            which = str(updates[-1])
-        if which not in map(str, updates):
-            raise ShapeshiftError(
-                f"no checkpoint {which!r}; there are average, best, last and"
-                f" {', '.join(map(str, updates))}",
-                path=self.directory,
-            )
-        return self.checkpoints.path(int(which)) / MODEL
+            known["best"] = self.checkpoints.progress(updates[-1]).best_update
+        update = known.get(which)
+        if update is not None:
+            return self.checkpoints.path(update) / MODEL
+        problem = {
+            "average": f"training is not finished, so there is no {AVERAGE} yet, or it was removed;"
+            " run the training command again, or take --checkpoint last",
+            "best": "was not validated yet, so there is no best checkpoint; take --checkpoint last",
+        }
+        unknown = f"no checkpoint {which!r}; there are average, best, last and"
+        unknown += f" {', '.join(map(str, updates))}"
+        raise ShapeshiftError(problem.get(which, unknown), path=self.directory)
 
     def model(
         self, which: str | Path = "average", device: torch.device | None = None
@@ -235,18 +229,6 @@ class Run:
         if isinstance(lines, str):
             raise TypeError(f"expected a list of lines, got one string: [{lines[:40]!r}]")
         return [*self._translator.translate(lines)]
-
-
-def _which_run(directory: Path) -> str:
-    """Return which runs there are in a folder that is none, or next to it."""
-    if directory.is_file():
-        return f"name its folder, {directory.parent}"
-    found = [*directory.glob(f"*/{CONFIG}"), *directory.glob(f"cells/*/run/{CONFIG}")]
-    if found:
-        inside = sorted(str(path.parent) for path in found)
-        return f"in it are {', '.join(inside[:5])}{', …' * (len(inside) > 5)}: name one"
-    near = {path.parent.name for path in directory.parent.glob(f"*/{CONFIG}")}
-    return f"name a folder made by `shapeshift train`{nearest(directory.name, near)}"
 
 
 def load_run(directory: str | Path, overrides: Sequence[str] = ()) -> Run:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from shapeshift.config import Config
 from shapeshift.data.subwords import Subwords
@@ -14,40 +12,13 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.final import AVERAGE
 from shapeshift.lab.run import Run
 from shapeshift.model import Transformer
-from shapeshift.positions import Representation
 
 _MAY_DIFFER = {"size", "dropout", "attention_dropout", "activation_dropout"}
 
 
-@dataclass(frozen=True)
-class Started:
-    """What a model has from another run.
-
-    Attributes:
-        directory: of that run.
-        num_kept: parameters that were copied.
-        new: names of the weights that start at random.
-        left_out: names of that run's weights which this model has no use for.
-    """
-
-    directory: Path
-    num_kept: int
-    new: tuple[str, ...]
-    left_out: tuple[str, ...]
-
-    def __str__(self) -> str:
-        """Return a line for people, with the first names of each kind."""
-        line = f"starts from {self.directory}: {self.num_kept:,} parameters"
-        for what, names in (("new", self.new), ("left out", self.left_out)):
-            if names:
-                more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-                line += f"; {what}: {', '.join(names[:3])}{more}"
-        return line
-
-
 @torch.no_grad()
-def start_from(directory: Path, model: Transformer, config: Config, subwords: Subwords) -> Started:
-    """Copy the final weights of a run into a model.
+def start_from(directory: Path, model: Transformer, config: Config, subwords: Subwords) -> str:
+    """Copy the final weights of a run into a model, and return a line that says which.
 
     Weights of position representations are copied where both models have them in one shape; those
     that this model alone has stay as they are. All other weights are copied.
@@ -75,30 +46,13 @@ def start_from(directory: Path, model: Transformer, config: Config, subwords: Su
             f"has other subword models than these data; set data.subwords.models={directory}",
             path=directory,
         )
-    source = run.model()
-    old, new = dict(source.named_parameters()), dict(model.named_parameters())
-    free = _position_parameters(source) | _position_parameters(model)
-    kept = {
-        name
-        for name in new.keys() & old.keys()
-        if name not in free or new[name].shape == old[name].shape
-    }
+    old, new = (dict(x.named_parameters()) for x in (run.model(), model))
+    # Apart from positions, both models have the same weights: their shape is one.
+    kept = {name for name in new.keys() & old.keys() if new[name].shape == old[name].shape}
     for name in kept:
         new[name].copy_(old[name])
-    return Started(
-        directory,
-        sum(new[name].numel() for name in kept),
-        tuple(sorted(new.keys() - kept)),
-        tuple(sorted(old.keys() - kept)),
-    )
-
-
-def _position_parameters(model: nn.Module) -> set[str]:
-    """Return the names of the parameters of position representations."""
-    own = {
-        parameter
-        for module in model.modules()
-        if isinstance(module, Representation)
-        for parameter in module.parameters()
-    }
-    return {name for name, parameter in model.named_parameters() if parameter in own}
+    line = f"starts from {directory}: {sum(new[name].numel() for name in kept):,} parameters"
+    for what, names in (("new", new.keys() - kept), ("left out", old.keys() - kept)):
+        if names:
+            line += f"; {what}: {', '.join(sorted(names))}"
+    return line

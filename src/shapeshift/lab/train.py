@@ -30,7 +30,7 @@ from shapeshift.lab.run import (
     make_translator,
     prepared_directory,
 )
-from shapeshift.lab.start import Started, start_from
+from shapeshift.lab.start import start_from
 from shapeshift.model import Transformer, build
 from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
@@ -76,9 +76,6 @@ def train(
         folder = prepared_directory(config.data, prepared_root)
         check_requirements(config, folder)
         check_hardware(config.training, parallel.local_rank)
-        if parallel.is_main and (directory / LOCK).exists():
-            with _alone(directory):
-                pass  # no other process trains there; it would be refused later anyway
         Run.check(directory, config)
         data = prepare(config.data, folder, observer.preparing if parallel.is_main else None)
     trainer, started = _make_trainer(config, data, directory, parallel, tested=tested)
@@ -106,7 +103,7 @@ def train(
 
 def _make_trainer(
     config: Config, data: Prepared, directory: Path, parallel: Parallel, *, tested: bool
-) -> tuple[Trainer, Started | None]:
+) -> tuple[Trainer, str | None]:
     """Build the model, with the weights of another run if it is a new one that starts from there;
     return its trainer. Raise `ShapeshiftError` for data that are too long
     for the model."""
@@ -219,16 +216,11 @@ def _contents(data: Prepared, directory: Path) -> dict[str, bytes]:
     verify(directory, REPORT_OF_RUN, remedy=f"name a new folder, or {AS_IT_IS}")
     if account.exists():
         before = Report.read(account, "remove it, and it is written again for the data as they are")
-        if before.fingerprint != data.report.fingerprint:
+        reports = (before, data.report)
+        if len({(x.fingerprint, x.subwords.fingerprint) for x in reports}) > 1:
             raise ShapeshiftError(
-                "was trained on other text than the corpus now holds; name a new folder, or bring"
-                " the old text back",
-                path=directory,
-            )
-        if before.subwords.fingerprint != data.report.subwords.fingerprint:
-            raise ShapeshiftError(
-                f"was trained with other subword models than those of {data.directory}, which"
-                " another version of sentencepiece has trained since; name a new folder",
+                f"was trained on other text or with other subword models than {data.directory} now"
+                " holds; name a new folder, or bring the old ones back",
                 path=directory,
             )
         contents[REPORT_OF_RUN] = account.read_bytes()

@@ -17,8 +17,8 @@ class Observer:
     def preparing(self, stage: str, done: int, total: int | None) -> None:
         """Called while the data are prepared."""
 
-    def started(self, start: object) -> None:
-        """Called when a new run has taken weights from another one; `str` says what it has."""
+    def started(self, line: str) -> None:
+        """Called when a new run has taken weights from another one, with which they are."""
 
     def resumed(self, resumed: Resumed) -> None:
         """Called with the checkpoint from which training goes on, and the damaged ones."""

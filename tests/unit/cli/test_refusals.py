@@ -41,9 +41,8 @@ REFUSED = [  # in text, settings and folders
     (f"{INIT} --train text/train --output mine.yaml", "exists already"),
     ("positions rop", "did you mean 'rope'"),
     ("translate text", "text: not a run"),
-    ("translate .", "in it are per-head-run, run: name one"),
     ("translate rum text/test.en", "did you mean 'run'?"),
-    ("translate run/config.yaml", "name its folder, run"),
+    ("translate run/config.yaml", "name a folder made by `shapeshift train`"),
     ("translate run text/test.en --engine int8", "there are torch; to make one: shapeshift export"),
     (
         "translate run text/test.en --engine ctranslate2-int8",

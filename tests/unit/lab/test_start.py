@@ -1,6 +1,7 @@
 """Runs that start from another one: what is kept, what is new, what is refused."""
 
 import random
+import re
 import shutil
 
 import pytest
@@ -25,7 +26,7 @@ def old(make_run):
 
 @pytest.fixture
 def begin(old, make_config, silent, tmp_path):
-    """Starts a run from the old one, or from another; returns it, and what it had from there."""
+    """Starts a run from the old one, or from another; returns it, and the line about it."""
 
     def make(*overrides, start=None):
         config = make_config(f"training.init_from={start or old.directory}", *overrides)
@@ -51,16 +52,17 @@ def weights(run):
 def test_all_is_kept_but_what_the_other_position_scheme_has_alone(
     old, begin, position, new, left_out
 ):
-    run, [started] = begin(*position.split(), *STILL)
-    assert (len(started.new), len(started.left_out)) == (new, left_out)
+    run, [line] = begin(*position.split(), *STILL)
     before, after = weights(old), weights(run)
-    kept = after.keys() - set(started.new)
-    assert started.num_kept == sum(after[name].numel() for name in kept) > 10_000
-    for name in kept:
+    given = [name for name in after if ".position." not in name]
+    assert all(".position." in name for name in before.keys() - given)
+    for name in given:
         torch.testing.assert_close(after[name], before[name], rtol=0, atol=0)
-    assert all(".position." in name for name in started.new)
-    assert f"starts from {old.directory}: {started.num_kept:,} parameters" in str(started)
-    assert ("; new: " in str(started), " and 1 more" in str(started)) == (new > 0, new == 4)
+    kept = sum(after[name].numel() for name in given)
+    assert line.startswith(f"starts from {old.directory}: {kept:,} parameters")
+    names = re.findall(r"(new|left out): ([^;]*)", line)
+    counts = {what: len(listed.split(", ")) for what, listed in names}
+    assert (counts.get("new", 0), counts.get("left out", 0)) == (new, left_out)
 
 
 def test_other_text_has_the_old_subwords(old, begin, text, tmp_path):
@@ -69,9 +71,8 @@ def test_other_text_has_the_old_subwords(old, begin, text, tmp_path):
         lines = path.read_text("utf-8").split("\n")[:-1]
         random.Random(1).shuffle(lines)
         path.write_text("".join(line + "\n" for line in lines if line), "utf-8")
-    run, [started] = begin(f"data.corpus.root={other}", "position=learned", *STILL)
+    run, _ = begin(f"data.corpus.root={other}", "position=learned", *STILL)
     assert run.subwords().fingerprint == old.subwords().fingerprint
-    assert len(started.new) == len(started.left_out) == 2  # tables of 1,024 rows and of 64
 
 
 def test_a_run_that_goes_on_does_not_start_again(begin, old):
