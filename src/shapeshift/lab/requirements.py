@@ -104,8 +104,6 @@ def measure_run(config: Config) -> tuple[int, float]:
     return sum(parameter.numel() for parameter in model.parameters()), seconds
 
 
-
-
 def _checks(config: Config, prepared: Path) -> Iterator[Callable[[], object]]:
     corpus = config.data.corpus
     if isinstance(corpus, FilesCorpus) and corpus.archive is None:
