@@ -11,9 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 
-from shapeshift.data.grammar.clauses import Clauses
-from shapeshift.data.grammar.english import linearise_english
-from shapeshift.data.grammar.german import linearise_german
+from shapeshift.data.grammar.derivation import Derivation
 
 GRAMMAR_VERSION = 1
 """Part of the fingerprint of the corpus. Raise it whenever `generate` yields other text."""
@@ -38,10 +36,10 @@ def generate(
         max_words: most English words of a sentence.
     """
     rng = random.Random(seed)
-    clauses = Clauses(rng)
+    derivation = Derivation(rng)
     for _ in range(num_pairs):
-        sentence = clauses.sentence(_draw_length(rng, min_words, max_words))
-        yield linearise_english(sentence), linearise_german(sentence)
+        sentence = derivation.sentence(_draw_length(rng, min_words, max_words))
+        yield sentence.in_english(), sentence.in_german()
 
 
 def _draw_length(rng: random.Random, min_words: int, max_words: int) -> int:

@@ -114,24 +114,40 @@ class Word:
         """Number of English words."""
         return len(self.english.split())
 
+    def in_english(self, *, subject: bool = False) -> list[str]:
+        return [self.english]
+
+    def in_german(self, case: Case = Case.NOMINATIVE, *, bare: bool = False) -> list[str]:
+        return [self.german]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProperName(Word):
     """A person's or a city's name; persons only stand where a person may."""
 
+    sense: ClassVar[str] = "person"
+    person: ClassVar[int] = 1
     plural: ClassVar[bool] = False
     definite: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pronoun:
-    """A personal pronoun: English subject and object form, German nominative to dative."""
+    """A personal pronoun: English subject and object form, German nominative to dative; `person` is
+    0 for I, 1 for he and she, 2 for any plural."""
 
     english: tuple[str, str]
     german: tuple[str, str, str]
     first_person: bool
-    plural: bool
+    person: int
+    sense: ClassVar[str] = "person"
     definite: ClassVar[bool] = True
+
+    def in_english(self, *, subject: bool = False) -> list[str]:
+        return [self.english[not subject]]
+
+    def in_german(self, case: Case = Case.NOMINATIVE, *, bare: bool = False) -> list[str]:
+        return [self.german[case]]
 
 
 class Adjective:
@@ -147,14 +163,13 @@ class Adjective:
 
 
 class Determiner:
-    """A determiner. `english` is (singular, plural), empty for the bare plural; the German one is
-    `stem` with `endings` of `endings.tsv`, or the stem alone. An adjective behind it has the
-    endings `declension`."""
+    """A determiner: its English forms (singular, plural), empty for the bare plural, and its German
+    `forms[case][column]`. An adjective behind it has the endings `declension`."""
 
     def __init__(self, row: dict[str, str]):
         self.english = (row["singular"], row["plural"])
-        self.endings = row["endings"]
-        self.stem = row["stem"]
+        endings = ENDINGS[row["endings"]] if row["endings"] else [[""] * 4] * 4
+        self.forms = [[row["stem"] + ending for ending in of_case] for of_case in endings]
         self.declension = row["declension"]
         self.definite = row["definite"] == "yes"
 
@@ -235,6 +250,11 @@ def nouns(names: str) -> tuple[Noun, ...]:
     )
 
 
+ENDINGS: dict[str, list[list[str]]] = {}
+"""Of a kind of word, by case: masculine, feminine, neuter, plural."""
+for _of, _, *_forms in map(dict.values, read_table("endings.tsv")):
+    ENDINGS.setdefault(_of, []).append(_forms)
+
 NOUNS = tuple(map(Noun, read_table("nouns.tsv")))
 SENSES = tuple(dict.fromkeys(noun.sense for noun in NOUNS))
 PERSONS, ANIMALS, CLOTHES, TOOLS = map(nouns, ("person", "animal", "clothing", "tool"))
@@ -253,11 +273,11 @@ _CITY_NAMES = (
 )  # fmt: skip
 CITIES = tuple(ProperName(english, german) for english, german in _CITY_NAMES)
 
-I = Pronoun(("I", "me"), ("ich", "mich", "mir"), True, False)  # noqa: E741
-HE = Pronoun(("he", "him"), ("er", "ihn", "ihm"), False, False)
-SHE = Pronoun(("she", "her"), ("sie", "sie", "ihr"), False, False)
-WE = Pronoun(("we", "us"), ("wir", "uns", "uns"), True, True)
-THEY = Pronoun(("they", "them"), ("sie", "sie", "ihnen"), False, True)
+I = Pronoun(("I", "me"), ("ich", "mich", "mir"), True, 0)  # noqa: E741
+HE = Pronoun(("he", "him"), ("er", "ihn", "ihm"), False, 1)
+SHE = Pronoun(("she", "her"), ("sie", "sie", "ihr"), False, 1)
+WE = Pronoun(("we", "us"), ("wir", "uns", "uns"), True, 2)
+THEY = Pronoun(("they", "them"), ("sie", "sie", "ihnen"), False, 2)
 
 
 DETERMINERS = {row["singular"]: Determiner(row) for row in read_table("determiners.tsv")}
