@@ -1,11 +1,11 @@
-"""Dynamic batching: sentences of many requests, computed together by one thread."""
+"""Dynamic batching: sentences of many requests, computed together in one thread."""
 
 from __future__ import annotations
 
-import threading
+import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +14,12 @@ from shapeshift.errors import ShapeshiftError
 from .limits import RefusedError, StoppingError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Job:
     """One sentence.
 
     Attributes:
-        key: task of the job; only jobs with equal keys share a batch.
+        key: of the job; only jobs with equal keys share a batch.
         text: the sentence.
         size: its number of tokens.
         result: future result. If it is cancelled before its batch starts, the job is dropped.
@@ -28,11 +28,13 @@ class Job:
     key: Hashable
     text: str
     size: int
-    result: Future[Any] = field(default_factory=Future)
+    result: asyncio.Future[Any] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
 
 
 class Batcher:
-    """A queue of sentences and the thread that computes them, batch after batch.
+    """A queue of sentences; one thread computes them, batch after batch.
 
     Jobs that arrive while a batch is computed wait, and those with equal keys form the next batch:
     batches are large under load, and a single job starts at once. The oldest job is always in the
@@ -60,68 +62,51 @@ class Batcher:
         self._max_waiting = max_waiting
         self._observe = observe
         self._waiting: deque[Job] = deque()
-        self._changed = threading.Condition()
-        self._busy = self._closed = False
-        self._thread = threading.Thread(target=self._work, name="batcher", daemon=True)
-        self._thread.start()
+        self._thread = ThreadPoolExecutor(1, "batcher")
+        self._batch: Future[Sequence[Any]] | None = None
+        self._working: asyncio.Task[None] | None = None
+        self._is_closed = False
 
-    def submit(self, jobs: Sequence[Job]) -> None:
-        """Add jobs to the queue, all of them or none.
+    async def results(self, jobs: Sequence[Job]) -> list[Any]:
+        """Add jobs to the queue, all of them or none, and return their results. If the call is
+        cancelled, jobs that still wait are dropped.
 
         Raises:
             RefusedError: the queue is full (429) or closed (503).
         """
-        with self._changed:
-            if self._closed:
-                raise StoppingError
-            if self._num_waiting() + len(jobs) > self._max_waiting:
-                raise RefusedError(429, "too many sentences wait; ask again later", 1)
-            self._waiting.extend(jobs)
-            self._changed.notify()
+        if self._is_closed:
+            raise StoppingError
+        if self.num_waiting() + len(jobs) > self._max_waiting:
+            raise RefusedError(429, "too many sentences wait; ask again later", 1)
+        self._waiting.extend(jobs)
+        if self._working is None or self._working.done():
+            self._working = asyncio.create_task(self._work())
+        try:
+            return await asyncio.gather(*(job.result for job in jobs))
+        finally:
+            for job in jobs:
+                job.result.cancel()
 
     def num_waiting(self) -> int:
         """Return the number of waiting jobs that are not cancelled."""
-        with self._changed:
-            return self._num_waiting()
+        return sum(not job.result.done() for job in list(self._waiting))
 
     def is_idle(self) -> bool:
         """Return whether there is no waiting or running job."""
-        with self._changed:
-            return not self._busy and not self._num_waiting()
+        return not self.num_waiting() and (self._batch is None or self._batch.done())
 
-    def close(self, timeout_s: float) -> bool:
-        """Close the queue, and end waiting jobs with `StoppingError`; return whether the thread has
-        ended."""
-        with self._changed:
-            self._closed = True
-            for job in self._waiting:
-                if job.result.set_running_or_notify_cancel():
-                    job.result.set_exception(StoppingError())
-            self._waiting.clear()
-            self._changed.notify()
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+    def close(self) -> None:
+        """Close the queue, and end waiting jobs with `StoppingError`."""
+        self._is_closed = True
+        for job in self._waiting:
+            if not job.result.done():
+                job.result.set_exception(StoppingError())
+        self._waiting.clear()
 
-    def _num_waiting(self) -> int:
-        self._waiting = deque(job for job in self._waiting if not job.result.cancelled())
-        return len(self._waiting)
-
-    def _work(self) -> None:
-        while batch := self._next():
+    async def _work(self) -> None:
+        while batch := self._take():
             self._observe(len(batch))
-            self._run(batch)
-
-    def _next(self) -> list[Job]:
-        """Wait for jobs and return those of the next batch; none if the queue is closed."""
-        with self._changed:
-            self._busy = False
-            while not self._closed:
-                batch = self._take()
-                if batch:
-                    self._busy = True
-                    return batch
-                self._changed.wait()
-            return []
+            await self._run(batch)
 
     def _take(self) -> list[Job]:
         batch: list[Job] = []
@@ -132,26 +117,29 @@ class Batcher:
             fits = not batch or (
                 job.key == batch[0].key and (len(batch) + 1) * width <= self._max_tokens
             )
-            if not fits:
-                left.append(job)
-            elif job.result.set_running_or_notify_cancel():
+            if job.result.done():
+                continue
+            if fits:
                 batch.append(job)
                 longest = width
+            else:
+                left.append(job)
         self._waiting = left
         return batch
 
-    def _run(self, batch: list[Job]) -> None:
+    async def _run(self, batch: list[Job]) -> None:
+        self._batch = self._thread.submit(self._compute, batch[0].key, [x.text for x in batch])
         try:
-            results = self._compute(batch[0].key, [job.text for job in batch])
-            for job, result in zip(batch, results, strict=True):
-                job.result.set_result(result)
-        except ShapeshiftError as error:
-            if len(batch) == 1:
-                batch[0].result.set_exception(error)
+            results = await asyncio.wrap_future(self._batch)
+        except Exception as error:
+            if isinstance(error, ShapeshiftError) and len(batch) > 1:
+                for job in batch:  # the error of one sentence is not that of the others
+                    await self._run([job])
                 return
-            for job in batch:  # the error of one sentence is not that of the others
-                self._run([job])
-        except BaseException as error:
             for job in batch:
                 if not job.result.done():
                     job.result.set_exception(error)
+        else:
+            for job, result in zip(batch, results, strict=True):
+                if not job.result.done():
+                    job.result.set_result(result)

@@ -91,9 +91,9 @@ class Server(uvicorn.Server):
         self._drain_until = 0.0
 
     def serve_until_signal(self) -> bool:
-        """Serve; return whether the thread of the queue has ended as well."""
+        """Serve; return whether the last batch has ended as well."""
         self.run(sockets=[self._listener])
-        return self._service.batcher.close(timeout_s=5)
+        return self._service.batcher.is_idle()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen."""
@@ -113,7 +113,7 @@ class Server(uvicorn.Server):
         """Return whether to end; uvicorn calls this ten times a second."""
         batcher = self._service.batcher
         if self._service.draining and (batcher.is_idle() or time.monotonic() > self._drain_until):
-            batcher.close(timeout_s=0)
+            batcher.close()
             return True
         return await super().on_tick(counter)
 

@@ -10,15 +10,12 @@ from contextlib import closing, suppress
 from urllib.parse import urlsplit
 
 import httpx2
-import numpy as np
 import pytest
 
-from shapeshift.lab.inspection import inspect_run
 from shapeshift.lab.run import Run
-from shapeshift.serve.limits import Limits, StoppingError
+from shapeshift.serve.limits import Limits
 from shapeshift.serve.server import bind, is_loopback
 from shapeshift.serve.service import ServedRun, Service
-from shapeshift.training.checkpoints import Checkpoints
 
 from .untrained import serving, write_run
 
@@ -60,26 +57,13 @@ def status_of(connection):
 
 
 def test_translations_are_those_of_translate(client, folders):
-    answer = client.post("/translate", json={"sentences": LINES}).raise_for_status().json()
+    body = {"sentences": LINES, "tokens": True}
+    answer = client.post("/translate", json=body).raise_for_status().json()
     assert [each["run"] for each in answer] == ["ape", "rpe"]
     for each, folder in zip(answer, folders, strict=True):
         texts = [line["candidates"][0]["text"] for line in each["lines"]]
         assert texts == Run(folder).translate(LINES)
-
-
-@pytest.mark.parametrize(
-    "kind", ["cross-attention", "encoder self-attention", "decoder self-attention"]
-)
-def test_attention_is_that_of_inspect(client, folders, kind, monkeypatch):
-    monkeypatch.setattr(Checkpoints, "updates", lambda checkpoints: [1])
-    body = {"sentence": "ab cd ef", "runs": ["rpe"], "kind": kind}
-    (got,) = client.post("/attention", json=body).raise_for_status().json()
-    inspection = inspect_run(Run(folders[1]), "ab cd ef")
-    np.testing.assert_allclose(got["attention"], inspection.attention[kind], atol=1e-4)
-    assert got["translation"]["text"] == inspection.translation
-    rows = inspection.source if kind == "encoder self-attention" else inspection.target
-    columns = inspection.target if kind == "decoder self-attention" else inspection.source
-    assert (got["rows"], got["columns"]) == ([*rows], [*columns])
+        assert all(len(token) == 2 for token in each["lines"][0]["candidates"][0]["tokens"])
 
 
 def test_runs_and_health(client):
@@ -116,7 +100,7 @@ HOSTILE = [
     (b'{"sentences": ["\xff"]}', 400),
     (b"null", 422),
     (b" " * 300_000, 413),
-    (text(sentence="a"), 422),
+    (text(sentences=["a"], tokens="yes"), 422),
 ]
 
 
@@ -129,12 +113,6 @@ def test_what_cannot_be_served_is_one_sentence(client, body, status):
     assert "\n" not in error
     assert len(error) < 600
     assert client.get("/health").status_code == 200
-
-
-@pytest.mark.parametrize("sentence", ["", " ", "a b " * 33, "a\nb"])
-def test_attention_is_of_one_short_sentence(client, sentence):
-    response = client.post("/attention", json={"sentence": sentence})
-    assert response.status_code == (413 if len(sentence) > 99 else 422)
 
 
 def test_other_sites_cannot_use_it(client):
@@ -180,15 +158,15 @@ class Held:
         self.go, self.began = threading.Event(), threading.Event()
         self.translated = []
         run = service.runs["ape"]
-        compute = run.compute
+        translate = run.translate
 
-        def translate(task, sentences):
+        def slowly(sentences, each_token):
             self.began.set()
             assert self.go.wait(20)
             self.translated += sentences
-            return compute(task, sentences)
+            return translate(sentences, each_token=each_token)
 
-        monkeypatch.setattr(run, "compute", translate)
+        monkeypatch.setattr(run, "translate", slowly)
 
     def ask(self, *sentences):
         """Send a request from a thread; return where its response will be."""
@@ -276,14 +254,6 @@ def test_after_a_signal_the_queue_is_finished_and_new_work_refused(folders, monk
         wait_until(lambda: not service.server.thread.is_alive())
 
 
-def has_closed(batcher):
-    try:
-        batcher.submit([])
-    except StoppingError:
-        return True
-    return False
-
-
 def test_a_batch_that_does_not_end_does_not_keep_the_server(folders, monkeypatch):
     with serving(folders[:1], Limits(request_s=0.3)) as (service, url):
         held = Held(service, url, monkeypatch)
@@ -292,7 +262,8 @@ def test_a_batch_that_does_not_end_does_not_keep_the_server(folders, monkeypatch
         service.server.handle_exit(15, None)
         thread.join(20)
         assert responses[0].status_code == 503
-        wait_until(lambda: has_closed(service.batcher))
+        wait_until(lambda: not service.server.thread.is_alive())
+        assert not service.batcher.is_idle()
         held.go.set()
 
 
@@ -372,7 +343,6 @@ def test_runs_of_one_name_have_their_paths_for_names(folders, tmp_path):
     other = write_run(tmp_path / "ape")
     service = Service([ServedRun(folders[0]), ServedRun(other)], Limits())
     assert [*service.runs] == [str(folders[0]), str(other)]
-    assert service.batcher.close(10)
 
 
 @pytest.mark.parametrize(
@@ -387,7 +357,6 @@ def test_the_longest_sentence_is_that_of_the_run(tmp_path, position, decoding, m
     run = ServedRun(write_run(tmp_path / "run", position, decoding={"beam": 1, **decoding}))
     service = Service([run], Limits())
     assert service.info()[0].max_subwords == most
-    assert service.batcher.close(10)
 
 
 def test_other_machines_may_reach_some_addresses():
