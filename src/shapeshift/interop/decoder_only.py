@@ -35,13 +35,8 @@ OWN_POSITIONS = {
 }
 """Class of the base model → its attribute that knows positions."""
 
-_CONFIG = "shapeshift_position"
-"""In the configuration: the name and the options of the position."""
 
-
-def use_position(
-    model: nn.Module, position: Representation | str | None = None, **options: Any
-) -> None:
+def use_position(model: nn.Module, position: Representation | str, **options: Any) -> None:
     """Replace the positions of a decoder-only model of Hugging Face.
 
         use_position(model, "alibi")
@@ -54,31 +49,26 @@ def use_position(
     Weights of a representation (those of T5 or Shaw) are new and part of the model, as its
     `shapeshift_positions`; each layer has its own unless the kind's paper shares them.
 
-    The name and the options are written into the model's configuration, and so into `config.json`.
-    A model that `from_pretrained` opens has its own positions until `use_position(model)` is
-    called, and then new weights of the representation, to be loaded by `load_state_dict`.
+    A model that `from_pretrained` opens has its own positions until `use_position` is called, and
+    then new weights of the representation, to be loaded by `load_state_dict`.
 
     Args:
         model: such as `LlamaForCausalLM`, or its base model.
         position: a preset or kind that acts on heads or scores of self-attention, see
-            `shapeshift.positions.get`; or a representation, which serves all layers; None is what
-            the configuration says.
+            `shapeshift.positions.get`; or a representation, which serves all layers.
         options: of the kind. `rope` has a rotary model's own base, pairing and share of channels
             unless they say otherwise, and no scaling unless they name one.
 
     Raises:
         ShapeshiftError: the model is of another family, attends to an encoder, or its positions are
             changed already; the position acts elsewhere, or was built for another size; an option
-            is unknown; `rope` in a model that scales its own, without `scaling`; or there is no
-            position in the configuration.
+            is unknown; or `rope` in a model that scales its own, without `scaling`.
     """
     base = _base(model)
     config: Any = base.config
     refuse_changed(model)
     if getattr(config, "add_cross_attention", False):
         raise ShapeshiftError("use_position is for decoder-only models, this one has an encoder")
-    if position is None:
-        position, options = _configured_position(config, options)
     attentions = [part for part in base.modules() if hasattr(part, "layer_idx")]
     replaced = OWN_POSITIONS[type(base).__name__]
     own = getattr(base, replaced)
@@ -87,9 +77,7 @@ def use_position(
     weight = next(base.parameters())
     base.shapeshift_positions = placed.to(weight.device, weight.dtype)
     attention = config._attn_implementation
-    own_config = use_attention(model, config, NAME, _attention)
-    name = position if isinstance(position, str) else type(position).__name__
-    setattr(own_config, _CONFIG, {"name": name, "options": options})
+    use_attention(model, config, NAME, _attention)
     nothing = _Zeros(config.hidden_size) if rotary is None else _NoRotation()
     setattr(base, replaced, nothing)
     tracker = _Tracker()
@@ -112,7 +100,6 @@ def restore_position(model: nn.Module) -> None:
     setattr(base, OWN_POSITIONS[type(base).__name__], own)
     config: Any = base.config
     config._attn_implementation = attention
-    delattr(config, _CONFIG)
     for part in attentions:
         del vars(part)[NAME]
     for hook in hooks:
@@ -142,7 +129,8 @@ class _Zeros(nn.Module):
 
 
 class _Tracker:
-    """Numbers the tokens, and keeps the positions of cached keys as an attribute of the cache."""
+    """Numbers the tokens. The positions of cached keys are one more layer of the cache, so that
+    they move with its rows."""
 
     numbers = count(1)
 
@@ -168,74 +156,56 @@ class _Tracker:
         if pos is None:
             pos = torch.arange(start, end, device=tokens.device).unsqueeze(0)
         given["position_ids"] = self.keys = pos  # (B|1, T)
-        if cache is not None and start:
-            layer = cache.layers[0]
-            if getattr(layer, "shapeshift_number", None) != self.number:
+        if start:
+            layer = _layer_of(cache)
+            if layer is None or layer.number != self.number:
                 raise ShapeshiftError(
                     "this cache was filled with other positions, before use_position was called;"
                     " start with an empty one"
                 )
-            layer.shapeshift_in_use = True
-            earlier = layer.shapeshift_positions
-            rows = max(len(earlier), len(pos))  # one row holds for all
-            both = (earlier[:, :start].expand(rows, -1), pos.expand(rows, -1))
-            self.keys = torch.cat(both, dim=1)
+            layer.in_use = True
+            earlier = layer.keys[:, 0, :, 0]  # (B, start)
+            self.keys = torch.cat((earlier, pos.expand(len(earlier), -1)), dim=1)
         return (), given
 
     def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        """A forward hook: the next call finds the positions at the cache."""
+        """A forward hook: the next call finds the positions in the cache."""
         for value in output if isinstance(output, tuple) else vars(output).values():
             if hasattr(value, "get_seq_length"):
-                layer = value.layers[0]
-                if not hasattr(layer, "shapeshift_positions"):
-                    kind: Any = type(layer)
-                    layer.__class__ = _with_positions(kind)
-                layer.shapeshift_positions = self.keys
-                layer.shapeshift_number, layer.shapeshift_in_use = self.number, False
+                layer = _layer_of(value)
+                if layer is None:
+                    value.layers.append(layer := _positions_layer()())
+                assert self.keys is not None, "`before` has run"
+                keys = self.keys.expand(len(value.layers[0].keys), -1)[:, None, :, None]
+                layer.keys, layer.values, layer.is_initialized = keys, keys[..., :0], True
+                layer.number, layer.in_use = self.number, False
+
+
+def _layer_of(cache: Any) -> Any:
+    """Return the layer of a cache that has the positions of its keys, or None."""
+    return next((layer for layer in cache.layers if hasattr(layer, "number")), None)
 
 
 @cache
-def _with_positions(kind: Any) -> type:
-    """Return a class of first layers of a cache. They keep the positions of their keys, which move
-    with the rows, and refuse keys of a model whose positions are not those of the earlier keys."""
+def _positions_layer() -> Any:
+    """Return the class of the layer of a cache that has the positions of its keys, `(B, 1, K, 1)`.
+    It refuses a model whose positions are not those of the keys, when transformers makes a mask."""
+    from transformers.cache_utils import DynamicLayer
 
-    class WithPositions(kind):  # type: ignore[misc]
-        shapeshift_positions: Tensor
-        shapeshift_number: int  # of the `_Tracker` that has filled it
-        shapeshift_in_use: bool  # by a forward pass with that tracker
+    class Positions(DynamicLayer):  # type: ignore[no-untyped-call]
+        number = 0  # of the `_Tracker` that has filled the cache
+        in_use = False  # by a forward pass with that tracker
 
-        def update(self, *args: Any, **kwargs: Any) -> Any:
-            if not self.shapeshift_in_use and self.get_seq_length() > 0:
+        @property
+        def is_sliding(self) -> bool:  # type: ignore[override]
+            if self.get_seq_length() and not self.in_use:
                 raise ShapeshiftError(
                     "this cache was filled by a model after use_position, and this model has its"
                     " own positions; start with an empty one"
                 )
-            return super().update(*args, **kwargs)
+            return False
 
-        def reset(self) -> None:
-            super().reset()
-            for name in WithPositions.__annotations__:
-                delattr(self, name)
-            self.__class__ = kind  # any model may fill it
-
-        def reorder_cache(self, beam_idx: Tensor) -> None:
-            super().reorder_cache(beam_idx)
-            self._choose(beam_idx)
-
-        def batch_select_indices(self, indices: Tensor) -> None:
-            super().batch_select_indices(indices)
-            self._choose(indices)
-
-        def batch_repeat_interleave(self, repeats: int) -> None:
-            super().batch_repeat_interleave(repeats)
-            self._choose(torch.arange(len(self.shapeshift_positions)).repeat_interleave(repeats))
-
-        def _choose(self, rows: Tensor) -> None:
-            pos = self.shapeshift_positions
-            if len(pos) > 1:  # one row holds for all
-                self.shapeshift_positions = pos[torch.as_tensor(rows, device=pos.device)]
-
-    return WithPositions
+    return Positions
 
 
 def _attention(
@@ -253,7 +223,7 @@ def _attention(
     if NAME not in vars(module):
         raise ShapeshiftError(
             "this model was built from the configuration of one with a position of shapeshift; call"
-            " use_position(model), or model.set_attn_implementation('sdpa') for its own positions"
+            " use_position, or model.set_attn_implementation('sdpa') for its own positions"
         )
     tracker, placed = vars(module)[NAME]
     position = placed[int(module.layer_idx) if len(placed) > 1 else 0]  # type: ignore[arg-type]
@@ -287,18 +257,6 @@ def _base(model: nn.Module) -> nn.Module:
         "use_position knows Llama, Qwen2, Qwen3, Mistral, GPT-NeoX, GPT-2 and OPT of Hugging Face,"
         f" not {type(model).__name__}; for layers of torch.nn see shapeshift.interop.torch_nn"
     )
-
-
-def _configured_position(config: Any, options: Any) -> tuple[str, dict[str, Any]]:
-    """Return the name and the options that `use_position` wrote into a configuration."""
-    written = getattr(config, _CONFIG, None)
-    if written is None or options:
-        missing = "" if options else f" or of the model's configuration ({_CONFIG})"
-        raise ShapeshiftError(
-            f"no position is named, expected one of the call{missing}; call"
-            " use_position(model, 'alibi'), for example"
-        )
-    return written["name"], written["options"]
 
 
 def _build(

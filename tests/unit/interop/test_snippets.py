@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from tests.unit.tiny_models import ALL, build
 from torch import nn
 
 from shapeshift import SHAPE, unshift
 from shapeshift.positions import Representation
-
-from .tiny_models import ALL
 
 ROOT = Path(__file__).parents[3]
 HUGGING_FACE, TORCH_NN = "docs/guides/hugging-face.md", "docs/guides/torch-nn.md"
@@ -46,11 +45,7 @@ def test_shape_in_bart(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_other_positions_in_a_decoder_only_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    transformers = pytest.importorskip("transformers")
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
-    config = transformers.LlamaConfig(vocab_size=50, num_attention_heads=2, **sizes)
-    folder = tmp_path / "HuggingFaceTB/SmolLM2-135M"
-    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    build("Llama").save_pretrained(tmp_path / "HuggingFaceTB/SmolLM2-135M")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(snippet(HUGGING_FACE, "use_position("), names)
@@ -83,8 +78,7 @@ def test_layers_of_torch() -> None:
     mask = nn.Transformer.generate_square_subsequent_mask(3)
     memory = names["encoder"](x)
     assert names["decoder"](x, memory, tgt_mask=mask).shape == x.shape
-    padding = torch.tensor([[True, False, False]])
-    names |= {"source": x, "target": x, "mask": mask, "padding": padding}
-    exec(snippet(TORCH_NN, "source_pos = "), names)
+    names |= {"x": x, "padding": torch.tensor([[True, False, False]])}
+    exec(snippet(TORCH_NN, "pos_q=pos"), names)
     assert names["out"].shape == x.shape
-    assert torch.equal(names["source_pos"], torch.tensor([[0, 0, 1]]))
+    assert torch.equal(names["pos"], torch.tensor([[0, 0, 1]]))

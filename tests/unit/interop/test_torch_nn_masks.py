@@ -9,9 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.interop.torch_nn import (
-    MultiheadAttention,
-)
+from shapeshift.interop.torch_nn import MultiheadAttention
 from shapeshift.positions import (
     T5,
     TUPE,

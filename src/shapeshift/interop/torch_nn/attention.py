@@ -14,7 +14,7 @@ from shapeshift.positions import Representation
 from shapeshift.positions.base import check_sizes
 
 from .checks import (
-    as_position,
+    build,
     check_counting,
     check_inputs,
     check_mask,
@@ -44,8 +44,8 @@ class MultiheadAttention(nn.MultiheadAttention):
             with them.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H, or `position` was built for another D, H or E, or
-            names a preset that acts at the embedding.
+        ShapeshiftError: if `position` was built for another D, H or E, or names a preset that acts
+            at the embedding.
     """
 
     def __init__(
@@ -60,12 +60,13 @@ class MultiheadAttention(nn.MultiheadAttention):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
-        position = as_position(position, embed_dim, num_heads)
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         super().__init__(embed_dim, num_heads, dropout, bias, batch_first=batch_first, **factory)
         self._qkv_same_embed_dim = False  # keeps torch's stacks from their fused fast path
-        self.position = position.to(device=device, dtype=dtype)
-        check_sizes(position, dim=embed_dim, num_heads=num_heads, head_dim=self.head_dim)
+        sizes = {"dim": embed_dim, "num_heads": num_heads, "head_dim": self.head_dim}
+        built = build(position, **sizes)
+        check_sizes(built, **sizes)
+        self.position = built.to(device=device, dtype=dtype)
 
     def forward(
         self,
@@ -178,14 +179,6 @@ class MultiheadAttention(nn.MultiheadAttention):
             x.view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2) for x in projected
         )  # (B, H, Q|K, E)
         return q, k, v
-
-
-def attention_like(theirs: nn.MultiheadAttention, position: Representation) -> MultiheadAttention:
-    """Return an attention of the size, device and dtype of another, with `position`."""
-    weight, bias = theirs.in_proj_weight, theirs.in_proj_bias is not None
-    options: dict[str, Any] = {"batch_first": theirs.batch_first, "position": position}
-    options |= {"device": weight.device, "dtype": weight.dtype}
-    return MultiheadAttention(theirs.embed_dim, theirs.num_heads, theirs.dropout, bias, **options)
 
 
 def _counted(x: Tensor) -> Tensor:

@@ -72,35 +72,21 @@ def check_counting(position: Representation, num_queries: int, num_keys: int) ->
             )
 
 
-def as_position(position: Representation | str | None, dim: int, num_heads: int) -> Representation:
-    """Return a position, built if its name is given; None is no position.
+def build(position: Representation | str | None, **sizes: int) -> Representation:
+    """Return a position, built for D, H and E if its name is given; None is no position.
 
     Raises:
-        ShapeshiftError: if D is no multiple of H, or for a preset that acts at the embedding.
+        ShapeshiftError: for a preset that acts at the embedding.
     """
-    if num_heads < 1 or dim % num_heads:
+    if not isinstance(position, str):
+        return Representation() if position is None else position
+    if any(part.at == "embedding" for part in PRESETS.get(position, Scheme()).parts):
         raise ShapeshiftError(
-            f"embed_dim must be a multiple of num_heads, got {dim} and {num_heads}"
+            f"the preset {position!r} adds positions to the embeddings, where a layer has none;"
+            " call shapeshift.SHAPE with the embeddings (max_offset=0 for 'ape'), or `embed` of"
+            " another kind"
         )
-    if isinstance(position, str):
-        if any(part.at == "embedding" for part in PRESETS.get(position, Scheme()).parts):
-            raise ShapeshiftError(
-                f"the preset {position!r} adds positions to the embeddings, where a layer has none;"
-                " call shapeshift.SHAPE with the embeddings (max_offset=0 for 'ape'), or `embed` of"
-                " another kind"
-            )
-        return get(position, dim=dim, num_heads=num_heads, head_dim=dim // num_heads)
-    return Representation() if position is None else position
-
-
-def check_place(name: str, position: Representation, place: str) -> None:
-    """Raise a `ShapeshiftError` if `position`, the argument `name`, has no meaning at `place`."""
-    for kind in position.kinds():
-        if place not in kind.places:
-            raise ShapeshiftError(
-                f"{name}: {type(kind).__name__} has no meaning at {place!r};"
-                f" use it at {' or '.join(kind.places)}"
-            )
+    return get(position, **sizes)
 
 
 def check_seeing_right(

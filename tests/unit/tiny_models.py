@@ -1,10 +1,8 @@
-"""Tiny Hugging Face models with random weights, one for each family."""
+"""Tiny Hugging Face models with random weights."""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
@@ -14,111 +12,128 @@ import torch
 from torch import Tensor, nn
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+hf = pytest.importorskip("transformers")
 
-CLIP = "" if int(metadata.version("transformers").split(".")[0]) >= 5 else "text_model."
-"""Where transformers has the embeddings of CLIP's text model."""
-
-ROWS = 40
-"""Positions that a tiny model has room for."""
-
-SIZES = {
-    **dict.fromkeys(("vocab_size", "src_vocab_size", "tgt_vocab_size"), 50),
+SIZES: dict[str, Any] = {
+    **dict.fromkeys(("vocab_size", "src_vocab_size", "tgt_vocab_size"), 60),
     **dict.fromkeys(
-        ("hidden_size", "d_model", "n_embd", "dim", "word_embed_proj_dim", "projection_dim"), 16
+        ("hidden_size", "d_model", "n_embd", "dim", "word_embed_proj_dim", "projection_dim"), 32
     ),
     **dict.fromkeys(
-        ("intermediate_size", "ffn_dim", "hidden_dim", "encoder_ffn_dim", "decoder_ffn_dim"), 16
+        ("intermediate_size", "ffn_dim", "hidden_dim", "encoder_ffn_dim", "decoder_ffn_dim"), 32
     ),
     **dict.fromkeys(
         ("num_hidden_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers"), 2
     ),
     **dict.fromkeys(
-        ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"), 2
+        ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"), 4
     ),
-    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
     **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout", "embed_dropout"), 0.0),
     **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0),
-    **dict.fromkeys(("attention_dropout", "activation_dropout"), 0.0),
+    **dict.fromkeys(("attention_dropout", "activation_dropout", "hidden_dropout"), 0.0),
 }
 """Sizes by all the names that families have for them; a configuration takes its own."""
 
+ROWS = (
+    "n_positions", "max_position_embeddings", "max_source_positions", "max_target_positions",
+    "max_encoder_position_embeddings", "max_decoder_position_embeddings",
+)  # fmt: skip
+
 MORE: dict[str, dict[str, Any]] = {
-    "GPTNeo": {"num_layers": 2, "attention_types": [[["global", "local"], 1]]},
-    "XGLM": {"num_layers": 2, "pad_token_id": 1},
-    "CLIPText": {"eos_token_id": 49, "bos_token_id": 48},
-    "FSMT": {"langs": ["de", "en"]},
-    "Speech2Text": {"input_feat_per_channel": 4, "conv_channels": 8},
-    "TrOCR": {"is_decoder": True},
-    "LED": {"attention_window": 6},
-    "NllbMoe": {"num_experts": 2, "encoder_sparse_step": 0, "decoder_sparse_step": 0},
-    "Whisper": {
-        "max_source_positions": 10,
-        "num_mel_bins": 4,
-        "suppress_tokens": None,
+    "GPTNeoForCausalLM": {"num_layers": 2, "attention_types": [[["global", "local"], 1]]},
+    "XGLMForCausalLM": {"num_layers": 2},
+    "CLIPTextModel": {"eos_token_id": 49, "bos_token_id": 48},
+    "FSMTForConditionalGeneration": {"langs": ["de", "en"]},
+    "Speech2TextForConditionalGeneration": {"input_feat_per_channel": 4, "conv_channels": 8},
+    "TrOCRForCausalLM": {"is_decoder": True},
+    "LEDForConditionalGeneration": {"attention_window": 6},
+    "NllbMoeForConditionalGeneration": {
+        "num_experts": 2, "encoder_sparse_step": 0, "decoder_sparse_step": 0
+    },
+    "WhisperForConditionalGeneration": {
+        "max_source_positions": 10, "num_mel_bins": 4, "suppress_tokens": None,
         "begin_suppress_tokens": None,
     },
+    "T5ForConditionalGeneration": {"d_kv": 8, "d_ff": 32, "num_layers": 2},
+    "GPTJForCausalLM": {"rotary_dim": 2},
+}  # fmt: skip
+
+
+def make(head: str, positions: int = 160, **settings: Any) -> Any:
+    """Return a model of this class in evaluation mode, without dropout."""
+    torch.manual_seed(0)
+    kind = getattr(hf, head)
+    default = kind.config_class()
+    known = vars(default).keys() | getattr(default, "attribute_map", {}).keys()
+    sizes = {**SIZES, **dict.fromkeys(ROWS, positions)}
+    special = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2}
+    config = {name: value for name, value in (sizes | special).items() if name in known}
+    return kind(kind.config_class(**{**config, **MORE.get(head, {}), **settings})).eval()
+
+
+GROUPED = {"num_key_value_heads": 2}
+DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}
+DECODER_ONLY: dict[str, tuple[str, dict[str, Any]]] = {
+    "Llama": ("LlamaForCausalLM", GROUPED),
+    "Qwen2": ("Qwen2ForCausalLM", GROUPED),
+    "Qwen3": ("Qwen3ForCausalLM", GROUPED | {"head_dim": 16}),
+    "Mistral": ("MistralForCausalLM", GROUPED | {"sliding_window": 16}),
+    "GPT-NeoX": ("GPTNeoXForCausalLM", {}),
+    "GPT-2": ("GPT2LMHeadModel", {}),
+    "OPT": ("OPTForCausalLM", {}),
 }
-PADDING_1 = ("Roberta", "XLMRoberta", "Camembert", "MPNet", "BigBird", "BioGpt", "OPT")
-"""Families besides the encoder-decoders whose padding is set to 1."""
+ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
+    **DECODER_ONLY,
+    "Gemma": ("GemmaForCausalLM", GROUPED | {"head_dim": 8}),
+    "Falcon": ("FalconForCausalLM", {}),
+    "Falcon with ALiBi": ("FalconForCausalLM", {"alibi": True}),
+    "BLOOM": ("BloomForCausalLM", {}),
+    "T5": ("T5ForConditionalGeneration", {}),
+    "BART": ("BartForConditionalGeneration", {"positions": 80}),
+    "Marian": ("MarianMTModel", {"positions": 80}),
+    "M2M100": ("M2M100ForConditionalGeneration", {"positions": 80}),
+    "BERT": ("BertLMHeadModel", {}),
+    "RoBERTa": ("RobertaForMaskedLM", {}),
+}
+WITH_FINDING = {
+    "dynamic NTK": ("LlamaForCausalLM", {"rope_parameters": DYNAMIC}),
+    "ModernBERT": ("ModernBertForMaskedLM", {"cls_token_id": 4, "sep_token_id": 5}),
+}
 
 
-def config_of(family: str, **settings: Any) -> Any:
-    """Return a configuration of transformers for a tiny model without dropout."""
-    transformers = pytest.importorskip("transformers")
-    make = getattr(transformers, f"{family}Config")
-    known = vars(make()).keys() | getattr(make, "attribute_map", {}).keys()
-    sizes = {name: size for name, size in SIZES.items() if name in known}
-    settings = {"bos_token_id": 2, "eos_token_id": 3, **MORE.get(family, {}), **settings}
-    return make(**sizes, **settings)
+def build(name: str, **settings: Any) -> Any:
+    """Return a model of one of these architectures."""
+    head, more = (ARCHITECTURES | WITH_FINDING)[name]
+    return make(head, **{**more, **settings})
 
 
 @dataclass(frozen=True)
 class Example:
-    """A family: its class, the settings, its position embeddings, where rows begin."""
+    """A model with absolute positions: its class, its position embeddings, the row of the first
+    token, and of padding."""
 
     head: str
     modules: tuple[str, ...]
     first: int = 0
-    """The row of the first token."""
     padding: int | None = None
-    """The row of padding."""
     table: str = "weight"
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of the configuration, besides those of the family."""
+    settings: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def family(self) -> str:
-        return re.sub("(LMHead|MT)?Model$|For.*", "", self.head)
-
-    def build(self, positions: int = ROWS) -> nn.Module:
-        """Return a model with fresh weights, in training mode, and without dropout."""
-        transformers = pytest.importorskip("transformers")
-        torch.manual_seed(0)
-        settings = dict(self.settings)
-        if len(self.modules) > 1 or self.family in ("Whisper", "TrOCR"):
-            settings |= {"pad_token_id": 1, "decoder_start_token_id": 2}
-        elif self.family in PADDING_1:
-            settings["pad_token_id"] = 1
-        sizes = {
-            "GPT2": ["n_positions"],
-            "GPTBigCode": ["n_positions"],
-            "LED": ["max_encoder_position_embeddings", "max_decoder_position_embeddings"],
-            "Speech2Text": ["max_source_positions", "max_target_positions"],
-            "Whisper": ["max_target_positions"],
-        }.get(self.family, ["max_position_embeddings"])
-        config = config_of(self.family, **dict.fromkeys(sizes, positions), **settings)
-        model = getattr(transformers, self.head)(config).train()
-        if self.family == "FSMT":
+    def build(self, positions: int = 40) -> nn.Module:
+        """Return a model with fresh weights, in training mode."""
+        model: nn.Module = make(self.head, positions, **self.settings).train()
+        if self.head.startswith("FSMT"):
             for name in self.modules:
                 model.get_submodule(name).requires_grad_(False)  # transformers 5 would train it
         return model
 
     def inputs(self, ids: Tensor) -> dict[str, Tensor]:
         """Return the arguments of a call with these ids, source and target alike."""
-        if self.family == "Whisper":
+        if self.head.startswith("Whisper"):
             features = torch.ones(ids.shape[0], 4, 20)
             return {"input_features": features, "decoder_input_ids": ids}
-        if self.family == "Speech2Text":  # four frames are a position of the encoder
+        if self.head.startswith("Speech2Text"):  # four frames are a position of the encoder
             mask = (ids != 1).long().repeat_interleave(4, 1)
             both = {"input_features": torch.ones(*mask.shape, 4), "attention_mask": mask}
             return {**both, "decoder_input_ids": ids}
@@ -135,6 +150,8 @@ class Example:
         return getattr(model.get_submodule(name), self.table).detach()
 
 
+# Where transformers has the embeddings of CLIP's text model.
+CLIP = "" if int(metadata.version("transformers").split(".")[0]) >= 5 else "text_model."
 SIDES = ("model.encoder.embed_positions", "model.decoder.embed_positions")
 LEARNED = {
     "bert": Example("BertForMaskedLM", ("bert.embeddings.position_embeddings",)),
