@@ -6,14 +6,13 @@ the main process's, which has rank 0; the others wait for it.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -107,18 +106,13 @@ class Parallel:
         if self.is_main:
             self._wait()
 
-    def broadcast(self, content: Any) -> Any:
-        """Return the main process's `content`, which must be JSON-serialisable."""
+    def broadcast(self, update: int | None) -> int | None:
+        """Return the main process's `update`."""
         if self._patient is None:
-            return content
-        text = json.dumps(content).encode() if self.is_main else b""
-        length = torch.tensor(len(text))
-        dist.broadcast(length, 0, group=self._patient)
-        letters = torch.zeros(int(length), dtype=torch.uint8)
-        if self.is_main:
-            letters = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        dist.broadcast(letters, 0, group=self._patient)
-        return json.loads(letters.numpy().tobytes())
+            return update
+        number = torch.tensor(-1 if update is None else update)
+        dist.broadcast(number, 0, group=self._patient)
+        return None if number < 0 else int(number)
 
     def _wait(self) -> None:
         if self._patient is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
@@ -37,7 +37,8 @@ class TrainingStep:
 
     def __call__(self, batch: Batch) -> None:
         """Take the step on a batch on the model's device."""
-        with naming_compile_errors(), autocast(self._device, self._dtype):
+        shape = f"with a batch of {tuple(batch.source.shape)}; lower training.batch.max_tokens"
+        with naming_failures(self._device, shape), autocast(self._device, self._dtype):
             loss = label_smoothed_loss(
                 self.model,
                 batch.source,
@@ -65,29 +66,27 @@ def compile_layers(model: Transformer) -> None:
 
 
 @contextmanager
-def naming_compile_errors() -> Iterator[None]:
-    """Raise what the compiler of `torch.compile` complains about as a `ShapeshiftError`."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-            raise
-        reason = " ".join(str(error).split("\n\n")[0].split())
-        raise ShapeshiftError(
-            f"torch.compile failed ({reason}); provide what it needs, or set training.compile=false"
-        ) from error
+def naming_failures(device: torch.device, where: str) -> Iterator[None]:
+    """Raise a `ShapeshiftError` where PyTorch, on a GPU or a CPU, or Python runs out of memory, and
+    for what the compiler of `torch.compile` complains about.
 
-
-@contextmanager
-def naming_out_of_memory(device: torch.device, describe: Callable[[], str]) -> Iterator[None]:
-    """Raise a `ShapeshiftError` where PyTorch, on a GPU or a CPU, or Python runs out of memory."""
+    Args:
+        device: at work.
+        where: memory runs out, and what to lower.
+    """
     try:
         yield
     except (RuntimeError, MemoryError) as error:
+        if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+            reason = " ".join(str(error).split("\n\n")[0].split())
+            raise ShapeshiftError(
+                f"torch.compile failed ({reason}); provide what it needs, or set"
+                " training.compile=false"
+            ) from error
         exhausted = isinstance(error, torch.OutOfMemoryError | MemoryError)
         if not exhausted and "DefaultCPUAllocator" not in str(error):
             raise
-        raise ShapeshiftError(f"out of memory on {device} {describe()}") from error
+        raise ShapeshiftError(f"out of memory on {device} {where}") from error
 
 
 def random_batch(

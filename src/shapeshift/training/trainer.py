@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from shapeshift.training.observer import Observer
 from shapeshift.training.optim import build_optimizer, learning_rate
 from shapeshift.training.parallel import Parallel
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tuned
-from shapeshift.training.step import compile_layers, naming_compile_errors, naming_out_of_memory
+from shapeshift.training.step import compile_layers, naming_failures
 from shapeshift.training.stopping import StoppedError, StopSignals
 
 
@@ -123,11 +123,11 @@ class Trainer:
         """
         model, optimizer = self.model, self.optimizer
         resumed = self.checkpoints.resume(model, optimizer) if self.parallel.is_main else None
-        progress = self.parallel.broadcast(asdict(resumed.progress) if resumed else None)
-        if progress is not None:
-            self.progress = Progress(**progress)
-            if not self.parallel.is_main:
-                self.checkpoints.restore(self.progress.update, model, optimizer)
+        update = self.parallel.broadcast(resumed.progress.update if resumed else None)
+        if resumed:
+            self.progress = replace(resumed.progress)
+        elif update is not None:
+            self.progress = self.checkpoints.restore(update, model, optimizer)
         return resumed
 
     def fit(self, log: Log | None, observer: Observer, stop: StopSignals | None = None) -> None:
@@ -225,13 +225,11 @@ class Trainer:
         metrics.add(losses)
         for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate(update)
-        with naming_out_of_memory(
-            self.device,
-            lambda: (
-                f"in the optimiser's step of update {update}: weights, gradients and moments do"
-                " not fit; lower model.dim, model.ff_dim or the number of layers"
-            ),
-        ):
+        where = (
+            f"in the optimiser's step of update {update}: weights, gradients and moments do not"
+            " fit; lower model.dim, model.ff_dim or the number of layers"
+        )
+        with naming_failures(self.device, where):
             if self.config.clip_norm is not None:
                 torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
             self.optimizer.step()
@@ -255,22 +253,20 @@ class Trainer:
         return losses
 
     def _add_gradient(self, update: int, number: int, pairs: Pairs, num_tokens: int) -> Loss:
-        def describe() -> str:
-            source, target = (
-                int(lengths[pairs].max()) + 1
-                for lengths in (self.train.source_lengths, self.train.target_lengths)
-            )
-            return (
-                f"in update {update}, with a batch of {len(pairs)} pairs of at most {source}"
-                f" source and {target} target tokens; lower training.batch.max_tokens (and raise"
-                " training.accumulation by as much)"
-            )
-
+        source, target = (
+            int(lengths[pairs].max()) + 1
+            for lengths in (self.train.source_lengths, self.train.target_lengths)
+        )
+        where = (
+            f"in update {update}, with a batch of {len(pairs)} pairs of at most {source} source and"
+            f" {target} target tokens; lower training.batch.max_tokens (and raise"
+            " training.accumulation by as much)"
+        )
         # By the batch's number in the update: any number of processes draws the same.
         torch.manual_seed(derive(self.config.seed, "dropout", update, number))
         # The processes' gradients are averaged: multiplied by their number, the mean is the sum.
         divisor = num_tokens / self.parallel.world_size
-        with naming_out_of_memory(self.device, describe), naming_compile_errors():
+        with naming_failures(self.device, where):
             loss = self._loss(self._train_objective, self.train, pairs, self.config.label_smoothing)
             (loss.smoothed / divisor).backward()  # type: ignore[no-untyped-call]
         return loss

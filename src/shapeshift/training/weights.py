@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from shapeshift.disk import replace_file, writing
 from shapeshift.errors import ShapeshiftError, reason
+from shapeshift.integrity import store, verify
 from shapeshift.training.manifest import MODEL, STATE, read_file, read_manifest, read_verified
-
-_METADATA = "shapeshift"
-"""One key, whose value is JSON: safetensors writes several in an arbitrary order."""
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
@@ -35,37 +30,15 @@ def decode(content: bytes, path: Path) -> dict[str, Tensor]:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Return the weights in a file, compared with the hash in the checkpoint's manifest, or with
-    the hash that `average` wrote into the file.
+    """Return the weights in a file, compared with the hash in the checkpoint's manifest, or in the
+    `SHA256SUMS` of another folder.
     """
-    if path.name == MODEL and (path.parent / STATE).exists():
-        return decode(read_verified(path.parent, MODEL, read_manifest(path.parent)), path)
-    return _read(path)[0]
-
-
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the weights in a file and what `average` noted there, if it wrote the file."""
     if not path.exists():
         raise ShapeshiftError("no such file", path=path)
-    content = read_file(path)
-    tensors = decode(content, path)
-    # safetensors returns metadata for files only, not for bytes; the header is valid by now.
-    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-    try:
-        note = json.loads((header.get("__metadata__") or {}).get(_METADATA, "{}"))
-        intact = note == {} or note["sha256"] == _hash(tensors)
-    except (ValueError, LookupError, TypeError):
-        intact = False
-    if not intact:
-        raise ShapeshiftError(
-            "differs from what was saved (SHA-256); run the training command again",
-            path=path,
-        )
-    return tensors, note
-
-
-def _hash(tensors: dict[str, Tensor]) -> str:
-    return hashlib.sha256(save(tensors)).hexdigest()
+    if path.name == MODEL and (path.parent / STATE).exists():
+        return decode(read_verified(path.parent, MODEL, read_manifest(path.parent)), path)
+    verify(path.parent, path.name, remedy="run the training command again")
+    return decode(read_file(path), path)
 
 
 def load_weights(model: nn.Module, path: Path) -> None:
@@ -112,8 +85,8 @@ def _check_same_model(
 
 
 def average(paths: Sequence[Path], target: Path) -> None:
-    """Write the mean of several checkpoints' weights to `target`, atomically. The file notes their
-    names and its own hash.
+    """Write the mean of several checkpoints' weights to `target`, atomically, with their names, and
+    its hash to `SHA256SUMS`.
 
     Raises:
         ShapeshiftError: if there is nothing to average, a file cannot be read or written, or the
@@ -129,21 +102,18 @@ def average(paths: Sequence[Path], target: Path) -> None:
         for name, tensor in tensors.items():
             total[name] += tensor
     mean = {name: (tensor / len(paths)).float() for name, tensor in total.items()}
-    note = {"average_of": _names(paths), "sha256": _hash(mean)}
-    content = save(mean, {_METADATA: json.dumps(note)})
-    remedy = f"it needs {len(content):,} bytes; fix that and run the same command again"
-    with writing(target, remedy):
-        replace_file(target, content)
+    store(target.parent, {target.name: save(mean, _note(paths))})
 
 
 def is_average_of(path: Path, paths: Sequence[Path]) -> bool:
     """Return whether a file exists, is intact, and is the average of exactly these `paths`."""
     try:
-        note = _read(path)[1]
-    except ShapeshiftError:
+        verify(path.parent, path.name, remedy="")
+        with safe_open(path, "pt") as file:
+            return bool(file.metadata() == _note(paths))
+    except (ShapeshiftError, OSError, SafetensorError):
         return False
-    return note.get("average_of") == _names(paths)
 
 
-def _names(paths: Sequence[Path]) -> list[str]:
-    return [path.parent.name for path in paths]
+def _note(paths: Sequence[Path]) -> dict[str, str]:
+    return {"average_of": " ".join(path.parent.name for path in paths)}
