@@ -113,16 +113,6 @@ def test_each_slice_of_nhks_figure_is_a_bucket_of_its_own(scale):
             assert edges[begin + 1] == dataset.max_length
 
 
-def test_where_positions_act():
-    """Shaw et al.: neither keys nor values; NHK: subsets of Q, K and V in one layer."""
-    cell = one("shaw-table3", "paper", values="no", keys="no")
-    assert cell.config.position.scheme == PRESETS["nope"]
-    for cell in cells("nhk-table5", "paper"):
-        subset = cell.axes["positions_in"]
-        parts = [(part["place"], part["add_to"]) for part in cell.config.position.parts]
-        assert parts == ([] if subset == "none" else [("self", subset), ("cross", subset)])
-
-
 @pytest.mark.parametrize(("scale", "num_layers"), [("tiny", 2), ("small", 3), ("paper", 6)])
 def test_nhk_first_n_layers(scale, num_layers):
     table = cells("nhk-table6", scale)

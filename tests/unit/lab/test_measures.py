@@ -16,7 +16,6 @@ from shapeshift.lab.measures import (
     measure_training,
     recorded_files,
 )
-from shapeshift.lab.run import Run
 from shapeshift.training.log import read_log
 
 
@@ -88,11 +87,3 @@ def test_training_leaves_its_losses_speed_time_and_size(two_sets):
     assert values["tokens_per_s"] > 0
     assert values["training_s"] > 0
     assert values["parameters"] == sum(p.numel() for p in run.model().parameters())
-
-
-def test_every_file_is_scored_with_the_run_s_tokenizer(two_sets):
-    run, data = two_sets
-    rows = SCORE_TEST(Run(run.directory, ["evaluation.tokenize=char"]), data)
-    bleu = [m for m in rows if m.metric == "BLEU"]
-    assert {m.dataset for m in bleu} == {"test", "test/test", "test/valid", "test mean"}
-    assert all("|tok:char|" in m.signature for m in bleu)

@@ -18,6 +18,7 @@ from shapeshift.lab.significance import (
 )
 
 rng = random.Random(1)
+TOKENIZERS = ("13a", "char")
 WORDS = [f"word{n}" for n in range(60)]
 REFERENCES = [" ".join(rng.choices(WORDS, k=8)) for _ in range(80)]
 
@@ -46,25 +47,12 @@ def against(name, baseline="base", seeds=(1, 2), **options):
 
 
 def test_a_system_with_fewer_errors_is_better_and_one_with_as_many_is_not():
-    better = against("better")
-    assert better.difference > 15
-    assert better.p_value < LEVEL
-    assert max(better.p_values.values()) < 0.01
-    worse = against("base", "better")
-    assert worse.difference == -better.difference
-    assert worse.p_value < LEVEL
-    alike = against("alike")
-    assert abs(alike.difference) < 5
-    assert alike.p_value > LEVEL
-
-
-def test_equal_scores_do_not_differ():
+    better, worse = against("better"), against("base", "better")
+    assert better.difference == -worse.difference > 15
+    assert max(better.p_value, worse.p_value) < LEVEL
+    assert against("alike").p_value > LEVEL
     same = against("same")
-    assert same.difference == 0
-    assert same.p_values == {1: 1.0, 2: 1.0}
-    assert same.p_value == 1.0
-    wrong = compare({1: ["six"] * 5}, {1: ["seven eight"] * 5}, ["one two three four five"] * 5)
-    assert (wrong.difference, wrong.p_value) == (0.0, 1.0)  # equally so
+    assert (same.difference, same.p_value) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("metric", ["bleu", "chrf"])
@@ -101,16 +89,11 @@ def test_each_of_several_files_counts_alike_and_is_drawn_from_by_itself():
 
 
 def test_what_two_systems_lose_is_compared_on_the_same_draws():
-    def lost(own, base):
-        minus = SYSTEMS[own], SYSTEMS[base]
-        return compare({1: REFERENCES}, {1: REFERENCES}, REFERENCES, num_samples=200, minus=minus)
-
-    plain, both = against("better", seeds=[1]), lost("better", "base")
-    assert both.difference == pytest.approx(-plain.difference)  # what was there before is alike
-    assert both.score == pytest.approx(100 - plain.score)
-    assert both.p_value == plain.p_value < 0.05
-    assert lost("alike", "base").p_value > LEVEL
-    assert lost("same", "base").p_value == 1.0
+    minus = SYSTEMS["better"], SYSTEMS["base"]
+    lost = compare({1: REFERENCES}, {1: REFERENCES}, REFERENCES, num_samples=200, minus=minus)
+    plain = against("better", seeds=[1])
+    assert lost.difference == pytest.approx(-plain.difference)  # what was there before is alike
+    assert lost.p_value == plain.p_value < LEVEL
 
 
 def test_seeds_that_contradict_each_other_prove_nothing():
@@ -132,7 +115,6 @@ def test_seeds_that_contradict_each_other_prove_nothing():
     ("p_values", "combined"),
     [
         ({1: 0.04}, 0.04),
-        ({1: 0.04, 2: 0.04}, 0.08),
         ({1: 0.001, 2: 0.03, 3: 0.02}, 0.034),
         ({1: 0.9, 2: 0.4}, 1.0),
     ],
@@ -178,17 +160,12 @@ def test_cells_are_compared_seed_by_seed(scored):
 
 def test_cells_are_compared_with_their_own_tokenizer(scored):
     make, root = scored
-
-    def compared(*tokenizers):
-        ape, rpe = (
-            make(position, [line] * 20, ["abcdefgh"] * 20, f"evaluation.tokenize={tokenizer}")
-            for position, line, tokenizer in zip(
-                ("ape", "rpe"), ("abcdefgx", "abcdefgh"), tokenizers, strict=True
-            )
-        )
-        return compare_cells([rpe], [ape], root)
-
-    assert compared("13a", "13a").baseline_score == 0.0
-    assert compared("char", "char").baseline_score > 50
+    references = ["abcdefgh"] * 20
+    ape, rpe = (
+        {x: make(position, [line] * 20, references, f"evaluation.tokenize={x}") for x in TOKENIZERS}
+        for position, line in (("ape", "abcdefgx"), ("rpe", "abcdefgh"))
+    )
+    scores = [compare_cells([rpe[x]], [ape[x]], root).baseline_score for x in TOKENIZERS]
+    assert scores[0] == 0.0 < 50 < scores[1]
     with pytest.raises(ShapeshiftError, match=r"tokenizer 13a, and that of .* char; they"):
-        compared("13a", "char")
+        compare_cells([rpe["char"]], [ape["13a"]], root)

@@ -15,6 +15,7 @@ from shapeshift.lab.work import BUSY, attempt
 
 from .conftest import do_work, make_order
 
+BUCKETS = ["evaluation.length_buckets=[5]"]
 STUB = """
 from shapeshift.lab.measures import Measurement
 
@@ -60,7 +61,9 @@ def cell(trained, tmp_path):
     return CellFolder(tmp_path / "cell")
 
 
-def test_steps_are_done_once_and_a_new_one_is_done_alone(cell, trained, stub, monkeypatch):
+def test_steps_are_done_once_and_a_new_one_is_done_alone(
+    cell, trained, stub, monkeypatch, make_config
+):
     monkeypatch.setattr(working, "train", None)  # calling it would fail
     config, first = trained.config, ["stub_measures:STUB"]
     do_work(cell, config, first, trained.prepared, command="first")
@@ -69,23 +72,13 @@ def test_steps_are_done_once_and_a_new_one_is_done_alone(cell, trained, stub, mo
     records = {name: cell.record(f"stub_measures:{name}", config) for name in ("STUB", "OTHER")}
     assert [record.command for record in records.values()] == ["first", "second"]
     assert records["STUB"].measurements[0].value == 21
+    do_work(cell, make_config("training.max_updates=15", *BUCKETS), first, trained.prepared)
+    assert stub.STUB.calls == 2  # other buckets measure again
     train_record = cell.record("train", config)
     assert train_record.command == "make cell"
     assert train_record.checkpoint == records["STUB"].checkpoint
     assert len(train_record.checkpoint) == 64
     assert all("thread" in record.hardware for record in records.values())  # of a CPU
-
-
-def test_other_buckets_measure_again_but_do_not_train_again(
-    cell, trained, stub, monkeypatch, make_config
-):
-    monkeypatch.setattr(working, "train", None)
-    steps = ["stub_measures:STUB"]
-    other = make_config("training.max_updates=15", "evaluation.length_buckets=[5]")
-    for config in (trained.config, other):
-        do_work(cell, config, steps, trained.prepared)
-    assert stub.STUB.calls == 2
-    assert cell.missing(steps, trained.config) == []
 
 
 def test_other_words_for_the_same_settings_go_on_with_the_same_run(cell, trained, make_config):

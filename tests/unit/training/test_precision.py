@@ -24,12 +24,10 @@ def gpus(monkeypatch):
 @pytest.mark.parametrize(
     ("name", "local_rank", "number", "expected"),
     [
-        ("auto", None, 0, "cpu"),
         ("auto", None, 1, "cuda"),
         ("auto", 1, 2, "cuda:1"),
         ("cuda", 0, 2, "cuda:0"),
         ("cuda:1", None, 2, "cuda:1"),
-        ("cpu", 1, 2, "cpu"),
     ],
 )
 def test_each_process_has_its_device(gpus, name, local_rank, number, expected):
@@ -40,8 +38,7 @@ def test_each_process_has_its_device(gpus, name, local_rank, number, expected):
 @pytest.mark.parametrize(
     ("name", "local_rank", "number", "message"),
     [
-        *((name, None, 0, "use auto, cpu, cuda or cuda:N$") for name in ("mps", "")),
-        ("cuda", None, 0, "cuda: PyTorch sees 0 GPUs"),
+        ("mps", None, 0, "use auto, cpu, cuda or cuda:N$"),
         ("cuda:2", None, 2, "cuda:2: PyTorch sees 2 GPUs"),
         ("cuda:0", 1, 2, "there are several processes"),
         ("auto", 2, 2, "has no GPU of its own"),

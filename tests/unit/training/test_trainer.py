@@ -98,27 +98,6 @@ def test_the_gradient_is_that_of_the_mean_loss_of_a_token_over_all_batches(lab, 
         torch.testing.assert_close(seen[0][name], expected, rtol=1e-4, atol=1e-6)
 
 
-def test_offsets_and_dropout_are_drawn_anew_at_each_batch(lab, stores):
-    two = [(stores.train[0][0].tolist(), stores.train[0][1].tolist())] * 2
-    data = SimpleNamespace(train=lab.write_store(lab.folder / "two", two), valid=stores.valid)
-    starts, dropped = [], []
-
-    def hook(module, _, out):
-        if module.training:
-            embedded, pos = out
-            starts.append(int(pos[0, 0]))
-            dropped.append((embedded == 0).numpy().tobytes())
-
-    trainer = lab.make(data=data, max_updates=3, batch={"max_sentences": 1})
-    for side in (trainer.model.source, trainer.model.target):
-        side.register_forward_hook(hook)
-    lab.fit(trainer)
-    assert len(starts) == 12  # three updates, two batches each, source and target
-    assert len(set(starts)) > 9
-    assert all(0 <= start <= 500 for start in starts)
-    assert len(set(dropped)) == 12
-
-
 def test_the_optimiser_gets_the_rate_of_the_schedule(lab):
     rates = []
     for max_updates in (4, 9):
@@ -315,7 +294,7 @@ def test_data_that_cannot_be_trained_on_are_refused_at_once(lab, stores, split):
 def test_bf16_learns_as_well(lab):
     losses = {}
     for precision in ("fp32", "bf16"):
-        trainer = lab.make(precision, precision=precision, max_updates=40, checkpoint_every=40)
+        trainer = lab.make(precision, precision=precision, max_updates=9, checkpoint_every=9)
         losses[precision] = lab.fit(trainer).updates[-1][1]
         assert all(p.dtype == torch.float32 for p in trainer.model.parameters())
     assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.05)
