@@ -75,11 +75,11 @@ def collect_results(directory: Path) -> None:
             header, *rows = with_p_values(shown, lambda entry: entry.text)
             path = RESULTS / f"{document.scale}.{document.paper}-{document.item}.csv"
             _write(path, header, rows)
-        for figure in document.figures:
-            source = item.directory / f"{figure.name}.png"
-            if (document.paper, figure.name) in FIGURES and document.scale == "tiny":
-                target = RESULTS / f"{document.paper}-{figure.name}.png"
-                Image.open(source).quantize(128).save(target, optimize=True)  # a third of the bytes
+        for name in (table.name for table in document.tables if table.figure):
+            if (document.paper, name) in FIGURES and document.scale == "tiny":
+                target = RESULTS / f"{document.paper}-{name}.png"
+                picture = Image.open(item.directory / f"{name}.png")
+                picture.quantize(128).save(target, optimize=True)  # a third of the bytes
 
 
 def _replace_findings(item: ReportItem) -> None:
@@ -129,7 +129,7 @@ def _table(paper: str, item: str) -> Iterator[str]:
         header, rows = _side_by_side(header, rows, table)
         notes += table.notes
     scale = path.name.partition(".")[0]
-    yield f"**{found.title} ({paper}:{item}, {scale})**\n\n{_markdown(header, rows)}\n"
+    yield f"**{found.spec.title} ({paper}:{item}, {scale})**\n\n{_markdown(header, rows)}\n"
     sentences = [f"In the paper: {'; '.join(notes)}."] if notes else []
     sentences += [f"At another scale: `docs/results/{other.name}`." for other in others]
     if sentences:

@@ -211,31 +211,19 @@ def write_grid(folder: Path, max_updates: int) -> None:
 def install_paper(folder: Path) -> None:
     """Let this process know a paper, `toy`, whose only item is a table of the grid in a folder."""
     from shapeshift.lab.grid import Grid
-    from shapeshift.lab.measures import mean_of
     from shapeshift.papers import catalogue
-    from shapeshift.papers.document import DocumentTable, number, words
-    from shapeshift.papers.item import Content, Item, Paper
+    from shapeshift.papers.item import Item, Paper
+    from shapeshift.papers.spec import ItemSpec
 
-    def build(study) -> Content:
-        rows = []
-        for position in study.settings("position"):
-            of_row = study.rows("BLEU", {"position": position}, dataset=mean_of("test"))
-            of_row = of_row or study.rows("BLEU", {"position": position})
-            test = None
-            if position != "ape":
-                test = study.compare({"position": position}, {"position": "ape"}).comparison
-            p_value = number(None if test is None else test.p_value)
-            rows.append((*words(position), study.entry(of_row, "mean ± stdev"), p_value))
-        header = ("position", "BLEU", "p")
-        table = DocumentTable(name="bleu", title="BLEU", header=header, rows=tuple(rows))
-        return Content(tables=[table])
-
-    paper = Paper(
-        "toy",
-        "Toy",
-        "nobody, never",
-        {"table": Item("A table", Grid(folder / "toy.yaml"), build)},
-    )
+    table = {
+        "title": "BLEU",
+        "rows": ["position"],
+        "columns": {"BLEU": {"split": "test"}},
+        "baseline": {"position": "ape"},
+    }
+    spec = ItemSpec.model_validate({"title": "A table", "grid": "toy", "tables": [table]})
+    item = Item("bleu", spec, Grid(folder / "toy.yaml"))
+    paper = Paper("toy", "Toy", "nobody, never", {"table": item})
     catalogue.find_paper = lambda name: paper
 
 

@@ -86,7 +86,7 @@ WRITERS = {
     "translations": lambda folder: keep_lines(folder / "results" / "test.txt", ["a", "b"]),
     "figure": lambda folder: save_figure(Figure(), folder / "figure"),
     "CSV": lambda folder: write_csv([ROW], folder / "results.csv"),
-    "item": lambda folder: write_item(ItemDocument(**dict.fromkeys(FIELDS, "x")), [], folder / "i"),
+    "item": lambda folder: write_item(ItemDocument(**dict.fromkeys(FIELDS, "x")), folder / "i"),
     "record": write_record,
     "lock": hold_lock,
     "commands": lambda folder: run_commands({"echo": ["echo", "a"]}, folder),

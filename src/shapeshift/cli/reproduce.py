@@ -130,5 +130,5 @@ def _list(
             done = "not with this seed" if seeds else "not at this scale"
             if counts is not None:
                 done = "{}/{}".format(*counts) if counts[1] else "needs none"
-            rows.append((f"{paper.name}:{item}", items[item].title, done))
+            rows.append((f"{paper.name}:{item}", items[item].spec.title, done))
     show_table(Table(("item", "what it is", f"finished runs, {scale}"), rows), numbers=False)

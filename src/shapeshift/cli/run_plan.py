@@ -123,11 +123,11 @@ def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:
         for table in document.tables:
             show(f"{document.title}: {table.title}")
             show_table(text_table(table))
+            if table.figure:
+                show(f"figure: {folder / table.name}.png")
         for finding in document.findings:
             show(f"{finding.verdict}: {finding.claim}")
             show(f"  {finding.measured}")
-        for figure in document.figures:
-            show(f"figure: {folder / figure.name}.png")
         show(f"tables: {folder}")
     for item, error in failures.items():
         notice(f"{plan.paper.name}:{item} cannot be made: {error}", "bold red")

@@ -12,7 +12,6 @@ from shapeshift.config_file import read_document
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.grid import Grid
 from shapeshift.lab.measures import find_function
-from shapeshift.papers.build import item_of
 from shapeshift.papers.item import STUDIES, Item, Paper
 from shapeshift.papers.names import check_names, check_scores
 from shapeshift.papers.spec import read_spec
@@ -38,7 +37,7 @@ def find_paper(name: str) -> Paper:
     items = {}
     for item in paper["items"]:
         spec = read_spec(ITEMS / f"{name}-{item}.yaml")
-        items[item] = item_of(spec, item, find(str(spec.grid)))
+        items[item] = Item(item, spec, find(str(spec.grid)))
     return Paper(name, paper["title"], paper["citation"], items, paper.get("aliases", {}))
 
 
@@ -80,7 +79,7 @@ def read_study(path: Path) -> Paper:
         check_scores(spec, grid.cells(scale), path)
     for name in spec.analyses:
         find_function(name, "analysis", path)
-    items = {path.stem: item_of(spec, path.stem, grid)}
+    items = {path.stem: Item(path.stem, spec, grid)}
     return Paper(STUDIES, spec.title, f"a study of one's own, {path}", items)
 
 

@@ -23,8 +23,7 @@ def judge_claims(spec: ItemSpec, study: Study, values: Values) -> list[Finding]:
     findings = []
     for claim in spec.claims:
         if claim.metric in values:
-            own = values[claim.metric]
-            parts = {claim.metric: Part(own, reason="" if own else NOT_MEASURED)}
+            parts = {claim.metric: Part(values[claim.metric])}
         elif claim.rule == "threshold":
             parts = _measured(claim, study)
         else:
@@ -47,8 +46,8 @@ def _compared(claim: ClaimSpec, study: Study) -> dict[str, Part]:
                 continue
             label += f", source lengths {bounds_label(bounds)}"
             cells = study.finished(test)
-            if cells and study.num_sentences(cells[0], "test", bounds) < FEW_SEGMENTS:
-                parts[label] = Part({}, reason=f"fewer than {FEW_SEGMENTS} test sentences")
+            if cells and study.num_sentences(cells[0], claim.split, bounds) < FEW_SEGMENTS:
+                parts[label] = Part({}, reason=f"fewer than {FEW_SEGMENTS} sentences")
                 continue
         parts[label] = study.compare(test, against, claim.split, lengths=bounds, minus=claim.minus)
     return parts

@@ -11,8 +11,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.costs import MEMORY_LENGTH
 from shapeshift.lab.grid import Grid
 from shapeshift.model.position_config import check_label
-from shapeshift.papers.build import item_of
-from shapeshift.papers.item import Paper
+from shapeshift.papers.item import Item, Paper
 from shapeshift.papers.spec import ItemSpec
 
 ITEM = "comparison"
@@ -56,7 +55,7 @@ def comparison(
         except ShapeshiftError as error:
             raise ShapeshiftError(f"system {error}") from error
     has_lengths = any(cell.config.evaluation.length_buckets for cell in cells)
-    items = {ITEM: item_of(_spec(title, [*systems], has_lengths), ITEM, grid)}
+    items = {ITEM: Item(ITEM, _spec(title, [*systems], has_lengths), grid)}
     return Paper("positions", title, f"several position representations, {path}", items)
 
 

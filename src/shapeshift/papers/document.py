@@ -1,4 +1,4 @@
-"""The results of an item as a document: tables, figures, findings, and the source of each number.
+"""The results of an item as a document: tables, captions of figures, findings.
 
 `shapeshift reproduce` writes one as `item.json` next to the item's tables and figures;
 `shapeshift report` reads it, and needs nothing else.
@@ -7,19 +7,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
-from typing import Literal
+from statistics import fmean, stdev
+from typing import Any, Literal
 
 from pydantic import Field
 
-from shapeshift.data.prepared import Prepared
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.integrity import digest
-from shapeshift.lab.grid import Cell
-from shapeshift.lab.results import Row
 from shapeshift.schema import Strict
 
 FILE = "item.json"
@@ -42,24 +42,12 @@ class Entry(Strict):
     Attributes:
         text: as it is shown.
         value: the number that is sorted by and exported; `None` for text and missing values.
-        rows: which of the document's measurements it was computed from, by their numbers.
-        cells: keys of the runs that it was computed from, where there are no measurements.
-        data: fingerprint of the prepared data that it was counted in, where it is no number of a
-            run; `cells` then name one that has these data. See `data.prepared.Report`.
         p_value: of the test against the baseline of its column; `None` where none was made.
     """
 
     text: str
     value: float | None = None
-    rows: tuple[int, ...] = ()
-    cells: tuple[str, ...] = ()
-    data: str = ""
     p_value: float | None = None
-
-
-def missing() -> Entry:
-    """Return the field for what was not measured."""
-    return Entry(text=NO_VALUE)
 
 
 def words(*texts: str) -> tuple[Entry, ...]:
@@ -67,18 +55,28 @@ def words(*texts: str) -> tuple[Entry, ...]:
     return tuple(Entry(text=text) for text in texts)
 
 
-def number(value: float | None, show: str = ".2f", cells: Iterable[Cell] = ()) -> Entry:
-    """Return a field for a number that is no measurement of its own, such as the paper's."""
-    if value is None:
-        return missing()
-    keys = tuple(dict.fromkeys(cell.key for cell in cells))
-    return Entry(text=format(value, show), value=value, cells=keys)
+def number(value: float | None, show: str = ".2f") -> Entry:
+    """Return a field for a number; a dash for `None`."""
+    return Entry(text=NO_VALUE if value is None else format(value, show), value=value)
 
 
-def counted(value: int, data: Prepared, cell: Cell) -> Entry:
-    """Return a field for a number of the data, whatever is trained on them."""
-    fingerprint = data.report.fingerprint
-    return Entry(text=f"{value:,}", value=value, cells=(cell.key,), data=fingerprint)
+SHOWS: dict[str, tuple[str, str]] = {
+    "mean": (".2f", ""),
+    "mean ± stdev": (".2f", ".2f"),
+    "whole number": (",.0f", ""),
+}
+"""How the values of several seeds become one field: formats of mean and of standard deviation."""
+
+
+def summary(values: Sequence[float], show: str = "mean", mark: str = "", sign: str = "") -> Entry:
+    """Return the values of several seeds as a field, see `SHOWS`; a dash if there are none."""
+    if not values:
+        return number(None)
+    of_mean, of_stdev = SHOWS[show]
+    text = format(fmean(values), sign + of_mean)
+    if of_stdev and len(values) > 1:
+        text += f" ± {stdev(values):{of_stdev}}"
+    return Entry(text=text + mark, value=fmean(values))
 
 
 class DocumentTable(Strict):
@@ -91,6 +89,9 @@ class DocumentTable(Strict):
         header: a title for each column.
         rows: each as long as `header`.
         notes: lines to stand below.
+        figure: a caption of the figure of these numbers, whose files are `name.svg`, `name.png` and
+            `name.pdf`; empty if there is none.
+        drawing: the figure, which is not part of the document.
     """
 
     name: str
@@ -99,22 +100,8 @@ class DocumentTable(Strict):
     header: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
     notes: tuple[str, ...] = ()
-
-
-class DocumentFigure(Strict):
-    """A figure: files `name.svg`, `name.png` and `name.pdf` next to the document.
-
-    Attributes:
-        name: of its files.
-        title: a caption.
-        table: the name of the table that holds what it shows.
-        alt: text that describes the figure to people who cannot see it.
-    """
-
-    name: str
-    title: str
-    table: str
-    alt: str
+    figure: str = ""
+    drawing: Any = Field(default=None, exclude=True, repr=False)
 
 
 class Finding(Strict):
@@ -135,6 +122,40 @@ class Finding(Strict):
     p_values: dict[str, float] = Field(default_factory=dict)
 
 
+RESERVED = "results"
+"""No name of a table: `results.csv` has all measurements of an item."""
+
+
+@dataclass
+class Content:
+    """The results of an item.
+
+    Attributes:
+        tables: ours first, then the paper's; a figure belongs to the table of its numbers.
+        findings: the claims of the paper that the item is about.
+        values: name → seed → value, for claims of `rule: threshold` with this `metric`.
+    """
+
+    tables: list[DocumentTable] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    values: dict[str, dict[int, float]] = field(default_factory=dict)
+
+    def add(self, part: Content) -> None:
+        """Add a part of the item. Names are those of files: a table whose name is taken gets a
+        number."""
+        for table in part.tables:
+            name = _free(table.name, [RESERVED, *(x.name for x in self.tables)])
+            self.tables.append(table.model_copy(update={"name": name}))
+        self.values |= part.values
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    """Return a name that is not taken; some file systems do not distinguish `A` and `a`."""
+    lower = {each.casefold() for each in taken}
+    numbered = (f"{name}-{number}" for number in count(2))
+    return next(each for each in chain([name], numbered) if each.casefold() not in lower)
+
+
 class ItemDocument(Strict):
     """An item of a paper at one scale.
 
@@ -144,13 +165,12 @@ class ItemDocument(Strict):
         citation: of the paper.
         scale: of the runs.
         command: what was typed.
-        settings: overrides of all runs; `None` where they were not recorded.
-        seeds: of the runs that it was made from; `None` where they were not recorded.
+        settings: overrides of all runs.
+        seeds: of the runs that it was made from.
         label: that tells results with other settings apart.
         version: of Shapeshift.
         time: when it was made, UTC, ISO 8601.
-        tables, figures, findings: its results.
-        measurements: that the tables' entries name by number.
+        tables, findings: its results.
         configs: cell key → its settings, YAML.
         unfinished: names of cells that were not there.
     """
@@ -164,13 +184,11 @@ class ItemDocument(Strict):
     version: str
     time: str
     tables: tuple[DocumentTable, ...] = ()
-    figures: tuple[DocumentFigure, ...] = ()
     findings: tuple[Finding, ...] = ()
-    measurements: tuple[Row, ...] = ()
     configs: dict[str, str] = Field(default_factory=dict)
     unfinished: tuple[str, ...] = ()
-    settings: tuple[str, ...] | None = None
-    seeds: tuple[int, ...] | None = None
+    settings: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
     label: str = ""
 
     @property

@@ -1,70 +1,30 @@
-"""What an item of a paper is: the runs that it needs, and what is made of them."""
+"""An item of a paper: the runs that it needs, and what is made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain, count
 
-from matplotlib.figure import Figure as Drawing
+from matplotlib.figure import Figure
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.grid import Cell, Grid
-from shapeshift.papers.document import DocumentFigure, DocumentTable, Finding
-from shapeshift.papers.study import Axes, Study, fits
-
-RESERVED = "results"
-"""No name of a table: `results.csv` has all measurements of an item."""
-
+from shapeshift.lab.measures import find_function
+from shapeshift.papers.by_length import bleu_by_length
+from shapeshift.papers.claims import judge_claims
+from shapeshift.papers.curves import curves
+from shapeshift.papers.document import Content
+from shapeshift.papers.names import check_measurements
+from shapeshift.papers.spec import ItemSpec, PlotSpec
+from shapeshift.papers.study import Study, fits
+from shapeshift.papers.tables import TableBuilder, published_table
 
 STUDIES = "studies"
 """Stands for a paper's name where the item is a study of one's own."""
 
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure and what is to be said of it."""
-
-    about: DocumentFigure
-    drawing: Drawing
-
-
-@dataclass
-class Content:
-    """The results of an item.
-
-    Attributes:
-        tables: ours first, then the paper's; the data of each figure are in one of ours.
-        figures: figures of our tables.
-        findings: the claims of the paper that the item is about.
-        values: name → seed → value, for claims of `rule: threshold` with this `metric`.
-    """
-
-    tables: list[DocumentTable] = field(default_factory=list)
-    figures: list[Figure] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    values: dict[str, dict[int, float]] = field(default_factory=dict)
-
-    def add(self, part: Content) -> None:
-        """Add a part of the item. Names are those of files: a table or figure whose name is taken
-        gets a number."""
-        renamed: dict[str, str] = {}
-        for table in part.tables:
-            renamed[table.name] = _free(table.name, [RESERVED, *(x.name for x in self.tables)])
-            self.tables.append(table.model_copy(update={"name": renamed[table.name]}))
-        for figure in part.figures:
-            about = figure.about
-            name = _free(about.name, [x.about.name for x in self.figures])
-            names = {"name": name, "table": renamed.get(about.table, about.table)}
-            self.figures.append(replace(figure, about=about.model_copy(update=names)))
-        self.values |= part.values
-
-
-def _free(name: str, taken: Sequence[str]) -> str:
-    """Return a name that is not taken; some file systems do not distinguish `A` and `a`."""
-    lower = {each.casefold() for each in taken}
-    numbered = (f"{name}-{number}" for number in count(2))
-    return next(each for each in chain([name], numbered) if each.casefold() not in lower)
+_MIN_SPAN = 2.0
+"""Of the vertical axis of a plot, BLEU: less is within the noise of most test sets."""
 
 
 @dataclass(frozen=True)
@@ -72,28 +32,24 @@ class Item:
     """One table or figure of a paper, or several that are made from the same runs.
 
     Attributes:
-        title: what it is in the paper.
-        grid: whose cells it is made of.
-        build: makes tables, figures and findings of what is finished.
-        trained: whether it needs trained runs; else prepared data suffice.
-        axes: the settings of its cells, all other cells being of no use to it.
+        name: of its tables that have no other.
+        spec: what is made.
+        grid: of its runs.
     """
 
-    title: str
+    name: str
+    spec: ItemSpec
     grid: Grid
-    build: Callable[[Study], Content]
-    trained: bool = True
-    axes: Axes = field(default_factory=dict)
 
     def needs(self, cell: Cell) -> bool:
         """Return whether it is made from this cell, among others."""
-        return cell.grid == self.grid.name and fits(cell.axes, cell.seed, self.axes)
+        return cell.grid == self.grid.name and fits(cell.axes, cell.seed, self.spec.only)
 
     def on(self, grid: Grid) -> Item:
         """Return the item as it is made from the runs of another grid.
 
         Raises:
-            ShapeshiftError: the grid has other axes than the item's own.
+            ShapeshiftError: the grid has other axes than the item's own, or lacks a measurement.
         """
         needed, there = self.grid.config.axes, grid.config.axes
         if needed.keys() != there.keys():
@@ -102,7 +58,29 @@ class Item:
                 f" {', '.join(sorted(needed))}",
                 path=grid.path,
             )
+        check_measurements(self.spec, grid.config, grid.path)
         return replace(self, grid=grid)
+
+    def build(self, study: Study) -> Content:
+        """Make tables, figures and findings of the runs that are finished."""
+        spec, content, published = self.spec, Content(), []
+        for table in spec.tables:
+            builder = TableBuilder(table, study, trained=spec.trained)
+            ours = builder.table(table.name or self.name)
+            if table.plot and (drawn := _plot(builder, table.plot, study)):
+                ours = ours.model_copy(update=drawn)
+            content.add(Content([ours]))
+            if table.published:
+                published.append(published_table(table, table.published, content.tables[-1]))
+        for figure in spec.by_length:
+            content.add(bleu_by_length(study, figure, figure.name or self.name))
+        if spec.curves:
+            content.add(curves(study, spec.curves, self.name))
+        for each in spec.analyses:
+            content.add(find_function(each, "analysis")(study))
+        content.add(Content(published))
+        content.findings += judge_claims(spec, study, content.values)
+        return content
 
 
 @dataclass(frozen=True)
@@ -122,3 +100,20 @@ class Paper:
     citation: str
     items: dict[str, Item]
     aliases: Mapping[str, str] = field(default_factory=dict)
+
+
+def _plot(builder: TableBuilder, plot: PlotSpec, study: Study) -> dict[str, str | Figure]:
+    """Draw a column over an axis, a line for each setting of `across`; return caption and drawing,
+    or nothing."""
+    settings = study.settings(plot.x)
+    lines = []
+    for group in builder.groups():
+        values = [builder.values({**group, plot.x: x}, builder.columns[plot.y]) for x in settings]
+        if any(values):
+            name = " ".join(group.values()) or plot.y
+            lines.append(Line(name, range(len(settings)), values))
+    if not lines:
+        return {}
+    panel = Panel(lines, plot.y, places=settings, min_span=_MIN_SPAN)
+    drawing = draw_lines([panel], plot.x_title or plot.x)
+    return {"figure": plot.title + bars_note(lines), "drawing": drawing}

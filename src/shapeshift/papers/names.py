@@ -26,6 +26,15 @@ def check_names(spec: ItemSpec, grid: GridConfig, path: Path) -> None:
         for axis, given in named.items():
             settings = (given,) if isinstance(given, str) else given
             problems.append((place, unknown_name(grid.axes, axis, settings)))
+    _raise(problems, path)
+
+
+def check_measurements(spec: ItemSpec, grid: GridConfig, path: Path) -> None:
+    """Raise a `ShapeshiftError` for measurements that an item asks for and no step makes."""
+    _raise(_measurements(spec, grid), path)
+
+
+def _raise(problems: Iterable[tuple[Place, str]], path: Path) -> None:
     lines = [f"{shown_place(place)}: {problem}" for place, problem in problems if problem]
     if lines:
         raise ShapeshiftError("; ".join(lines), path=path)

@@ -13,7 +13,7 @@ from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell, Grid
 from shapeshift.lab.measures import usable
 from shapeshift.papers.document import FILE, ItemDocument
-from shapeshift.papers.item import STUDIES, Item, Paper
+from shapeshift.papers.item import Item, Paper
 
 CELLS = "cells"
 """Folder of the runs: one for all papers and scales, since a run is named by its settings."""
@@ -61,18 +61,12 @@ class Plan:
             document = ItemDocument.load(path / FILE)
             if document.is_empty:
                 continue
-            apart = "name another --directory"
-            now = self.paper.title, self.paper.citation
-            if self.paper.name == STUDIES and not {document.title, document.citation} & {*now}:
+            same = {document.title, document.citation} & {self.paper.title, self.paper.citation}
+            made, wanted = _listed(document.settings), _listed(self.overrides)
+            if not same or made != wanted:
                 raise ShapeshiftError(
-                    f"is {document.title!r} ({document.citation}), another study whose file has the"
-                    f" same name; {apart}, or rename the file",
-                    path=path,
-                )
-            if document.settings is not None and set(document.settings) != set(self.overrides):
-                raise ShapeshiftError(
-                    f"was made with {_listed(document.settings)}, not with"
-                    f" {_listed(self.overrides)}; {apart}",
+                    f"was made from {document.citation} with {made}, not from"
+                    f" {self.paper.citation} with {wanted}; name another --directory",
                     path=path,
                 )
         return folder
@@ -80,7 +74,7 @@ class Plan:
     @cached_property
     def runs(self) -> list[Cell]:
         """The cells that have to be run, with the measures that can be taken here."""
-        items = [item for item in self.items.values() if item.trained]
+        items = [item for item in self.items.values() if item.spec.trained]
         return [
             replace(cell, steps=tuple(usable(cell.steps)[0]))
             for cell in self.cells
@@ -154,7 +148,7 @@ def item_progress(
     unfinished = {(cell.grid, cell.key) for cell in plan.unfinished(directory)}
     progress: dict[str, tuple[int, int] | None] = dict.fromkeys(items)
     for key, item in chosen.items():
-        needed = {(x.grid, x.key) for x in plan.runs if item.trained and item.needs(x)}
+        needed = {(x.grid, x.key) for x in plan.runs if item.spec.trained and item.needs(x)}
         progress[key] = len(needed - unfinished), len(needed)
     return progress
 
@@ -179,7 +173,7 @@ def _choose(
 
 
 def _listed(settings: Sequence[str]) -> str:
-    return " ".join(settings) or "the grid's own settings"
+    return " ".join(sorted(settings)) or "the grid's own settings"
 
 
 def _numbers(numbers: Iterable[int]) -> str:

@@ -58,28 +58,25 @@ def _write_item(
 ) -> ItemDocument:
     item = plan.items[name]
     content = item.build(study)
-    shown = {figure.about.table for figure in content.figures}
-    done = [cell for cell in cells if not item.trained or study.is_finished(cell)]
+    done = [cell for cell in cells if not item.spec.trained or study.is_finished(cell)]
     document = ItemDocument(
         paper=plan.paper.name,
         item=name,
-        title=item.title,
+        title=item.spec.title,
         citation=plan.paper.citation,
         scale=plan.scale,
         command=plan.command,
         version=__version__,
         time=datetime.now(UTC).isoformat(timespec="seconds"),
-        tables=tuple(table for table in content.tables if table.rows or table.name in shown),
-        figures=tuple(figure.about for figure in content.figures),
+        tables=tuple(table for table in content.tables if table.rows),
         findings=tuple(content.findings),
-        measurements=study.measurements,
         configs={cell.key: cell.config.to_yaml() for cell in done},
         unfinished=tuple({cell.key: cell.name for cell in cells if cell not in done}.values()),
         settings=tuple(plan.overrides),
-        seeds=tuple(sorted({cell.seed for cell in done})) if item.trained else (),
+        seeds=tuple(sorted({cell.seed for cell in done})) if item.spec.trained else (),
         label=plan.label,
     )
-    if item.trained:
+    if item.spec.trained:
         write_csv(study.results, folder / "results.csv")
-    write_item(document, content.figures, folder)
+    write_item(document, folder)
     return document

@@ -27,6 +27,8 @@ Split = Literal["valid", "test"]
 Show = Literal["mean", "mean ± stdev", "whole number"]
 Lengths = Literal["inside", "beyond"]
 """Test sentences whose source length training has shown, or those whose length it has not."""
+_OF_LENGTHS = (("BLEU", "valid"), ("BLEU", "test"))
+
 Rule = Literal["better", "no worse", "equivalent", "threshold"]
 MetricName = Annotated[str, AfterValidator(lambda name: OTHER_NAMES.get(name, name))]
 
@@ -45,10 +47,8 @@ class ColumnSpec(Strict):
         split: the text that was translated; the score is the mean over its files. `each set` makes
             a column for each file of both splits, and one for their average; `null` is for
             measurements of a run.
-        bucket: part of a measurement, such as `length 256` of `step_memory`; `trained lengths` are
-            the sentences whose lengths occur in training.
-        lengths: show BLEU on sentences inside or beyond the training lengths, from the comparison
-            with the baseline.
+        bucket: part of a measurement, such as `length 256` of `step_memory`.
+        lengths: show BLEU on the sentences of `split` inside or beyond the training lengths.
         layers: `lowest`, for a measurement with one value for each layer: show that of the layer
             where it is lowest, without the embeddings (`layer 0`).
         count: instead of a metric: show a number of the prepared data of `split` (which may be
@@ -158,8 +158,8 @@ class TableSpec(Strict):
         for title, column in self.columns.items():
             if column.gain_of and (column.gain_of not in self.columns or not self.baseline):
                 raise ValueError(f"columns.{title}: gain_of needs a column and a baseline")
-            if column.lengths and not (self.baseline and column.split == "test"):
-                raise ValueError(f"columns.{title}: lengths needs split: test and a baseline")
+            if column.lengths and (column.metric, column.split) not in _OF_LENGTHS:
+                raise ValueError(f"columns.{title}: lengths is for BLEU of split: valid or test")
             if column.difference and not set(column.difference) <= set(self.columns):
                 raise ValueError(f"columns.{title}: difference needs two columns")
         if self.plot and (self.plot.y not in self.columns or self.plot.x not in self.rows):
@@ -183,7 +183,8 @@ class ByLengthSpec(Strict):
         panels: axis with one panel of the figure for each of its settings.
         splits: the sentences of these splits are taken together.
         gain_over: show BLEU minus the BLEU of this system.
-        tested: mark the lengths at which a system differs significantly from the first one.
+        tested: mark the lengths at which a system differs significantly from the first one, or from
+            that of `gain_over`, on one split.
         notes: lines below the table.
     """
 
@@ -196,6 +197,12 @@ class ByLengthSpec(Strict):
     gain_over: str = ""
     tested: bool = False
     notes: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ByLengthSpec:
+        if self.tested and len(self.splits) != 1:
+            raise ValueError("tested needs one split")
+        return self
 
 
 class CurvesSpec(Strict):
@@ -253,6 +260,8 @@ class ClaimSpec(Strict):
         limits = [limit for limit in (self.at_most, self.at_least) if limit is not None]
         if len(limits) != (self.rule == "threshold"):
             raise ValueError("threshold needs at_most or at_least, the other rules neither")
+        if self.lengths and self.split == "original-order":
+            raise ValueError("lengths needs split: valid or test")
         if self.rule == "threshold":
             if self.against or self.pairs:
                 raise ValueError("threshold compares with a number, not with other runs")
@@ -274,7 +283,7 @@ class ItemSpec(Strict):
         by_length: BLEU by source length, each as a table and a figure.
         curves: validation perplexity during training, as tables and figures.
         analyses: functions, as `module:function`. Each is called with the study and returns a
-            `papers.item.Content`: tables, figures, and values for claims.
+            `papers.document.Content`: tables with figures, and values for claims.
         claims: claims to test.
     """
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, stdev
 from types import EllipsisType
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -40,7 +39,7 @@ from shapeshift.lab.significance import (
     Comparison,
     compare_cells,
 )
-from shapeshift.papers.document import Entry, missing
+from shapeshift.papers.spec import Split
 from shapeshift.papers.verdicts import Part
 
 if TYPE_CHECKING:
@@ -66,16 +65,6 @@ Texts = Literal["valid", "test", "original-order"]
 """What a run keeps translations and references of; see `lab.measures`."""
 
 
-AGGREGATES: dict[str, Callable[[Sequence[float]], str]] = {
-    "mean": lambda values: f"{fmean(values):.2f}",
-    "mean ± stdev": lambda values: (
-        f"{fmean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
-    ),
-    "whole number": lambda values: f"{fmean(values):,.0f}",
-}
-"""How the values of several seeds become one field of a table."""
-
-
 class Study:
     """The cells of an item: which are finished, what was measured, what can be computed.
 
@@ -87,8 +76,6 @@ class Study:
 
     def __init__(self, cells: Sequence[Cell], root: Path, prepared_root: Path):
         self._cells, self._root, self._prepared_root = cells, root, prepared_root
-        self._named: dict[tuple[object, ...], int] = {}
-        self._measurements: list[Row] = []
         self._data: dict[Path, Prepared] = {}
 
     @property
@@ -108,11 +95,6 @@ class Study:
 
         header, lines = tabulate(self.results)
         return pd.DataFrame(lines, columns=header)
-
-    @property
-    def measurements(self) -> tuple[Row, ...]:
-        """Those that entries name, in the order of their numbers."""
-        return tuple(self._measurements)
 
     def cells(self, axes: Axes = NO_AXES) -> list[Cell]:
         """Return the cells with these settings, finished or not."""
@@ -136,16 +118,25 @@ class Study:
         """Return the run of a cell that is finished."""
         return Run(CellFolder(self._root / cell.key).run)
 
-    def scores(self, cell: Cell, *splits: Literal["valid", "test"]) -> Scores:
-        """Return BLEU of a cell that is finished, over some splits (test) together, also by source
-        length: the run's file has the buckets of the grid that scored last."""
-        chosen = splits or ("test",)
+    def scores(
+        self, cell: Cell, splits: Sequence[Split] = ("test",), buckets: Sequence[int] | None = None
+    ) -> Scores:
+        """Return BLEU of a cell that is finished, over some splits together, also by source length.
+
+        Args:
+            cell: of the study.
+            splits: that were translated.
+            buckets: bounds between lengths; by default those of the cell's settings. The run's own
+                file has those of the grid that scored last.
+        """
+        if buckets is None:
+            buckets = cell.config.evaluation.length_buckets
 
         def compute() -> Scores:
             results = self.run(cell).directory / "results"
             data = self.prepared(cell)
             hypotheses, references, lengths = [], [], []
-            for split in chosen:
+            for split in splits:
                 hypotheses += kept_lines(results / hypotheses_file(split))
                 references += kept_lines(results / references_file(split))
                 lengths += [int(n) for n in data.store(split).source_lengths]
@@ -155,10 +146,17 @@ class Study:
                 metrics=("bleu",),
                 tokenizer=cell.config.bleu_tokenizer,
                 lengths=lengths,
-                length_buckets=cell.config.evaluation.length_buckets,
+                length_buckets=buckets,
             )
 
-        return self.computed("-".join(("scores", *chosen)), Scores, [cell], compute)
+        name = "-".join(("scores", *splits, *map(str, buckets)))
+        return self.computed(name, Scores, [cell], compute)
+
+    def bleu(self, cell: Cell, split: Split, lengths: Bounds) -> float | None:
+        """Return BLEU of a cell on the sentences of these source lengths; `None` if there are
+        none."""
+        scores = self.scores(cell, (split,), [bound for bound in lengths if bound])
+        return next(x.bleu for x in scores.by_length or () if (x.low, x.high) == lengths)
 
     def prepared(self, cell: Cell) -> Prepared:
         """Return a cell's data, prepared if need be."""
@@ -192,19 +190,6 @@ class Study:
             and fits(row.axes, row.seed, axes)
         ]
 
-    def entry(
-        self,
-        rows: Sequence[Row],
-        show: str = "mean",
-        mark: str = "",
-    ) -> Entry:
-        """Return measurements of seeds, see `AGGREGATES`, as a field of a table; a dash if none."""
-        if not rows:
-            return missing()
-        values = [row.value for row in rows]
-        text = AGGREGATES[show](values) + mark
-        return Entry(text=text, value=fmean(values), rows=tuple(map(self._number, rows)))
-
     def compare(
         self,
         test: Axes,
@@ -232,8 +217,6 @@ class Study:
             named = " and ".join(map(_settings, sides))
             return Part({}, reason=f"no finished seed of both {named}")
         own, theirs = ([cells[seed] for seed in seeds] for cells in finished)
-        if not all(self._has_texts(cell, split) for cell in (*own, *theirs)):
-            return Part({}, reason="these runs have not kept their translations")
         both = [*own, *theirs]
 
         def compute() -> Comparison:
@@ -269,19 +252,7 @@ class Study:
         save(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         return data
 
-    def _has_texts(self, cell: Cell, split: Texts) -> bool:
-        """Return whether a run has kept texts; at one time `swapped-order` kept none."""
-        results = CellFolder(self._root / cell.key).run / "results"
-        return (results / references_file(split)).exists()
-
-    def _number(self, row: Row) -> int:
-        key = (row.cell, row.metric, row.dataset, row.bucket, row.step)
-        if key not in self._named:
-            self._named[key] = len(self._measurements)
-            self._measurements.append(row)
-        return self._named[key]
-
-    def num_sentences(self, cell: Cell, split: Literal["valid", "test"], lengths: Bounds) -> int:
+    def num_sentences(self, cell: Cell, split: Texts, lengths: Bounds) -> int:
         """Return how many sentences of a cell's text have these source lengths."""
         return sum(self._of_length([cell], split, lengths))
 

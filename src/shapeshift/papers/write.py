@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from shapeshift.disk import save
@@ -10,7 +10,6 @@ from shapeshift.evaluation.tables import Table
 from shapeshift.lab.figures import save as save_figure
 from shapeshift.lab.results import csv_text
 from shapeshift.papers.document import DocumentTable, Entry, ItemDocument
-from shapeshift.papers.item import Figure
 
 _SIGNS = str.maketrans(
     {"≥": r"$\geq$", "≤": r"$\leq$", "−": "$-$", "→": r"$\to$", "<": "$<$", ">": "$>$"}
@@ -18,7 +17,7 @@ _SIGNS = str.maketrans(
 """Signs of our tables that LaTeX does not know as text."""
 
 
-def write_item(document: ItemDocument, figures: Iterable[Figure], directory: Path) -> list[Path]:
+def write_item(document: ItemDocument, directory: Path) -> list[Path]:
     """Write everything into a folder and return the files, the document last: where it is, the
     rest is.
 
@@ -30,8 +29,8 @@ def write_item(document: ItemDocument, figures: Iterable[Figure], directory: Pat
         for suffix, text in _SUFFIXES.items():
             paths.append(directory / f"{table.name}.{suffix}")
             save(paths[-1], text(table))
-    for figure in figures:
-        paths += save_figure(figure.drawing, directory / figure.about.name)
+        if table.figure:
+            paths += save_figure(table.drawing, directory / table.name)
     return [*paths, document.save(directory)]
 
 

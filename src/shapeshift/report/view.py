@@ -12,14 +12,9 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from shapeshift.papers.document import FILE, DocumentFigure, DocumentTable, Entry
+from shapeshift.papers.document import FILE, DocumentTable, Entry
 from shapeshift.papers.verdicts import shown
-from shapeshift.report.collect import (
-    VERDICTS,
-    ReportItem,
-    ReportPaper,
-    count,
-)
+from shapeshift.report.collect import VERDICTS, ReportItem, ReportPaper, count
 
 _FILE_KINDS = {"md": "Markdown", "tex": "LaTeX"}
 """Ending of a file's name → what people call it; the others are called by it."""
@@ -103,34 +98,24 @@ def _item(item: ReportItem, root: Path) -> dict[str, Any]:
 
 
 def _table(item: ReportItem, table: DocumentTable, root: Path) -> dict[str, Any]:
-    figures = [figure for figure in item.document.figures if figure.table == table.name]
+    stem = item.directory / table.name
+    image, width = _image(Path(f"{stem}.svg")) if table.figure else ("", "")
     return {
         "anchor": f"{item.anchor}-table-{item.document.tables.index(table)}",
         "table": table,
         "rows": [[*map(_field, row)] for row in table.rows],
-        "files": _files([item.directory / f"{table.name}.{x}" for x in ("md", "tex", "csv")], root),
+        "files": _files([f"{stem}.{kind}" for kind in ("md", "tex", "csv")], root),
         "compared": False,
-        "figures": [_figure(item, x, root, not place) for place, x in enumerate(figures)],
-    }
-
-
-def _figure(item: ReportItem, figure: DocumentFigure, root: Path, is_first: bool) -> dict[str, Any]:
-    kinds = [item.directory / f"{figure.name}.{kind}" for kind in ("svg", "pdf", "png")]
-    image, width = _image(kinds[0])
-    return {
-        "anchor": f"{item.anchor}-figure-{item.document.figures.index(figure)}",
-        "about": figure,
         "image": image,
         "width": width,
-        "files": _files(kinds, root),
-        "is_first": is_first,
+        "figure_files": _files([f"{stem}.{kind}" for kind in ("svg", "pdf", "png")], root),
     }
 
 
-def _files(paths: Iterable[Path], root: Path) -> list[tuple[str, str]]:
+def _files(paths: Iterable[str | Path], root: Path) -> list[tuple[str, str]]:
     """Return kind and link of those files that are there."""
     links = []
-    for path in filter(Path.is_file, paths):
+    for path in filter(Path.is_file, map(Path, paths)):
         ending = path.suffix[1:]
         link = quote(Path(os.path.relpath(path, root)).as_posix())
         links.append((_FILE_KINDS.get(ending, ending.upper()), link))

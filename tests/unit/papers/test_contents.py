@@ -1,17 +1,15 @@
 """What stands in the tables and figures of the papers' items, next to what was measured."""
 
-import hashlib
 from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
 import pytest
 
-from shapeshift.lab.measures import ORIGINAL, SWAPPED, hypotheses_file, mean_of, references_file
+from shapeshift.lab.measures import ORIGINAL, SWAPPED, mean_of
 from shapeshift.papers.analyses import similarity
 from shapeshift.papers.claims import judge_claims
 from shapeshift.papers.spec import ItemSpec
-from shapeshift.papers.study import Study
 from shapeshift.papers.verdicts import shown
 
 from .conftest import column, find_item, table, texts
@@ -33,44 +31,22 @@ def max_length(shape):
 # SHAPE
 
 
-def test_table_1_has_the_mean_over_seeds_and_their_difference(build, shape):
-    rows = {row[0].text: row for row in table(build("shape:table1"), "table1").rows}
-    assert list(rows) == ["ape", "shape"]
-    for original, swapped, drop in (row[1:4] for row in rows.values()):
-        assert drop.value == pytest.approx(original.value - swapped.value)
-        assert drop.rows == original.rows + swapped.rows
-        named = [shape.measurements[number] for number in original.rows]
-        assert [(m.seed, m.bucket) for m in named] == [(1, "original order"), (2, "original order")]
-        assert {m.axes["dataset"] for m in named} == {"interpolate"}
-
-
-def test_table_1_tests_what_ape_loses_more_on_the_translations_that_were_kept(build, shape):
+def test_table_1_has_the_drop_and_tests_what_ape_loses_more(build, shape):
     content = build("shape:table1")
+    ape, other = ({"dataset": "interpolate", "position": name} for name in ("ape", "shape"))
+    rows = {row[0].text: [field.value for field in row[1:]] for row in content.tables[0].rows}
+    assert list(rows) == ["ape", "shape"]
+    found = shape.rows("BLEU", ape, bucket="original order")
+    assert {row.seed for row in found} == {1, 2}
+    assert rows["ape"][0] == pytest.approx(fmean(row.value for row in found))
+    assert all(drop == pytest.approx(first - second) for first, second, drop in rows.values())
     [finding] = content.findings
     assert finding.verdict == "two runs"
-    ape, other = ({"dataset": "interpolate", "position": name} for name in ("ape", "shape"))
     test = shape.compare(ape, other, ORIGINAL, minus=SWAPPED).comparison
     assert list(test.p_values) == [1, 2]
-    drops = column(table(content, "table1"), "performance drop")
-    assert test.score == pytest.approx(drops["ape"].value)
-    assert test.baseline_score == pytest.approx(drops["shape"].value)
+    assert test.score == pytest.approx(rows["ape"][2])
+    assert test.baseline_score == pytest.approx(rows["shape"][2])
     assert f"{shown(test.p_value)}, 2 seeds)" in finding.measured
-    for cell in shape.finished(ape):
-        results, settings = shape.run(cell).directory / "results", cell.axes | {"seed": cell.seed}
-        [row] = shape.rows("BLEU", settings, bucket="original order")
-        for file, hashed in (
-            (hypotheses_file(ORIGINAL), row.hypotheses),
-            (references_file(ORIGINAL), row.references),
-        ):
-            assert hashlib.sha256((results / file).read_bytes()).hexdigest() == hashed
-
-
-def test_runs_measured_before_translations_were_kept_have_no_test(shape, monkeypatch):
-    monkeypatch.setattr(Study, "_has_texts", lambda *given: False)
-    content = find_item("shape:table1").build(shape)
-    assert [row[3].value is not None for row in content.tables[0].rows] == [True, True]
-    assert content.findings[0].verdict == "not run"
-    assert "have not kept their translations" in content.findings[0].measured
 
 
 def test_table_5_averages_the_sets(build):
@@ -78,7 +54,6 @@ def test_table_5_averages_the_sets(build):
     assert ours.header == ("dataset", "position", "valid", "test", "average", "speed")
     for row in ours.rows:
         assert row[4].value == pytest.approx((row[2].value + row[3].value) / 2)
-        assert row[4].rows == row[2].rows + row[3].rows
 
 
 def test_figure_6_agrees_with_what_was_measured_after_training(build, shape):
@@ -90,12 +65,10 @@ def test_figure_6_agrees_with_what_was_measured_after_training(build, shape):
     gains = content.values[similarity.CLAIM]
     assert gains.keys() == ape.keys() == other.keys() == {1, 2}
     assert all(gains[n] == pytest.approx(other[n] - ape[n], abs=1e-5) for n in gains)
-    maps = [axes for axes in content.figures[0].drawing.axes if axes.images]
+    maps = [axes for axes in content.tables[0].drawing.axes if axes.images]
     assert [axes.get_title() for axes in maps] == ["embeddings", "layer 1", "", ""]
     assert [axes.get_ylabel() for axes in maps] == ["ape", "", "shape", ""]
     assert len({axes.images[0].get_clim() for axes in maps}) == 1
-    labels = [label.get_text() for label in maps[2].get_xticklabels()]
-    assert labels == ["0", "100", "250", "500"]
 
 
 def test_figures_3_and_7_count_all_sentences_of_both_sets(build, shape, max_length):
@@ -114,14 +87,18 @@ def test_figures_3_and_7_count_all_sentences_of_both_sets(build, shape, max_leng
         assert "p = " in finding.measured
 
 
-def test_bleu_by_length_has_the_buckets_of_the_cell_that_asks(shape):
+def test_bleu_by_length_has_the_buckets_of_the_cell_that_asks(shape, max_length):
     [cell] = shape.finished({"dataset": "extrapolate", "position": "ape"})
     evaluation = cell.config.evaluation.model_copy(update={"length_buckets": (7,)})
     other = replace(cell, config=cell.config.model_copy(update={"evaluation": evaluation}))
     assert other.key == cell.key  # one run, which both grids score
     assert len(shape.scores(cell).by_length) == len(cell.config.evaluation.length_buckets) + 1
     assert len(shape.scores(other).by_length) == 2
-    assert shape.scores(cell, "valid", "test").num_segments == 20 + 30
+    assert shape.scores(cell, ("valid", "test")).num_segments == 20 + 30
+    axes, beyond = cell.axes, (max_length + 1, None)
+    tested = shape.compare(axes, {**axes, "position": "rpe"}, lengths=beyond).comparison
+    assert shape.bleu(cell, "test", beyond) == pytest.approx(tested.score)
+    assert shape.bleu(cell, "test", (1, 2)) is None
 
 
 def test_figure_4_counts_every_token_of_every_seed(build, shape, max_length):
@@ -147,9 +124,6 @@ def test_table_3_has_the_sizes_and_figure_5_every_sentence(build, shape, max_len
     assert column(ours, "longest source in training")["extrapolate"].value <= max_length
     for dataset, size in column(ours, "train pairs").items():
         own = [row for row in bins.rows if row[0].text == dataset]
-        [cell, *_] = shape.cells({"dataset": dataset})
-        fingerprint = shape.prepared(cell).report.fingerprint
-        assert {(e.cells, e.data) for row in own for e in row[2:]} == {((cell.key,), fingerprint)}
         for side in (2, 3):
             assert sum(row[side].value for row in own) == size.value
 
@@ -179,8 +153,7 @@ def test_the_clipping_distances_stand_next_to_the_papers_and_in_the_figure(build
         axes = {"k": row[0].text}
         [valid] = studies("shaw-table2").rows("BLEU", axes, dataset="valid")
         assert row[1].value == valid.value
-    [drawn] = content.figures
-    [line], names = drawn.drawing.axes[0].get_legend_handles_labels()
+    [line], names = ours.drawing.axes[0].get_legend_handles_labels()
     assert names == ["valid BLEU"]
     assert list(line.lines[0].get_ydata()) == [row[1].value for row in ours.rows]
 
@@ -223,26 +196,33 @@ def test_corpora_are_counted_without_a_run(studies):
     assert texts(paper)[2] == ["ja-en", "33,875,119", "1,005", "2,008"]
 
 
-def test_figure3_shows_what_all_finished_slices_have(build, studies):
+def test_figure3_shows_what_is_finished(build, studies):
     study, content = studies("nhk-figure3"), build("nhk:figure3")
     sizes, by_length, paper = content.tables
-    [drawn] = content.figures
-    assert drawn.about.table == by_length.name
-    titles = [axes.get_title(loc="left") for axes in drawn.drawing.axes]
+    titles = [axes.get_title(loc="left") for axes in by_length.drawing.axes]
     assert [title for title in titles if title] == [
         "(a) trained on all lengths",
         "(b) trained on 0–9 lengths",
         "(c) trained on ≥ 26 lengths",
     ]
-    assert "original-embedding" in by_length.header
-    assert "original-qkv" not in by_length.header  # it is not finished on the short slice
-    assert texts(by_length)[5][:2] == ["0–9", "0–9"]
-    assert [row[1] for row in texts(by_length)[:5]] == ["0–9", "10–15", "16–21", "22–25", "≥ 26"]
+    rows = texts(by_length)
+    assert [row[1] for row in rows[:5]] == ["0–9", "10–15", "16–21", "22–25", "≥ 26"]
+    assert rows[5][:2] == ["0–9", "0–9"]
+    unfinished = by_length.header.index("original-qkv")
+    assert [row[unfinished] == "–" for row in rows] == [False] * 5 + [True] * 5 + [False] * 5
     assert [row[1] for row in texts(sizes)] == ["all", "0–9", "16–21", "≥ 26"]
     assert texts(sizes)[2][2:4] == ["–", "–"]
     short = study.finished({"lengths": "short"})[0]
     lengths = study.prepared(short).train.source_lengths
     assert [sizes.rows[1][place].value for place in (2, 3)] == [len(lengths), sum(lengths)]
+    bleu = sizes.header.index("less-feeding-cross-pe BLEU")
+    [seen] = study.rows(
+        "BLEU",
+        {"lengths": "short", "system": "less-feeding-cross-pe"},
+        dataset="test",
+        bucket="0–9",
+    )
+    assert sizes.rows[1][bleu].value == pytest.approx(seen.value)
     assert texts(paper)[0][1:3] == ["8,052,523", "93,327,696"]
     decide, unseen = content.findings
     assert decide.measured.startswith("24 comparisons")
@@ -294,8 +274,7 @@ def test_learning_has_a_row_for_each_checkpoint(build, studies):
         if (row.axes.get("position"), row.step, row.bucket) == ("ape", 4, "layer 1 to 100")
     ]
     assert last["similarity to 100"].value == layer
-    [drawn] = content.figures
-    for axes in drawn.drawing.axes:
+    for axes in course.drawing.axes:
         assert len({*axes.get_legend_handles_labels()[1]}) == 2
 
 

@@ -6,15 +6,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from matplotlib.figure import Figure as Drawing
 
 from shapeshift.config_errors import key_paths
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation import metrics as evaluation
 from shapeshift.lab.measures import MEASURES
 from shapeshift.papers.catalogue import ITEMS, PAPERS, find_grid, find_paper, read_study
-from shapeshift.papers.document import DocumentFigure, DocumentTable
-from shapeshift.papers.item import Content, Figure
 from shapeshift.papers.metrics import FACTS, METRICS
 from shapeshift.papers.names import check_names
 from shapeshift.papers.spec import ItemSpec, read_spec
@@ -172,18 +169,6 @@ def test_a_table_does_not_take_the_file_of_all_measurements(write, tmp_path):
     item = read_study(path).items["results"]
     [table] = item.build(Study(item.grid.cells("full"), tmp_path, tmp_path)).tables
     assert table.name == "results-2"
-
-
-def test_a_part_whose_name_is_taken_gets_a_number_and_keeps_its_figure():
-    table = DocumentTable(name="x", title="t", header=("a",), rows=())
-    figure = DocumentFigure(name="x", title="t", table="x", alt="nothing")
-    content = Content()
-    for _ in range(3):
-        content.add(Content([table], [Figure(figure, Drawing())]))
-    names = ["x", "x-2", "x-3"]
-    assert [each.name for each in content.tables] == names
-    abouts = [each.about for each in content.figures]
-    assert [(about.name, about.table) for about in abouts] == [(name, name) for name in names]
 
 
 def test_a_score_may_be_named_as_in_the_settings(write):

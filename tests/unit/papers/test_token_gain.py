@@ -2,10 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from shapeshift.data.batching import make_batch
-from shapeshift.data.config import BatchConfig
+from shapeshift.data.batching import collate, make_batch
 from shapeshift.data.subwords import EOS, SEP
-from shapeshift.papers.analyses.token_gain import TokenGain, compute, in_order, plot, token_counts
+from shapeshift.papers.analyses.token_gain import compute, plot, share, token_counts
 
 VOCAB = 10
 FREQUENCIES = np.array([0, 0, 0, 900, 0, 800, 7, 60, 60, 0])
@@ -39,33 +38,32 @@ def gain(*likes):
     return compute(Rigged(), Rigged(*likes), [BATCH], FREQUENCIES, (1, 2), (10, 100))
 
 
-def test_tokens_fall_into_cells_by_position_and_frequency_and_ties_count_one_half():
+def test_tokens_fall_into_fields_by_position_and_frequency_and_ties_count_one_half():
     # 5 6 7 </s> and 7 6 </s>; occurrences 800, 7, 60, 900. Rows: <10, 10–99, ≥100.
-    tied = gain()
-    assert tied.total == [
+    higher, total = gain()
+    assert total.tolist() == [
         [0, 2, 0],  # 6, twice at position 1
         [1, 0, 1],  # 7 at positions 0 and 2
         [1, 0, 2],  # 5 at 0, </s> at 2 and 3
     ]
-    assert np.unique(tied.shares()[~np.isnan(tied.shares())]).tolist() == [50]
-    liked = gain((0, 5), (2, EOS))
+    np.testing.assert_array_equal(higher, total / 2)
     # Position 0: 5 higher, 7 lower. Position 2: </s> higher, 7 lower. Position 3: </s> ties.
-    assert liked.higher == [[0, 1, 0], [0, 0, 0], [1, 0, 1.5]]
-    assert liked.shares()[2].tolist() == [100, pytest.approx(np.nan, nan_ok=True), 75]
+    assert gain((0, 5), (2, EOS))[0].tolist() == [[0, 1, 0], [0, 0, 0], [1, 0, 1.5]]
 
 
 def test_exchanged_models_add_up_to_all_in_batches_of_any_size(make_model, make_store):
     store = make_store([([5, 6], [7, 8, 9]), ([10], [11]), ([12, 13, 14], [15, 16])])
     models, frequencies = (make_model("ape"), make_model("nope")), token_counts(store)
     wide, narrow, other = (
-        compute(*pair, in_order(store, batch=BatchConfig(max_tokens=size)), frequencies, (10,))
-        for pair, size in ((models, 100), (models, 4), (models[::-1], 100))
-    )
-    assert wide == narrow
-    assert np.sum(wide.total) == 6 + 3
-    assert other.total == wide.total
-    np.testing.assert_array_equal(np.array(wide.higher) + np.array(other.higher), wide.total)
-    assert 0 < np.sum(wide.higher) < np.sum(wide.total)
+        compute(*pair, [collate(store, pairs) for pairs in batches], frequencies, (10,))
+        for pair, batches in (
+            (models, [[0, 1, 2]]), (models, [[0], [1], [2]]), (models[::-1], [[0, 1, 2]])
+        )
+    )  # fmt: skip
+    np.testing.assert_array_equal(wide, narrow)
+    assert wide[1].sum() == 6 + 3
+    np.testing.assert_array_equal(wide[0] + other[0], wide[1])
+    assert 0 < wide[0].sum() < wide[1].sum()
 
 
 def test_occurrences_are_counted_with_the_end_of_each_sentence(make_store):
@@ -73,32 +71,18 @@ def test_occurrences_are_counted_with_the_end_of_each_sentence(make_store):
     assert {n: x for n, x in enumerate(counts.tolist()) if x} == {EOS: 3, SEP: 1, 7: 2, 8: 2}
 
 
-def test_shares_of_some_tokens():
-    none = (0, 0)
-    gain = TokenGain(
-        edges=(10,),
-        higher=((60, 20), none, none, (20, 0), none, none, none),
-        total=((100, 40), none, none, (50, 10), none, none, none),
-    )
-    assert gain.share() == pytest.approx(50.0)
-    assert gain.share(begin=10) == pytest.approx(40.0)
-    assert gain.share(rare=True) == pytest.approx(100 * 80 / 140)
-    assert gain.share(rare=False) == pytest.approx(100 * 20 / 60)
-    assert gain.share(begin=10, rare=False) is None  # ten tokens are too few
-    assert gain.share(begin=11) is None
-
-
-ROWS = ((0, 0, 0), (60, 80, 4), (50, 50, 50), *[(0, 0, 0)] * 4)
-TOTAL = ((0, 0, 0), (100, 100, 4), (100, 100, 100), *[(0, 0, 0)] * 4)
-DATA = TokenGain(edges=(10, 20), higher=ROWS, total=TOTAL)
-
-
-def test_the_map_leaves_out_empty_rows_and_is_white_at_one_half():
-    [axes, _] = plot(DATA).axes
+def test_the_map_leaves_out_empty_rows_and_shares_of_few_tokens():
+    counts = np.zeros((2, 7, 3))
+    counts[:, 1] = (60, 80, 4), (100, 100, 4)
+    counts[:, 2] = (50, 50, 50), (100, 100, 100)
+    assert share(counts) == pytest.approx(100 * 294 / 504)
+    assert share(counts[:, 1:2, 2:]) is None  # four tokens are too few
+    [axes, _] = plot(counts, (10, 20), 20).axes
     [image] = axes.images
-    assert image.get_array().tolist() == [[60, 80, None], [50, 50, 50]]  # of four tokens: blank
-    assert image.get_clim() == (20, 80)
+    assert image.get_array().tolist() == [[60, 80, None], [50, 50, 50]]
+    assert image.get_clim() == (20, 80)  # white at one half
     assert [label.get_text() for label in axes.get_yticklabels()] == ["10–99", "100–999"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0–9", "10–19", "≥ 20"]
-    assert [text.get_text() for text in axes.texts] == ["60", "80", "50", "50", "50"]
-    assert "fewer than 30 tokens" in axes.get_xlabel()
+    shown = ["60", "80", "50", "50", "50", " unseen in training →"]
+    assert [text.get_text() for text in axes.texts] == shown
+    assert [*axes.lines[0].get_xdata()] == [1.5, 1.5]

@@ -1,17 +1,15 @@
 import pytest
 
+from shapeshift.cli.report import report
 from shapeshift.errors import ShapeshiftError
-from shapeshift.papers.document import Finding
-from shapeshift.report.collect import collect, count
+from shapeshift.report.collect import collect
 
 from .written import table_item
 
 
 def test_papers_items_and_scales_are_in_order(tmp_path):
-    document = table_item()
     places = [
         ("zebra", "table10", "tiny"),
-        ("zebra", "table9", "tiny"),
         ("shape", "unknown", "tiny"),
         ("shape", "table2", "paper"),
         ("shape", "table2", "huge"),
@@ -20,50 +18,40 @@ def test_papers_items_and_scales_are_in_order(tmp_path):
     ]
     for number, (paper, item, scale) in enumerate(places):
         own = {"paper": paper, "item": item, "scale": scale, "citation": f"of {paper}"}
-        document.model_copy(update=own).save(tmp_path / str(number))
+        table_item().model_copy(update=own).save(tmp_path / str(number))
     papers = collect(tmp_path)
-    assert [(paper.name, paper.title) for paper in papers] == [
-        ("shape", "SHAPE"),
-        ("adder", "Adder"),
-        ("zebra", "Zebra"),
+    titles = [(paper.name, paper.title, paper.citation) for paper in papers]
+    assert titles == [
+        ("shape", "SHAPE", "of shape"),
+        ("adder", "Adder", "of adder"),
+        ("zebra", "Zebra", "of zebra"),
     ]
-    assert [paper.citation for paper in papers] == ["of shape", "of adder", "of zebra"]
-    shape, *_ = papers
-    assert [(item.document.item, item.document.scale) for item in shape.items] == [
-        ("table2", "tiny"),
-        ("table2", "paper"),
-        ("table2", "huge"),
-        ("unknown", "tiny"),
-    ]
-    assert shape.items[0].directory == tmp_path / "5"
+    items = [(item.document.item, item.document.scale) for item in papers[0].items]
+    assert items == [
+        ("table2", "tiny"), ("table2", "paper"), ("table2", "huge"), ("unknown", "tiny")
+    ]  # fmt: skip
+    assert papers[0].items[0].directory == tmp_path / "4"
 
 
-def test_the_same_item_twice_has_two_places_on_the_page(tmp_path):
-    for name in "ab":
-        table_item().save(tmp_path / name)
-    (paper,) = collect(tmp_path)
-    assert len({item.anchor for item in paper.items}) == 2
-
-
-def test_verdicts_are_counted_in_their_order():
-    found = [
-        Finding(claim="", verdict=verdict, measured="", paper="")
-        for verdict in ("inconclusive", "supported", "inconclusive")
-    ]
-    assert list(count(found).items()) == [("supported", 1), ("inconclusive", 2)]
-
-
-def test_an_empty_folder_says_what_to_run(tmp_path):
+def test_a_folder_without_items_and_a_foreign_document_are_named(tmp_path):
     with pytest.raises(ShapeshiftError, match="run `shapeshift reproduce PAPER` first"):
         collect(tmp_path)
     with pytest.raises(ShapeshiftError, match="nowhere: no such folder"):
         collect(tmp_path / "nowhere")
-
-
-def test_a_foreign_document_is_named(tmp_path):
-    table_item().save(tmp_path / "good")
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "item.json").write_text('{"name": "someone else\'s"}')
-    with pytest.raises(ShapeshiftError, match=r"bad/item\.json: ") as error:
+    (tmp_path / "item.json").write_text('{"name": "someone else\'s"}')
+    with pytest.raises(ShapeshiftError, match=r"item\.json: not the document of an item"):
         collect(tmp_path)
-    assert "\n" not in str(error.value)
+
+
+def test_the_command_writes_the_page_where_it_is_told(tmp_path, capsys):
+    results = table_item().save(tmp_path / "results" / "tiny").parent.parent
+    report(results)
+    page = tmp_path / "pages" / "all.html"
+    report(results, page)
+    counts = "items: 1; claims: 1 supported, 1 contradicted, 1 inconclusive"
+    shown = [counts, str(results / "report.html"), counts, str(page)]
+    assert capsys.readouterr().out.splitlines() == shown
+    assert 'href="tiny/item.json"' in (results / "report.html").read_text("utf-8")
+    assert 'href="../results/tiny/item.json"' in page.read_text("utf-8")
+    with pytest.raises(ShapeshiftError, match=r"report\.html: cannot be written: "):
+        report(results, page / "report.html")

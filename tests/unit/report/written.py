@@ -1,25 +1,12 @@
 """A folder as `shapeshift reproduce` leaves it: three items of two papers, one of them hostile."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from matplotlib.figure import Figure as Drawing
+from matplotlib.figure import Figure
 
-from shapeshift.papers.document import (
-    DocumentFigure,
-    DocumentTable,
-    Entry,
-    Finding,
-    ItemDocument,
-    missing,
-    number,
-    words,
-)
-from shapeshift.papers.item import Figure
+from shapeshift.papers.document import DocumentTable, Entry, Finding, ItemDocument, number, words
 from shapeshift.papers.write import write_item
 
-POSITIONS = {"ape": (28.91, 30.12), "rpe": (9.5, 9.02), "shape": (29.43, 31.7)}
 HOSTILE = "<script>alert('title')</script> & \"quotes\""
 COMMON = {
     "scale": "tiny",
@@ -30,125 +17,90 @@ COMMON = {
 SHAPE = "Kiyono, Kobayashi, Suzuki and Inui 2021, SHAPE, EMNLP"
 
 
-def table_item() -> ItemDocument:
+def finding(claim, verdict, measured, paper):
+    return Finding(claim=claim, verdict=verdict, measured=measured, paper=paper)
+
+
+def table_item():
     """A table beside the paper's, findings of each verdict, runs that are missing."""
-    lines = []
-    for dataset, shift in (("vanilla", 0.0), ("extrapolate", -7.25)):
-        for position, values in POSITIONS.items():
-            mean = sum(values) / 2 + shift
-            bleu = Entry(text=f"{mean:.2f} ± 0.60", value=mean, p_value=0.0421)
-            lines.append((*words(dataset, position), bleu, number(0.98), missing()))
     header = ("dataset", "position", "test BLEU", "speed", "COMET")
+    rows = [
+        (*words(dataset, position), Entry(text=f"{bleu:.2f} ± 0.60", value=bleu, p_value=0.0421),
+         number(0.98), number(None))
+        for dataset in ("vanilla", "extrapolate")
+        for position, bleu in (("ape", 29.52), ("rpe", 9.26), ("shape", 30.56))
+    ]  # fmt: skip
     published = [
-        (*words("vanilla", name), number(value), missing(), missing())
-        for name, value in (("ape", 30.46), ("rpe", 30.54), ("shape", 30.49))
+        (*words("vanilla", name), number(bleu), number(None), number(None))
+        for name, bleu in (("ape", 30.46), ("rpe", 30.54), ("shape", 30.49))
     ]
+    ours = DocumentTable(
+        name="table2",
+        title="BLEU and training speed",
+        header=header,
+        rows=tuple(rows),
+        notes=("mean ± standard deviation over seeds", "speed: over ape's"),
+    )
+    changes = {"name": "table2-paper", "origin": "paper", "rows": tuple(published)}
     return ItemDocument(
         paper="shape",
         item="table2",
         title="Table 2: BLEU and speed",
         citation=SHAPE,
-        tables=(
-            DocumentTable(
-                name="table2",
-                title="BLEU and training speed",
-                header=header,
-                rows=tuple(lines),
-                notes=("mean ± standard deviation over seeds", "speed: over ape's"),
-            ),
-            DocumentTable(
-                name="table2-paper",
-                title="BLEU and training speed in the paper",
-                origin="paper",
-                header=header,
-                rows=tuple(published),
-                notes=("means of five seeds",),
-            ),
-        ),
+        tables=(ours, ours.model_copy(update=changes)),
         findings=(
-            Finding(
-                claim="SHAPE translates sentences longer than those of training better than APE.",
-                verdict="supported",
-                measured="23.3 against 22.3 BLEU, p = 0.004 over 2 seeds",
-                paper="29.80 against 29.22",
-            ),
-            Finding(
-                claim="RPE is slower to train than APE.",
-                verdict="contradicted",
-                measured="0.98 times the speed of APE",
-                paper="0.91",
-            ),
-            Finding(
-                claim="SHAPE is as good as RPE.",
-                verdict="inconclusive",
-                measured="one of three seeds of RPE has failed",
-                paper="29.80 against 29.86",
-            ),
+            finding("SHAPE translates better than APE.", "supported", "23.3, 22.3", "29.8, 29.2"),
+            finding("RPE is slower to train than APE.", "contradicted", "0.98 times", "0.91"),
+            finding("SHAPE is as good as RPE.", "inconclusive", "two runs", "29.80, 29.86"),
         ),
         configs={f"run {number}": "" for number in range(12)},
+        seeds=(1, 2),
         unfinished=("shape-table2, interpolate, ape, seed 1", "shape-table2, interpolate, rpe"),
         **COMMON,
     )
 
 
-def figure_item() -> tuple[ItemDocument, list[Figure]]:
-    """Two figures of the same numbers."""
-    buckets = ("[0,10)", "[10,20)", "[20,30)", "[30,inf)")
-    lines = [
-        (*words(name), *(number(values[0] - 3.5 * place, ".1f") for place in range(len(buckets))))
-        for name, values in POSITIONS.items()
-    ]
+def figure_item():
+    """A figure and its table."""
+    drawing = Figure(figsize=(6.3, 2.6), layout="constrained")
+    drawing.subplots().plot([10, 20, 30], [28.9, 25.4, 21.9])
     table = DocumentTable(
-        name="lengths", title="BLEU by length", header=("position", *buckets), rows=tuple(lines)
+        name="lengths",
+        title="BLEU by length",
+        header=("position", "0–9", "10–19", "≥ 20"),
+        rows=((*words("ape"), *(number(x, ".1f") for x in (28.9, 25.4, 21.9))),),
+        figure="BLEU by length of the source",
+        drawing=drawing,
     )
-    figure = Drawing(figsize=(6.3, 2.6), layout="constrained")
-    figure.subplots().plot(buckets, range(len(buckets)))
-    drawn = [
-        Figure(
-            DocumentFigure(
-                name=name,
-                title=f"BLEU by length of the source, {times}",
-                table="lengths",
-                alt="Three falling lines, APE below the others.",
-            ),
-            figure,
-        )
-        for name, times in (("figure3", "once"), ("figure3b", "again"))
-    ]
-    document = ItemDocument(
+    return ItemDocument(
         paper="shape",
         item="figure3",
         title="Figure 3: BLEU by source length",
         citation=SHAPE,
         tables=(table,),
-        figures=tuple(each.about for each in drawn),
-        configs=dict.fromkeys(POSITIONS, ""),
-        **(COMMON | {"scale": "small", "time": "2026-11-20T11:30:00+00:00"}),
+        configs=dict.fromkeys(("ape", "rpe", "shape"), ""),
+        seeds=(1,),
+        **COMMON | {"scale": "small", "time": "2026-11-20T11:30:00+00:00"},
     )
-    return document, drawn
 
 
-def hostile_item() -> ItemDocument:
+def hostile_item():
     """A wide table of a paper that we do not know; its texts try to be markup."""
     header = ("system", *(f"column {number}" for number in range(20)))
-    lines = tuple(
-        (*words(HOSTILE), *(Entry(text="1.0", value=1.0) for _ in header[1:])) for _ in range(2)
-    )
+    row = (*words(HOSTILE), *(Entry(text="1.0", value=1.0) for _ in header[1:]))
     return ItemDocument(
         paper="outside",
         item="table10",
         title=HOSTILE,
         citation=HOSTILE,
-        tables=(DocumentTable(name="wide", title=HOSTILE, header=header, rows=lines),),
-        findings=(Finding(claim=HOSTILE, verdict="inconclusive", measured=HOSTILE, paper=HOSTILE),),
-        **(COMMON | {"command": HOSTILE}),
+        tables=(DocumentTable(name="wide", title=HOSTILE, header=header, rows=(row, row)),),
+        findings=(finding(HOSTILE, "inconclusive", HOSTILE, HOSTILE),),
+        **COMMON | {"command": HOSTILE},
     )
 
 
 def write_reproduced(directory: Path) -> Path:
     """Write all items below a folder, and return it."""
-    write_item(table_item(), [], directory / "tiny" / "shape" / "table2")
-    document, drawn = figure_item()
-    write_item(document, drawn, directory / "small" / "shape" / "figure3")
-    write_item(hostile_item(), [], directory / "tiny" / "outside" / "table10")
+    for item in (table_item(), figure_item(), hostile_item()):
+        write_item(item, directory / item.scale / item.paper / item.item)
     return directory

@@ -3,24 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import fmean
 
 from shapeshift.lab.analysis.learning import SHIFTS
 from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.results import Row
-from shapeshift.papers.document import DocumentFigure, DocumentTable, Entry, missing, words
-from shapeshift.papers.item import Content, Figure
+from shapeshift.papers.document import Content, DocumentTable, number, words
 from shapeshift.papers.study import Study
 
-_BLEU, _DROP = "validation BLEU", "drop"
-_ORIGINAL, _SWAPPED = "BLEU, original order", "swapped order"
+_BLEU, _ORIGINAL, _SWAPPED, _DROP = (
+    "validation BLEU",
+    "BLEU, original order",
+    "swapped order",
+    "drop",
+)
 _SIMILARITY = {f"similarity to {most}": f"similarity, offsets to {most}" for most in SHIFTS}
 _PANELS = {_BLEU: _BLEU, _DROP: "BLEU lost by swapped order", **_SIMILARITY}
 """Column → title of its panel."""
 
-Points = Mapping[tuple[str, int], Mapping[str, Sequence[Row]]]
-"""Position and update → column → measurements."""
+Points = Mapping[tuple[str, int], Mapping[str, Mapping[int, float]]]
+"""Position and update → column → seed → value."""
 
 
 def checkpoints(study: Study) -> Content:
@@ -28,18 +31,33 @@ def checkpoints(study: Study) -> Content:
     figure with a panel for each column."""
     points = _points(study)
     columns = (_BLEU, _ORIGINAL, _SWAPPED, _DROP, *_SIMILARITY)
+    systems = {name: [at for at in points if at[0] == name] for name, _ in points}
+    panels = [
+        Panel(
+            [
+                Line(
+                    name,
+                    [update for _, update in own],
+                    [[*points[at].get(column, {}).values()] for at in own],
+                )
+                for name, own in systems.items()
+            ],
+            title,
+            min_span=0.05 if column in _SIMILARITY else 1.0,
+        )
+        for column, title in _PANELS.items()
+    ]
+    lines = [line for panel in panels for line in panel.lines]
+    rows = []
+    for (position, update), found in points.items():
+        means = {column: fmean(seeds.values()) for column, seeds in found.items() if seeds}
+        fields = (number(means.get(x), ".3f" if x in _SIMILARITY else ".2f") for x in columns)
+        rows.append((*words(position), number(update, ","), *fields))
     table = DocumentTable(
         name="learning",
         title="Single checkpoints in the course of training, Interpolate",
         header=("position", "updates", *columns),
-        rows=tuple(
-            (
-                *words(position),
-                Entry(text=f"{update:,}", value=update),
-                *(_entry(study, measured, column) for column in columns),
-            )
-            for (position, update), measured in points.items()
-        ),
+        rows=tuple(rows),
         notes=(
             "BLEU in original and swapped order: of the first sentence of joined training pairs, in"
             " its place and moved to the end",
@@ -47,19 +65,34 @@ def checkpoints(study: Study) -> Content:
             " of the offsets 0, K/5, K/2 and K",
             "mean over seeds",
         ),
+        figure="Learning to be shift invariant, Interpolate" + bars_note(lines) if lines else "",
+        drawing=draw_lines(panels, "updates") if lines else None,
     )
-    return Content([table], [_draw(points)] if points else [])
+    return Content([table])
 
 
 def _points(study: Study) -> Points:
-    """Return what was measured of each position after each update, over seeds that are finished."""
-    points: dict[tuple[str, int], dict[str, list[Row]]] = {}
+    """Return what was measured after each update, over the layers of the encoder together."""
+    values: dict[tuple[str, int], dict[str, dict[int, list[float]]]] = {}
     for row in study.results:
         if row.step is not None and (column := _column(row)):
-            own = points.setdefault((row.axes["position"], row.step), {})
-            own.setdefault(column, []).append(row)
+            own = values.setdefault((row.axes["position"], row.step), {})
+            own.setdefault(column, {}).setdefault(row.seed, []).append(row.value)
+    points = {}
     order = study.settings("position")
-    return {at: points[at] for at in sorted(points, key=lambda at: (order.index(at[0]), at[1]))}
+    for at in sorted(values, key=lambda at: (order.index(at[0]), at[1])):
+        means = {
+            column: {seed: fmean(layers) for seed, layers in seeds.items()}
+            for column, seeds in values[at].items()
+        }
+        swapped = means.get(_SWAPPED, {})
+        means[_DROP] = {
+            seed: x - swapped[seed]
+            for seed, x in means.get(_ORIGINAL, {}).items()
+            if seed in swapped
+        }
+        points[at] = means
+    return points
 
 
 def _column(row: Row) -> str | None:
@@ -68,61 +101,3 @@ def _column(row: Row) -> str | None:
     if row.metric == "shift_similarity" and row.bucket and not row.bucket.startswith("layer 0"):
         return f"similarity to {row.bucket.rpartition(' ')[2]}"
     return None
-
-
-def _by_seed(measured: Mapping[str, Sequence[Row]], column: str) -> dict[int, float]:
-    """Return seed → the mean of its measurements, such as those of all layers."""
-    if column == _DROP:
-        original, swapped = _by_seed(measured, _ORIGINAL), _by_seed(measured, _SWAPPED)
-        return {seed: original[seed] - swapped[seed] for seed in original.keys() & swapped.keys()}
-    values: dict[int, list[float]] = {}
-    for row in measured.get(column, ()):
-        values.setdefault(row.seed, []).append(row.value)
-    return {seed: fmean(own) for seed, own in values.items()}
-
-
-def _entry(study: Study, measured: Mapping[str, Sequence[Row]], column: str) -> Entry:
-    values = _by_seed(measured, column).values()
-    if not values:
-        return missing()
-    columns = (_ORIGINAL, _SWAPPED) if column == _DROP else (column,)
-    rows = [row for each in columns for row in measured[each]]
-    show, value = ".3f" if column in _SIMILARITY else ".2f", fmean(values)
-    return study.entry(rows).model_copy(update={"text": format(value, show), "value": value})
-
-
-def _draw(points: Points) -> Figure:
-    systems = {name: [at for at in points if at[0] == name] for name, _ in points}
-
-    def values(at: tuple[str, int], column: str) -> list[float]:
-        return [*_by_seed(points[at], column).values()]
-
-    panels = [
-        Panel(
-            [
-                Line(name, [update for _, update in own], [values(at, column) for at in own])
-                for name, own in systems.items()
-            ],
-            title,
-            min_span=0.05 if column in _SIMILARITY else 1.0,
-        )
-        for column, title in _PANELS.items()
-    ]
-    described = "; ".join(
-        f"{name} "
-        + ", ".join(
-            f"{fmean(last):.2f} ({title})"
-            for column, title in _PANELS.items()
-            if (last := values(own[-1], column))
-        )
-        for name, own in systems.items()
-    )
-    about = DocumentFigure(
-        name="learning",
-        title="Learning to be shift invariant, Interpolate"
-        + bars_note(line for panel in panels for line in panel.lines),
-        table="learning",
-        alt=f"Panels against updates, a line for each of {', '.join(systems)}. At the end:"
-        f" {described}.",
-    )
-    return Figure(about, draw_lines(panels, "updates"))
