@@ -32,15 +32,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        return getattr(import_module(_MODULES[name]), name)
-    except ModuleNotFoundError as error:
-        if name != "load_run":
-            raise
-        from .errors import install_extra
-
-        remedy = f"load_run needs the testbed: {install_extra('testbed')}"
-        raise ImportError(f"{remedy} ({error})") from error
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from pydantic import Field as PydanticField
 from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
 
 from shapeshift.config_errors import messages
-from shapeshift.config_file import find_config, lay_over, merge, no_sections, read_settings
+from shapeshift.config_file import find_config, lay_over, merge, read_document
 from shapeshift.data.config import DataConfig, GrammarCorpus
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.errors import ShapeshiftError
@@ -95,15 +95,19 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
             settings that are wrong, each with its name and what would be right.
     """
     path = find_config(path)
-    return parse_config(read_settings(path), overrides, path)
+    document = read_document(path)
+    if {"grid", "axes"} & document.keys():
+        raise ShapeshiftError(
+            f"is a study, not the configuration of one run; use `shapeshift reproduce {path}`",
+            path=path,
+        )
+    return parse_config(document, overrides, path)
 
 
 def parse_config(
-    document: Any, overrides: Sequence[str] = (), path: str | Path | None = None
+    document: Mapping[str, Any], overrides: Sequence[str] = (), path: str | Path | None = None
 ) -> Config:
     """Check a configuration that is already a mapping; see `load_config`."""
-    if not isinstance(document, dict):
-        raise no_sections(document, path)
     document = lay_over(document, overrides)
     try:
         return Config.model_validate(document)

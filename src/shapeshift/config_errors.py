@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, get_args
 
@@ -17,34 +18,6 @@ from shapeshift.schema import variants
 
 Place = tuple[int | str, ...]
 
-_EXPECTED = {
-    "bool": "true or false",
-    "dict": "a section of settings",
-    "finite": "a finite number",
-    "float": "a number",
-    "int": "a whole number",
-    "list": "a list",
-    "model": "a section of settings",
-    "path": "a path",
-    "string": "text",
-    "tuple": "a list",
-}
-"""What a type of pydantic's is called, by the first word of the errors about it."""
-
-_LIMITS = {
-    "greater_than": "more than {gt}",
-    "greater_than_equal": "at least {ge}",
-    "less_than": "less than {lt}",
-    "less_than_equal": "at most {le}",
-    "literal_error": "{expected}",
-    "string_pattern_mismatch": "text of the form {pattern}",
-    "string_too_long": "{max_length} characters or fewer",
-    "string_too_short": "{min_length} or more characters",
-    "too_long": "{max_length} or fewer entries",
-    "too_short": "{min_length} or more entries",
-}
-"""What an error of pydantic's says was expected, by its type."""
-
 
 def messages(error: ValidationError, config: type[BaseModel], document: Any) -> Iterator[str]:
     """Yield a message for each setting that is wrong."""
@@ -56,7 +29,12 @@ def messages(error: ValidationError, config: type[BaseModel], document: Any) -> 
         # lacks another one, or entries.
         if not any(other != place and other[: len(place)] == place for other in found):
             text = _text(place, problems, config)
-            yield f"{shown_place(place)}: {text}" if place else text
+            yield f"{dotted(place)}: {text}" if place else text
+
+
+def dotted(place: Sequence[Any]) -> str:
+    """Return a place in a file as an override names it: `position.parts.0.kind`."""
+    return ".".join(map(str, place))
 
 
 def _place(problem: Any, document: Any) -> Place:
@@ -86,47 +64,31 @@ def _text(place: Place, problems: Sequence[Any], config: type[BaseModel]) -> str
         case "missing":
             return "missing"
         case "union_tag_not_found" if field is not None:
-            return (
-                f"`{field.discriminator}:` is missing, which says what it is"
-                f" ({', '.join(variants(field))})"
-            )
+            return f"`{field.discriminator}:` is missing ({', '.join(variants(field))})"
         case "union_tag_invalid" if field is not None:
             tag, known = str(problem["ctx"]["tag"]), variants(field)
             return (
                 f"unknown {field.discriminator} {_shown(tag)}{nearest(tag, known)}"
                 f" (known: {', '.join(known)})"
             )
-    if problem["type"] in ("list_type", "tuple_type") and field and [*_models(field.annotation)]:
-        return f"expected a list of sections, each begun by '- ', got {_shown(problem['input'])}"
-    wanted = " or ".join(dict.fromkeys(map(_expected, problems)))
-    return f"expected {wanted}, got {_shown(problem['input'])}"
+    expected = " or ".join(dict.fromkeys(_expected(each["msg"]) for each in problems))
+    return f"expected {expected}, got {_shown(problem['input'])}"
 
 
-def _expected(problem: Mapping[str, Any]) -> str:
-    """Return what was expected in place of a value, in plain words."""
-    kind = str(problem["type"])
-    words = _LIMITS.get(kind) or _EXPECTED.get(kind.partition("_")[0])
-    if words is None:
-        return str(problem["msg"]).removeprefix("Input should be ")
-    limits = problem.get("ctx", {}).items()
-    whole = {name: int(x) for name, x in limits if isinstance(x, float) and x.is_integer()}
-    return words.format(**dict(limits) | whole)
+def _expected(message: str) -> str:
+    """Return what pydantic expects, from a message such as "Input should be a valid integer, unable
+    to parse string as an integer"."""
+    more = r", (unable|got) .*| or (instance|object) .*| for <.*| after validation.*"
+    expected = re.sub(rf"^.*? (should \w+|is not) |{more}", "", message)
+    for theirs, ours in (("integer", "whole number"), ("dictionary", "section of settings")):
+        expected = expected.replace(f"valid {theirs}", ours)
+    return expected.replace("tuple", "list")
 
 
 def _shown(value: Any) -> str:
     """Return a value as a message names it: not longer than a line."""
     text = repr(value)
     return text if len(text) <= 100 else f"{text[:99]}…"
-
-
-def shown_place(place: Iterable[int | str]) -> str:
-    """Return a place in a file for people: `tables, entry 1, columns.BLEU`; entries are counted
-    from 1."""
-    text = join = ""
-    for step in place:
-        text += f", entry {step + 1}" if isinstance(step, int) else f"{join}{step}"
-        join = ", " if isinstance(step, int) else "."
-    return text
 
 
 def _keys(place: Place, config: type[BaseModel]) -> tuple[list[str], FieldInfo | None]:
@@ -147,8 +109,8 @@ def _keys(place: Place, config: type[BaseModel]) -> tuple[list[str], FieldInfo |
 def _unknown(place: Place, config: type[BaseModel]) -> str:
     """Return what is wrong with a key that its section does not have."""
     sections, field = _keys(place[:-1], config)
-    section, name = ".".join(sections), str(place[-1])
-    where = ".".join([*sections, name])
+    section, name = dotted(sections), str(place[-1])
+    where = dotted([*sections, name])
     if field is not None and field.discriminator:
         others = [key for key, model in variants(field).items() if name in model.model_fields]
         if others:
@@ -158,26 +120,18 @@ def _unknown(place: Place, config: type[BaseModel]) -> str:
             )
     if name in NOT_HERE:
         return f"unknown key; {NOT_HERE[name]}"
-    paths = [path for path in key_paths(config) if not f"{where}.".startswith(f"{path}.")]
-    own = {path.rpartition(".")[2]: path for path in paths if path.rpartition(".")[0] == section}
-    every = {path.rpartition(".")[2]: path for path in reversed(paths)}
-    known = FOREIGN_NAMES.get(name)
-    meant = (
-        (known if known in paths else None)
-        or _close(name, own, 0.8)
-        or every.get(name)
-        or _close(name, own, 0.6)
-        or _close(name, every, 0.8)
-    )
+    paths = {path: path.rpartition(".")[2] for path in key_paths(config)}
+    paths = {path: key for path, key in paths.items() if not f"{where}.".startswith(f"{path}.")}
+    own = {key: path for path, key in paths.items() if path.rpartition(".")[0] == section}
+    every = {key: path for path, key in reversed(paths.items())}
+    close = closest(name, own) or closest(name, every, 0.8)
+    meant = find_key(name, config, (f"{section}.",) if section else ())
+    if meant not in paths:
+        meant = own.get(close, every.get(close)) if close else None
     if meant is None:
         return "unknown key" + (f" (known: {', '.join(own)})" if own else "")
     top = ", at the top level" * (section != "" and "." not in meant)
     return f"unknown key; did you mean {meant!r}{top}?"
-
-
-def _close(name: str, known: dict[str, str], cutoff: float) -> str | None:
-    match = closest(name, known, cutoff)
-    return None if match is None else known[match]
 
 
 def find_key(name: str, config: type[BaseModel], sections: tuple[str, ...] = ()) -> str | None:
@@ -188,9 +142,11 @@ def find_key(name: str, config: type[BaseModel], sections: tuple[str, ...] = ())
         config: of all settings.
         sections: that are looked through first.
     """
-    exact = [path for path in key_paths(config) if path.rpartition(".")[2] == name]
+    paths = key_paths(config)
+    exact = [path for path in paths if path.rpartition(".")[2] == name]
     first = [path for path in exact if path.startswith(sections)]
-    return next(iter([*first, *filter(None, [FOREIGN_NAMES.get(name)]), *exact]), None)
+    foreign = [path for path in (FOREIGN_NAMES.get(name),) if path in paths]
+    return next(iter([*first, *foreign, *exact]), None)
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:

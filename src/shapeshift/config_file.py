@@ -14,14 +14,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from shapeshift.config_errors import dotted
 from shapeshift.data.sources.presets import CORPORA
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.model.config import SIZES
-from shapeshift.model.position_config import (
-    DEFAULT_POSITION,
-    expand_preset,
-    lay_over_preset,
-)
+from shapeshift.model.position_config import expand_preset, lay_over_preset
 from shapeshift.positions import PRESETS
 from shapeshift.yaml_file import parse_yaml, read_yaml
 
@@ -56,7 +53,7 @@ def find_config(name: str | Path, folder: Path | None = None) -> Path:
     return shipped[str(name)]
 
 
-def read_document(path: str | Path, extending: tuple[Path, ...] = ()) -> Any:
+def read_document(path: str | Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Read a YAML file, and those it extends, without checking what they say.
 
     With `extends: other.yaml`, a path relative to its own folder, or `extends: multi30k`, a shipped
@@ -67,59 +64,33 @@ def read_document(path: str | Path, extending: tuple[Path, ...] = ()) -> Any:
         extending: the files through which it was reached.
 
     Raises:
-        ShapeshiftError: for a file that cannot be read, or files that extend each other in a
-            circle.
+        ShapeshiftError: for a file that cannot be read or has no sections, or files that extend
+            each other in a circle.
     """
     path = Path(path)
-    try:
-        document = read_yaml(path)
-    except ShapeshiftError as error:
-        if not extending:
-            raise
-        raise ShapeshiftError(f"{error} (extended by {extending[-1]})") from error
-    if document is None:
+    if path.resolve() in extending:
+        raise ShapeshiftError("extends itself, by way of other files", path=path)
+    document = read_yaml(path)
+    if not isinstance(document, dict):
+        found = "nothing" if document is None else type(document).__name__
         raise ShapeshiftError(
-            "is empty; expected sections such as 'model:' ({} stands for all defaults)", path=path
+            f"expected sections such as 'model:', got {found} ({{}} stands for all defaults)",
+            path=path,
         )
-    if not isinstance(document, dict) or "extends" not in document:
+    if "extends" not in document:
         return document
     other = document.pop("extends")
     if not isinstance(other, str) or not other:
         raise ShapeshiftError(f"extends: expected the path of one file, got {other!r}", path=path)
     try:
-        below, chain = find_config(other, path.parent), (*extending, path)
+        below = find_config(other, path.parent)
     except ShapeshiftError as error:
         raise ShapeshiftError(f"extends: {error}", path=path) from error
-    if any(below.resolve() == file.resolve() for file in chain):
-        circle = " -> ".join(map(str, (*chain, below)))
-        raise ShapeshiftError(f"extends goes in a circle: {circle}; take one out", path=path)
-    base = read_document(below, chain)
-    if not isinstance(base, dict):
-        raise no_sections(base, below)
+    base = read_document(below, (*extending, path.resolve()))
     try:
         return merge(base, document)
     except ShapeshiftError as error:
         raise ShapeshiftError(str(error), path=path) from error
-
-
-def read_settings(path: str | Path) -> Any:
-    """Return what `read_document` does, of a file that is to be a configuration of one run."""
-    document = read_document(path)
-    others = {
-        "grid": ("study", f"use `shapeshift reproduce {path}`"),
-        "axes": ("grid", f"name it in a study (`grid: {path}`), for `shapeshift reproduce`"),
-    }
-    for key in others.keys() & document if isinstance(document, dict) else ():
-        what, remedy = others[key]
-        problem = f"is a {what}, not the configuration of one run; {remedy}"
-        raise ShapeshiftError(problem, path=path)
-    return document
-
-
-def no_sections(document: Any, path: str | Path | None) -> ShapeshiftError:
-    """Return the error for a document that is no mapping."""
-    kind = type(document).__name__
-    return ShapeshiftError(f"expected sections such as 'model:', got {kind}", path=path)
 
 
 def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
@@ -139,7 +110,7 @@ def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
                 before = values.setdefault(keys, value)
                 if before is not value and before != value:  # a NaN differs from itself
                     both = f"{before!r} and {value!r}"
-                    raise ShapeshiftError(f"{_dotted(keys)} is given twice, {both}; give one")
+                    raise ShapeshiftError(f"{dotted(keys)} is given twice, {both}; give one")
         except ShapeshiftError as error:
             errors.append(str(error))
     if isinstance(preset := values.get(("position",)), str):
@@ -212,7 +183,7 @@ def _merge(base: Any, over: Any, keys: _Keys) -> Any:
             name = (*keys, key)
             if not str(key).isdecimal() or int(key) >= len(items):
                 problem = f"{key!r} is not one of the {len(items)} items, from 0"
-                raise ShapeshiftError(f"{_dotted(name)!r}: {problem}")
+                raise ShapeshiftError(f"{dotted(name)!r}: {problem}")
             items[int(key)] = _merge(items[int(key)], value, name)
         return items
     if not isinstance(base, dict | None):
@@ -228,12 +199,10 @@ def _spell_out_position(base: Any, over: Mapping[str, Any]) -> Any:
         return expand_preset(over["name"])
     if over.keys() == {"name"} and not (isinstance(base, dict) and "parts" in base):
         return {}  # neither a preset nor a label of parts: an error when it is checked
-    if base is None:
-        return {} if whole else expand_preset(DEFAULT_POSITION)
-    if not isinstance(base, dict):
+    if not isinstance(base, dict | None):
         return base
     try:
-        base = lay_over_preset(base)
+        base = lay_over_preset(base or {})
     except ShapeshiftError as error:
         raise ShapeshiftError(f"position: {error}") from error
     if str(base.get("name")) in PRESETS:
@@ -249,9 +218,5 @@ def _spell_out_position(base: Any, over: Mapping[str, Any]) -> Any:
     return base
 
 
-def _dotted(keys: _Keys) -> str:
-    return ".".join(map(str, keys))
-
-
 def _goes_through_value(keys: _Keys) -> str:
-    return f"{_dotted(keys)!r} goes through a plain value, which has no keys"
+    return f"{dotted(keys)!r} goes through a plain value, which has no keys"

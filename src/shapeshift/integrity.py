@@ -13,6 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,6 @@ from shapeshift.errors import ShapeshiftError
 SUMS = "SHA256SUMS"
 _UNVERIFIED = "remove it to use the files that it lists without a check"
 
-# What was hashed in this process, by file and version; see `hash_file`.
-_hashed: dict[tuple[int, ...], str] = {}
 _SETTLED_NS = 2_000_000_000
 
 
@@ -135,13 +134,15 @@ def hash_file(path: Path) -> str:
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(0, "not a regular file, which can be read several times")
-    version = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    if version not in _hashed:
-        with path.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        # A file that changes twice within a tick of the file system's clock has one version: only
-        # what has not changed for a while is known by it.
-        if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < _SETTLED_NS:
-            return sha256
-        _hashed[version] = sha256
-    return _hashed[version]
+    changed = max(status.st_mtime_ns, status.st_ctime_ns)
+    # A file that changes twice within a tick of the file system's clock has one version: only what
+    # has not changed for a while is known by it.
+    settled = time.time_ns() - changed > _SETTLED_NS
+    read = _read_hash if settled else _read_hash.__wrapped__
+    return read(path, status.st_ino, status.st_size, changed)
+
+
+@cache
+def _read_hash(path: Path, *version: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -50,9 +50,6 @@ class _Loader(yaml.SafeLoader):
             raise _error("a character that is no text", node.start_mark)
         return text
 
-    def flatten_mapping(self, node: Any) -> None:
-        """Leave `<<` an ordinary key."""
-
 
 def _error(problem: str, mark: Any) -> yaml.constructor.ConstructorError:
     return yaml.constructor.ConstructorError(None, None, problem, mark)
@@ -61,8 +58,7 @@ def _error(problem: str, mark: Any) -> yaml.constructor.ConstructorError:
 _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
 _PLAIN = re.compile(
     r"^(?:|~|null|Null|NULL|true|True|TRUE|false|False|FALSE"
-    r"|[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?"
-    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
+    r"|[-+]?(\.[0-9]+|[0-9]+(_[0-9]+)*(\.[0-9]*)?)([eE][-+]?[0-9]+)?)$"
 )
 
 
@@ -71,13 +67,11 @@ def _read_plain(loader: _Loader, node: Any) -> Any:
     text = loader.construct_scalar(node).lower()
     if text in _WORDS:
         return _WORDS[text]
-    is_whole = re.fullmatch("[-+]?[0-9_]+", text)
-    try:
-        if is_whole and len(text) > _MAX_DIGITS:
-            raise ValueError
-        return int(text) if is_whole else float(re.sub(r"\.(inf|nan)$", r"\1", text))
-    except ValueError:
-        raise _error("not a valid number", node.start_mark) from None
+    if not re.fullmatch("[-+]?[0-9_]+", text):
+        return float(text)
+    if len(text) > _MAX_DIGITS:
+        raise _error("not a valid number", node.start_mark)
+    return int(text)
 
 
 _Loader.add_implicit_resolver("plain", _PLAIN, ["", *"~nNtTfF-+.0123456789"])
@@ -105,6 +99,7 @@ def parse_yaml(text: str) -> Any:
         for number, depth in enumerate(_depths([document])):
             if number > _MAX_VALUES or depth > _MAX_DEPTH:
                 raise RecursionError
+        return document
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
@@ -114,7 +109,6 @@ def parse_yaml(text: str) -> Any:
         raise ShapeshiftError(
             f"more than {_MAX_VALUES:,} values or {_MAX_DEPTH} levels: no configuration"
         ) from None
-    return document
 
 
 def read_yaml(path: Path) -> Any:

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shapeshift.config import Config, load_config, parse_config
+from shapeshift.config_errors import find_key
 from shapeshift.errors import ShapeshiftError
-from shapeshift.foreign_names import FOREIGN_POSITIONS
+from shapeshift.foreign_names import FOREIGN_NAMES, FOREIGN_POSITIONS
 from shapeshift.model import build
 from shapeshift.model.position_config import expand_preset
 from shapeshift.positions import POSITION_IDS, PRESETS, Part, PositionIds, Scheme
 
+BASE = {
+    "data": {"dataset": {"name": "extrapolate", "max_length": 20}},
+    "model": {"size": "tiny", "ff_dim": 96},
+    "position": "rpe",
+    "training": {
+        "optimizer": {"name": "adam", "betas": [0.8, 0.9], "eps": 1e-6, "weight_decay": 0.01},
+        "schedule": {"name": "inverse_sqrt", "peak": 0.002, "warmup_updates": 600},
+    },
+}
+NTK = {"kind": "rotary", "scaling": "ntk", "factor": 2.0}
+XPOS = {"kind": "xpos", "stacks": "decoder"}
 
-def refused(document: object, *overrides: str) -> str:
+
+def refused(document: Any, *overrides: str) -> str:
     with pytest.raises(ShapeshiftError) as raised:
         parse_config(document, overrides)
     message = str(raised.value)
@@ -38,39 +56,19 @@ def model(**settings: object) -> dict:
     return {"model": settings}
 
 
-NTK = {"kind": "rotary", "scaling": "ntk", "factor": 2.0}
-XPOS = {"kind": "xpos", "stacks": "decoder"}
-
-
-def test_an_empty_file_is_no_configuration(tmp_path: Path) -> None:
-    (tmp_path / "empty.yaml").write_text("# to be written\n")
-    (tmp_path / "mine.yaml").write_text("extends: empty.yaml\n")
-    for name in ("empty.yaml", "mine.yaml"):
-        with pytest.raises(
-            ShapeshiftError, match=r"empty\.yaml: is empty; .*stands for all defaults"
-        ):
+@pytest.mark.parametrize("text", ["# to be written\n", "[model]", "model"])
+def test_a_file_without_sections_is_no_configuration(text: str, tmp_path: Path) -> None:
+    (tmp_path / "none.yaml").write_text(text)
+    (tmp_path / "mine.yaml").write_text("extends: none.yaml\n")
+    for name in ("none.yaml", "mine.yaml"):
+        with pytest.raises(ShapeshiftError, match=r"none\.yaml: expected .*for all defaults"):
             load_config(tmp_path / name)
-
-
-@pytest.mark.parametrize(
-    ("text", "remedy"),
-    [
-        ("title: mine\ngrid: {axes: {}}\n", "is a study, .* `shapeshift reproduce .*run.yaml`"),
-        ("axes: {position: presets}\n", "is a grid, .*`grid: .*run.yaml`"),
-    ],
-)
-def test_what_is_no_configuration_of_a_run_is_named(text: str, remedy: str, tmp_path: Path) -> None:
-    (tmp_path / "run.yaml").write_text(text)
-    with pytest.raises(ShapeshiftError, match=remedy):
-        load_config(tmp_path / "run.yaml")
 
 
 @pytest.mark.parametrize(
     ("name", "said"),
     [
         ("SHAPE", "did you mean 'shape'?"),
-        ("rotary", "did you mean 'rope'?"),
-        ("roformer", "did you mean 'rope'?"),
         ("shaw", "did you mean 'rpe'?"),
         ("none", "did you mean 'nope'?"),
         ("shifted", "set position.position_ids.name=shifted"),
@@ -92,13 +90,6 @@ def test_the_answer_to_a_kind_that_is_no_preset_works() -> None:
 def test_names_elsewhere_are_those_of_presets() -> None:
     assert {*FOREIGN_POSITIONS.values()} <= PRESETS.keys()
     assert not FOREIGN_POSITIONS.keys() & {*PRESETS, *POSITION_IDS}
-
-
-def test_nothing_given_is_the_default(tmp_path: Path) -> None:
-    path = tmp_path / "empty.yaml"
-    path.write_text("{}  # nothing\n")
-    assert parse_config({}) == load_config(path) == Config()
-    assert Config().position.scheme == PRESETS["ape"]
 
 
 @pytest.mark.parametrize("name", list(PRESETS))
@@ -137,6 +128,7 @@ def test_all_errors_are_reported_at_once() -> None:
             "position": "shappe",
             "data": {"subwords": {"vocab_size": 1}},
             "training": {"max_updates": "many", "average_checkpoints": 3, "keep_checkpoints": 2},
+            "evaluation": {"metrics": [[1]], "length_buckets": {}},
         }
     )
     for problem in (
@@ -144,9 +136,11 @@ def test_all_errors_are_reported_at_once() -> None:
         "model.dims: unknown key; did you mean 'model.dim'?",
         "model.dropout: expected less than 1, got 1.5",
         "unknown preset 'shappe'; did you mean 'shape'?",
-        "data.subwords.vocab_size",
+        "data.subwords.vocab_size: expected greater than or equal to 8, got 1",
         "training.max_updates: expected a whole number, got 'many'",
         "training.average_checkpoints: 3 needs",
+        "evaluation.metrics.0: expected 'bleu'",
+        "evaluation.length_buckets: expected a valid list, got {}",
     ):
         assert message.count(problem) == 1, (problem, message)
 
@@ -157,21 +151,13 @@ def test_all_errors_are_reported_at_once() -> None:
         (position({"kind": "shav"}), "did you mean 'shaw'?"),
         (position({"kind": "shaw", "max_distanc": 2}), "did you mean 'max_distance'?"),
         (position({"kind": "shaw", "max_distance": "16"}), "Shaw.max_distance: .*got '16'"),
-        (position({"kind": "shaw", "add_to": "queries"}), "Shaw.add_to: .*got 'queries'"),
-        (position({"kind": "shaw", "per_head": "no"}), "Shaw.per_head: .*got 'no'"),
         (position({"place": "self"}), "a part needs a kind"),
-        (position({"kind": "shaw", "layers": True}), "Part.layers: .*True"),
-        (position({"kind": 3}), "Part.kind: .*got 3"),
         (position({"kind": ["shaw"]}), r"Part.kind: .*got \['shaw'\]"),
-        (position({"kind": "shaw", "place": 3}), "Part.place: .*got 3"),
         (position(name=["shifted"]), "PositionIds.name: .*"),
-        (position(name="shifted", max_offset="far"), "Shifted.max_offset: .*got 'far'"),
         (position(name="absolute", max_offset=3), "'absolute' has no option 'max_offset'"),
         ({"position": 3}, "position"),
-        ({"model": None}, "model"),
+        ({"model": None}, "model: expected a section of settings, got None"),
         ({1: 2}, "1"),
-        (["model"], "expected sections .*got list"),
-        ("model", "expected sections .*got str"),
         (model(dim=10, num_heads=4), "model.num_heads: dim 10 is not a multiple"),
         (
             model(share_embeddings=True) | {"data": {"subwords": {"joint": False}}},
@@ -179,8 +165,6 @@ def test_all_errors_are_reported_at_once() -> None:
         ),
         (model(dim=36, num_heads=4) | {"position": "rope"}, "head_dim=9; choose .*model.dim"),
         (model(dim=33, num_heads=3), "even width of 4 or more, got dim=33"),
-        (position({"kind": "shaw", "max_distance": -1}), "must be at least 0, got -1"),
-        (position({"kind": "graph"}), "unknown kind 'graph'"),
         (called("kerple", {"kind": "rotary"}), "named 'kerple', but it is rotary at self"),
         (called("none", {"kind": "rotary"}), "named 'none', .* such as none-changed"),
         (called("fire"), "named 'fire', but it is no position"),
@@ -203,6 +187,11 @@ def test_all_errors_are_reported_at_once() -> None:
         ),
         (position({"kind": "rotary"}, {"kind": "rotary", "base": 500}), "both change the queries"),
         (position({"kind": "shaw", "add_to": "keys", "share_tables": True}), "one table"),
+        ({"data": {"corpus": {"source": "no", "train": "a"}}}, r"`corpus:` is missing \(files, hu"),
+        ({"position": {"name": "alibbi"}}, "did you mean 'alibi'"),
+        ({"position": {"name": "mine", "position_ids": {"name": "shifted"}}}, "no parts are given"),
+        (called("rope", {"kind": "alibi"}), "named 'rope'"),
+        (called("rope"), "named 'rope'"),
     ],
 )
 def test_one_line_names_the_setting_and_the_value(document: object, problem: str) -> None:
@@ -214,7 +203,6 @@ def test_one_line_names_the_setting_and_the_value(document: object, problem: str
     "document",
     [
         model(size="base") | position({**NTK, "fraction": 0.25}),
-        model(dim=36, num_heads=2) | {"position": "rope"},
         model(dim=36, num_heads=4) | {"position": "rpe"},
         position({"kind": "rotary"}, {"kind": "shaw", "add_to": "values"}, {"kind": "tupe"}),
         position({"kind": "rotary", "stacks": "encoder"}, {"kind": "skew", "stacks": "decoder"}),
@@ -222,7 +210,6 @@ def test_one_line_names_the_setting_and_the_value(document: object, problem: str
         position({"kind": "learned", "num_positions": 2048}, name="randomized"),
         position({"kind": "learned"}, name="shifted", max_offset=1023),
         called("kerple", {"kind": "kerple"}, {"kind": "sinusoidal", "place": "embedding"}),
-        called("kerple-changed", {"kind": "rotary"}),
         called("none"),
     ],
 )
@@ -230,6 +217,40 @@ def test_what_can_be_built_is_not_refused(document: dict) -> None:
     config = parse_config(document)
     with torch.device("meta"):
         build(config.model, config.position.scheme, 50, 50)
+
+
+@pytest.mark.parametrize("name", sorted(FOREIGN_NAMES))
+def test_a_foreign_name_stands_for_a_key_that_there_is(name: str) -> None:
+    assert find_key(name, Config) == FOREIGN_NAMES[name]
+    section = "model" if name == "steps" else "training"
+    assert f"did you mean '{FOREIGN_NAMES[name]}'" in refused({section: {name: 1}})
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("position.max_offset=3", "position.position_ids.max_offset"),
+        ("position.max_distance=3", "position.parts.0.max_distance"),
+        ("schedule.peak=1", "training.schedule"),
+        ("model.max_updates=8", "training.max_updates"),
+        ("training.max_update=8", "training.max_updates"),
+        ("data.corpus.num_trian=8", "data.corpus.num_train"),
+        ("dropout=0.3", "model.dropout"),
+        ("max_tokens=100", "training.batch.max_tokens"),
+    ],
+)
+def test_a_wrong_key_is_answered_with_the_right_one(override: str, meant: str) -> None:
+    assert f"unknown key; did you mean '{meant}'" in refused({}, override)
+
+
+def test_an_option_is_looked_for_in_the_settings_of_its_command_first() -> None:
+    assert find_key("max_tokens", Config, ("decoding",)) == "decoding.max_tokens"
+    assert find_key("max_tokens", Config, ("training",)) == "training.batch.max_tokens"
+
+
+@pytest.mark.parametrize("override", ["model.zzzzz=1", "training.qqq={a: 1}"])
+def test_a_key_like_no_other_is_answered_with_those_of_its_section(override: str) -> None:
+    assert "unknown key (known: " in refused({}, override)
 
 
 def test_overrides_reach_into_sections_presets_and_lists() -> None:
@@ -260,16 +281,168 @@ def test_overrides_of_the_default_position_start_from_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("override", "problem"),
+    ("overrides", "problem"),
     [
-        ("training.max_updates", "an override looks like"),
-        ("=3", "an override looks like"),
-        ("training.max_updates=[1", "is not YAML"),
-        ("training.seed.x=1", "plain value"),
-        ("position.parts.1.kind=shaw", "'1' is not one of the 1 items"),
-        ("position.parts.x.kind=shaw", "'x' is not one of the 1 items"),
-        ("training.max_update=3", "did you mean 'training.max_updates'?"),
+        (("training.max_updates",), "an override looks like"),
+        (("=3",), "an override looks like"),
+        (("training.max_updates=[1",), "is not YAML"),
+        (("training.seed=1", "training.seed.x=1"), "plain value"),
+        (("position.parts.1.kind=shaw",), "'1' is not one of the 1 items"),
+        (("position.parts.x.kind=shaw",), "'x' is not one of the 1 items"),
+        (("position=ape", "position.parts.1.base=1"), "not one of the 1 items"),
+        (("training.schedule=cosin",), "did you mean 'cosine'"),
+        (("position=rope", "position.position_ids.name=shifted"), "named 'rope'"),
+        (("position=rope", "position.parts.0.place=cross"), "named 'rope'"),
+        (("training.seed=1", "training.seed=2"), "training.seed is given twice"),
+        (("position=ape", "position.name=rope"), "position.name is given twice"),
+        (("position=ape", "position.name=a", "position=rope"), "position is given twice"),
+        (("position=ape", "position={name: a, parts: [{kind: skew}]}"), "preset 'ape' are both"),
+        (("training.schedule=noam", "training.schedule.name=cosine"), "name is given twice"),
+        (("model={dim: 8}", "model.dim=16"), "model.dim is given twice"),
+        (("training.schedule.warmup_update=1", "training.schedule.name=cosine"), "unknown key"),
+        (("training.schedule.name=cosine", "training.schedule.factor=3"), "goes with name 'noam'"),
     ],
 )
-def test_overrides_that_cannot_be(override: str, problem: str) -> None:
-    assert problem in refused({"training": {"seed": 1}, "position": "ape"}, override)
+def test_overrides_that_cannot_be_are_refused_in_any_order(
+    overrides: tuple[str, ...], problem: str
+) -> None:
+    for order in (overrides, overrides[::-1]):
+        assert re.search(problem, refused(BASE, *order))
+
+
+def test_a_label_that_is_nearly_a_preset_is_no_name_for_the_one_that_is_there() -> None:
+    assert "did you mean 'alibi'" in refused({"position": "ape"}, "position.name=alibbi")
+
+
+def test_the_remedy_for_a_wrong_name_works() -> None:
+    shifted = "position.position_ids.name=shifted"
+    remedy = refused({"position": "rope"}, shifted).partition("(")[2].partition(")")[0]
+    position = parse_config({"position": "rope"}, [shifted, remedy]).position
+    assert position.name == "rope-changed"
+    assert position.scheme.position_ids.name == "shifted"
+    assert position.scheme.parts == PRESETS["rope"].parts
+
+
+def test_what_a_preset_filled_in_goes_with_it_and_what_was_given_does_not() -> None:
+    changed = ["position.position_ids={name: randomized, max_position: 999}", "position.name=mine"]
+    position = parse_config({"position": "shape"}, changed).position
+    assert position.position_ids == {"name": "randomized", "max_position": 999}
+    given = {"position": {"name": "shape", "position_ids": {"max_offset": 40}}}
+    assert "no option 'max_offset'" in refused(given, *changed)
+    # Other parts do not have the name of the preset.
+    position = parse_config({"position": "rope"}, ["position={parts: [{kind: alibi}]}"]).position
+    assert (position.name, position.scheme.parts[0].kind) == ("custom", "alibi")
+    spelled_out = yaml.safe_load(parse_config({"model": {"size": "tiny", "ff_dim": 96}}).to_yaml())
+    model = parse_config(spelled_out, ["model.size=small"]).model
+    assert model == parse_config({"model": {"size": "small", "ff_dim": 96}}).model
+
+
+def test_fields_that_two_choices_share_stay() -> None:
+    changed = ["training.schedule.name=cosine", "training.optimizer.name=adamw"]
+    training = parse_config(BASE, changed).training
+    assert (training.schedule.peak, training.schedule.warmup_updates) == (0.002, 600)
+    optimizer = training.optimizer.model_dump()
+    assert optimizer == {**BASE["training"]["optimizer"], "name": "adamw", "betas": (0.8, 0.9)}
+
+
+@pytest.mark.parametrize(
+    ("choice", "key"),
+    [
+        ("training.schedule.name=noam", "training.schedule.peak"),
+        ("data.dataset=interpolate", "data.dataset.max_length"),
+    ],
+)
+def test_what_does_not_go_with_a_choice_is_an_error_whose_remedy_works(
+    choice: str, key: str, tmp_path: Path
+) -> None:
+    message = refused(BASE, choice)
+    assert f"{key}: goes with name" in message
+    remedy = message.rpartition("(")[2].rstrip(")")
+    assert remedy == f"{key}=null"
+    config = parse_config(BASE, [choice, remedy])
+    # A file that extends follows the same rule.
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(BASE))
+    keys, _, value = choice.removesuffix(".name").partition("=")
+    section, _, name = keys.removesuffix(".name").partition(".")
+    over: dict[str, Any] = {"extends": "base.yaml", section: {name: {"name": value}}}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(over))
+    with pytest.raises(ShapeshiftError, match=key):
+        load_config(tmp_path / "run.yaml")
+    over[section][name][key.rpartition(".")[2]] = None
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(over))
+    assert load_config(tmp_path / "run.yaml") == config
+
+
+OVERRIDES = (
+    "position=shape",
+    "position.name=mine",
+    "position.position_ids.max_offset=40",
+    "position.position_ids={name: shifted, max_offset: 9}",
+    "position.parts.0.start=3",
+    "position.parts.0.max_distance=8",
+    "position={name: mine, parts: [{kind: skew}]}",
+    "training.schedule.name=cosine",
+    "training.schedule=noam",
+    "training.schedule.warmup_updates=100",
+    "training.schedule.peak=0.5",
+    "training.schedule.peak=null",
+    "training.schedule.factor=3",
+    "training.optimizer={eps: 1e-3}",
+    "training.seed=5",
+    "training.sede=5",
+    "data.dataset.name=interpolate",
+    "data.dataset.num_joined=3",
+    "data.dataset.max_length=null",
+    "data.dataset={max_length: 7}",
+    "data.corpus=wmt14-en-de",
+    "data.corpus.subset=fr-en",
+    "data.corpus.num_train=70",
+    "model.size=small",
+    "model.ff_dim=64",
+    "decoding.length_penalty={name: none}",
+    "evaluation.metrics=bleu",
+    "evaluation.length_buckets=[4, 9]",
+)
+
+
+def _resolved(overrides: list[str]) -> Config | None:
+    try:
+        return parse_config(BASE, overrides)
+    except ShapeshiftError:
+        return None
+
+
+def _look_up(config: Config, key: str) -> Any:
+    node: Any = config.model_dump(mode="json")
+    for step in key.split("."):
+        node = node[int(step)] if isinstance(node, list) else node.get(step)
+    return node
+
+
+def _shows(shown: Any, value: Any) -> bool:
+    """Whether a value is to be seen in what it was given to."""
+    if isinstance(value, dict):
+        return all(_shows(shown.get(key), below) for key, below in value.items())
+    if isinstance(shown, dict):  # a name for a section
+        return value in shown.values() or (value == "wmt14-en-de" and shown["repo"] == "wmt/wmt14")
+    if isinstance(shown, list) and not isinstance(value, list):
+        return shown == [value]
+    if isinstance(shown, list):
+        return len(shown) == len(value) and all(map(_shows, shown, value))
+    return bool(shown == value)
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.lists(st.sampled_from(OVERRIDES), min_size=1, max_size=6, unique=True), st.randoms())
+def test_any_order_gives_the_same_and_everything_given_shows(
+    overrides: list[str], rng: random.Random
+) -> None:
+    config = _resolved(overrides)
+    shuffled = rng.sample(overrides, len(overrides))
+    assert _resolved(shuffled) == config
+    if config is not None:
+        for override in overrides:
+            key, _, value = override.partition("=")
+            if key == "position" and "position.name=mine" in overrides:
+                continue  # a preset under another name
+            assert _shows(_look_up(config, key), yaml.safe_load(value.replace("1e-3", "0.001")))

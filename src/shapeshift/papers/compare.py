@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from shapeshift.config_file import find_config, read_settings
+from shapeshift.config_file import find_config, read_document
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.costs import MEMORY_LENGTH
 from shapeshift.lab.grid import Grid
@@ -44,7 +44,7 @@ def comparison(
             "axes": {AXIS: {name: [*settings] for name, settings in systems.items()}},
             "scales": {path.stem: {}},
             "seeds": [*range(1, num_seeds + 1)],
-            "base": read_settings(path),
+            "base": read_document(path),
             "steps": ["score-test", "speed", "step-memory"],
         },
     )

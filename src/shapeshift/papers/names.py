@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from shapeshift.config_errors import shown_place
+from shapeshift.config_errors import dotted
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.grid import Cell, GridConfig, unknown_name
 from shapeshift.papers.metrics import FACTS, METRICS
@@ -35,7 +35,7 @@ def check_measurements(spec: ItemSpec, grid: GridConfig, path: Path) -> None:
 
 
 def _raise(problems: Iterable[tuple[Place, str]], path: Path) -> None:
-    lines = [f"{shown_place(place)}: {problem}" for place, problem in problems if problem]
+    lines = [f"{dotted(place)}: {problem}" for place, problem in problems if problem]
     if lines:
         raise ShapeshiftError("; ".join(lines), path=path)
 

@@ -311,7 +311,7 @@ def read_spec(path: Path) -> ItemSpec:
         ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
     """
     document = read_document(path)
-    if isinstance(document, dict) and document.keys() & {"data", "model", "training"}:
+    if document.keys() & {"data", "model", "training"}:
         raise ShapeshiftError(
             "is a configuration, and a study has title, grid and tables; compare positions with"
             f" this one: shapeshift compare {path}",

@@ -18,7 +18,7 @@ SAME = "score text/test.de text/test.de"
 REFUSED = [  # in text, settings and folders
     (f"{TRAIN} training.max_updates=many", "training.max_updates: expected a whole number, got"),
     (f"{TRAIN} model.size=huge", "model.size: expected 'tiny', 'small', 'base' or 'big', got"),
-    (f"{TRAIN} data.corpus.train='[]'", "data.corpus.train: expected 1 or more entries, got []"),
+    (f"{TRAIN} data.corpus.train='[]'", "data.corpus.train: expected at least 1 item, got []"),
     (f"{TRAIN} data.corpus.train='[train.en]'", "did you mean 'text/train'?"),
     (f"{TRAIN} training.device=cuda:99", "use auto or cpu"),
     (
@@ -35,7 +35,7 @@ REFUSED = [  # in text, settings and folders
     (f"{TRAIN} data.corpus.test='[short]'", "text/short.en has 20 lines but text/short.de has 21"),
     (f"{TRAIN} data.corpus.test='[empty]'", "text/empty.en: has no lines"),
     ("train study.yaml", "use `shapeshift reproduce study.yaml`"),
-    ("prepare blank.yaml", "blank.yaml: is empty"),
+    ("prepare blank.yaml", "blank.yaml: expected sections"),
     ("reproduce mine.ymal", "mine.ymal: no such file; did you mean 'mine.yaml'?"),
     ("reproduce shapes/table2", "shapes/table2: no such file"),
     (f"{INIT} --train text/train --output mine.yaml", "exists already"),

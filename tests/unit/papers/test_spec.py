@@ -88,13 +88,13 @@ def test_a_study_may_name_a_grid_that_is_shipped_or_lies_beside_it(write, tmp_pa
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("rows: [position]\n", "rows: [positon]\n", "tables, entry 1: plot: x is no axis"),
+        ("rows: [position]\n", "rows: [positon]\n", "tables.0: plot: x is no axis"),
         ("baseline: {position", "baseline: {positon", "no axis 'positon'; did"),
         ("baseline: {position: ape}", "baseline: {position: apes}", "no setting 'apes'; did you"),
-        ("test: {position: shape}", "test: {position: shap}", "claims, entry 1, test: the axis"),
+        ("test: {position: shape}", "test: {position: shap}", "claims.0.test: the axis"),
         ("tables:", "analyses: [os:nowhere]\ntables:", "no analysis 'os:nowhere'"),
         ("tables:", "curves: {each: positon, systems: position, against: updates}\ntables:", "did"),
-        ("rule: better", "rule: best", "claims, entry 1, rule: expected 'better', 'no"),
+        ("rule: better", "rule: best", "claims.0.rule: expected 'better', 'no"),
         ("rule: better", "rule: threshold", "threshold"),
         ("y: test BLEU", "y: BLEU", "plot: x is no axis of rows, or y no column"),
         ("seeds: [1, 2, 3]", "seed: [1, 2, 3]", "seed"),
@@ -102,7 +102,7 @@ def test_a_study_may_name_a_grid_that_is_shipped_or_lies_beside_it(write, tmp_pa
         ("expected: none", "expected: none\n    scales: [tiny]", "the grid has no scale 'tiny'"),
         ("position: {ape:", "position: {ape: [position=apee], a:", "apee"),
         ("rows:", "by_length: []\n    rows:", "did you mean 'by_length', at the top level?"),
-        ("tables:", "by_length: {}\ntables:", "by_length: expected a list of sections"),
+        ("tables:", "by_length: {}\ntables:", "by_length: expected a valid list"),
         ("split: valid", "metric: BLUE", "metric: unknown 'BLUE'; did you mean 'BLEU'?"),
         ("split: valid", "metric: BLEU", "split: missing; say which text BLEU is of"),
         ("split: valid", "metric: speed", "speed needs the step speed, which is not among the"),
@@ -133,12 +133,12 @@ def test_all_that_is_wrong_in_a_study_and_its_grid_is_named_at_once(write):
         read_study(write(yaml.safe_dump(document)))
     for expected in (
         "grid.seed: unknown key; did you mean 'grid.seeds'?",
-        "grid.base: expected text or a section of settings, got 3",
-        "grid.seeds, entry 1: expected a whole number, got 'a'",
-        "grid.rules, entry 1, when: expected 1 or more entries, got {}",
-        "grid.rules, entry 1, overrides: missing",
-        "claims, entry 1, rule: expected 'better', 'no worse', 'equivalent' or 'threshold', got",
-        "tables, entry 1: expected a section of settings, got 3",
+        "grid.base: expected a valid string or a section of settings, got 3",
+        "grid.seeds.0: expected a whole number, got 'a'",
+        "grid.rules.0.when: expected at least 1 item, got {}",
+        "grid.rules.0.overrides: missing",
+        "claims.0.rule: expected 'better', 'no worse', 'equivalent' or 'threshold', got",
+        "tables.0: expected a section of settings, got 3",
     ):
         assert expected in str(error.value)
 
