@@ -47,7 +47,6 @@ test-slow: install  ## every test that this machine can run
 	$(BIN)/python -m pytest -m 'not soak and not network'
 
 soak: install  ## kill training fifty times, a reproduction thirty; serve ten minutes; translate 10,000 fuzzed files
-	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/serve_under_load.py --minutes 10
 	$(BIN)/python -m pytest -m soak
 
 check: install  ## format, lint and types

@@ -22,6 +22,7 @@ LONG = {
     "test_openapi.py",
     "test_score.py",
     "test_serve.py",
+    "test_serve_under_load.py",
     "test_signals.py",
     "test_streams.py",
     "test_threads.py",

@@ -10,13 +10,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "soak"))
-from commands import Command, install_paper, write_grid
+from commands import Command, write_study
 
-NUM_CELLS = 4
-
-
-def start(folder, *arguments):
-    return Command(folder, "reproduce", *arguments, prepare=((install_paper, folder),))
+STUDY = "reproduced/full/studies/toy"
 
 
 def num_updates(folder):
@@ -28,8 +24,8 @@ def num_updates(folder):
     ("jobs", "number", "status"), [("2", signal.SIGINT, 130), ("0", signal.SIGTERM, 143)]
 )
 def test_signals_save_the_runs_and_say_how_to_go_on(tmp_path, jobs, number, status):
-    write_grid(tmp_path, max_updates=100_000)
-    command = start(tmp_path, "toy", "--jobs", jobs)
+    write_study(tmp_path, max_updates=100_000)
+    command = Command(tmp_path, "reproduce", "toy.yaml", "--jobs", jobs)
     command.wait_until(lambda: num_updates(tmp_path) >= 2)
     command.send(number)
     ended, out, err = command.finish()
@@ -40,21 +36,18 @@ def test_signals_save_the_runs_and_say_how_to_go_on(tmp_path, jobs, number, stat
     assert "the same command goes on" in last
     assert out == ""
     assert list((tmp_path / "reproduced").glob("cells/*/run/checkpoints/update-*/state.json"))
-    assert not list((tmp_path / "reproduced").glob("tiny/toy/*/item.json"))
+    assert not (tmp_path / STUDY / "item.json").exists()
 
-    # What is there can be written, and goes on from there.
-    status, out, err = start(tmp_path, "toy", "--no-run", "--directory", "reproduced").finish()
+    # What is there can be written.
+    status, out, err = Command(tmp_path, "reproduce", "toy.yaml", "--no-run").finish()
     assert status == 0, err
-    [item] = (tmp_path / "reproduced").glob("tiny/toy/*/item.json")
-    assert len(json.loads(item.read_bytes())["unfinished"]) == NUM_CELLS
+    assert len(json.loads((tmp_path / STUDY / "item.json").read_bytes())["unfinished"]) == 4
 
 
 def test_a_run_that_fails_is_reported_at_the_end_and_the_rest_is_written(tmp_path):
-    write_grid(tmp_path, max_updates=4)
-    settings = (tmp_path / "toy.yaml").read_text(encoding="utf-8")
-    too_small = 'rules: [{when: {position: shape}, overrides: ["training.batch.max_tokens=4"]}]'
-    (tmp_path / "toy.yaml").write_text(f"{settings}\n{too_small}\n", encoding="utf-8")
-    status, out, err = start(tmp_path, "toy", "--jobs", "0").finish()
+    too_small = {"when": {"position": "shape"}, "overrides": ["training.batch.max_tokens=4"]}
+    write_study(tmp_path, max_updates=4, rules=[too_small])
+    status, out, err = Command(tmp_path, "reproduce", "toy.yaml", "--jobs", "0").finish()
     assert status == 1
     assert "Traceback" not in err
     lines = err.splitlines()
@@ -62,6 +55,8 @@ def test_a_run_that_fails_is_reported_at_the_end_and_the_rest_is_written(tmp_pat
     assert len(failed) == 2
     assert lines.index(failed[0]) > max(n for n, line in enumerate(lines) if "ape/2: f" in line)
     assert "ape" in out  # the table
-    item = json.loads((tmp_path / "reproduced/tiny/toy/table/item.json").read_bytes())
-    assert item["unfinished"] == ["shape/1", "shape/2"]
-    assert (tmp_path / "reproduced/tiny/toy/table/results.csv").exists()
+    assert json.loads((tmp_path / STUDY / "item.json").read_bytes())["unfinished"] == [
+        "shape/1",
+        "shape/2",
+    ]
+    assert (tmp_path / STUDY / "results.csv").exists()

@@ -112,7 +112,7 @@ def test_a_server_that_is_gone_is_said(visit):
         assert page.locator("#message").inner_text() == "The server does not answer."
 
 
-@pytest.mark.parametrize("width", [320, 390, 768, 1400])
+@pytest.mark.parametrize("width", [320, 1400])
 def test_the_page_is_never_wider_than_the_window(visit, width):
     with visit(viewport={"width": width, "height": 844}) as page:
         translate(page, "ab cd fe. " * 6)
@@ -121,8 +121,9 @@ def test_the_page_is_never_wider_than_the_window(visit, width):
         assert (first["y"] == second["y"]) == (width == 1400)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("viewport", [PHONE, {"width": 1400, "height": 900}], ids=["390", "1400"])
+@pytest.mark.parametrize(
+    ("scheme", "viewport"), [("light", {"width": 1400, "height": 900}), ("dark", PHONE)]
+)
 def test_axe_finds_no_grave_fault(visit, grave_faults, scheme, viewport):
     with visit(color_scheme=scheme, viewport=viewport, bypass_csp=True) as page:
         translate(page)

@@ -16,8 +16,6 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from shapeshift.data.grammar import generate
-
 ROOT = Path(__file__).parents[2]
 PACKED = ("pyproject.toml", "README.md", "LICENSE", "configs", "src")
 TIMEOUT_S = 300
@@ -32,15 +30,6 @@ config = BartConfig(
 BartForConditionalGeneration(config).save_pretrained("facebook/bart-base")
 """
 """A folder of the name that the README's snippet loads stands in for the download."""
-
-TINY = (
-    "model.size=tiny",
-    "data.subwords.vocab_size=300",
-    "training.max_updates=4",
-    "training.checkpoint_every=2",
-    "training.average_checkpoints=2",
-    "decoding.beam=1",
-)
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +101,6 @@ def make(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[...,
     return make_environment
 
 
-@pytest.fixture(scope="module")
-def testbed(make: Callable[..., Run]) -> Run:
-    return make("testbed")
-
-
 def snippet(mark: str) -> str:
     """Return the only Python block of the README that contains `mark`."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -151,19 +135,10 @@ def test_hugging_face_needs_its_extra_alone(make: Callable[..., Run]) -> None:
     make("hf")("-c", TINY_BART + snippet("AutoModelForSeq2SeqLM"))
 
 
-def test_the_demo(testbed: Run) -> None:
-    printed = testbed("-m", "shapeshift", "demo", "--fast")
+def test_the_testbed_needs_its_extra_alone(make: Callable[..., Run]) -> None:
+    run = make("testbed")
+    run("-c", snippet("build(ModelConfig"))
+    printed = run("-m", "shapeshift", "demo", "--fast")
     for name in ("ape", "shape-10", "rpe"):
         assert re.search(rf"^ +{name} +[0-9]", printed, re.MULTILINE), printed
     assert "report.html" in printed
-
-
-def test_a_shipped_configuration_is_trained_by_its_name(testbed: Run) -> None:
-    testbed("-c", snippet("build(ModelConfig"))
-    pairs = [*generate(300, seed=1, max_words=14)]
-    write = "import sys; open(sys.argv[1], 'w', encoding='utf-8').write(sys.argv[2])"
-    for split, part in (("train", pairs[:200]), ("valid", pairs[200:250]), ("test", pairs[250:])):
-        for number, side in enumerate(("en", "de")):
-            text = "".join(f"{pair[number]}\n" for pair in part)
-            testbed("-c", write, f"{split}.{side}", text)
-    assert "BLEU" in testbed("-m", "shapeshift", "train", "multi30k", *TINY)

@@ -195,36 +195,22 @@ def write_run(folder: Path, max_updates: int, checkpoint_every: int = 3) -> None
     (folder / "toy.yaml").write_text(yaml.safe_dump(toy | {"position": "shape"}), encoding="utf-8")
 
 
-def write_grid(folder: Path, max_updates: int) -> None:
-    """Write `toy.yaml`, a grid of two positions and two seeds, and its text."""
-    grid = {
-        "title": "a toy",
-        "axes": {"position": {"ape": ["position=ape"], "shape": ["position=shape"]}},
-        "seeds": [1, 2],
-        "scales": {"tiny": {}},
-        "base": write_toy(folder, max_updates, checkpoint_every=4) | {"decoding": {"beam": 1}},
-        "steps": ["score-test"],
-    }
-    (folder / "toy.yaml").write_text(yaml.safe_dump(grid), encoding="utf-8")
-
-
-def install_paper(folder: Path) -> None:
-    """Let this process know a paper, `toy`, whose only item is a table of the grid in a folder."""
-    from shapeshift.lab.grid import Grid
-    from shapeshift.papers import catalogue
-    from shapeshift.papers.item import Item, Paper
-    from shapeshift.papers.spec import ItemSpec
-
+def write_study(folder: Path, max_updates: int, **grid: object) -> None:
+    """Write `toy.yaml`, a study of two positions and two seeds, and its text."""
+    base = write_toy(folder, max_updates, checkpoint_every=4) | {"decoding": {"beam": 1}}
+    axes = {"position": {name: [f"position={name}"] for name in ("ape", "shape")}}
     table = {
         "title": "BLEU",
         "rows": ["position"],
         "columns": {"BLEU": {"split": "test"}},
         "baseline": {"position": "ape"},
     }
-    spec = ItemSpec.model_validate({"title": "A table", "grid": "toy", "tables": [table]})
-    item = Item("bleu", spec, Grid(folder / "toy.yaml"))
-    paper = Paper("toy", "Toy", "nobody, never", {"table": item})
-    catalogue.find_paper = lambda name: paper
+    study = {
+        "title": "a toy",
+        "grid": {"axes": axes, "seeds": [1, 2], "base": base, "steps": ["score-test"], **grid},
+        "tables": [table],
+    }
+    (folder / "toy.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")
 
 
 def note_trainings(path: Path) -> None:

@@ -14,15 +14,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from commands import (
-    Command,
-    install_paper,
-    kill_at,
-    note_trainings,
-    without_clock,
-    write_grid,
-    write_run,
-)
+from commands import Command, kill_at, note_trainings, without_clock, write_run, write_study
 
 from shapeshift.lab.cell_folder import StepRecord
 from shapeshift.lab.final import AVERAGE
@@ -109,8 +101,8 @@ def test_training_ends_with_the_same_weights_optimiser_cursor_and_log(
 
 
 def reproduce(folder: Path, directory: str, *prepare, jobs: int = 0) -> Command:
-    arguments = ("reproduce", "toy", "--directory", directory, "--jobs", str(jobs))
-    return Command(folder, *arguments, prepare=((install_paper, folder), *prepare))
+    arguments = ("reproduce", "toy.yaml", "--directory", directory, "--jobs", str(jobs))
+    return Command(folder, *arguments, prepare=prepare)
 
 
 def kill_reproduction(folder: Path, directory: str, kind: str, rng: random.Random) -> bool:
@@ -150,11 +142,9 @@ def result_of_reproduction(directory: Path) -> dict[str, object]:
         updates = [line["update"] for line in log if "loss" in line]
         assert len(updates) == len(set(updates))  # each once
         result[f"{path.parts[-3]}/log"] = log
-    [item] = directory.glob("*/toy/table/item.json")
-    result["table"] = json.loads(item.read_bytes())["tables"]
-    result["num_results"] = (
-        (directory / "tiny/toy/table/results.csv").read_text("utf-8").count("\n")
-    )
+    study = directory / "full" / "studies" / "toy"
+    result["table"] = json.loads((study / "item.json").read_bytes())["tables"]
+    result["num_results"] = (study / "results.csv").read_text("utf-8").count("\n")
     return result
 
 
@@ -167,7 +157,7 @@ def test_a_reproduction_has_the_same_results_and_records_no_step_twice(
     """Every fifth attempt trains in processes of its own, which outlive the group for a moment, as
     they do a crash. A command that comes to its end before its kill has done its work: another one
     begins anew."""
-    write_grid(tmp_path, updates)
+    write_study(tmp_path, updates)
     rng, kills, number = random.Random(5), 0, 0
     while kills < num_kills:
         directory, kept, killed = f"killed-{number}", {}, True

@@ -23,12 +23,8 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.figures import save as save_figure
 from shapeshift.lab.locks import locked
-from shapeshift.lab.measures import keep_lines
-from shapeshift.lab.results import Row, write_csv
 from shapeshift.lab.run import Run
 from shapeshift.lab.toolkits.baseline import run_commands
-from shapeshift.papers.document import ItemDocument
-from shapeshift.papers.write import write_item
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.log import Log
 from shapeshift.training.manifest import Progress
@@ -39,9 +35,6 @@ DATA = DataConfig(
     corpus=GrammarCorpus(num_train=200, num_valid=5, num_test=5, max_words=8),
     subwords=SubwordsConfig(vocab_size=150),
 )
-NAMES = ("command", "version", "time", "grid", "scale", "cell", "measure", "checkpoint", "metric")
-ROW = Row(value=1.0, axes={}, seed=1, **dict.fromkeys(NAMES, "x"))
-FIELDS = ("paper", "item", "title", "citation", "scale", "command", "version", "time")
 
 
 def write_log(folder):
@@ -83,10 +76,7 @@ WRITERS = {
     "preparation": lambda folder: prepare(DATA, folder / "prepared" / "data"),
     "log": write_log,
     "checkpoint": write_checkpoint,
-    "translations": lambda folder: keep_lines(folder / "results" / "test.txt", ["a", "b"]),
     "figure": lambda folder: save_figure(Figure(), folder / "figure"),
-    "CSV": lambda folder: write_csv([ROW], folder / "results.csv"),
-    "item": lambda folder: write_item(ItemDocument(**dict.fromkeys(FIELDS, "x")), folder / "i"),
     "record": write_record,
     "lock": hold_lock,
     "commands": lambda folder: run_commands({"echo": ["echo", "a"]}, folder),
