@@ -178,7 +178,7 @@ class _Tracker:
                 assert self.keys is not None, "`before` has run"
                 keys = self.keys.expand(len(value.layers[0].keys), -1)[:, None, :, None]
                 layer.keys, layer.values, layer.is_initialized = keys, keys[..., :0], True
-                layer.number, layer.in_use = self.number, False
+                layer.number, layer.in_use, layer.cache = self.number, False, value
 
 
 def _layer_of(cache: Any) -> Any:
@@ -195,6 +195,10 @@ def _positions_layer() -> Any:
     class Positions(DynamicLayer):  # type: ignore[no-untyped-call]
         number = 0  # of the `_Tracker` that has filled the cache
         in_use = False  # by a forward pass with that tracker
+        cache: Any
+
+        def reset(self) -> None:
+            self.cache.layers.remove(self)  # any model may fill it
 
         @property
         def is_sliding(self) -> bool:  # type: ignore[override]

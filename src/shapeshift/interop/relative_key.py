@@ -73,20 +73,13 @@ def restore_relative_positions(
     tables = {name: x for name, x in weights.items() if name.endswith(f".{TABLE}.weight")}
     attentions = dict(_self_attentions(model))
     found = {name: _named(tables, f"{name}.{TABLE}.weight") for name in attentions}
-    missing = [name for name, table in found.items() if table is None]
-    if missing or not found:
-        raise ShapeshiftError(
-            f"the checkpoint has {len(tables)} tables called {TABLE}, and"
-            f" {type(model).__name__} has {len(found)} layers of self-attention;"
-            f" {missing[0] if missing else 'no layer'} has none; is this the model's checkpoint?"
-        )
-    for name, attention in attentions.items():
-        table = found[name]
-        assert table is not None, "checked above"
-        width = attention.attention_head_size
-        if table.shape[1] != width or len(table) % 2 == 0:
+    for name, table in found.items() or [("no layer", None)]:
+        width = attentions[name].attention_head_size if name in attentions else 0
+        if table is None or table.shape[1] != width or len(table) % 2 == 0:
             raise ShapeshiftError(
-                f"{name}.{TABLE} is {tuple(table.shape)}, expected an odd number of rows of {width}"
+                f"the checkpoint has {len(tables)} tables called {TABLE}; that of {name} is"
+                f" {None if table is None else tuple(table.shape)}, expected an odd number of rows"
+                f" of {width}; is this the checkpoint of this {type(model).__name__}?"
             )
     own_config = use_attention(model, config, NAME, _attention)
     own_config.position_embedding_type = kind
@@ -122,9 +115,8 @@ def _read(checkpoint: str | Path) -> dict[str, Tensor]:
     from transformers.utils.hub import cached_file
 
     for file in _FILES:
-        options = {f"_raise_exceptions_for_{x}": False for x in ("missing_entries", "gated_repo")}
         try:
-            path = cached_file(str(checkpoint), file, **options)
+            path = cached_file(str(checkpoint), file, _raise_exceptions_for_missing_entries=False)
         except OSError as error:
             raise ShapeshiftError(str(error).strip().splitlines()[0], path=checkpoint) from error
         if path is not None:

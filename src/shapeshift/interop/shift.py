@@ -79,7 +79,6 @@ def shift_positions(
         shift.check_room(target, (max_length or 1) - 1)
     handles: list[RemovableHandle] = []
     for target, shift in shifts.items():
-        handles.append(target.register_forward_pre_hook(shift.see, with_kwargs=True))
         handles.append(target.register_forward_hook(shift.shift, with_kwargs=True))
         for owner in _owners(every, target):
             handles.append(owner.register_forward_pre_hook(shift.begin, with_kwargs=True))
@@ -119,8 +118,8 @@ def _forget_compiled() -> None:
 class _Shift:
     """The offsets of one position embedding, and the hooks that use them.
 
-    `begin` runs before each module around the embedding and notes how many sequences come; `see`
-    and `shift` run before and after the embedding and replace what it returned.
+    `begin` runs before each module around the embedding and notes how many sequences come; `shift`
+    runs after the embedding and replaces what it returned.
     """
 
     shifts = True  # see `changed`
@@ -130,12 +129,7 @@ class _Shift:
         self._family: Family = family_of(module)
         self._max_offset = max_offset
         self._num_sequences: int | None = None
-        self._rows: Tensor | None = None  # that the embedding was called with
-        self._beyond: tuple[int, Tensor] | None = None  # a row, and the K rows (K, D) from there
         self._is_sinusoidal = self._family.is_sinusoidal(module)
-        table = self._family.table_of(module)
-        if self._is_sinusoidal and table is not None:
-            self._continuation(table)  # now, so that compiled code finds it there
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A forward pre-hook: note how many sequences there are."""
@@ -145,32 +139,44 @@ class _Shift:
             ids = not batch.is_floating_point()
             self._num_sequences = math.prod(batch.shape[:-1]) if ids else batch.shape[0]
 
-    def see(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """A forward pre-hook: note the rows, before a module may write to its arguments."""
-        if not module.training:
-            return
-        # transformers called `cache_length` otherwise before its version 5.24.
-        renamed = {_RENAMED.get(name, name): value for name, value in kwargs.items()}
-        rows = self._family.rows(module, *args, **renamed)
-        self._rows = rows if rows.ndim > 1 else rows.unsqueeze(0)  # (B|1, T)
-
     def shift(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Tensor
     ) -> Tensor | None:
         """A forward hook: the embeddings of shifted positions while training."""
         if not module.training:
             return None
-        rows, self._rows = self._rows, None
-        assert rows is not None, "`see` ran before"
+        # transformers called `cache_length` otherwise before its version 5.24.
+        renamed = {_RENAMED.get(name, name): value for name, value in kwargs.items()}
+        rows = self._family.rows(module, *args, **renamed)
+        rows = rows if rows.ndim > 1 else rows.unsqueeze(0)  # (B|1, T)
         last = rows.shape[-1] - 1
         if can_read(rows) and rows.numel():
             last = max(last, int(rows.max()) - self._family.first(module))
         self.check_room(module, last)
-        shifted = rows + self._draw(rows).unsqueeze(1)  # (B, T)
+        count = rows.shape[0] if rows.shape[0] > 1 else self._num_sequences
+        if count is None:
+            raise ShapeshiftError(
+                f"{self._name}: cannot tell how many sequences there are; call the model that was"
+                " given to shift_positions, not its forward method, with batch-first tensors"
+            )
+        offsets = draw_offsets(count, self._max_offset + 1, rows.device)
+        shifted = rows + offsets.unsqueeze(1)  # (B, T)
         padding = self._family.padding(module)
         if padding is not None:
             shifted = torch.where(rows == padding, rows, shifted)
-        return self._look_up(module, shifted, args, kwargs)
+        if self._family.table is None:
+            if args:
+                args = (shifted, *args[1:])
+            else:
+                kwargs = {**kwargs, next(iter(kwargs)): shifted}
+            embedded: Tensor = module.forward(*args, **kwargs)  # no hooks this time
+            return embedded
+        table = self._family.table_of(module)
+        assert table is not None, "known families have tables"
+        if self._is_sinusoidal:
+            beyond = torch.arange(len(table), len(table) + self._max_offset, device=table.device)
+            table = torch.cat((table, self._family.formula(table, beyond)))
+        return F.embedding(shifted, table)
 
     def check_room(self, module: nn.Module, last: int) -> None:
         """Raise an error if a learned table has no row for position `last`, shifted by K."""
@@ -180,56 +186,11 @@ class _Shift:
         room = table.shape[0] - self._family.first(module)
         if last + self._max_offset < room:
             return
-        remedies = [f"max_offset={room - last - 1} or less"] if last < room else []
-        remedies += [f"sequences of {room - self._max_offset} tokens or fewer"] * (
-            self._max_offset < room
-        )
+        remedy = f"use max_offset={room - last - 1} or less" if last < room else "shorten them"
         raise ShapeshiftError(
-            f"{self._name}: its learned table has {room} positions, but position {last} with"
-            f" max_offset={self._max_offset} needs {last + 1 + self._max_offset};"
-            f" use {' or '.join(remedies) or 'shorter sequences and a smaller max_offset'}"
+            f"{self._name}: its learned table has {room} positions, but sequences of {last + 1} with"
+            f" max_offset={self._max_offset} need {last + 1 + self._max_offset}; {remedy}"
         )
-
-    def _draw(self, rows: Tensor) -> Tensor:
-        count = rows.shape[0] if rows.shape[0] > 1 else self._num_sequences
-        if count is None:
-            raise ShapeshiftError(
-                f"{self._name}: cannot tell how many sequences there are; call the model that was"
-                " given to shift_positions, not its forward method, with batch-first tensors"
-            )
-        return draw_offsets(count, self._max_offset + 1, rows.device)
-
-    def _look_up(
-        self,
-        module: nn.Module,
-        rows: Tensor,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-    ) -> Tensor:
-        if self._family.table is None:
-            if args:
-                args = (rows, *args[1:])
-            else:
-                kwargs = {**kwargs, next(iter(kwargs)): rows}
-            embedded: Tensor = module.forward(*args, **kwargs)  # no hooks this time
-            return embedded
-        table = self._family.table_of(module)
-        assert table is not None, "known families have tables"
-        if self._is_sinusoidal:
-            table = torch.cat((table, self._continuation(table)))
-        return F.embedding(rows, table)
-
-    def _continuation(self, table: Tensor) -> Tensor:
-        # Kept from pass to pass, unless the model moved, or lengthened its table as M2M100 does.
-        start = table.shape[0]
-        if self._beyond is not None:
-            first, rows = self._beyond
-            if first == start and (rows.dtype, rows.device) == (table.dtype, table.device):
-                return rows
-        beyond = torch.arange(start, start + self._max_offset, device=table.device)
-        rows = self._family.formula(table, beyond)
-        self._beyond = start, rows
-        return rows
 
 
 def _batch(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
