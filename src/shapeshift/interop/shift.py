@@ -188,7 +188,7 @@ class _Shift:
             return
         remedy = f"use max_offset={room - last - 1} or less" if last < room else "shorten them"
         raise ShapeshiftError(
-            f"{self._name}: its learned table has {room} positions, but sequences of {last + 1} with"
+            f"{self._name}: its learned table has {room} positions, but {last + 1} tokens with"
             f" max_offset={self._max_offset} need {last + 1 + self._max_offset}; {remedy}"
         )
 

@@ -61,7 +61,7 @@ def test_positions_beyond_the_table_are_refused() -> None:
     model, ids = Given(), torch.zeros(2, 3, dtype=torch.long)
     shift_positions(model, 9)
     model(ids, torch.arange(20, 23))
-    message = "wpe: .* sequences of 24 with max_offset=9 need 33; use max_offset=8 or"
+    message = "wpe: .* 24 tokens with max_offset=9 need 33; use max_offset=8 or"
     with pytest.raises(ShapeshiftError, match=message):
         model(ids, torch.arange(21, 24))
     model.eval()(ids, torch.arange(29, 32))
