@@ -87,7 +87,7 @@ def attention_of(name: str, length: int, args: argparse.Namespace) -> Callable[[
     torch.manual_seed(0)
     config = ModelConfig(size=args.size)
     causal = args.attention == "decoder"
-    stack = Stack(args.attention, config.dim, config.num_heads, 1, causal=causal)
+    stack = Stack(args.attention, config.dim, config.num_heads, 1)
     position = place(SYSTEMS[name], stack).self_attention[0]
     if name == "textbook":
         position.__class__ = Textbook

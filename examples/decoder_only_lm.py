@@ -34,7 +34,7 @@ class LanguageModel(nn.Module):
 
     def __init__(self, num_words: int, scheme: Scheme):
         super().__init__()
-        placed = place(scheme, Stack("decoder", DIM, HEADS, LAYERS, causal=True))
+        placed = place(scheme, Stack("decoder", DIM, HEADS, LAYERS))
         tokens = nn.Embedding(num_words, DIM, padding_idx=PAD)
         nn.init.normal_(tokens.weight, std=DIM**-0.5)
         self.embedding = Embedding(tokens, build_position_ids(scheme), placed.embedding, DROPOUT)

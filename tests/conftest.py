@@ -62,7 +62,7 @@ class Backend:
         if self.name == "blocked":
             monkeypatch.setattr(backends, "BLOCK", 50)  # parts of one sentence, a few queries
             monkeypatch.setattr(backends, "RECOMPUTED_FROM", 2)
-            self._count(monkeypatch, backends, "_explicit_or_again")
+            self._count(monkeypatch, backends, "_attend_in_blocks")
         else:
             self._count(monkeypatch, backends, "attend_with_probs")
 

@@ -144,7 +144,7 @@ def stand_together(*schemes: Scheme) -> bool:
     """Return whether no part of one scheme is refused beside those of another."""
     parts = tuple(part for scheme in schemes for part in scheme.parts)
     try:
-        place(Scheme(parts=parts), Stack("decoder", 8, 2, num_layers=1, causal=True))
+        place(Scheme(parts=parts), Stack("decoder", 8, 2, num_layers=1))
     except ShapeshiftError:
         return False
     return True

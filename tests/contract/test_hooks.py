@@ -29,8 +29,7 @@ HOOKS = ("embed", "inputs", "rotate", "bias", "query_bias", "value_bias")
 def build_cell(cell: Scheme, stack: str) -> tuple[Representation, str]:
     """Return the module of a one-part scheme, and the place it stands at."""
     torch.manual_seed(0)
-    causal = stack == "decoder"
-    placed: Placed = place(cell, Stack(stack, D, H, num_layers=1, causal=causal))
+    placed: Placed = place(cell, Stack(stack, D, H, num_layers=1))
     at = cell.parts[0].place
     modules = {
         "embedding": placed.embedding,

@@ -74,7 +74,7 @@ def test_flex_attention(kind, monkeypatch):
     run = backends.attend_flex
     monkeypatch.setattr(backends, "attend_flex", lambda *a, **k: served.append(1) or run(*a, **k))
     for causal in (False, True):
-        stack = Stack("decoder" if causal else "encoder", 64, 2, 1, causal)
+        stack = Stack("decoder" if causal else "encoder", 64, 2, 1)
         position = place(Scheme(parts=(Part(kind, "self"),)), stack).self_attention[0].cuda()
         heads = [torch.randn(3, 2, 300, 32, device="cuda", requires_grad=True) for _ in range(3)]
         ids = torch.ones(3, 300, dtype=torch.int64, device="cuda")

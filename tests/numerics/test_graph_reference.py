@@ -9,11 +9,6 @@ from shapeshift.model.attention import Attention
 from shapeshift.positions import Graph, Representation, Shaw, use_edges
 
 DIM, HEADS, WIDTH = 8, 2, 4
-LAYOUTS = [
-    {"add_to": "keys"},
-    {"add_to": "values"},
-    {"add_to": "both"},
-]
 
 
 def make_layer(position: Representation) -> Attention:
@@ -23,13 +18,12 @@ def make_layer(position: Representation) -> Attention:
     return layer
 
 
-@pytest.mark.parametrize("options", LAYOUTS, ids=lambda options: "-".join(map(str, options)))
 @pytest.mark.parametrize("common", [False, True], ids=["a graph each", "one for all"])
 @pytest.mark.parametrize("is_complete", [True, False], ids=["complete", "some edges"])
-def test_a_graph_of_clipped_distances_is_shaw(options, common, is_complete) -> None:
+def test_a_graph_of_clipped_distances_is_shaw(common, is_complete) -> None:
     k, length = 2, 7
-    shaw = make_layer(Shaw(num_heads=HEADS, head_dim=WIDTH, max_distance=k, **options))
-    ours = make_layer(Graph(num_heads=HEADS, head_dim=WIDTH, num_labels=2 * k + 1, **options))
+    shaw = make_layer(Shaw(num_heads=HEADS, head_dim=WIDTH, max_distance=k))
+    ours = make_layer(Graph(num_heads=HEADS, head_dim=WIDTH, num_labels=2 * k + 1))
     ours.load_state_dict(shaw.state_dict())
     pos = torch.arange(length)[None]
     labels = (pos[:, None] - pos[..., None]).clamp(-k, k) + k

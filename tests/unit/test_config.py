@@ -80,7 +80,7 @@ def test_a_name_that_is_no_preset_is_answered_with_what_is_meant(name: str, said
 
 def test_the_answer_to_a_kind_that_is_no_preset_works() -> None:
     message = refused({"position": "kerple"})
-    remedy = re.search(r"write (position=)'(.*)' \(", message)
+    remedy = re.search(r"write (position=)'(.*)'", message)
     assert remedy is not None
     assert "did you mean" not in message
     (part,) = parse_config({}, [remedy[1] + remedy[2]]).position.scheme.parts

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,10 +13,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from shapeshift import kernels
-from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 from shapeshift.positions.base import total_bias
-from shapeshift.positions.pairs import add
+from shapeshift.positions.pairs import add, refuse_second_derivatives
 
 from .dropout import draw, dropout
 from .flex import attend_flex, prefers_flex
@@ -108,15 +108,10 @@ def attend(
         q, k, v = (x.contiguous() for x in (q, k, v))
     else:
         q, k, v = (x.flatten(0, 1).view(x.shape) for x in (q, k, v))
-    whole = _Part(q, k, v, mask, pos_q, pos_k)
     splits = position.splits and q.device.type == "cpu" and not torch.compiler.is_compiling()
-    if not splits or whole.num_scores <= BLOCK:
-        return _explicit(whole, position, dropout_p)
-    sentences = []
-    for part in whole.by_sentences():
-        outputs = (_explicit_or_again(few, position, dropout_p) for few in part.by_queries())
-        sentences.append(torch.cat([heads.transpose(1, 2) for heads in outputs], dim=1))
-    return torch.cat(sentences).transpose(1, 2)  # (B, Q, H, E) in memory, which is wanted next
+    if splits and len(q) * q.shape[1] * num_queries * num_keys > BLOCK:
+        return _attend_in_blocks(q, k, v, mask, position, pos_q, pos_k, dropout_p)
+    return attend_with_probs(q, k, v, mask, position, pos_q, pos_k, dropout_p)[0]
 
 
 def attend_with_probs(
@@ -182,11 +177,7 @@ class _SoftmaxDropout(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        if torch.is_grad_enabled():
-            raise ShapeshiftError(
-                "second derivatives of attention on a CPU need float64; convert the model and its"
-                " inputs with .double()"
-            )
+        refuse_second_derivatives()
         (saved,) = ctx.saved_tensors
         return kernels.softmax_dropout_backward(grad, saved, ctx.scale), None, None
 
@@ -238,66 +229,39 @@ def _is_biased(position: Representation) -> bool:
     return position.overrides("bias") or position.overrides("query_bias")
 
 
-class _Part(NamedTuple):
-    """What some queries need: all of them, those of some sentences, or some of one sentence.
+def _attend_in_blocks(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    position: Representation,
+    pos_q: Tensor,
+    pos_k: Tensor,
+    dropout_p: float,
+) -> Tensor:
+    """As `attend_with_probs`, at most `BLOCK` scores at a time: of some sentences, or of some
+    queries of one sentence. From `RECOMPUTED_FROM` keys on, no probabilities are kept.
 
     Heads are split, not sliced: the gradient of a split is one concatenation, that of slices is a
     sum over as many tensors of the full size.
     """
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    mask: Tensor | None
-    pos_q: Tensor
-    pos_k: Tensor
-
-    @property
-    def num_scores(self) -> int:
-        """B · H · Q · K."""
-        return self.q.shape[0] * self.q.shape[1] * self.q.shape[2] * self.k.shape[2]
-
-    def by_sentences(self) -> Iterator[_Part]:
-        """Yield parts of at most `BLOCK` scores, of one sentence at least."""
-        size = max(1, BLOCK * self.q.shape[0] // self.num_scores)
-        heads = zip(*(torch.split(x, size) for x in (self.q, self.k, self.v)), strict=True)
-        for n, (q, k, v) in enumerate(heads):
-            these = slice(n * size, (n + 1) * size)
-            mask = self.mask
-            if mask is not None and mask.ndim == 4 and mask.shape[0] > 1:
-                mask = mask[these]
-            pos_k = self.pos_k if self.pos_k.shape[0] == 1 else self.pos_k[these]
-            pos_q = self.pos_q if self.pos_q.shape[0] == 1 else self.pos_q[these]
-            yield _Part(q, k, v, mask, pos_k if self.pos_q is self.pos_k else pos_q, pos_k)
-
-    def by_queries(self) -> Iterator[_Part]:
-        """Yield parts of at most `BLOCK` scores, of one query at least."""
-        size = max(1, BLOCK * self.q.shape[2] // self.num_scores)
-        if size >= self.q.shape[2]:
-            yield self
-            return
-        for n, q in enumerate(torch.split(self.q, size, dim=2)):
-            these = slice(n * size, (n + 1) * size)
-            mask = self.mask
-            if mask is not None and mask.shape[-2] > 1:
-                mask = mask[..., these, :]
-            yield self._replace(q=q, mask=mask, pos_q=self.pos_q[:, these])
-
-
-def _explicit_or_again(part: _Part, position: Representation, dropout_p: float) -> Tensor:
-    if part.k.shape[2] < RECOMPUTED_FROM or not torch.is_grad_enabled():
-        return _explicit(part, position, dropout_p)
-    heads: Tensor = checkpoint(
-        _explicit,
-        part,
-        position,
-        dropout_p,
-        use_reentrant=False,
-        preserve_rng_state=dropout_p > 0,
-    )
-    return heads
-
-
-def _explicit(part: _Part, position: Representation, dropout_p: float) -> Tensor:
-    q, k, v, mask, pos_q, pos_k = part
-    return attend_with_probs(q, k, v, mask, position, pos_q, pos_k, dropout_p)[0]
+    (_, H, Q, _), K = q.shape, k.shape[2]
+    num_sentences = max(1, BLOCK // (H * Q * K))
+    num_queries = max(1, BLOCK // (num_sentences * H * K))
+    run: Any = attend_with_probs
+    if K >= RECOMPUTED_FROM and torch.is_grad_enabled():
+        run = partial(checkpoint, run, use_reentrant=False, preserve_rng_state=dropout_p > 0)
+    sentences = []
+    heads = zip(*(torch.split(x, num_sentences) for x in (q, k, v)), strict=True)
+    for n, (q_n, k_n, v_n) in enumerate(heads):
+        at = slice(n * num_sentences, (n + 1) * num_sentences)
+        mask_n = mask if mask is None or mask.ndim < 4 or len(mask) == 1 else mask[at]
+        pos_qn, pos_kn = (pos if len(pos) == 1 else pos[at] for pos in (pos_q, pos_k))
+        outputs = []
+        for m, few in enumerate(torch.split(q_n, num_queries, dim=2)):
+            rows = slice(m * num_queries, (m + 1) * num_queries)
+            mask_m = mask_n if mask_n is None or mask_n.shape[-2] == 1 else mask_n[..., rows, :]
+            part = few, k_n, v_n, mask_m, position, pos_qn[:, rows], pos_kn, dropout_p
+            outputs.append(run(*part)[0].transpose(1, 2))
+        sentences.append(torch.cat(outputs, dim=1))
+    return torch.cat(sentences).transpose(1, 2)  # (B, Q, H, E) in memory, which is wanted next

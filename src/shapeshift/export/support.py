@@ -135,8 +135,7 @@ def self_attentions(model: Transformer, stack: str) -> list[Attention]:
 def _placed(scheme: Scheme, model: ModelConfig) -> Iterator[Placed]:
     layers = {"encoder": model.encoder_layers, "decoder": model.decoder_layers}
     for name in STACKS:
-        causal = name == "decoder"
-        yield place(scheme, Stack(name, model.dim, model.num_heads, layers[name], causal))
+        yield place(scheme, Stack(name, model.dim, model.num_heads, layers[name]))
 
 
 def _unsupported(placed: Placed, gaps: str | None) -> str | None:

@@ -102,7 +102,7 @@ def dropout_backward(grad: Tensor, kept: Tensor, scale: float) -> Tensor:
     return out
 
 
-def add_rows(pairs: Tensor, rows: Tensor, shift: int, *, repeat: bool) -> None:
+def add_rows(pairs: Tensor, rows: Tensor, shift: int, repeat: bool) -> None:
     """Add `rows (…, Q, R)` to `pairs (…, Q, K)`, in place: column c of query i to key
     i + shift + c, and with `repeat` the last column to all keys further right."""
     (*_, Q, K), R = pairs.shape, rows.shape[-1]
@@ -110,7 +110,7 @@ def add_rows(pairs: Tensor, rows: Tensor, shift: int, *, repeat: bool) -> None:
     _call("add_rows", pairs, rows.contiguous(), count, Q, K, R, shift, repeat)
 
 
-def collect_rows(pairs: Tensor, num_rows: int, shift: int, *, repeat: bool) -> Tensor:
+def collect_rows(pairs: Tensor, num_rows: int, shift: int, repeat: bool) -> Tensor:
     """Return the sums `(…, Q, R)` over the pairs of each column: the transpose of `add_rows`."""
     *batch, Q, K = pairs.shape
     rows = pairs.new_empty(*batch, Q, num_rows)

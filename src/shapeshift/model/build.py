@@ -44,9 +44,7 @@ def build(
     source_table = target_table if config.share_embeddings else _table(source_size, config.dim)
     output_table = target_table if config.tie_output else _table(target_size, config.dim)
     placed = {
-        name: place(
-            scheme, Stack(name, config.dim, config.num_heads, num_layers, name == "decoder")
-        )
+        name: place(scheme, Stack(name, config.dim, config.num_heads, num_layers))
         for name, num_layers in (
             ("encoder", config.encoder_layers),
             ("decoder", config.decoder_layers),

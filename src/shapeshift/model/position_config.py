@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -63,13 +63,6 @@ class PositionConfig(Strict):
             check(scheme)
             with torch.device("meta"):  # costs nothing, and finds values that are out of range
                 build_position_ids(scheme)
-            preset = PRESETS.get(self.name)
-            if preset is not None and _outline(scheme) != _outline(preset):
-                raise ShapeshiftError(
-                    f"named {self.name!r}, but its position ids or parts are not those of this"
-                    f" preset; give it another name (position.name={self.name}-changed), or leave"
-                    " them out"
-                )
             check_label(self.name, scheme)
         except ShapeshiftError as error:
             raise ValueError(str(error)) from error
@@ -91,18 +84,24 @@ class PositionConfig(Strict):
 
 
 def check_label(label: str, scheme: Scheme) -> None:
-    """Raise a `ShapeshiftError` if a label is the name of a kind, or of position ids, that is not
-    in the scheme: tables and figures would show one under the name of another."""
-    there = {part.kind for part in scheme.parts} or {"none"}
-    if label in {*KINDS, *POSITION_IDS} and label not in {*there, scheme.position_ids.name}:
+    """Raise a `ShapeshiftError` if a label is the name of a preset with other position ids, kinds,
+    places or stacks, or of a kind or position ids that are not in the scheme: tables and figures
+    would show one under the name of another."""
+
+    def outline(scheme: Scheme) -> Any:
+        return scheme.position_ids.name, [
+            (part.kind, part.at, part.stacks) for part in scheme.parts
+        ]
+
+    if label in PRESETS:
+        fits = outline(scheme) == outline(PRESETS[label])
+    else:
+        there = {part.kind for part in scheme.parts} or {"none"}
+        fits = label not in {*KINDS, *POSITION_IDS} - there - {scheme.position_ids.name}
+    if not fits:
         raise ShapeshiftError(
             f"named {label!r}, but it is {scheme}; give it another name, such as {label}-changed"
         )
-
-
-def _outline(scheme: Scheme) -> Any:
-    """Return what has to be the same where two schemes have one name."""
-    return scheme.position_ids.name, [(part.kind, part.at, part.stacks) for part in scheme.parts]
 
 
 PART_FIELDS = tuple(each.name for each in fields(Part) if each.name != "options")
@@ -117,14 +116,10 @@ def expand_preset(name: str) -> dict[str, Any]:
     scheme = PRESETS[name]
     parts = []
     for part in scheme.parts:
-        fields = asdict(part)
-        options = fields.pop("options")
-        parts.append({key: fields[key] for key in fields if fields[key] is not None} | options)
-    return {
-        "name": name,
-        "position_ids": {"name": scheme.position_ids.name, **scheme.position_ids.options},
-        "parts": parts,
-    }
+        given = {key: getattr(part, key) for key in PART_FIELDS if getattr(part, key) is not None}
+        parts.append({**given, **part.options})
+    ids = scheme.position_ids
+    return {"name": name, "position_ids": {"name": ids.name, **ids.options}, "parts": parts}
 
 
 def no_preset(name: str) -> str:
@@ -135,15 +130,9 @@ def no_preset(name: str) -> str:
         return f"unknown preset {name!r}; did you mean {preset!r}?"
     if name in KINDS:
         part = f"{{kind: {name}, place: {KINDS[name].build.places[0]}}}"
-        return (
-            f"{name!r} is a kind, not a preset; write position='{{name: mine, parts: [{part}]}}'"
-            f" (`shapeshift positions {name}` describes it)"
-        )
+        return f"{name!r} is a kind, not a preset; write position='{{name: mine, parts: [{part}]}}'"
     if name in POSITION_IDS:
-        return (
-            f"{name!r} are position ids, not a preset; set position.position_ids.name={name}"
-            f" (`shapeshift positions {name}` describes them)"
-        )
+        return f"{name!r} are position ids, not a preset; set position.position_ids.name={name}"
     return f"unknown preset {name!r}{nearest(name, PRESETS)} (known: {', '.join(PRESETS)})"
 
 
@@ -154,21 +143,19 @@ def lay_over_preset(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ShapeshiftError: it has neither parts nor a preset's name.
     """
-    if isinstance(given.get("parts"), list):
+    name = given.get("name", DEFAULT_POSITION)
+    if isinstance(given.get("parts"), list) or not isinstance(name, str):
         return dict(given)
-    if isinstance(given.get("name", DEFAULT_POSITION), str):
-        name = given.get("name", DEFAULT_POSITION)
-        if name not in PRESETS and given.keys() - {"name"}:
-            raise ShapeshiftError(f"{no_preset(name)}, and no parts are given")
-        preset = expand_preset(name)
-        if isinstance(given.get("position_ids"), dict):
-            given = {**given, "position_ids": {**preset["position_ids"], **given["position_ids"]}}
-        return {**preset, **given}
-    return dict(given)
+    if name not in PRESETS and given.keys() - {"name"}:
+        raise ShapeshiftError(f"{no_preset(name)}, and no parts are given")
+    preset = expand_preset(name)
+    if isinstance(given.get("position_ids"), dict):
+        given = {**given, "position_ids": {**preset["position_ids"], **given["position_ids"]}}
+    return {**preset, **given}
 
 
 def check_in_model(scheme: Scheme, model: ModelConfig) -> None:
     """Raise a `ShapeshiftError` if the scheme cannot be built in this model, or would never run."""
     with torch.device("meta"):
         for name in ("encoder", "decoder"):
-            place(scheme, Stack(name, model.dim, model.num_heads, 1, causal=name == "decoder"))
+            place(scheme, Stack(name, model.dim, model.num_heads, 1))

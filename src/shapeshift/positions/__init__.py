@@ -13,9 +13,8 @@ from .position_ids import Absolute, Randomized, Shifted
 from .registry import KINDS, POSITION_IDS
 from .rotary import Rotary
 from .scheme import PRESETS, Part, PositionIds, Scheme
-from .shaw import Shaw
+from .shaw import Shaw, Skew
 from .sinusoidal import Sinusoidal
-from .skew import Skew
 from .t5 import T5
 from .tupe import TUPE
 from .xpos import XPos

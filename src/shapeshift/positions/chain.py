@@ -18,9 +18,9 @@ class Chain(Representation):
     """Several representations at one place, applied in order; their biases add up.
 
     Raises:
-        ShapeshiftError: if there is no part, if a part is not a `Representation`, or if parts were
-            built for different D, H or E; if one part reads the queries that another part rotates,
-            if two parts rotate them, or if two parts of one kind change queries and keys.
+        ShapeshiftError: if a part is not a `Representation`, or if parts were built for different
+            D, H or E; if one part reads the queries that another part rotates, if two parts rotate
+            them, or if two parts of one kind change queries and keys.
     """
 
     shift_invariant = position_free_heads = splits = True  # if all parts promise it
@@ -33,10 +33,6 @@ class Chain(Representation):
                     f"the parts of a Chain must be Representations, got {part!r};"
                     " shapeshift.positions.get builds one from a name and the sizes of a model"
                 )
-        if not parts:
-            raise ShapeshiftError(
-                "a Chain needs at least one part; Representation() is no position"
-            )
         self.parts = nn.ModuleList(parts)  # do not change: they are checked together
         kinds = list(self.kinds())
         sizes = [(n, getattr(kind, n)) for kind in kinds for n in SIZES if hasattr(kind, n)]

@@ -25,6 +25,15 @@ WITHOUT_FLOAT64 = ("mps",)
 """Devices that have no float64."""
 
 
+def bounds(pos: Tensor) -> tuple[int, int]:
+    """Return the lowest and the highest of positions `(B|1, T)`; 0 and T − 1 where they cannot be
+    read, or there are none, as where all keys are in a cache."""
+    if not can_read(pos) or not pos.numel():
+        return 0, pos.shape[-1] - 1
+    lowest, highest = pos.aminmax()
+    return int(lowest), int(highest)
+
+
 def exact_dtype(device: torch.device | None) -> torch.dtype:
     """Return the dtype in which positions become angles: float64 if the device supports it."""
     is_without = device is not None and device.type in WITHOUT_FLOAT64
@@ -65,18 +74,6 @@ def whole_number(name: str, value: Any, smallest: int) -> int:
     return number
 
 
-def check_head_dim(kind: str, head_dim: int, q: Tensor, k: Tensor) -> None:
-    """Raise a `ShapeshiftError` if query or key heads `(B, H, T, E)` have an E other than the one
-    the kind was built for."""
-    for name, x in (("queries", q), ("keys", k)):
-        if x.shape[-1] != head_dim:
-            raise ShapeshiftError(
-                f"{kind} has head_dim={head_dim}, but the {name} have {x.shape[-1]}: expected shape"
-                f" (B, H, T, {head_dim}), got {tuple(x.shape)}; build it with"
-                f" head_dim={x.shape[-1]}, or split the heads first"
-            )
-
-
 def check_offset(offset: int | Tensor, num_sequences: int) -> None:
     """Raise a `ShapeshiftError` if `offset` is neither a whole number from 0 nor an integer tensor
     `()`, `(1,)` or `(B,)` of such numbers. Values are checked only on the CPU."""
@@ -111,24 +108,6 @@ def as_positions(pos: Tensor) -> Tensor:
             f" {describe(pos)}"
         )
     return pos.long()
-
-
-class Constant:
-    """A tensor that a module uses and that no checkpoint holds.
-
-    It is not a buffer: `to_empty`, and `load_state_dict(assign=True)` of a model on the meta
-    device, allocate buffers without values, and a buffer in no checkpoint would stay undefined.
-    """
-
-    def __init__(self, values: Tensor):
-        self._values = values
-
-    def on(self, device: torch.device) -> Tensor:
-        """Return it on a device, where it stays for the next call."""
-        values = self._values.to(device)
-        if device.type != "meta" and not torch.compiler.is_compiling():
-            self._values = values
-        return values
 
 
 def describe(x: object) -> str:

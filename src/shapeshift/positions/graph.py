@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
 
-from .base import temporarily_set
+from . import pairs
+from .base import Representation, temporarily_set
 from .checks import describe, is_integer, whole_number
-from .vectors import AddTo, PairVectors
+from .shaw import xavier_uniform
 
 
-class Graph(PairVectors):
+class Graph(Representation):
     """Vectors a^K, a^V for the label of the edge between two nodes (Shaw et al. 2018, section 3.1).
 
         e_ij = x_i W^Q (x_j W^K + a^K_ij)^T / sqrt(E)
@@ -39,38 +41,49 @@ class Graph(PairVectors):
         num_heads: H.
         head_dim: E.
         num_labels: R, labels are 0 … R − 1.
-        add_to: `keys` (a^K only), `values` (a^V only) or `both`.
 
     Raises:
         ShapeshiftError: if `num_labels` is below 1; in the hooks, if edges are missing or their
             shape does not match the batch.
     """
 
+    places = ("self",)
     shift_invariant = True
 
-    def __init__(self, *, num_heads: int, head_dim: int, num_labels: int, add_to: AddTo = "both"):
-        whole_number("num_labels", num_labels, 1)
-        super().__init__(num_heads=num_heads, head_dim=head_dim, num_rows=num_labels, add_to=add_to)
-        self.num_labels = num_labels
+    def __init__(self, *, num_heads: int, head_dim: int, num_labels: int):
+        super().__init__()
+        self.num_heads, self.head_dim = num_heads, head_dim
+        self.num_labels = whole_number("num_labels", num_labels, 1)
+        self.keys = nn.Parameter(xavier_uniform(torch.empty(1, num_labels, head_dim)))
+        self.values = nn.Parameter(xavier_uniform(torch.empty(1, num_labels, head_dim)))
         self.labels: Tensor | None = None  # (B|1, n, n), set by `use_edges`
 
-    def lookup_table(self, table: Tensor) -> Tensor:
-        return F.pad(table, (0, 0, 1, 0))  # row 0 is for pairs without an edge
+    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        return pairs.query_bias(q, _with_none(self.keys), self._rows(len(q), pos_q, pos_k))
 
-    def rows(self, num_sentences: int, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+    def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        rows = self._rows(len(probs), pos_q, pos_k)
+        return pairs.value_bias(probs, _with_none(self.values), rows)
+
+    def _rows(self, num_sentences: int, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        """Return the row of each pair in the table that `_with_none` returns, `(B|1, n, n)`."""
         labels = self.labels
         if labels is None:
             raise ShapeshiftError(
                 "a Graph needs edges: run the model, and the backward pass if that"
                 " runs it again, in `with use_edges(model, labels):`"
             )
-        pairs = pos_q.shape[1], pos_k.shape[1]
-        if labels.shape[0] not in (1, num_sentences) or labels.shape[1:] != pairs:
+        sizes = pos_q.shape[1], pos_k.shape[1]
+        if labels.shape[0] not in (1, num_sentences) or labels.shape[1:] != sizes:
             raise ShapeshiftError(
-                f"labels must be (B|1, n, n) for a batch of {num_sentences} with {pairs[0]} queries"
-                f" and {pairs[1]} keys, all the nodes, got {describe(labels)}"
+                f"labels must be (B|1, n, n) for a batch of {num_sentences} with {sizes[0]} queries"
+                f" and {sizes[1]} keys, all the nodes, got {describe(labels)}"
             )
-        return (labels + 1).unsqueeze(1)
+        return labels + 1
+
+
+def _with_none(table: Tensor) -> Tensor:
+    return F.pad(table, (0, 0, 1, 0))  # row 0 is for pairs without an edge
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from shapeshift.errors import ShapeshiftError
 
 from .base import Encoding
-from .checks import as_positions, can_read, whole_number
+from .checks import as_positions, bounds, whole_number
 
 
 class Learned(Encoding):
@@ -40,9 +40,7 @@ class Learned(Encoding):
 
     def encode(self, pos: Tensor, like: Tensor) -> Tensor:
         pos, limit = as_positions(pos), self.max_position()
-        first, last = 0, pos.shape[-1] - 1  # or beyond
-        if can_read(pos) and pos.numel():  # there are none where all keys are in a cache
-            first, last = (int(end) for end in pos.aminmax())
+        first, last = bounds(pos)
         if first < 0:
             raise ShapeshiftError(
                 f"the learned table starts at position 0, got position {first}; count from 0, or"

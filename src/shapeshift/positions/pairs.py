@@ -1,7 +1,7 @@
-"""Attention with a table of vectors by distance, without a tensor of pairs and channels.
+"""Attention with a table of vectors by pair of tokens, without a tensor of pairs and channels.
 
 Queries are multiplied with the rows of the table once. The product, one number for each query and
-row, is added to the scores of the pairs at the row's distance; the transpose sums probabilities or
+row, is added to the scores of the pairs that have the row; the transpose sums probabilities or
 gradients by row. If the positions of queries and keys are consecutive, pairs of one distance are on
 a diagonal, and `shapeshift.kernels` finds them without an index.
 """
@@ -15,6 +15,31 @@ from torch import Tensor
 
 from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
+
+
+def by_table(x: Tensor, table: Tensor) -> Tensor:
+    """Return `x (B, H, Q, n) @ table (H|1, n, m)` in one product, or one for each table."""
+    if table.shape[0] == 1:
+        return x @ table[0]
+    by_head = x.transpose(0, 1).flatten(1, 2) @ table  # (H, B · Q, m)
+    by_head = by_head.view(table.shape[0], x.shape[0], x.shape[2], table.shape[2])
+    return by_head.transpose(0, 1)
+
+
+def query_bias(q: Tensor, table: Tensor, rows: Tensor) -> Tensor:
+    """Return q_i a_ij^T, `(B, H, Q, K)`, for `q (B, H, Q, E)` and a `table (H|1, R, E)` of which
+    each pair has the row `rows (B|1, Q, K)`."""
+    by_row = by_table(q, table.transpose(-1, -2))  # (B, H, Q, R)
+    return by_row.gather(-1, rows.unsqueeze(1).expand(*by_row.shape[:3], -1))
+
+
+def value_bias(probs: Tensor, table: Tensor, rows: Tensor) -> Tensor:
+    """Return sum_j p_ij a_ij, `(B, H, Q, E)`, for `probs (B, H, Q, K)`; see `query_bias`."""
+    # In float32 at least: thousands of small numbers may fall into one sum.
+    wide = probs.to(torch.promote_types(probs.dtype, torch.float32))
+    sums = wide.new_zeros(*wide.shape[:3], table.shape[1])
+    sums = sums.scatter_add(-1, rows.unsqueeze(1).expand_as(wide), wide)
+    return by_table(sums.to(probs.dtype), table)
 
 
 class Diagonals(NamedTuple):
@@ -32,38 +57,15 @@ class Diagonals(NamedTuple):
     repeat: bool
 
 
-def by_table(x: Tensor, table: Tensor) -> Tensor:
-    """Return `x (B, H, Q, n) @ table (H|1, n, m)` in one product, or one for each table."""
-    if table.shape[0] == 1:
-        return x @ table[0]
-    by_head = x.transpose(0, 1).flatten(1, 2) @ table  # (H, B · Q, m)
-    by_head = by_head.view(table.shape[0], x.shape[0], x.shape[2], table.shape[2])
-    return by_head.transpose(0, 1)
-
-
 def scores(q: Tensor, k: Tensor, table: Tensor, where: Diagonals) -> Tensor:
-    """Return q_i (k_j + a_ij)^T, `(B, H, Q, K)`.
-
-    Args:
-        q: `(B, H, Q, E)`, which `kernels.serves`; likewise k.
-        k: `(B, H, K, E)`.
-        table: rows of a, `(H|1, R, E)`.
-        where: which row a pair has.
-    """
+    """Return q_i (k_j + a_ij)^T, `(B, H, Q, K)`, for heads that `kernels.serves`."""
     by_row = by_table(q, table.transpose(-1, -2))  # (B, H, Q, R)
     out: Tensor = _Scores.apply(*autocast_inputs(q, k, by_row), where)  # type: ignore[no-untyped-call]
     return out
 
 
 def outputs(probs: Tensor, v: Tensor, table: Tensor, where: Diagonals) -> Tensor:
-    """Return sum_j p_ij (v_j + a_ij), `(B, H, Q, E)`.
-
-    Args:
-        probs: `(B, H, Q, K)`, which `kernels.serves`; likewise v.
-        v: `(B, H, K, E)`.
-        table: rows of a, `(H|1, R, E)`.
-        where: which row a pair has.
-    """
+    """Return sum_j p_ij (v_j + a_ij), `(B, H, Q, E)`, for tensors that `kernels.serves`."""
     out: Tensor
     out, by_row = _Outputs.apply(*autocast_inputs(probs, v), where)  # type: ignore[no-untyped-call]
     if table.shape[0] == 1:  # the product adds to what is there
@@ -90,17 +92,6 @@ def add(pairs: Tensor, more: Tensor) -> None:
         pairs.copy_(pairs.contiguous().add_(more.contiguous()))
 
 
-def diagonals(by_distance: Tensor, num_keys: int) -> Tensor:
-    """Return the pairs `(…, Q, K)`, a view of a contiguous `(…, Q, Q + K − 1 or more)`, the row of
-    each query sorted by distance."""
-    *batch, num_queries, width = by_distance.shape
-    return by_distance.as_strided(
-        (*batch, num_queries, num_keys),
-        (*by_distance.stride()[:-2], width - 1, 1),
-        by_distance.storage_offset() + num_queries - 1,
-    )
-
-
 def autocast_inputs(*tensors: Tensor) -> list[Tensor]:
     """Cast tensors to the dtype that autocast would use, because it does not reach the backward
     pass of a custom function."""
@@ -121,10 +112,10 @@ class _Scores(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        _refuse_second_derivatives()
+        refuse_second_derivatives()
         q, k = ctx.saved_tensors
         grad = grad.contiguous()  # it is in two products
-        return grad @ k, grad.transpose(-1, -2) @ q, _sum_rows(grad, ctx.where), None
+        return grad @ k, grad.transpose(-1, -2) @ q, kernels.collect_rows(grad, *ctx.where), None
 
 
 class _Outputs(torch.autograd.Function):
@@ -135,30 +126,27 @@ class _Outputs(torch.autograd.Function):
         probs = probs.contiguous()
         ctx.save_for_backward(probs, v)
         ctx.where = where
-        return probs @ v, _sum_rows(probs, where)
+        return probs @ v, kernels.collect_rows(probs, *where)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, grad_rows: Tensor) -> tuple[Tensor, Tensor, None]:
-        _refuse_second_derivatives()
+        refuse_second_derivatives()
         probs, v = ctx.saved_tensors
         grad = grad.contiguous()  # it is in two products
         grad_probs = _add_rows(grad @ v.transpose(-1, -2), grad_rows, ctx.where)
         return grad_probs, probs.transpose(-1, -2) @ grad, None
 
 
-def _refuse_second_derivatives() -> None:
-    if torch.is_grad_enabled():  # a backward pass with `create_graph`
+def _add_rows(pairs: Tensor, by_row: Tensor, where: Diagonals) -> Tensor:
+    pairs = pairs.contiguous()
+    kernels.add_rows(pairs, by_row, where.shift, where.repeat)
+    return pairs
+
+
+def refuse_second_derivatives() -> None:
+    """Raise a `ShapeshiftError` in a backward pass with `create_graph`."""
+    if torch.is_grad_enabled():
         raise ShapeshiftError(
             "second derivatives of attention on a CPU need float64; convert the model and its"
             " inputs with .double()"
         )
-
-
-def _add_rows(pairs: Tensor, by_row: Tensor, where: Diagonals) -> Tensor:
-    pairs = pairs.contiguous()
-    kernels.add_rows(pairs, by_row, where.shift, repeat=where.repeat)
-    return pairs
-
-
-def _sum_rows(pairs: Tensor, where: Diagonals) -> Tensor:
-    return kernels.collect_rows(pairs, where.num_rows, where.shift, repeat=where.repeat)

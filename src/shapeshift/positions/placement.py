@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.errors import ShapeshiftError
 
 from .arguments import check_arguments
 from .base import Representation
 from .chain import Chain
 from .position_ids import Absolute, Randomized, Shifted
-from .registry import FIXED_BY_MODEL, KINDS, POSITION_IDS, check_options, entry
+from .registry import FIXED_BY_MODEL, KINDS, POSITION_IDS, check_name, check_options, entry
 from .scheme import PLACES, PRESETS, STACKS, Part, Scheme
 
 
@@ -22,11 +22,10 @@ class Stack:
     """The facts about an encoder or a decoder that a representation needs.
 
     Args:
-        name: `encoder` or `decoder`.
+        name: `encoder` or `decoder`, whose self-attention is causal.
         dim: D.
         num_heads: H; D must be a multiple.
         num_layers: number of layers in the stack.
-        causal: whether its self-attention is causal.
 
     Raises:
         ShapeshiftError: for an invalid argument.
@@ -36,11 +35,10 @@ class Stack:
     dim: int
     num_heads: int
     num_layers: int
-    causal: bool
 
     def __post_init__(self) -> None:
         check_arguments(type(self).__init__, vars(self))
-        entry(dict.fromkeys(("encoder", "decoder")), self.name, "stack")
+        check_name(STACKS[:2], self.name, "stack")
         if self.dim % self.num_heads:
             raise ShapeshiftError(
                 f"dim must be a multiple of num_heads, got {self.dim} and {self.num_heads}"
@@ -88,26 +86,18 @@ def get(name: str, **options: Any) -> Representation:
 
 def _kind_of(name: str) -> tuple[str, Mapping[str, Any]]:
     """Return the kind of a preset or the kind itself, and the preset's options."""
-    if not isinstance(name, str):
-        raise ShapeshiftError(
-            f"expected the name of a preset or a kind, such as 'rope', or 'none', got {name!r}"
-        )
-    scheme = PRESETS.get(name)
-    if scheme == Scheme():
-        return "none", {}
-    if scheme is not None and scheme.position_ids.name == "absolute":
-        part, *others = scheme.parts
-        if not others and part.layers is None and part.stacks == "both":
-            return part.kind, part.options
     if name in KINDS:
         return name, {}
-    if scheme is None:
-        raise ShapeshiftError(f"no preset or kind {name!r}{nearest(name, {**PRESETS, **KINDS})}")
-    remedy = f"use shapeshift.{'SHAPE' if name == 'shape' else 'positions.place'}"
-    raise ShapeshiftError(
-        f"the preset {name!r} is more than one kind in all layers with absolute positions:"
-        f" {scheme}; {remedy}"
-    )
+    check_name([*PRESETS, *KINDS], name, "preset or kind")
+    scheme = PRESETS[name]
+    part, *others = scheme.parts or (Part("none"),)
+    is_limited = part.layers is not None or part.stacks != "both"
+    if others or is_limited or scheme.position_ids.name != "absolute":
+        raise ShapeshiftError(
+            f"the preset {name!r} is more than one kind in all layers with absolute positions:"
+            f" {scheme}; use shapeshift.{'SHAPE' if name == 'shape' else 'positions.place'}"
+        )
+    return part.kind, part.options
 
 
 def _sizes(kind: str) -> list[str]:
@@ -124,54 +114,29 @@ def check(scheme: Scheme) -> None:
     for part in scheme.parts:
         kind = entry(KINDS, part.kind, "kind")
         check_options(kind, part.options, f"kind {part.kind!r}")
-        at = entry(dict(zip(PLACES, PLACES, strict=True)), part.at, "place")
-        entry(dict.fromkeys(STACKS), part.stacks, "stacks")
-        alone = at == "embedding" or part.layers == 1
-        refusals = {
-            f"{part.kind!r} has no meaning at {at!r}; use it at {' or '.join(kind.build.places)}": (
-                at not in kind.build.places
-            ),
-            "the encoder has no cross-attention; use stacks: decoder": (
-                at == "cross" and part.stacks == "encoder"
-            ),
-            f"{part.kind!r} has no meaning for tokens on the right, which an encoder sees, got"
-            f" stacks: {part.stacks}; use stacks: decoder and another kind for the encoder,"
-            " such as 'rotary'": kind.build.causal_only and part.stacks != "decoder",
-            f"share_layers={part.share_layers} has no meaning for {part.kind!r} in a single"
-            " layer or at 'embedding'; leave it out": part.share_layers is not None and alone,
-            f"layers={part.layers} has no meaning for {part.kind!r} at {at!r}; give a number from"
-            " 1 at self or cross, or leave it out": (
-                part.layers is not None and (part.layers < 1 or at == "embedding")
-            ),
-            f"add_to={part.options.get('add_to')!r} has no meaning for {part.kind!r} at"
-            " 'embedding', where nothing is projected; leave it out, or use it at self or cross": (
-                "add_to" in part.options and at == "embedding"
-            ),
-        }
-        for message, applies in refusals.items():
-            if applies:
-                raise ShapeshiftError(message)
-
-
-def check_numbers(position_ids: Absolute, position: Representation) -> None:
-    """Raise a `ShapeshiftError` if the position ids exceed the `max_position` of `position`.
-
-    This checks only what is known before any text is read; the hooks check sequence lengths.
-    """
-    if isinstance(position_ids, Shifted):
-        highest, option = position_ids.max_offset, "max_offset"  # of a sequence of one token
-    elif isinstance(position_ids, Randomized):
-        highest, option = position_ids.max_position - 1, "max_position"
-    else:
-        return
-    for kind in position.kinds():
-        limit = kind.max_position()
-        if limit is not None and limit < highest:
+        check_name(PLACES, part.at, "place")
+        check_name(STACKS, part.stacks, "stacks")
+        if part.at not in kind.build.places:
             raise ShapeshiftError(
-                f"position ids go up to {highest}, but {type(kind).__name__} takes positions up to"
-                f" {limit}; use a smaller {option}, a larger num_positions of a table, or a kind"
-                " without a limit, such as 'sinusoidal'"
+                f"{part.kind!r} has no meaning at {part.at!r}; use it at"
+                f" {' or '.join(kind.build.places)}"
             )
+        if part.at == "cross" and part.stacks == "encoder":
+            raise ShapeshiftError("the encoder has no cross-attention; use stacks: decoder")
+        if kind.build.causal_only and part.stacks != "decoder":
+            raise ShapeshiftError(
+                f"{part.kind!r} has no meaning for tokens on the right, which an encoder sees, got"
+                f" stacks: {part.stacks}; use stacks: decoder and another kind for the encoder,"
+                " such as 'rotary'"
+            )
+        embedded = part.at == "embedding"
+        unused = {
+            "layers": embedded and part.layers is not None,
+            "share_layers": (embedded or part.layers == 1) and part.share_layers is not None,
+            "add_to": embedded and "add_to" in part.options,
+        }
+        for option in filter(unused.get, unused):
+            raise ShapeshiftError(f"{option} has no meaning for {part}; leave it out")
 
 
 def build_position_ids(scheme: Scheme) -> Absolute:
@@ -201,12 +166,33 @@ def place(scheme: Scheme, stack: Stack) -> Placed:
     return placed
 
 
+def check_numbers(position_ids: Absolute, position: Representation) -> None:
+    """Raise a `ShapeshiftError` if the position ids exceed the `max_position` of `position`.
+
+    This checks only what is known before any text is read; the hooks check sequence lengths.
+    """
+    if isinstance(position_ids, Shifted):
+        highest, option = position_ids.max_offset, "max_offset"  # of a sequence of one token
+    elif isinstance(position_ids, Randomized):
+        highest, option = position_ids.max_position - 1, "max_position"
+    else:
+        return
+    for kind in position.kinds():
+        limit = kind.max_position()
+        if limit is not None and limit < highest:
+            raise ShapeshiftError(
+                f"position ids go up to {highest}, but {type(kind).__name__} takes positions up to"
+                f" {limit}; use a smaller {option}, a larger num_positions of a table, or a kind"
+                " without a limit, such as 'sinusoidal'"
+            )
+
+
 def _build(part: Part, stack: Stack) -> Representation:
     available = {
         "dim": stack.dim,
         "num_heads": stack.num_heads,
         "head_dim": stack.dim // stack.num_heads,
-        "causal": stack.causal and part.at == "self",
+        "causal": stack.name == "decoder" and part.at == "self",
     }
     sizes = {name: available[name] for name in _sizes(part.kind)}
     return KINDS[part.kind].build(**sizes, **part.options)
@@ -216,11 +202,8 @@ def _layers(parts: list[Part], stack: Stack) -> list[Representation]:
     layers: list[list[Representation]] = [[] for _ in range(stack.num_layers)]
     for part in parts:
         first = _build(part, stack)
-        if part.share_layers is not None and not any(True for _ in first.parameters()):
-            raise ShapeshiftError(
-                f"share_layers={part.share_layers} has no meaning for {part.kind!r}, which has no"
-                " weights that layers could share; leave it out"
-            )
+        if part.share_layers is not None and not [*first.parameters()]:
+            raise ShapeshiftError(f"share_layers has no meaning for {part}; leave it out")
         shared = first.share_layers if part.share_layers is None else part.share_layers
         for n, layer in enumerate(layers[: part.layers]):
             layer.append(first if shared or n == 0 else _build(part, stack))

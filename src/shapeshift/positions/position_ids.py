@@ -57,7 +57,8 @@ class Absolute(nn.Module):
             offset = self.choose_offset(num_sequences, device)
         else:
             check_offset(offset, num_sequences)
-        pos = self.numbers(num_sequences, start, start + length, device, is_drawn=is_drawn)
+        pos = torch.arange(start, start + length, device=device).unsqueeze(0)
+        pos = self.numbers(pos, start + length, num_sequences if is_drawn else None)
         if isinstance(offset, Tensor):
             return pos + offset.to(pos.device).reshape(-1, 1)  # (B|1, T)
         return pos + offset if offset else pos
@@ -69,18 +70,11 @@ class Absolute(nn.Module):
         """Return the offset to use if the caller gives none."""
         return 0
 
-    def numbers(
-        self,
-        num_sequences: int,
-        start: int,
-        end: int,
-        device: torch.device | None,
-        *,
-        is_drawn: bool,
-    ) -> Tensor:
-        """Return the positions `(B|1, T)` of tokens `start … end − 1` before an offset is added;
-        `is_drawn` is true in training, unless the caller gives an offset."""
-        return torch.arange(start, end, device=device).unsqueeze(0)
+    def numbers(self, pos: Tensor, end: int, num_drawn: int | None) -> Tensor:
+        """Return the positions `(B|1, T)`, before an offset is added, of the tokens `pos (1, T)`,
+        counted from 0 and the last of them `end` − 1; in training, unless the caller gives an
+        offset, `num_drawn` is B."""
+        return pos
 
 
 class Shifted(Absolute):
@@ -150,31 +144,22 @@ class Randomized(Absolute):
                 f"max_length must lie between 1 and max_position={max_position}, got {max_length}"
             )
 
-    def numbers(
-        self,
-        num_sequences: int,
-        start: int,
-        end: int,
-        device: torch.device | None,
-        *,
-        is_drawn: bool,
-    ) -> Tensor:
-        name = "max_position" if is_drawn else "max_length"
+    def numbers(self, pos: Tensor, end: int, num_drawn: int | None) -> Tensor:
+        name = "max_length" if num_drawn is None else "max_position"
         limit = getattr(self, name)
         if end > limit:
             raise ShapeshiftError(
                 f"randomized positions have {name}={limit} numbers for a sequence, got one of"
                 f" {end} tokens; give a larger {name} or shorter sequences"
             )
-        if not is_drawn:
-            evenly = torch.arange(start, end, device=device).unsqueeze(0)
-            return evenly * self.max_position // self.max_length  # (1, T)
+        if num_drawn is None:
+            return pos * self.max_position // self.max_length  # (1, T)
         rank, world_size = _ranks(self.per_rank)
-        size = (num_sequences, world_size, self.max_position)
-        keys = torch.rand(size, dtype=torch.float32, device=device)[:, rank]  # (B, L)
+        size = (num_drawn, world_size, self.max_position)
+        keys = torch.rand(size, dtype=torch.float32, device=pos.device)[:, rank]  # (B, L)
         # The places of the largest keys, in order: any subset alike.
         chosen = keys.topk(end, dim=1).indices.sort(dim=1).values
-        return chosen[:, start:]  # (B, T)
+        return chosen[:, end - pos.shape[1] :]  # (B, T)
 
 
 def draw_offsets(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -19,9 +19,8 @@ from .kerple import KERPLE
 from .learned import Learned
 from .position_ids import Absolute, Randomized, Shifted
 from .rotary import Rotary
-from .shaw import Shaw
+from .shaw import Shaw, Skew
 from .sinusoidal import Sinusoidal
-from .skew import Skew
 from .t5 import T5
 from .tupe import TUPE
 from .xpos import XPos
@@ -79,11 +78,16 @@ POSITION_IDS: dict[str, Entry[Absolute]] = {
 
 def entry(registry: Mapping[str, T], name: str, what: str) -> T:
     """Return the entry `name`, or raise an error that names the nearest one."""
-    if name not in registry:
-        raise ShapeshiftError(
-            f"unknown {what} {name!r}{nearest(name, registry)} (known: {', '.join(registry)})"
-        )
+    check_name(registry, name, what)
     return registry[name]
+
+
+def check_name(names: Collection[str], name: str, what: str) -> None:
+    """Raise a `ShapeshiftError` that tells the nearest of the names if `name` is none of them."""
+    if name not in names:
+        raise ShapeshiftError(
+            f"unknown {what} {name!r}{nearest(str(name), names)} (known: {', '.join(names)})"
+        )
 
 
 def check_options(entry: Entry[nn.Module], options: Mapping[str, object], what: str) -> None:

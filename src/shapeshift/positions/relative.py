@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from .checks import as_positions, can_read
-from .pairs import diagonals
 
 
 def by_distance(
@@ -26,7 +25,10 @@ def by_distance(
         return values(distances(pos_q, pos_k)).transpose(0, 1).to(dtype)
     num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
     row = values(torch.arange(1 - num_queries - lag, num_keys - lag)).to(dtype)  # (H, Q + K − 1)
-    return diagonals(row.unsqueeze(-2).repeat(1, num_queries, 1), num_keys).unsqueeze(0)
+    rows = row.unsqueeze(-2).repeat(1, num_queries, 1)  # each query's, from which its keys are cut
+    by_head, by_query, _ = rows.stride()
+    shape, strides = (len(rows), num_queries, num_keys), (by_head, by_query - 1, 1)
+    return rows.as_strided(shape, strides, num_queries - 1).unsqueeze(0)
 
 
 def distances(pos_q: Tensor, pos_k: Tensor) -> Tensor:

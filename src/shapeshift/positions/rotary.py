@@ -10,8 +10,8 @@ from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
 
-from .base import Representation
-from .checks import as_positions, check_head_dim, check_positive, exact_dtype, whole_number
+from .base import Representation, check_sizes
+from .checks import as_positions, check_positive, exact_dtype, whole_number
 
 Pairs = Literal["interleaved", "halves"]
 Scaling = Literal["none", "linear", "ntk", "yarn"]
@@ -104,7 +104,8 @@ class Rotary(Representation):
         return theta
 
     def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
-        check_head_dim("Rotary", self.head_dim, q, k)
+        for x in (q, k):
+            check_sizes(self, head_dim=x.shape[-1])
         theta = self.frequencies(q.device)
         at_q = self._angles(pos_q, theta)
         at_k = at_q if pos_k is pos_q else self._angles(pos_k, theta)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .arguments import check_arguments
+from .checks import whole_number
 from .registry import KINDS
 
 PLACES = ("embedding", "self", "cross")
@@ -53,6 +54,8 @@ class Part:
 
     def __post_init__(self) -> None:
         check_arguments(type(self).__init__, vars(self))
+        if self.layers is not None:
+            whole_number("layers", self.layers, 1)
 
     @property
     def at(self) -> str:

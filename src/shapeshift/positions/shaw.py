@@ -1,23 +1,34 @@
-"""Relative position representations (Shaw et al. 2018)."""
+"""Relative position representations (Shaw et al. 2018; Huang et al. 2019)."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from shapeshift import kernels
+from shapeshift.errors import ShapeshiftError
 
 from . import pairs
-from .base import ScoreMod
+from .base import Representation, ScoreMod, inherits
 from .checks import whole_number
 from .relative import common_lag, distance_between, distances
-from .vectors import AddTo, PairVectors
+
+AddTo = Literal["both", "keys", "values"]
+"""Which vectors a pair has: a^K, a^V or both."""
 
 _ALIGNED = 32
 """A causal table has a multiple of this many rows, which suits matrix products in bf16."""
 
 
-class Shaw(PairVectors):
+def xavier_uniform(table: Tensor) -> Tensor:
+    """Draw a table `(H|1, R, E)`, each head separately."""
+    limit = (6 / sum(table.shape[1:])) ** 0.5
+    return table.uniform_(-limit, limit)
+
+
+class Shaw(Representation):
     """Vectors a^K, a^V for the clipped distance between two tokens (Shaw et al. 2018, section 3).
 
         e_ij = x_i W^Q (x_j W^K + a^K_ij)^T / sqrt(E)
@@ -41,6 +52,7 @@ class Shaw(PairVectors):
         ShapeshiftError: if k is negative, or `share_tables` is true without both tables.
     """
 
+    places = ("self",)
     shift_invariant = splits = True
 
     def __init__(
@@ -54,21 +66,46 @@ class Shaw(PairVectors):
         per_head: bool = False,
         causal: bool = False,
     ):
-        whole_number("max_distance", max_distance, 0)
-        super().__init__(
-            num_heads=num_heads,
-            head_dim=head_dim,
-            num_rows=max_distance + 1 if causal else 2 * max_distance + 1,
-            add_to=add_to,
-            share_tables=share_tables,
-            per_head=per_head,
-        )
-        self.max_distance, self.causal_only = max_distance, causal
+        super().__init__()
+        if share_tables and add_to != "both":
+            raise ShapeshiftError(
+                f"share_tables has no meaning with add_to={add_to!r}, which has one table; leave it"
+                " out, or use add_to='both'"
+            )
+        self.num_heads, self.head_dim = num_heads, head_dim
+        self.max_distance = whole_number("max_distance", max_distance, 0)
+        self.causal_only = causal
         self.limits = -max_distance, 0 if causal else max_distance
+        num_rows = 1 + self.limits[1] + max_distance
 
-    def rows(self, num_sentences: int, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        clipped = distances(pos_q, pos_k).clamp(*self.limits)  # (B|1, Q, K)
-        return (clipped + self.max_distance).unsqueeze(1)
+        def table() -> nn.Parameter:
+            empty = torch.empty(num_heads if per_head else 1, num_rows, head_dim)
+            return nn.Parameter(self.initialize(empty))
+
+        self.keys = None if add_to == "values" else table()  # (H|1, R, E)
+        self.values = None if add_to == "keys" else self.keys if share_tables else table()
+
+    initialize = staticmethod(xavier_uniform)
+
+    def overrides(self, hook: str) -> bool:
+        tables = {"query_bias": self.keys, "value_bias": self.values}
+        if hook in tables and inherits(type(self), hook, Shaw):
+            return tables[hook] is not None
+        return super().overrides(hook)
+
+    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+        if self.keys is None:
+            return None
+        return pairs.query_bias(q, self.keys, self._rows(pos_q, pos_k))
+
+    def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
+        if self.values is None:
+            return None
+        return pairs.value_bias(probs, self.values, self._rows(pos_q, pos_k))
+
+    def _rows(self, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        """Return the row of each pair, `(B|1, Q, K)`."""
+        return distances(pos_q, pos_k).clamp(*self.limits) + self.max_distance
 
     def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod | None:
         if self.keys is None:
@@ -125,3 +162,52 @@ class Shaw(PairVectors):
         if furthest < k:
             return where, rows, None
         return where, rows - table[:, :1], table[:, 0]
+
+
+class Skew(Shaw):
+    """Vectors r for the clipped distance between two tokens, on the key side only (Huang et al.
+    2019, sections 3.3 and 3.4).
+
+        e_ij = (q_i k_j^T + S_ij) / sqrt(E),  S_ij = q_i r_ij^T,  r_ij = E_r[clip(j - i, k)]
+        clip(x, k) = max(-k, min(k, x))
+
+    This is `Shaw` without a^V, with a table for each head that starts as N(0, 1 / E).
+
+    Differs from the paper in the gathering: the paper skews the (Q, R) products by padding and
+    reshaping, which needs positions without gaps; here the products are gathered by position. The
+    result is the same. The paper's model has only a decoder; an encoder's table also has rows for
+    keys on the right.
+
+    Args:
+        num_heads: H.
+        head_dim: E.
+        max_distance: k, the clipping distance; 0 leaves one row, without position information.
+            The paper chooses it by the length of its sequences, so that few pairs are clipped.
+        per_head: use a table for each head, as in the paper, or one for all heads of a layer.
+        causal: attention is causal, so the rows for j > i are left out.
+
+    Raises:
+        ShapeshiftError: if k is negative.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_heads: int,
+        head_dim: int,
+        max_distance: int = 64,
+        per_head: bool = True,
+        causal: bool = False,
+    ):
+        super().__init__(
+            num_heads=num_heads,
+            head_dim=head_dim,
+            max_distance=max_distance,
+            add_to="keys",
+            per_head=per_head,
+            causal=causal,
+        )
+
+    @staticmethod
+    def initialize(table: Tensor) -> Tensor:
+        return table.normal_(std=table.shape[-1] ** -0.5)  # |r| is near 1 for any R

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation, ScoreMod
-from .checks import Constant
 from .relative import by_distance, distance_between
 
 
@@ -72,7 +71,9 @@ class T5(Representation):
         self.causal = self.causal_only = causal
         self.max_distance = max_distance
         borders = _borders(num_buckets if causal else num_buckets // 2, max_distance)
-        self._borders = Constant(torch.tensor(borders, device="cpu"))
+        # No buffer: `to_empty`, and `load_state_dict(assign=True)` of a model on the meta device,
+        # allocate buffers without values, and this would be one that no checkpoint has.
+        self._borders = torch.tensor(borders, device="cpu")
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
         nn.init.normal_(self.weight, std=dim**-0.5)  # as in the released code
 
@@ -81,7 +82,9 @@ class T5(Representation):
 
     def _values(self, distances: Tensor) -> Tensor:
         to_left = -distances.clamp(max=0) if self.causal else distances.abs()
-        borders = self._borders.on(distances.device)
+        borders = self._borders.to(distances.device)
+        if distances.device.type != "meta" and not torch.compiler.is_compiling():
+            self._borders = borders  # there for the next call
         buckets = torch.bucketize(to_left, borders, right=True)
         if not self.causal:
             buckets = buckets + (distances > 0) * (len(borders) + 1)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
 
-from .base import Representation
-from .checks import as_positions, can_read, check_head_dim, check_positive
+from .base import Representation, check_sizes
+from .checks import as_positions, bounds, check_positive
 from .rotary import Pairs, check_rotation, frequencies, rotate
 
 
@@ -74,15 +74,13 @@ class XPos(Representation):
         return int(bits * self.scale_base / math.log2(1 + 1 / self.gamma))
 
     def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
-        check_head_dim("XPos", self.head_dim, q, k)
         theta = frequencies(self.head_dim, self.base, q.device)
         m = torch.arange(self.head_dim // 2, dtype=theta.dtype, device=q.device)
         zeta = (2 * m / self.head_dim + self.gamma) / (1 + self.gamma)  # (E/2,)
-        self._check_range(pos_q, q.dtype)
-        if pos_k is not pos_q:
-            self._check_range(pos_k, k.dtype)
         turned = []
         for x, pos, sign in ((q, pos_q, 1), (k, pos_k, -1)):
+            check_sizes(self, head_dim=x.shape[-1])
+            self._check_range(pos, x.dtype)
             steps = as_positions(pos).to(theta.dtype).unsqueeze(-1)  # (B|1, T, 1)
             scale = zeta ** (steps * (sign / self.scale_base))  # (B|1, T, E/2)
             angles = steps * theta  # (B|1, T, E/2)
@@ -90,9 +88,7 @@ class XPos(Representation):
         return turned[0], turned[1]
 
     def _check_range(self, pos: Tensor, dtype: torch.dtype) -> None:
-        limit, furthest = self._reach(dtype), pos.shape[-1] - 1
-        if can_read(pos) and pos.numel():
-            furthest = int(as_positions(pos).abs().max())
+        limit, furthest = self._reach(dtype), max(map(abs, bounds(as_positions(pos))))
         if furthest > limit:
             raise ShapeshiftError(
                 f"xpos in {dtype} reaches position {limit}, got {furthest}; use kind 'rotary'"

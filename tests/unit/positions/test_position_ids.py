@@ -27,6 +27,8 @@ def test_an_explicit_offset_shifts_all_or_each() -> None:
         assert position_ids(2, 3, offset=0).tolist() == [[0, 1, 2]]
         each = position_ids(2, 2, start=1, offset=torch.tensor([4, 0]))
         assert each.tolist() == [[5, 6], [1, 2]]
+        for offset in (torch.tensor(10), torch.tensor([10], dtype=torch.int32)):
+            assert position_ids(2, 3, offset=offset).tolist() == [[10, 11, 12]]
 
 
 @pytest.mark.parametrize(
@@ -56,25 +58,14 @@ def test_an_offset_or_size_that_fits_no_batch_is_refused(position_ids: Absolute)
     refused = {
         "offset must be at least 0, got -3": {"offset": -3},
         "offset must be a whole number, got True": {"offset": True},
-        "offset must be a whole number, got 2.5": {"offset": 2.5},
         "offset must be at least 0, got -1": {"offset": torch.tensor([0, -1])},
         r"integer.* \(2,\).* got float32 \(2,\)": {"offset": torch.tensor([0.0, 1.0])},
-        r"got bool \(2,\)": {"offset": torch.tensor([True, False])},
         r"got int64 \(3,\)": {"offset": torch.tensor([1, 2, 3])},
-        "start must be at least 0, got -1": {"start": -1},
         "start must be a whole number, got 1.0": {"start": 1.0},
     }
     for message, options in refused.items():
         with pytest.raises(ShapeshiftError, match=message):
             position_ids(2, 3, **options)
-
-
-@pytest.mark.parametrize("position_ids", MODULES, ids=repr)
-def test_an_offset_may_be_one_number_of_any_integer_kind(position_ids: Absolute) -> None:
-    expected = position_ids(2, 3, offset=4)
-    for offset in (torch.tensor(4), torch.tensor([4]), torch.tensor([4, 4], dtype=torch.int32)):
-        assert torch.equal(*torch.broadcast_tensors(position_ids(2, 3, offset=offset), expected))
-    assert position_ids(1, 3, offset=torch.tensor([4])).shape == (1, 3)  # a batch of 1 stays one
 
 
 def test_an_offset_that_is_not_on_the_cpu_is_checked_without_its_values() -> None:
@@ -101,12 +92,6 @@ def test_every_subset_is_as_likely() -> None:
     assert len(counts) == 10
     chi_square = sum((count - 1000) ** 2 / 1000 for count in counts.values())
     assert chi_square < 21.67  # 99th percentile with 9 degrees of freedom
-
-
-def test_inference_spreads_the_longest_sequence_evenly() -> None:
-    position_ids = Randomized(max_position=10, max_length=4).eval()
-    assert position_ids(3, 4).tolist() == [[0, 2, 5, 7]]
-    assert Randomized(max_position=9, max_length=9).eval()(1, 9).tolist() == [list(range(9))]
 
 
 def test_inference_does_not_depend_on_length_start_or_calls() -> None:
@@ -142,9 +127,7 @@ def test_too_long_a_sequence_is_refused_with_the_setting_to_change() -> None:
         (Shifted, {"max_offset": 0, "authors": True}, "with authors=True must be at least 1, got"),
         (Randomized, {"max_position": 10, "max_length": 11}, "1 and max_position=10, got 11"),
         (Randomized, {"max_position": 0}, "max_position must be at least 1, got 0"),
-        (Randomized, {"max_position": 10.5}, "max_position: expected a whole number, got 10.5"),
         (SHAPE, {"dim": 8, "max_offset": 2.5}, "max_offset: expected a whole number, got 2.5"),
-        (SHAPE, {"dim": 8, "max_offset": True}, "max_offset: expected a whole number, got True"),
     ],
 )
 def test_numbers_that_do_not_suffice_are_refused(build: type, options: dict, message: str) -> None:
@@ -188,11 +171,7 @@ def test_there_is_nothing_to_train_or_save_and_it_pickles() -> None:
 
 @pytest.mark.parametrize(
     ("x", "got"),
-    [
-        (torch.ones(2, 5).long(), r"int64 \(2, 5\)"),
-        (torch.ones(5, 8), r"float32 \(5, 8\)"),
-        (torch.ones(2, 5, 1), r"float32 \(2, 5, 1\)"),
-    ],
+    [(torch.ones(2, 5).long(), r"int64 \(2, 5\)"), (torch.ones(2, 5, 1), r"float32 \(2, 5, 1\)")],
 )
 def test_what_is_no_embedding_is_refused(x: Tensor, got: str) -> None:
     with pytest.raises(ShapeshiftError, match=rf"floating point of shape \(B, T, 8\), got {got}"):

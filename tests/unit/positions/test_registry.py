@@ -19,10 +19,9 @@ from shapeshift.positions import (
     Representation,
 )
 from shapeshift.positions.registry import Entry
-from shapeshift.positions.vectors import PairVectors
 
-NO_KINDS = {Chain, Encoding, PairVectors, Graph}
-"""Several at one place, two bases, and one whose edges come from Python."""
+NO_KINDS = {Chain, Encoding, Graph}
+"""Several at one place, a base, and one whose edges come from Python."""
 
 
 def written(base: type[nn.Module]) -> Iterator[type[nn.Module]]:
