@@ -185,18 +185,6 @@ def compiled_scheme(request: pytest.FixtureRequest) -> Scheme:
     return request.param
 
 
-@pytest.fixture(scope="session")
-def compiled_by_default() -> list[Scheme]:
-    """Those that `compiled_scheme` runs over without `slow`."""
-    return list(TOGETHER.values())
-
-
-@pytest.fixture(scope="session")
-def all_schemes() -> dict[str, Scheme]:
-    """Everything that `scheme` runs over, by name."""
-    return SCHEMES
-
-
 @pytest.fixture
 def make_model() -> Callable[..., Transformer]:
     """Return a function that builds a tiny model with random weights in evaluation mode."""

@@ -68,12 +68,3 @@ def test_bits_do_not_depend_on_the_batch(model, pairs, autocast) -> None:
     for at_once in (1, 7):
         assert translate(model, mixed[0], at_once, **options) == [translations[n] for n in order]
         assert score(model, mixed, at_once, **options) == [scores[n] for n in order]
-
-
-def test_tokens_do_not_depend_on_the_batch_in_double_precision(model, pairs) -> None:
-    together = translate(model, pairs[0], NUM_PAIRS)
-    for at_once in (1, 7):
-        alone = translate(model, pairs[0], at_once)
-        assert [[h.tokens for h in found] for found in alone] == [
-            [h.tokens for h in found] for found in together
-        ]

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shapeshift.attention import attend, attend_with_probs, backends, causal_mask, flex
 from shapeshift.model.transformer import padding_mask
-from shapeshift.positions import KINDS, Chain, Representation, Shaw
+from shapeshift.positions import KINDS, Chain, Representation
 
 B, H, E = 3, 2, 8
 FIXED = {"dim": H * E, "num_heads": H, "head_dim": E}
@@ -133,22 +133,16 @@ def test_left_padding_packing_and_no_mask(name: str, runs: list[object]) -> None
 
 
 def test_what_has_no_score_mod_is_left_to_other_backends(runs: list[object]) -> None:
-    heads, mask, pos = inputs(6, torch.float64)
-    for options in ({"add_to": "values"}, {"add_to": "both"}):
-        position = Shaw(num_heads=H, head_dim=E, **options).double()
-        assert not flex.prefers_flex(position, heads[0], 6, 0.0)
-    part = Chain(make("shaw", **SHORT["shaw"]), make("tupe")).double()
-    attend(*heads, mask, part, pos, pos)
-    assert not runs
+    class NoBias(KINDS["alibi"].build):  # type: ignore[name-defined, misc]
+        def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> None:
+            return None
 
-
-class NoBias(KINDS["alibi"].build):  # type: ignore[name-defined, misc]
-    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> None:
-        return None
-
-
-def test_a_subclass_with_another_bias_loses_the_score_mod() -> None:
     assert not NoBias(num_heads=H).overrides("score_mod")
+    heads, mask, pos = inputs(6, torch.float64)
+    part = Chain(make("shaw", **SHORT["shaw"]), make("tupe"))
+    for position in (make("shaw", add_to="values"), part):
+        attend(*heads, mask, position.double(), pos, pos)
+    assert not runs
 
 
 class Reads(TorchDispatchMode):

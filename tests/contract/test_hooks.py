@@ -11,7 +11,6 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.model.attention import Attention
 from shapeshift.positions import (
     KINDS,
-    POSITION_IDS,
     Part,
     Placed,
     Representation,
@@ -19,7 +18,6 @@ from shapeshift.positions import (
     Stack,
     place,
 )
-from shapeshift.positions.scheme import PLACES
 
 B, Q, K, H, D = 2, 4, 6, 2, 8
 E = D // H
@@ -42,22 +40,6 @@ def build_cell(cell: Scheme, stack: str) -> tuple[Representation, str]:
 def positions(each: bool, length: int, start: int = 0) -> Tensor:
     pos = torch.arange(start, start + length)[None]
     return torch.cat([pos + 7 * b for b in range(B)]) if each else pos
-
-
-def test_everything_registered_has_a_case(all_schemes) -> None:
-    parts = [part for scheme in all_schemes.values() for part in scheme.parts]
-    for kind, entry in KINDS.items():
-        assert entry.build.places, f"{kind} has no place"
-        assert set(entry.build.places) <= set(PLACES)
-        assert {part.place for part in parts if part.kind == kind} >= set(entry.build.places)
-    assert {scheme.position_ids.name for scheme in all_schemes.values()} == set(POSITION_IDS)
-
-
-def test_every_kind_is_compiled_at_every_place_by_default(compiled_by_default) -> None:
-    parts = [part for scheme in compiled_by_default for part in scheme.parts]
-    cells = {(kind, at) for kind, entry in KINDS.items() for at in entry.build.places}
-    assert {(part.kind, part.place) for part in parts} == cells
-    assert {scheme.position_ids.name for scheme in compiled_by_default} == set(POSITION_IDS)
 
 
 @pytest.mark.parametrize("each", [False, True], ids=["shared", "per-sequence"])
@@ -179,57 +161,6 @@ def test_two_kinds_at_one_attention_are_refused_or_do_what_they_declare(kind: st
         assert is_same == position.shift_invariant, other
 
 
-def test_every_way_to_compute_attention_serves_the_cells_that_it_can(stacked, backend) -> None:
-    position, at = build_cell(*stacked)
-    if at == "embedding":
-        pytest.skip("no attention")
-    attention = Attention(D, H, 0.0, position).double()
-    x, memory = torch.randn(2, B, K, D, dtype=torch.float64)
-    pos = torch.tensor([[0, 2, 3, 7, 30, 31], [5, 6, 7, 8, 9, 100]])
-    later = torch.full((K, K), -torch.inf, dtype=torch.float64).triu(1)
-    call = (x, x if at == "self" else memory, pos, pos, later)
-    got = attention(*call)
-    mixed = position.value_bias(torch.rand(B, H, K, K, dtype=torch.float64), pos, pos)
-    assert bool(backend.calls) == (backend.name != "sdpa" or mixed is None)
-    backend.stop()
-    torch.testing.assert_close(got, attention(*call), rtol=0, atol=1e-12)
-
-
-def test_gradients(stacked: tuple[Scheme, str]) -> None:
-    position, at = build_cell(*stacked)
-    x, memory = (torch.randn(B, n, D, dtype=torch.float64, requires_grad=True) for n in (Q, K))
-    pos_q, pos_k = positions(True, Q), positions(True, K)
-    module: nn.Module = position if at == "embedding" else Attention(D, H, 0.0, position)
-    module.double()
-    names = [name for name, _ in module.named_parameters()]
-
-    def run(x: Tensor, memory: Tensor, *parameters: Tensor) -> Tensor:
-        if at == "embedding":
-            return functional_call(
-                _Embed(position), dict(zip(_inner(names), parameters, strict=True)), (x, pos_q)
-            )
-        inputs = (x, x, pos_q, pos_q, None) if at == "self" else (x, memory, pos_q, pos_k, None)
-        return functional_call(module, dict(zip(names, parameters, strict=True)), inputs)
-
-    parameters = [parameter for _, parameter in module.named_parameters()]
-    assert torch.autograd.gradcheck(run, (x, memory, *parameters), fast_mode=True)
-    assert torch.autograd.gradgradcheck(run, (x, memory, *parameters), fast_mode=True)
-
-
-def test_second_derivatives_however_attention_is_computed(stacked, backend) -> None:
-    position, at = build_cell(*stacked)
-    if at == "embedding":
-        pytest.skip("no attention")
-    attention = Attention(D, H, 0.3, position).double()
-    x, pos = torch.randn(B, K, D, dtype=torch.float64, requires_grad=True), positions(True, K)
-
-    def run(x: Tensor) -> Tensor:
-        torch.manual_seed(1)
-        return attention(x, x, pos, pos, None)
-
-    assert torch.autograd.gradgradcheck(run, x, fast_mode=True)
-
-
 class _Embed(nn.Module):
     """`embed` as a forward pass."""
 
@@ -237,9 +168,21 @@ class _Embed(nn.Module):
         super().__init__()
         self.position = position
 
-    def forward(self, x: Tensor, pos: Tensor) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, pos: Tensor, *_: object) -> Tensor:
         return self.position.embed(x, pos)
 
 
-def _inner(names: list[str]) -> list[str]:
-    return [f"position.{name}" for name in names]
+def test_gradients(stacked: tuple[Scheme, str]) -> None:
+    position, at = build_cell(*stacked)
+    x, memory = (torch.randn(B, n, D, dtype=torch.float64, requires_grad=True) for n in (Q, K))
+    pos_q, pos_k = positions(True, Q), positions(True, K)
+    module = _Embed(position) if at == "embedding" else Attention(D, H, 0.0, position)
+    module.double()
+    named = dict(module.named_parameters())
+
+    def run(x: Tensor, memory: Tensor, *parameters: Tensor) -> Tensor:
+        inputs = (x, memory, pos_q, pos_k, None) if at == "cross" else (x, x, pos_q, pos_q, None)
+        return functional_call(module, dict(zip(named, parameters, strict=True)), inputs)
+
+    assert torch.autograd.gradcheck(run, (x, memory, *named.values()), fast_mode=True)
+    assert torch.autograd.gradgradcheck(run, (x, memory, *named.values()), fast_mode=True)

@@ -9,8 +9,6 @@ import torch
 
 from shapeshift.positions import ALiBi
 
-ROOT = 2**-0.5
-
 
 def slope(head: int, num_heads: int) -> float:
     """Section 3 of Press et al. 2022: a geometric sequence that begins at 2^(-8/H) with that ratio;
@@ -23,20 +21,7 @@ def slope(head: int, num_heads: int) -> float:
     return slope(2 * (head - below), 2 * below)
 
 
-@pytest.mark.parametrize(
-    ("num_heads", "expected"),
-    [
-        (1, [2**-8]),
-        (8, [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]),
-        (3, [2**-4, 2**-8, 2**-2]),
-        (12, [*(2**-n for n in range(1, 9)), ROOT, ROOT / 2, ROOT / 4, ROOT / 8]),
-    ],
-)
-def test_slopes_by_hand(num_heads: int, expected: list[float]) -> None:
-    assert ALiBi(num_heads=num_heads).slopes().tolist() == pytest.approx(expected, rel=1e-14)
-
-
-@pytest.mark.parametrize("num_heads", [2, 5, 6, 7, 16, 20, 31])
+@pytest.mark.parametrize("num_heads", [1, 3, 8, 12, 31])
 def test_slopes_by_the_rule(num_heads: int) -> None:
     expected = [slope(head, num_heads) for head in range(num_heads)]
     assert ALiBi(num_heads=num_heads).slopes().tolist() == pytest.approx(expected, rel=1e-13)

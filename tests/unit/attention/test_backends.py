@@ -11,7 +11,7 @@ from shapeshift.model import ModelConfig, build
 from shapeshift.positions import Representation
 
 
-@pytest.mark.parametrize("num_keys", [1, 7, 30, 32, 33, 36, 45, 64, 90, 150])
+@pytest.mark.parametrize("num_keys", [1, 30, 32, 45, 90])
 def test_probabilities_in_bf16_do_not_depend_on_how_they_are_computed(num_keys, monkeypatch):
     torch.manual_seed(num_keys)
     q, k, v = (torch.randn(2, 3, num_keys, 8).bfloat16() for _ in range(3))

