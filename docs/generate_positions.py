@@ -227,11 +227,10 @@ def _cells() -> list[str]:
             cell.place,
             cell.stacks,
             f"{catalogue.count_parameters(cell):,}",
-            ", ".join(f"`{target}`" for target in catalogue.EXPORTS),
         )
         for cell in catalogue.cells()
     ]
-    header = ("kind", "place", "stacks", "parameters", "exports to")
+    header = ("kind", "place", "stacks", "parameters")
     return ["## Kinds × places", "", *_table(header, rows), _OTHERWISE]
 
 

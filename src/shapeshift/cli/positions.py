@@ -86,10 +86,11 @@ def _describe(name: str) -> None:
             for option, parameter in entry.options().items()
         ]
         show(f"options: {', '.join(options) or 'none'}")
-    *exact, last = *catalogue.EXPORTS, *ENGINES
+    *exact, last = ENGINES
     show(
         f"\nparameters added to transformer-base: {catalogue.count_parameters(*scheme.parts):,}\n"
-        f"exports to {', '.join(exact)}; {last}: {support(scheme, ModelConfig(size='base'))}\n"
+        f"exports to torch.compile, torch.export, {', '.join(exact)};"
+        f" {last}: {support(scheme, ModelConfig(size='base'))}\n"
         f"in a configuration: {usage}\n"
         "when to choose it: docs/guides/choosing.md"
     )

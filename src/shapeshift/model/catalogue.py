@@ -13,11 +13,6 @@ from .config import ModelConfig
 
 VOCABULARY = 32000
 
-EXPORTS = ("torch.compile", "torch.export")
-"""What every cell goes through as one graph for all batches and lengths, with equal results: the
-contract tests `test_compile.py` and `test_export.py` hold them to that, all together by default and
-cell by cell in `make test-slow`."""
-
 
 def cells() -> Iterator[Part]:
     """Yield every kind at every place, with its default options."""
