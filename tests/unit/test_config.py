@@ -316,7 +316,7 @@ def test_a_label_that_is_nearly_a_preset_is_no_name_for_the_one_that_is_there() 
 
 def test_the_remedy_for_a_wrong_name_works() -> None:
     shifted = "position.position_ids.name=shifted"
-    remedy = refused({"position": "rope"}, shifted).partition("(")[2].partition(")")[0]
+    remedy = f"position.name={refused({'position': 'rope'}, shifted).rpartition(' ')[2]}"
     position = parse_config({"position": "rope"}, [shifted, remedy]).position
     assert position.name == "rope-changed"
     assert position.scheme.position_ids.name == "shifted"
