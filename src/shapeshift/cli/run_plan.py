@@ -14,7 +14,7 @@ from shapeshift.cli.signals import ending_on_signals
 from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
-    from shapeshift.lab.runner import Launcher, Report
+    from shapeshift.lab.runner import Failed, Launcher
     from shapeshift.papers.planning import Plan
 
 SLURM_JOBS = 100
@@ -44,17 +44,15 @@ def run_plan(
     plan.open_folder(directory)
     launcher = choose_launcher(plan, directory, jobs, slurm)
     with ending_on_signals("finished runs stay, the others are saved: the same command goes on"):
-        report = None
+        failed: Failed = []
         if run and plan.runs:
-            report = run_cells(plan, directory, prepared, launcher)
+            failed = run_cells(plan, directory, prepared, launcher)
         whole = write_items(plan, directory, prepared)
-    if report is not None:
-        for cell in report.failed:  # at the end, where users see it
-            notice(f"{cell.name} ({cell.key}) failed:", "bold red")
-            for line in report.statuses[cell.key].message.splitlines():
-                notice(f"  {line}")
-        whole = whole and report.ok
-    if not whole:
+    for cell, message in failed:  # at the end, where users see it
+        notice(f"{cell.name} ({cell.key}) failed:", "bold red")
+        for line in message.splitlines():
+            notice(f"  {line}")
+    if failed or not whole:
         raise typer.Exit(1)
 
 
@@ -76,8 +74,8 @@ def choose_launcher(
     return Subprocesses.on_cpu(jobs) if jobs else InProcess()
 
 
-def run_cells(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -> Report:
-    """Run each cell of all grids as soon as there is room."""
+def run_cells(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -> Failed:
+    """Run each cell of all grids as soon as there is room; return what `lab.runner` does."""
     from shapeshift.cli.progress import Display, GridDisplay
     from shapeshift.lab import runner
     from shapeshift.lab.launchers import Slurm

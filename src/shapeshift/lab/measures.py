@@ -7,7 +7,6 @@ measures is due.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
@@ -167,6 +166,7 @@ def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Mea
     keep_lines(results / references_file(split), references)
     hypotheses = kept_lines(results / hypotheses_file(split))
     sets = files_of(data, split, len(references))
+    keep_lines(results / files_file(split), [f"{part.start} {part.stop}" for part in sets.values()])
     rows = _measurements(scores, split)
     for name, part in sets.items():
         file_scores = evaluate(
@@ -234,6 +234,12 @@ def references_file(split: str) -> str:
     return f"{split}.references.txt"
 
 
+def files_file(split: str) -> str:
+    """Return the name of the file in a run's `results/` with a line for each file of a split, where
+    there are several: its first pair and the one after its last."""
+    return f"{split}.files.txt"
+
+
 def keep_lines(path: Path, lines: Iterable[str]) -> None:
     """Write a text file of a run's results, whole or not at all, and its hash."""
     store(path.parent, {path.name: "".join(line + "\n" for line in lines).encode()})
@@ -288,35 +294,6 @@ def files_of(data: Prepared, split: Literal["valid", "test"], num_pairs: int) ->
         for name, begin, end in zip(names, [0, *ends[:-1]], ends, strict=True)
         if begin < end
     }
-
-
-def recorded_files(
-    measurements: Iterable[Measurement], split: str, references: Sequence[str]
-) -> list[slice]:
-    """Return the pairs of each file of a split, as `files_of` had them when it was scored; nothing
-    where there is only one file. A file ends where its references have the recorded hash, so that
-    neither the prepared data nor the corpus are needed.
-
-    Raises:
-        ShapeshiftError: they are not those that were scored.
-    """
-    hashes = {
-        x.dataset: x.references for x in measurements if (x.dataset or "").startswith(f"{split}/")
-    }
-    files, begin = [], 0
-    for name, expected in hashes.items():
-        end, digest = begin, hashlib.sha256()  # of the lines, as `sha256_lines` has it
-        while digest.hexdigest() != expected:
-            if end == len(references):
-                raise ShapeshiftError(
-                    f"the references of {name} are not those that were scored; remove the record"
-                    f" of score-{split} from the run's steps, and it is scored again"
-                )
-            digest.update(f"{references[end]}\n".encode())
-            end += 1
-        files.append(slice(begin, end))
-        begin = end
-    return files
 
 
 SCORE_VALID, SCORE_TEST = partial(score, split="valid"), partial(score, split="test")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -19,6 +19,9 @@ from shapeshift.lab.locks import is_locked
 from shapeshift.lab.measures import TRAIN
 from shapeshift.lab.status import CellStatus, GridObserver, State
 from shapeshift.lab.work import BUSY, Order
+
+Failed = list[tuple[Cell, str]]
+"""Cells that failed, and the last lines of each."""
 
 
 class RefusedError(ShapeshiftError):
@@ -60,29 +63,6 @@ class Launcher(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class Report:
-    """How each cell ended.
-
-    Attributes:
-        statuses: key → how its cell ended.
-        cells: the cells that were asked for, one for each folder.
-    """
-
-    statuses: dict[str, CellStatus]
-    cells: list[Cell]
-
-    @property
-    def failed(self) -> list[Cell]:
-        """The cells that failed."""
-        return [cell for cell in self.cells if self.statuses[cell.key].state is State.FAILED]
-
-    @property
-    def ok(self) -> bool:
-        """Whether all cells are finished."""
-        return all(status.state is State.FINISHED for status in self.statuses.values())
-
-
 def run_cells(
     cells: Iterable[Cell],
     root: Path,
@@ -92,8 +72,8 @@ def run_cells(
     observer: GridObserver | None = None,
     poll_s: float = 1.0,
     command: str = "",
-) -> Report:
-    """Do what is not yet done for `cells`: training, and their measures.
+) -> Failed:
+    """Do what is not yet done for `cells`: training, and their measures. Return what failed.
 
     A cell that is finished is not run again; one that was stopped goes on; one that fails does not
     stop the others. A cell that another runner is at work on is waited for, and taken over if that
@@ -117,15 +97,14 @@ def run_cells(
         StoppedError: a signal has ended training in this process; a checkpoint is saved.
     """
     runner = _Runner(root, launcher, observer, prepared_root, command)
-    unique = _merged(cells)
-    for cell in unique:
+    for cell in _merged(cells):
         runner.enlist(cell)
     try:
         while runner.advance():
             time.sleep(poll_s)
     finally:
         runner.stop()
-    return Report(runner.statuses, unique)
+    return runner.failed
 
 
 class _Runner:
@@ -140,7 +119,7 @@ class _Runner:
         self._root, self._launcher, self._observer = root, launcher, observer
         self._prepared_root, self._command = prepared_root, command
         self._room = launcher.num_slots
-        self.statuses: dict[str, CellStatus] = {}
+        self.failed: Failed = []
         self._queue: list[Cell] = []
         self._running: dict[int, tuple[Cell, Job]] = {}  # by slot
 
@@ -227,24 +206,24 @@ class _Runner:
         else:
             lines = self._folder(cell).last_lines() or job.output()
             message = "\n".join(lines) or f"ended with status {status} and no message"
-            self._report(cell, State.FAILED, message)
+            self.failed.append((cell, message))
+            self._report(cell, State.FAILED)
 
     def _postpone(self, cell: Cell) -> None:
         self._queue.append(cell)
         self._report(cell, State.ELSEWHERE)
 
-    def _report(self, cell: Cell, state: State, message: str = "") -> None:
+    def _report(self, cell: Cell, state: State) -> None:
+        if self._observer is None:
+            return
         folder = self._folder(cell)
         status = CellStatus(
             state,
             step=next(iter(folder.missing(cell.steps, cell.config)), None),
             max_updates=cell.config.training.max_updates,
-            message=message,
             **folder.progress().model_dump(),
         )
-        self.statuses[cell.key] = status
-        if self._observer is not None:
-            self._observer.changed(cell, status)
+        self._observer.changed(cell, status)
 
 
 def _merged(cells: Iterable[Cell]) -> list[Cell]:

@@ -27,12 +27,13 @@ from sacrebleu.metrics.base import Metric as SacrebleuMetric
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import SACREBLEU, check_parallel
 from shapeshift.evaluation.tokenizers import DEFAULT
+from shapeshift.integrity import read_sums
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.measures import (
+    files_file,
     hypotheses_file,
     kept_lines,
-    recorded_files,
     references_file,
 )
 
@@ -197,16 +198,14 @@ def compare_cells(
         name = hypotheses_file(split)
         return {cell.seed: _chosen(_results(cell, root) / name, wanted) for cell in cells}
 
-    record = None
-    if wanted is None:
-        record = CellFolder(root / test[0].key).record(f"score-{split}", test[0].config)
-    files = recorded_files(record.measurements, split, references) if record else []
+    name = files_file(split)
+    bounds = kept_lines(first / name) if wanted is None and name in read_sums(first) else []
     return compare(
         outputs(test, split),
         outputs(against, split),
         references,
         tokenizer=tokenizer,
-        files=files or _ALL,
+        files=[slice(*map(int, line.split())) for line in bounds] or _ALL,
         minus=None if minus is None else (outputs(test, minus), outputs(against, minus)),
     )
 

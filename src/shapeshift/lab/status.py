@@ -30,7 +30,6 @@ class CellStatus:
         step: the step at work, or the one that failed.
         update, max_updates: of training.
         loss, tokens_per_s: of the last line of the log; the loss in nats a token.
-        message: why it failed, in its last lines.
     """
 
     state: State
@@ -39,7 +38,6 @@ class CellStatus:
     max_updates: int = 0
     loss: float | None = None
     tokens_per_s: float | None = None
-    message: str = ""
 
 
 class GridObserver(Protocol):

@@ -88,7 +88,7 @@ class Guard:
             if in_loss or in_gradient:
                 pairs = sorted(int(pair) for batch in batches for pair in batch)
                 named = ", ".join(map(str, pairs[:MOST_NAMED]))
-                more = f" and {len(pairs) - MOST_NAMED} more" * (len(pairs) > MOST_NAMED)
+                more = ", …" * (len(pairs) > MOST_NAMED)
                 raise ShapeshiftError(
                     f"the {'loss' if in_loss else 'gradient'} of update {update} is not finite; its"
                     f" training pairs, counted from 0, are {named}{more}; train in a new folder"

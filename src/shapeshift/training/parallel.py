@@ -33,11 +33,10 @@ its connections close, and they stop at once."""
 
 def _read_environment() -> tuple[int, int, int]:
     """Return WORLD_SIZE, RANK and LOCAL_RANK, or raise `ShapeshiftError`."""
-    variables = {"LOCAL_RANK": "0", **os.environ}
+    names = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT")
     try:
-        names = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT")
-        world_size, rank, local_rank, _ = (int(variables[name]) for name in names)
-        if variables["MASTER_ADDR"] and 0 <= max(rank, local_rank) < world_size:
+        world_size, rank, local_rank, _ = (int(os.environ[name]) for name in names)
+        if os.environ["MASTER_ADDR"] and 0 <= max(rank, local_rank) < world_size:
             return world_size, rank, local_rank
     except (KeyError, ValueError):
         pass

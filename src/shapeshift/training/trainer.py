@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from shapeshift.data.batching import collate, plan_epoch, plan_in_order
-from shapeshift.data.config import BatchConfig
 from shapeshift.data.store import TokenStore
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Loss, Transformer, label_smoothed_loss
@@ -94,6 +92,16 @@ class Trainer:
                 raise ShapeshiftError(
                     "holds no pairs; training and validation need one each", path=store.directory
                 )
+        lengths = (
+            x for store in (train, valid) for x in (store.source_lengths, store.target_lengths)
+        )
+        longest = max(int(each.max()) for each in lengths) + 1
+        if longest > config.batch.max_tokens:  # before training, not hours later
+            raise ShapeshiftError(
+                f"a pair has {longest} tokens with </s>, and a batch has at most"
+                f" {config.batch.max_tokens}; set training.batch.max_tokens={longest}",
+                path=train.directory.parent,
+            )
         self.parallel = parallel or Parallel()
         self.device = choose_device(config.device, self.parallel.local_rank)
         self.dtype = choose_precision(config.precision, self.device)
@@ -112,7 +120,6 @@ class Trainer:
         self._train_objective = self.parallel.average_gradients(self._objective)
         self.guard = Guard(model, self.optimizer, self.parallel)
         self.progress = Progress()
-        _check_batches(train, valid, config.batch)
         self._valid_plan = plan_in_order(valid.source_lengths, valid.target_lengths, config.batch)
 
     def resume(self) -> Resumed | None:
@@ -340,20 +347,3 @@ class Trainer:
         sums = torch.tensor([nll, num_tokens], dtype=torch.float64, device=self.device)
         total, count = self.parallel.all_reduce_sum(sums).tolist()
         return float(total / count)
-
-
-def _check_batches(train: TokenStore, valid: TokenStore, config: BatchConfig) -> None:
-    """Raise `ShapeshiftError` if a pair fits into no batch: before training, not hours later."""
-    stores = {"validation": valid, "training": train}
-    lengths = {n: np.maximum(x.source_lengths, x.target_lengths) + 1 for n, x in stores.items()}
-    remedy = f"set training.batch.max_tokens={max(int(x.max()) for x in lengths.values())}"
-    for name, own in lengths.items():
-        if own.max() > config.max_tokens:
-            if name == "training":  # no dataset leaves out validation pairs
-                limit = config.max_tokens - 1
-                remedy += f", or data.dataset.name=extrapolate data.dataset.max_length={limit}"
-            raise ShapeshiftError(
-                f"{name} pair {own.argmax()} (counted from 0) has {own.max()} tokens with </s>, and"
-                f" a batch has at most {config.max_tokens}; {remedy}",
-                path=stores[name].directory,
-            )

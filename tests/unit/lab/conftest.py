@@ -207,7 +207,7 @@ def go_on(make_cell, prepared):
         folder.path.rename(shorter.path)
         store(shorter.run, {"config.yaml": cell.config.to_yaml().encode()})
         root = shorter.path.parent
-        assert run_cells([cell], root, InProcess(), prepared_root=prepared).ok
+        assert run_cells([cell], root, InProcess(), prepared_root=prepared) == []
         lines = read_log(shorter.run / "log.jsonl")
         updates = [line["update"] for line in lines if "loss" in line]
         assert updates == list(range(1, update + 1))  # none is missing, none stands twice

@@ -14,7 +14,6 @@ from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.launchers import Slurm, Subprocesses
 from shapeshift.lab.locks import LockedError
 from shapeshift.lab.runner import RefusedError, run_cells
-from shapeshift.lab.status import State
 from shapeshift.training.log import read_log
 
 from .conftest import do_work
@@ -40,14 +39,13 @@ def test_workers_that_are_killed_or_orphaned_lose_nothing(
 
     launcher = Subprocesses.on_cpu(2)
     observer = acting(launcher, kill_or_orphan)
-    report = run_cells(
+    failed = run_cells(
         cells, tmp_path, launcher,
         prepared_root=prepared, observer=observer, poll_s=0.1, command="-c 'import shapeshift'",
     )  # fmt: skip
-    killed, orphaned = (report.statuses[cell.key] for cell in cells)
-    assert (killed.state, orphaned.state) == (State.FAILED, State.FAILED)
-    assert killed.message == "ended with status -9 and no message"
-    assert orphaned.message.startswith("stopped by SIGTERM after update")
+    killed, orphaned = ({x.key: lines for x, lines in failed}[cell.key] for cell in cells)
+    assert killed == "ended with status -9 and no message"
+    assert orphaned.startswith("stopped by SIGTERM after update")
     assert "another process is at work here" in locked[0]
     assert observer.jobs[cells[1].key].poll() == 128 + signal.SIGTERM
 
@@ -115,18 +113,16 @@ def test_a_cell_runs_through_submitit_and_saves_when_it_is_cancelled(
             os.kill(int(child), signal.SIGTERM)
 
     cells = tmp_path / "cells"
-    report = run_cells(
+    failed = run_cells(
         [cell], cells, launcher, prepared_root=prepared, observer=acting(launcher, cancel)
     )
-    [status] = report.statuses.values()
-    assert status.state is State.FAILED
-    [line] = status.message.splitlines()
+    [(_, line)] = failed
     assert line.startswith("stopped by SIGTERM")
     (done,) = map(int, re.findall(r"after update (\d+)", line))
     finished = go_on(CellFolder(cells / cell.key), done + 1, "training.log_every=1")
     again = make_cell("training.log_every=1", f"training.max_updates={done + 1}")
     assert finished.path == cells / again.key
-    assert run_cells([replace(again, steps=("score-test",))], cells, launcher).ok
+    assert run_cells([replace(again, steps=("score-test",))], cells, launcher) == []
 
 
 def test_a_job_that_the_cluster_killed_is_reported_with_its_last_lines(make_cell, tmp_path):
@@ -142,8 +138,8 @@ def test_a_job_that_the_cluster_killed_is_reported_with_its_last_lines(make_cell
 
     launcher, cell = Slurm(tmp_path / "jobs", 1, {}, cluster="local"), make_cell()
     launcher._executor.submit = lambda *_: Killed()
-    report = run_cells([cell], tmp_path / "cells", launcher, poll_s=0.0)
-    assert report.statuses[cell.key].message.endswith("Exceeded job memory limit")
+    failed = run_cells([cell], tmp_path / "cells", launcher, poll_s=0.0)
+    assert failed[0][1].endswith("Exceeded job memory limit")
 
 
 def test_what_submitit_refuses_is_one_line(tmp_path):

@@ -102,7 +102,7 @@ def test_every_cell_runs_once_with_the_measures_of_all_its_grids(tmp_path):
     places = [(0, "mine"), (1, "mine"), (1, "other"), (2, "other")]
     cells = [make_cell(seed, grid, grids[grid]) for seed, grid in places]
     launcher, recorder = Stub(num_slots=2, rounds=2), Recorder()
-    assert run(cells, tmp_path, launcher, recorder).ok
+    assert run(cells, tmp_path, launcher, recorder) == []
     assert launcher.most == 2
     assert [name for name, _ in launcher.started] == [*dict.fromkeys(cell.key for cell in cells)]
     assert set(map(tuple, recorder.states.values())) == {("waiting", "running", "finished")}
@@ -118,25 +118,23 @@ def test_every_cell_runs_once_with_the_measures_of_all_its_grids(tmp_path):
         2: {"train", "speed", "similarity"},
     }
     again = Stub()
-    assert run(cells, tmp_path, again).ok
+    assert run(cells, tmp_path, again) == []
     assert again.started == []
 
 
 def test_a_failed_cell_is_reported_and_does_not_stop_the_others(tmp_path, monkeypatch):
     cells = [make_cell(seed) for seed in range(3)]
-    report = run(cells, tmp_path, Stub(statuses={cells[1].key: [1]}))
-    assert [cell.seed for cell in report.failed] == [1]
-    assert report.statuses[cells[1].key].message == "it went\nwrong"
-    assert report.statuses[cells[2].key].state is State.FINISHED
-    assert run(cells, tmp_path, Stub()).ok
+    failed = run(cells, tmp_path, Stub(statuses={cells[1].key: [1]}))
+    assert failed == [(cells[1], "it went\nwrong")]
+    assert run(cells, tmp_path, Stub()) == []
     monkeypatch.setattr(f"{__name__}.finish", lambda folder, steps: None)
-    assert run([make_cell(9)], tmp_path, Stub()).failed  # claims success without its steps
+    assert run([make_cell(9)], tmp_path, Stub())  # claims success without its steps
 
 
 def test_a_cell_that_turns_out_busy_is_tried_again_after_the_others(tmp_path):
     cells = [make_cell(seed) for seed in range(2)]
     launcher = Stub(statuses={cells[0].key: [BUSY, BUSY, 0]})
-    assert run(cells, tmp_path, launcher).ok
+    assert run(cells, tmp_path, launcher) == []
     assert [cells[0].key, cells[1].key, cells[0].key, cells[0].key] == [
         name for name, _ in launcher.started
     ]
@@ -156,7 +154,7 @@ def test_a_cell_that_another_runner_finishes_is_waited_for_and_not_started(tmp_p
                     finish(folder, ())
 
         recorder = Finishing()
-        assert run(cells, tmp_path, launcher, recorder).ok
+        assert run(cells, tmp_path, launcher, recorder) == []
     assert [name for name, _ in launcher.started] == [cells[1].key]
     assert recorder.states[cells[0].name] == ["waiting", "elsewhere", "finished"]
 
@@ -164,7 +162,7 @@ def test_a_cell_that_another_runner_finishes_is_waited_for_and_not_started(tmp_p
 def test_as_many_run_at_a_time_as_the_launcher_takes(tmp_path):
     cells = [make_cell(seed) for seed in range(4)]
     launcher = Stub(num_slots=9, rounds=5, limit=2)
-    assert run(cells, tmp_path, launcher).ok
+    assert run(cells, tmp_path, launcher) == []
     assert [name for name, _ in launcher.started] == [cell.key for cell in cells]
     assert (launcher.refused, launcher.interrupted) == ([cells[2].key], [])
     with pytest.raises(RefusedError, match="too many jobs"):  # while none is running
@@ -206,7 +204,9 @@ def test_a_finished_cell_of_other_text_is_refused_but_without_text_it_is_trusted
             run([replace(cell, steps=steps)], tmp_path / "cells", launcher)
         assert launcher.started == []
     moved = parse_config({"model": {"size": "tiny"}, "data": {"corpus": {**corpus, "root": "no"}}})
-    assert run([Cell("mine", "tiny", {"position": "ape"}, 1, moved)], tmp_path / "cells", Stub()).ok
+    assert (
+        run([Cell("mine", "tiny", {"position": "ape"}, 1, moved)], tmp_path / "cells", Stub()) == []
+    )
 
 
 def test_a_status_is_read_from_the_cell_s_folder(tmp_path):
