@@ -26,7 +26,6 @@ from shapeshift.data.grammar.lexicon import (
     Determiner,
     Modal,
     Noun,
-    Preposition,
     Pronoun,
     ProperName,
     Tense,
@@ -268,16 +267,13 @@ class Derivation:
                 return predicate
         # What fits any length: sees …, is old, belongs to ….
         living = subject.sense in LIVING
-        if living or num_words > 2:
-            verb, num_words = (SEE, num_words - 1) if living else (BELONG, num_words - 2)
-            predicate = Predicate(verb, context.tense)
-            determiners = choices.AFFIRMATIVE
-            predicate.phrases["object"] = self._object(
-                num_words, verb.preposition, verb.objects, determiners, subject, context
-            )
-            return predicate
-        adjective = self.pick(lexicon.ADJECTIVES[subject.sense])
-        return Predicate(BE, context.tense, adjective=adjective)
+        if not living and num_words <= 2:
+            adjective = self.pick(lexicon.ADJECTIVES[subject.sense])
+            return Predicate(BE, context.tense, adjective=adjective)
+        predicate = Predicate(SEE if living else BELONG, context.tense)
+        extra = num_words - (2 if living else 3)
+        self._fill_slot(predicate, "object", extra, subject, context, choices.AFFIRMATIVE)
+        return predicate
 
     def _verb_group(self, verb: Verb, subject: Nominal, context: Context) -> Predicate:
         """Return a predicate of a verb with tense, modal and negation, and nothing else yet."""
@@ -380,42 +376,55 @@ class Derivation:
             extra = min(self._up_to(2), free)
             free -= extra
             determiners = choices.DEFINITE if predicate.negated else choices.AFFIRMATIVE
-            inner = context._replace(closed=True)
-            predicate.phrases["recipient"] = self._object(
-                1 + extra, lexicon.DATIVE, lexicon.PERSONS, determiners, subject, inner
-            )
+            closed = context._replace(closed=True)
+            self._fill_slot(predicate, "recipient", extra, subject, closed, determiners)
         inner = Context(context.past, relative=context.relative, depth=context.depth + 1)
         predicate.complement = self._subordinate(3 + free, lexicon.THAT, inner)
         return True
 
     def _fill_slot(
-        self, predicate: Predicate, slot: str, extra: int, subject: Nominal, context: Context
+        self,
+        predicate: Predicate,
+        slot: str,
+        extra: int,
+        subject: Nominal,
+        context: Context,
+        determiners: Determiners | None = None,
     ) -> None:
         """Fill one slot with `extra` words more than it needs."""
         preposition, pool = predicate.verb.preposition, predicate.verb.objects
         match slot:
             case "direction" if not extra:
-                phrase = PrepositionalPhrase(lexicon.TO_CITY, self.pick(lexicon.CITIES))
+                predicate.phrases[slot] = PrepositionalPhrase(
+                    lexicon.TO_CITY, self.pick(lexicon.CITIES)
+                )
+                return
             case "direction":
                 goal = self._nominal(1 + extra, pool, choices.ONE_PLACE, (), context)
-                phrase = PrepositionalPhrase(lexicon.TO, goal)
+                predicate.phrases[slot] = PrepositionalPhrase(lexicon.TO, goal)
+                return
             case "place":
-                phrase = self._place(2 + extra, context)
+                predicate.phrases[slot] = self._place(2 + extra, context)
+                return
+            case "recipient":
+                preposition, pool = lexicon.DATIVE, lexicon.PERSONS
+                usual = choices.DEFINITE
+            case "beneficiary":
+                preposition, pool = lexicon.FOR, lexicon.PERSONS
+                usual = choices.UNDER_NEGATION
+            case _ if predicate.negated:
+                usual = choices.UNDER_NEGATION
+            case _ if subject.definite and predicate.frequency is None:
+                usual = choices.ANY
             case _:
-                if slot == "recipient":
-                    preposition, pool = lexicon.DATIVE, lexicon.PERSONS
-                    determiners = choices.DEFINITE
-                elif slot == "beneficiary":
-                    preposition, pool = lexicon.FOR, lexicon.PERSONS
-                    determiners = choices.UNDER_NEGATION
-                elif predicate.negated:
-                    determiners = choices.UNDER_NEGATION
-                elif subject.definite and predicate.frequency is None:
-                    determiners = choices.ANY
-                else:
-                    determiners = choices.AFFIRMATIVE
-                phrase = self._object(1 + extra, preposition, pool, determiners, subject, context)
-        predicate.phrases[slot] = phrase
+                usual = choices.AFFIRMATIVE
+        # Not the subject itself: no `I see me`, no `Anna sees Anna`.
+        first = isinstance(subject, Pronoun) and subject.first_person
+        pronouns = choices.THIRD_PERSON if first else choices.ALL_PERSONS
+        nominal = self._nominal(1 + extra, pool, determiners or usual, pronouns, context)
+        if isinstance(nominal, ProperName) and nominal is subject:
+            nominal = lexicon.THEY
+        predicate.phrases[slot] = PrepositionalPhrase(preposition, nominal)
 
     def _place(self, num_words: int, context: Context) -> PrepositionalPhrase:
         """Return a place of `num_words` words with its preposition, at least 2."""
@@ -431,23 +440,6 @@ class Derivation:
         return PrepositionalPhrase(preposition, place)
 
     # Noun phrases
-
-    def _object(
-        self,
-        num_words: int,
-        preposition: Preposition,
-        pool: tuple[Noun, ...],
-        determiners: Determiners,
-        subject: Nominal,
-        context: Context,
-    ) -> PrepositionalPhrase:
-        """Return an object that is not the subject itself: no `I see me`, no `Anna sees Anna`."""
-        first = isinstance(subject, Pronoun) and subject.first_person
-        pronouns = choices.THIRD_PERSON if first else choices.ALL_PERSONS
-        nominal = self._nominal(num_words, pool, determiners, pronouns, context)
-        if isinstance(nominal, ProperName) and nominal is subject:
-            nominal = lexicon.THEY
-        return PrepositionalPhrase(preposition, nominal)
 
     def _nominal(
         self,
