@@ -6,8 +6,9 @@ LengthSlice: NHK (2024), Figure 3. Lengths are subwords without `<s>` and `</s>`
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 from shapeshift.data.config import Dataset, Extrapolate, Interpolate, LengthSlice, Split
@@ -30,25 +31,11 @@ class Pair:
     target_ids: list[int]
 
 
-@dataclass
-class Counts:
-    """What became of the pairs that a builder read: `read == kept + sum(dropped.values())`.
-
-    Attributes:
-        read: pairs of the corpus.
-        kept: pairs of the corpus that are in the dataset.
-        built: pairs of the dataset: `kept`, or fewer where several were joined into one.
-        dropped: pairs left out, by reason. A pair counts under the first reason that fits.
-    """
-
-    read: int = 0
-    kept: int = 0
-    built: int = 0
-    dropped: dict[str, int] = field(default_factory=dict)
-
-
-def build(pairs: Iterable[Pair], dataset: Dataset, split: Split, counts: Counts) -> Iterator[Pair]:
-    """Yield the pairs of one split of a dataset.
+def build(
+    pairs: Iterable[Pair], dataset: Dataset, split: Split, dropped: Counter[str]
+) -> Iterator[Pair]:
+    """Yield the pairs of one split of a dataset, and count in `dropped` those that are left out, by
+    the first reason that fits.
 
     A train pair without a subword on one side is dropped, whatever the dataset. Valid and test
     lose nothing, so that scores of two datasets are over the same sentences.
@@ -57,31 +44,25 @@ def build(pairs: Iterable[Pair], dataset: Dataset, split: Split, counts: Counts)
     group of fewer than `num_joined` pairs is kept as it is. (The paper's 450K groups of ten out of
     4.5M pairs leave open what it did with a rest.)
     """
-    kept = _kept(pairs, dataset, split, counts)
-    num_joined = dataset.num_joined if isinstance(dataset, Interpolate) else 1
-    while group := list(islice(kept, num_joined)):
-        counts.built += 1
-        yield (
-            group[0]
-            if num_joined == 1
-            else Pair(
-                source=SEPARATOR.join(pair.source for pair in group),
-                target=SEPARATOR.join(pair.target for pair in group),
-                source_ids=join_ids([pair.source_ids for pair in group]),
-                target_ids=join_ids([pair.target_ids for pair in group]),
-            )
+    kept = _kept(pairs, dataset, dropped) if split == "train" else iter(pairs)
+    if not isinstance(dataset, Interpolate):
+        yield from kept
+        return
+    while group := list(islice(kept, dataset.num_joined)):
+        yield Pair(
+            source=SEPARATOR.join(pair.source for pair in group),
+            target=SEPARATOR.join(pair.target for pair in group),
+            source_ids=join_ids([pair.source_ids for pair in group]),
+            target_ids=join_ids([pair.target_ids for pair in group]),
         )
 
 
-def _kept(pairs: Iterable[Pair], dataset: Dataset, split: Split, counts: Counts) -> Iterator[Pair]:
+def _kept(pairs: Iterable[Pair], dataset: Dataset, dropped: Counter[str]) -> Iterator[Pair]:
     for pair in pairs:
-        counts.read += 1
-        reason = _why_dropped(pair, dataset) if split == "train" else None
-        if reason is None:
-            counts.kept += 1
-            yield pair
+        if reason := _why_dropped(pair, dataset):
+            dropped[reason] += 1
         else:
-            counts.dropped[reason] = counts.dropped.get(reason, 0) + 1
+            yield pair
 
 
 def _why_dropped(pair: Pair, dataset: Dataset) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -20,8 +21,15 @@ import sentencepiece
 from numpy.typing import NDArray
 
 import shapeshift
-from shapeshift.data.builders import Counts, Pair, build
-from shapeshift.data.config import SPLITS, DataConfig, FilesCorpus, GrammarCorpus, Split
+from shapeshift.data.builders import Pair, build
+from shapeshift.data.config import (
+    SPLITS,
+    DataConfig,
+    FilesCorpus,
+    GrammarCorpus,
+    Split,
+    SubwordsConfig,
+)
 from shapeshift.data.corpora import (
     check_text,
     corpus_fingerprint,
@@ -42,11 +50,10 @@ from shapeshift.data.prepared import (
     read_report,
     text_paths,
 )
-from shapeshift.data.presplit import join_pieces
 from shapeshift.data.sources.download import Progress
 from shapeshift.data.sources.folders import build_once
 from shapeshift.data.store import TokenStore, write_store
-from shapeshift.data.subwords import Subwords
+from shapeshift.data.subwords import Subwords, join_pieces
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import verify
@@ -95,30 +102,28 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
     subwords = _train_subwords(directory / "subwords", config, corpus, report)
     splits: dict[Split, SplitReport] = {}
     for split in ("test", "valid", "train"):  # train last: a fault in the others shows sooner
-        counts = Counts()
+        dropped: Counter[str] = Counter()
         lines = _watched(read_split(corpus, split), f"encode {split}", sizes[split], report)
-        built = build(_encode(lines, subwords), config.dataset, split, counts)
+        built = build(_encode(lines, subwords), config.dataset, split, dropped)
         store = _write_split(directory, split, built, subwords)
-        if not counts.built:
-            reasons = ", ".join(f"{number:,} {reason}" for reason, number in counts.dropped.items())
+        if not len(store):
+            reasons = ", ".join(f"{number:,} {reason}" for reason, number in dropped.items())
             raise ShapeshiftError(
-                f"none of {counts.read:,} {split} pairs is left (dropped: {reasons}); "
+                f"none of {sizes[split]:,} {split} pairs is left (dropped: {reasons}); "
                 "set wider limits in data.dataset"
             )
         splits[split] = SplitReport(
-            **vars(counts),
+            read=sizes[split],
+            kept=sizes[split] - dropped.total(),
+            built=len(store),
+            dropped=dict(dropped),
             source_length=_statistics(store.source_lengths),
             target_length=_statistics(store.target_lengths),
         )
     result = Report(
         fingerprint=fingerprint,
         config=config,
-        subwords=SubwordsReport(
-            joint=subwords.joint,
-            source_size=subwords.source_size,
-            target_size=subwords.target_size,
-            fingerprint=subwords.fingerprint,
-        ),
+        subwords=SubwordsReport.model_validate(subwords, from_attributes=True),
         splits={split: splits[split] for split in SPLITS},
         versions={
             "python": platform.python_version(),
@@ -231,16 +236,15 @@ def _subwords_of(directory: Path, config: DataConfig) -> Subwords:
     remedy = "train or prepare it again, or give another folder"
     for name in (reports[0].name, "subwords/"):
         verify(directory, name, remedy=remedy)
-    theirs = Report.read(reports[0], remedy).config.subwords.model_dump(
-        mode="json", exclude={"models"}
-    )
-    own = config.subwords.model_dump(mode="json", exclude={"models"})
-    names = sorted(name for name in own.keys() | theirs.keys() if own.get(name) != theirs.get(name))
-    if names:
-        values = {name: json.dumps(theirs.get(name)).strip('"') for name in names}
-        needed = " ".join(f"data.subwords.{name}={value}" for name, value in values.items())
+    theirs, own = Report.read(reports[0], remedy).config.subwords, config.subwords
+    given = {
+        name: getattr(theirs, name) for name in SubwordsConfig.model_fields if name != "models"
+    }
+    other = [f"data.subwords.{x}={value}" for x, value in given.items() if getattr(own, x) != value]
+    if other:
         raise ShapeshiftError(
-            f"has subword models of other settings than these; set {needed}", path=directory
+            f"has subword models of other settings than these; set {' '.join(other)}",
+            path=directory,
         )
     return Subwords.load(directory / "subwords")
 

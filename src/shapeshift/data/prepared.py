@@ -44,7 +44,15 @@ class LengthStatistics(Strict):
 
 
 class SplitReport(Strict):
-    """What a split became: its counts (see `builders.Counts`) and lengths."""
+    """What became of a split.
+
+    Attributes:
+        read: pairs of the corpus.
+        kept: pairs of the corpus that are in the dataset.
+        built: pairs of the dataset: `kept`, or fewer where several were joined into one.
+        dropped: pairs left out, by reason.
+        source_length, target_length: in the dataset.
+    """
 
     read: int
     kept: int
@@ -135,21 +143,15 @@ def text_paths(directory: Path, split: Split) -> list[Path]:
 
 def read_report(directory: Path) -> Report:
     """Read the report of prepared data, compared with its hash before."""
-    path = directory / REPORT
-    remedy = _remedy(directory)
-    if (directory / SUMS).exists():
-        verify(directory, REPORT, remedy=remedy, sums_remedy=remedy)
-        return Report.read(path, remedy)
-    if path.exists():
+    path, remedy = directory / REPORT, _remedy(directory)
+    if not (directory / SUMS).exists():
         raise ShapeshiftError(
-            f"holds no {SUMS}: prepared by an earlier version, or not copied whole; {remedy}",
+            f"holds no {SUMS}: not prepared data, or not copied whole; name a directory that"
+            " `shapeshift prepare` wrote, or a new one to prepare in",
             path=directory,
         )
-    raise ShapeshiftError(
-        f"holds no {REPORT}: not prepared data; name a directory that `shapeshift prepare` wrote,"
-        " or a new one to prepare in",
-        path=directory,
-    )
+    verify(directory, REPORT, remedy=remedy, sums_remedy=remedy)
+    return Report.read(path, remedy)
 
 
 def _remedy(directory: Path) -> str:

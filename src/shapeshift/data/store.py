@@ -58,42 +58,38 @@ class TokenStore:
         self.directory = Path(directory)
         header = _Header.model_validate_json((self.directory / HEADER).read_bytes())
         self.source_size, self.target_size = header.source_size, header.target_size
-        self._source, self._source_offsets = self._map("source", self.source_size)
-        self._target, self._target_offsets = self._map("target", self.target_size)
+        self._sides = [
+            (
+                _memory_map(self.directory / f"{side}.tokens", _dtype(size)),
+                _memory_map(self.directory / f"{side}.offsets", _OFFSET),
+            )
+            for side, size in (("source", self.source_size), ("target", self.target_size))
+        ]
 
     def __len__(self) -> int:
-        return len(self._source_offsets) - 1
+        return len(self._sides[0][1]) - 1
 
     def __getitem__(self, index: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the ids of pair `index`, as read-only views of the files: (S,) and (T,)."""
         if not 0 <= index < len(self):
             raise IndexError(f"pair {index} of {len(self)}")
-        source, target = self._source_offsets, self._target_offsets
-        return (
-            self._source[source[index] : source[index + 1]],
-            self._target[target[index] : target[index + 1]],
-        )
+        source, target = (ids[starts[index] : starts[index + 1]] for ids, starts in self._sides)
+        return source, target
 
     def gather(self, indices: NDArray[np.int64]) -> tuple[FlatRows, FlatRows]:
         """Return the source and the target ids of several pairs, in the order of `indices`."""
-        return (
-            _gather(self._source, self._source_offsets, indices),
-            _gather(self._target, self._target_offsets, indices),
-        )
+        source, target = (_gather(ids, starts, indices) for ids, starts in self._sides)
+        return source, target
 
     @cached_property
     def source_lengths(self) -> NDArray[np.int32]:
         """Subwords of each source sentence. Shape: (num_pairs,)."""
-        return np.diff(self._source_offsets).astype(np.int32)
+        return np.diff(self._sides[0][1]).astype(np.int32)
 
     @cached_property
     def target_lengths(self) -> NDArray[np.int32]:
         """Subwords of each target sentence. Shape: (num_pairs,)."""
-        return np.diff(self._target_offsets).astype(np.int32)
-
-    def _map(self, side: str, vocab_size: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        tokens = _memory_map(self.directory / f"{side}.tokens", _dtype(vocab_size))
-        return tokens, _memory_map(self.directory / f"{side}.offsets", _OFFSET)
+        return np.diff(self._sides[1][1]).astype(np.int32)
 
 
 def write_store(

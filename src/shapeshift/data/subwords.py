@@ -1,5 +1,5 @@
-"""Subwords by SentencePiece, or of text that is already split, with the same five special ids in
-every model.
+"""Subwords by SentencePiece, or of text that subword-nmt has already split, with the same five
+special ids in every model.
 
 Special pieces are control symbols: no text encodes to them, so a literal `<sep>` or `</s>` in a
 user's text is split into ordinary pieces. They enter at the level of ids: SEP
@@ -13,6 +13,7 @@ import ctypes
 import hashlib
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +22,6 @@ from typing import Any
 import sentencepiece
 
 from shapeshift.data.config import SubwordsConfig
-from shapeshift.data.presplit import Pieces, count_pieces
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 
@@ -29,6 +29,8 @@ PAD, UNK, BOS, EOS, SEP = range(5)
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>", "<sep>")
 SEPARATOR = " <sep> "
 """What separates the parts of a joined text where it is written as text."""
+CONTINUES = "@@"
+"""The end of a piece of subword-nmt that continues in the next one: `extra@@ pol@@ ation`."""
 
 PairSource = Callable[[], Iterable[tuple[str, ...]]]
 
@@ -61,7 +63,7 @@ class Subwords:
 
     Attributes:
         joint: whether both languages have the same model.
-        presplit: whether text is taken as it is, for it is already split; see `data.presplit`.
+        presplit: whether text is already split and its pieces are taken as they are.
         source_size, target_size: vocabulary sizes, special pieces included.
         fingerprint: SHA-256 (hexadecimal) of the models.
     """
@@ -109,18 +111,13 @@ class Subwords:
         """Load what `train` wrote."""
         joint = directory / "joint.model"
         paths = [joint] if joint.exists() else [directory / f"{x}.model" for x in _SIDES]
-        models = []
         for path in paths:
             if not path.is_file():
                 raise ShapeshiftError(
                     "no subword model; expected joint.model, or source.model and target.model",
                     path=directory,
                 )
-            models.append(path.read_bytes())
-        try:
-            return cls(*models)
-        except ShapeshiftError as error:
-            raise ShapeshiftError(str(error), path=directory) from error
+        return cls(*(path.read_bytes() for path in paths))
 
     def encode_source(self, texts: Sequence[str], *, joined: bool = False) -> list[list[int]]:
         """Return the ids of each text, without `<s>` and `</s>`; of joined texts, those of their
@@ -144,9 +141,9 @@ class Subwords:
         than a tenth of its words are no pieces. Text for SentencePiece is never refused."""
         if not isinstance(self._source, Pieces):
             return
-        text = " ".join(split_parts(text))
-        unknown = self._source.unknown_pieces(text)
-        if len(unknown) * 10 > len(text.split()):
+        pieces = " ".join(split_parts(text)).split()
+        unknown = self._source.unknown(pieces)
+        if len(unknown) * 10 > len(pieces):
             raise ShapeshiftError(
                 f"{unknown[0]!r} is no piece of the vocabulary, as much of this line: this model"
                 " translates text that is tokenised and split (`@@`) as its training text was;"
@@ -165,21 +162,58 @@ class Subwords:
 _SIDES = ("source", "target")
 
 
+class Pieces:
+    """A vocabulary for text that is already split, with the methods of a SentencePiece model.
+
+    Special pieces in the text are unknown ones: no text encodes to them.
+
+    Args:
+        pieces: special ones first, in the order of their ids.
+    """
+
+    def __init__(self, pieces: Sequence[str]):
+        self._pieces = pieces
+        self._ids = {piece: i for i, piece in enumerate(pieces) if i >= len(SPECIAL_PIECES)}
+
+    def get_piece_size(self) -> int:
+        """Return the number of pieces, special ones included."""
+        return len(self._pieces)
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text."""
+        return [[self._ids.get(piece, UNK) for piece in text.split()] for text in texts]
+
+    def id_to_piece(self, i: int) -> str:
+        """Return the piece of an id."""
+        return self._pieces[i]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids, its pieces joined; special ids but UNK leave no trace."""
+        known = [i for i in ids if i == UNK or i >= len(SPECIAL_PIECES)]
+        return join_pieces(" ".join("⁇" if i == UNK else self._pieces[i] for i in known))
+
+    def unknown(self, pieces: Iterable[str]) -> list[str]:
+        """Return the pieces that are not in the vocabulary, except single characters, which even
+        text that is split for this vocabulary may have."""
+        return [
+            piece
+            for piece in pieces
+            if piece not in self._ids and len(piece.removesuffix(CONTINUES)) > 1
+        ]
+
+
+def join_pieces(text: str) -> str:
+    """Return split text with its pieces joined: `@@ ` is taken out, at the end `@@` alone."""
+    return text.replace(CONTINUES + " ", "").removesuffix(CONTINUES)
+
+
 def _model(data: bytes) -> Any:
-    """Return a vocabulary of pieces, or a SentencePiece model, which has the same methods."""
-    if pieces := Pieces.parse(data, SPECIAL_PIECES, UNK):
-        return pieces
+    """Return a vocabulary of pieces, which is a text file that begins with the special ones, or a
+    SentencePiece model."""
+    if data.startswith("".join(piece + "\n" for piece in SPECIAL_PIECES).encode()):
+        return Pieces(data.decode().splitlines())
     model = sentencepiece.SentencePieceProcessor()
-    try:
-        model.LoadFromSerializedProto(data)
-    except RuntimeError as error:
-        raise ShapeshiftError("damaged subword model; prepare the data again") from error
-    first = [model.id_to_piece(i) for i in range(min(model.get_piece_size(), len(SPECIAL_PIECES)))]
-    if tuple(first) != SPECIAL_PIECES:
-        raise ShapeshiftError(
-            f"the subword model begins with {' '.join(first)}; expected"
-            f" {' '.join(SPECIAL_PIECES)}, as in every model that Shapeshift trains"
-        )
+    model.LoadFromSerializedProto(data)
     return model
 
 
@@ -204,9 +238,12 @@ def _decode(model: Any, ids: Iterable[int]) -> str:
 def _train(sentences: Callable[[], Iterator[str]], config: SubwordsConfig) -> bytes:
     """Train one model on what `sentences` yields and return it serialised."""
     if config.algorithm == "presplit":
-        most = config.vocab_size - len(SPECIAL_PIECES)
-        pieces = count_pieces(sentences(), SPECIAL_PIECES, most)
-        return Pieces(SPECIAL_PIECES, pieces, UNK).serialise()
+        counts = Counter(piece for text in sentences() for piece in text.split())
+        known = sorted(counts.keys() - {*SPECIAL_PIECES}, key=lambda piece: (-counts[piece], piece))
+        if not known:
+            raise ShapeshiftError("the training text is empty: there are no pieces to be counted")
+        pieces = (*SPECIAL_PIECES, *known)[: config.vocab_size]
+        return "".join(piece + "\n" for piece in pieces).encode()
     model = io.BytesIO()
     caught: list[BaseException] = []
     try:

@@ -26,8 +26,6 @@ more than one in twenty each."""
 _MISREAD = re.compile("[ÃÂ][\u0080-\u00bf]|â€|\ufffd")
 """UTF-8 that was read as Latin-1 or Windows-1252 and saved again, or a replacement character."""
 
-_UNEVEN = "with 9 times as many words on one side"  # the limit of Moses' clean-corpus-n
-
 
 @dataclass
 class Survey:
@@ -70,15 +68,18 @@ def survey(pairs: Iterable[tuple[str, ...]], training: Collection[int] = ()) -> 
         if not min(words):
             result.problems["with an empty side"] += 1
             continue
-        for problem, found in (
-            ("with identical sides", source == target),
-            ("with a repeated source", key in result.sources),
-            (_UNEVEN, max(words) > 9 * min(words)),
-            ("with signs of a wrong encoding", _MISREAD.search(f"{source}\n{target}")),
-            ("whose source is in the training text", key in training),
-        ):
-            if found:
-                result.problems[problem] += 1
+        result.problems.update(
+            problem
+            for problem, found in (
+                ("with identical sides", source == target),
+                ("with a repeated source", key in result.sources),
+                # The limit of Moses' clean-corpus-n.
+                ("with 9 times as many words on one side", max(words) > 9 * min(words)),
+                ("with signs of a wrong encoding", _MISREAD.search(f"{source}\n{target}")),
+                ("whose source is in the training text", key in training),
+            )
+            if found
+        )
         result.sources.add(key)
     return result
 
@@ -106,13 +107,12 @@ def hold_out(corpus: FilesCorpus, folder: Path) -> FilesCorpus:
     """
     names: dict[str, list[str]] = {split: [str(folder / split)] for split in SPLITS}
     paths = [Path(f"{x}.{y}") for [x] in names.values() for y in (corpus.source, corpus.target)]
-    for path in paths:
-        if os.path.lexists(path):
-            raise ShapeshiftError(
-                "exists already, and the text that is split would be written here; name another"
-                " file with --output",
-                path=path,
-            )
+    if there := [path for path in paths if os.path.lexists(path)]:
+        raise ShapeshiftError(
+            "exists already, and the text that is split would be written here; name another"
+            " file with --output",
+            path=there[0],
+        )
     keys = sorted({_key(source) for source, *_ in read_split(corpus, "train")})
     require_lines(corpus, "train", len(keys))
     if len(keys) < 3:

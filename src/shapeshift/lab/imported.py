@@ -237,12 +237,7 @@ def _report(config: Config, subwords: Subwords, name: str) -> Report:
     return Report(
         fingerprint=UNKNOWN,
         config=config.data,
-        subwords=SubwordsReport(
-            joint=subwords.joint,
-            source_size=subwords.source_size,
-            target_size=subwords.target_size,
-            fingerprint=subwords.fingerprint,
-        ),
+        subwords=SubwordsReport.model_validate(subwords, from_attributes=True),
         splits=dict.fromkeys(SPLITS, split),
         versions={IMPORTED_FROM: name, "transformers": transformers.__version__},
     )

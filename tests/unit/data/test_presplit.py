@@ -4,7 +4,6 @@ import pytest
 
 from shapeshift.data.config import DataConfig, FilesCorpus, SubwordsConfig
 from shapeshift.data.prepare import prepare
-from shapeshift.data.presplit import count_pieces
 from shapeshift.data.subwords import EOS, PAD, SPECIAL_PIECES, UNK, Subwords, split_parts
 from shapeshift.decoding.splitting import split_text
 from shapeshift.errors import ShapeshiftError
@@ -29,35 +28,26 @@ def test_text_comes_back_joined(subwords):
     assert subwords.decode_target([*ids[:2], EOS, PAD]) == "die Extra"
 
 
-def test_the_most_frequent_pieces_have_the_first_ids(subwords):
-    assert subwords.encode_source([", the"]) == [[5, 6]]  # 4 and 3 times
-    assert subwords.joint
-    assert subwords.presplit
-    assert subwords.source_size == len(SPECIAL_PIECES) + 10
-
-
 def test_special_pieces_in_the_text_are_unknown(subwords):
     assert subwords.encode_source(["</s> <sep> nowhere the"]) == [[UNK, UNK, UNK, 6]]
     assert subwords.decode_target([UNK, 6]) == "⁇ the"
 
 
-def test_what_is_loaded_is_what_was_trained(subwords, tmp_path):
-    loaded = Subwords.load(tmp_path / "subwords")
-    assert loaded.fingerprint == subwords.fingerprint
-    assert loaded.presplit
-    assert loaded.encode_target([PAIRS[0][1]]) == subwords.encode_target([PAIRS[0][1]])
+def test_the_most_frequent_pieces_have_the_first_ids_and_are_loaded_again(subwords, tmp_path):
+    for each in (subwords, Subwords.load(tmp_path / "subwords")):
+        assert each.encode_source([", the"]) == [[5, 6]]  # 4 and 3 times
+        assert (each.joint, each.presplit) == (True, True)
+        assert each.source_size == len(SPECIAL_PIECES) + 10
+        assert each.fingerprint == subwords.fingerprint
 
 
-def test_a_vocabulary_for_each_language(tmp_path):
-    config = CONFIG.model_copy(update={"joint": False})
+def test_a_vocabulary_for_each_language_without_its_rare_pieces(tmp_path):
+    config = SubwordsConfig(algorithm="presplit", vocab_size=8, joint=False)
     subwords = Subwords.train(lambda: PAIRS, config, tmp_path)
     assert subwords.encode_source(["die"]) == subwords.encode_target(["the"]) == [[UNK]]
-
-
-def test_rare_pieces_go_first_where_there_is_no_room():
-    assert count_pieces(["b a b c", "<unk>"], SPECIAL_PIECES, 2) == ["b", "a"]
+    assert subwords.source_pieces(range(5, 8)) == ["the", ",", "ation"]
     with pytest.raises(ShapeshiftError, match="training text is empty"):
-        count_pieces([" "], SPECIAL_PIECES, 2)
+        Subwords.train(lambda: [(" ", "<sep>")], config, tmp_path)
 
 
 def test_raw_text_is_refused_and_split_text_is_not(subwords, tmp_path):
