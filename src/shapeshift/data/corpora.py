@@ -218,8 +218,6 @@ def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
 
         digest.update(f"{GRAMMAR_VERSION} {corpus.model_dump_json()}".encode())
         return digest.hexdigest()
-    if isinstance(corpus, HubCorpus):
-        hub.verify_exported(corpus)
     corpus = local_corpus(corpus)
     require_files(corpus)
     for split in SPLITS:

@@ -15,7 +15,6 @@ import hashlib
 import json
 import random
 import re
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ def export(corpus: HubCorpus, on_progress: Progress | None = None) -> FilesCorpu
 
 
 def exported(corpus: HubCorpus) -> FilesCorpus:
-    """Return the corpus of the text files, which are there."""
+    """Return the corpus of the text files, which are there and have not changed."""
     folder = folder_of(corpus)
     if not is_exported(corpus):
         raise ShapeshiftError(
@@ -53,21 +52,14 @@ def exported(corpus: HubCorpus) -> FilesCorpus:
             " configuration where the network is",
             path=folder,
         )
+    remedy = f"remove the folder {folder} and run the command again, which fetches the text anew"
+    verify(folder, remedy=remedy, sums_remedy=remedy)
     return FilesCorpus(
         root=folder,
         source=corpus.source,
         target=corpus.target,
         **{split: [_file(split, entry) for entry in corpus.prefixes(split)] for split in SPLITS},
     )
-
-
-def verify_exported(corpus: HubCorpus) -> None:
-    """Compare the text files, if they are there, with the hashes that they had when they were
-    written.
-    """
-    folder = folder_of(corpus)
-    remedy = f"remove the folder {folder} and run the command again, which fetches the text anew"
-    verify(folder, remedy=remedy, sums_remedy=remedy)
 
 
 def folder_of(corpus: HubCorpus) -> Path:
@@ -80,7 +72,7 @@ def folder_of(corpus: HubCorpus) -> Path:
 
 def is_exported(corpus: HubCorpus) -> bool:
     """Return whether the text is here."""
-    return (folder_of(corpus) / RECORD).is_file()
+    return folder_of(corpus).is_dir()
 
 
 def require_datasets() -> Any:
@@ -150,18 +142,14 @@ def _write(
     on_progress: Progress | None,
 ) -> None:
     """Write the source and target text of one entry; for train, of the pairs that are drawn."""
-    name = _file(split, entry)
+    name, draws = _file(split, entry), random.Random(corpus.seed)
     share = corpus.share if split == "train" else 1.0
-    draws = random.Random(corpus.seed)
     drawn = (row for row in dataset if share == 1.0 or draws.random() < share)
     num_pairs = 0
-    with ExitStack() as stack:
-        files = [
-            stack.enter_context((folder / f"{name}.{language}").open("wb"))
-            for language in (corpus.source, corpus.target)
-        ]
+    sides = (f"{name}.{corpus.source}", f"{name}.{corpus.target}")
+    with (folder / sides[0]).open("wb") as source, (folder / sides[1]).open("wb") as target:
         for num_pairs, row in enumerate(drawn, start=1):
-            for file, text in zip(files, _texts(row, corpus, entry), strict=True):
+            for file, text in zip((source, target), _texts(row, corpus, entry), strict=True):
                 file.write(f"{text}\n".encode())
             if on_progress is not None and num_pairs % _PROGRESS_EVERY == 0:
                 on_progress(f"fetch {name}", num_pairs, None)
@@ -171,15 +159,12 @@ def _write(
 
 def _texts(row: Any, corpus: HubCorpus, split: str) -> list[str]:
     """Return source and target; a missing text is empty, and training drops such pairs."""
-    if corpus.columns is not None:
-        texts, keys = row, corpus.columns
-    else:
-        texts, keys = row.get(corpus.column), (corpus.source, corpus.target)
-    for key in keys:
+    texts = row if corpus.columns else row.get(corpus.column)
+    for key in (keys := corpus.columns or (corpus.source, corpus.target)):
         if not isinstance(texts, dict) or key not in texts:
-            there = texts if isinstance(texts, dict) else row
+            there = ", ".join(texts if isinstance(texts, dict) else row)
             raise ShapeshiftError(
-                f"{corpus.repo}, {split}: no {key!r} (there are {', '.join(there)}); set"
-                " data.corpus.column, or columns=[SOURCE, TARGET], or source and target"
+                f"{corpus.repo}, {split}: no {key!r} (there are {there}); set data.corpus.column,"
+                " or columns=[SOURCE, TARGET], or source and target"
             )
     return [str(texts[key] or "").replace("\n", " ") for key in keys]

@@ -12,7 +12,6 @@ from shapeshift.data.config import HubCorpus
 from shapeshift.data.corpora import corpus_fingerprint, fetch, read_split
 from shapeshift.data.sources import hub
 from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import SUMS
 
 COMMIT = "a" * 40
 SPLITS = {"train": 200, "validation": 5, "test": 6}
@@ -82,21 +81,17 @@ def test_what_breaks_off_leaves_nothing_and_the_next_call_fetches_all(library, c
     assert folders(corpus) == [hub.folder_of(corpus)]
 
 
-@pytest.mark.parametrize("name", ["train-train.en", hub.RECORD])
-def test_fetched_text_that_has_changed_is_refused(name, library, corpus):
-    path = fetch(corpus).root / name
+def test_fetched_text_that_has_changed_is_refused(library, corpus):
+    path = fetch(corpus).root / "train-train.en"
     path.write_bytes(path.read_bytes().replace(b"a", b"b"))
     with pytest.raises(ShapeshiftError, match=r"differs from what was written.*remove the folder"):
         corpus_fingerprint(corpus)
-    (path.parent / SUMS).unlink()  # text of earlier versions has no such file
-    assert corpus_fingerprint(corpus) == corpus_fingerprint(fetch(corpus))
 
 
 def test_the_fingerprint_is_of_the_text(library, corpus, tmp_path):
     with pytest.raises(ShapeshiftError, match="has not been fetched; run `shapeshift prepare`"):
         corpus_fingerprint(corpus)
     first = corpus_fingerprint(fetch(corpus))
-    assert corpus_fingerprint(corpus) == first
     moved = changed(corpus, root=tmp_path / "d")
     fetch(moved)
     assert corpus_fingerprint(moved) == first
@@ -130,23 +125,12 @@ def test_two_columns_and_what_is_missing_in_them(library, corpus):
         ({"train": ["trian"]}, r"the dataset a/b cannot be read .*Bad split: trian\. Available"),
         ({"column": "text"}, r"a/b, train: no 'en' \(there are translation\)"),
         ({"target": "fr"}, r"a/b, train: no 'fr' \(there are en, de\)"),
-        ({"columns": ["translation", "y"]}, r"a/b, train: no 'y' \(there are translation\)"),
     ],
 )
 def test_what_is_not_there_is_named_and_nothing_is_left(settings, message, library, corpus):
     with pytest.raises(ShapeshiftError, match=message):
         fetch(changed(corpus, **settings))
     assert folders(corpus) == []
-
-
-def test_an_error_of_the_library_is_one_line(library, corpus):
-    def fail(*args, **kwargs):
-        raise ConnectionError("Couldn't reach 'a/b'\non the Hub")
-
-    library.load_dataset = fail
-    with pytest.raises(ShapeshiftError, match=r"reach 'a/b' on the Hub.*network") as caught:
-        fetch(corpus)
-    assert "\n" not in str(caught.value)
 
 
 def test_the_extra_is_named(monkeypatch, corpus):
@@ -168,23 +152,20 @@ def test_a_branch_is_read_at_one_commit(library, corpus, monkeypatch):
     assert {asked[3] for asked in library.asked} == {COMMIT}
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_a_local_folder_through_the_library_itself(suffix, tmp_path, monkeypatch):
+def test_a_local_folder_through_the_library_itself(tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     folder = tmp_path / "mine"
     folder.mkdir()
     for split, size in SPLITS.items():
-        for part in range(2):  # of two files
-            rows = [row(split, number) for number in range(size)[part * 4 :][: size if part else 4]]
-            data = datasets.Dataset.from_list(rows)
-            path = str(folder / f"{split}-0000{part}-of-00002.{suffix}")
-            data.to_json(path) if suffix == "jsonl" else data.to_parquet(path)
+        rows = [row(split, number) for number in range(size)]
+        datasets.Dataset.from_list(rows).to_parquet(str(folder / f"{split}.parquet"))
     corpus = HubCorpus(root=tmp_path / "c", repo=str(folder), source="de", target="en")
     assert list(read_split(fetch(corpus), "test"))[5] == ("test Nr. 5", "test 5")
-    assert [source for source, _ in read_split(fetch(corpus), "train")] == [
-        f"train Nr. {number}" for number in range(200)
+    part = changed(corpus, train=["train[:2]"])
+    assert [source for source, _ in read_split(fetch(part), "train")] == [
+        "train Nr. 0",
+        "train Nr. 1",
     ]
-    for wrong in ({"valid": ["dev"]}, {"subset": "x"}):
-        with pytest.raises(ShapeshiftError, match=r"look at data\.corpus\."):
-            fetch(changed(corpus, **wrong))
+    with pytest.raises(ShapeshiftError, match=r"look at data\.corpus\."):
+        fetch(changed(corpus, valid=["dev"]))
