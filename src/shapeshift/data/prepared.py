@@ -146,7 +146,7 @@ def read_report(directory: Path) -> Report:
     path, remedy = directory / REPORT, _remedy(directory)
     if not (directory / SUMS).exists():
         raise ShapeshiftError(
-            f"holds no {SUMS}: not prepared data, or not copied whole; name a directory that"
+            f"holds no {REPORT} and {SUMS}: not prepared data, or not copied whole; name one that"
             " `shapeshift prepare` wrote, or a new one to prepare in",
             path=directory,
         )
