@@ -90,7 +90,9 @@ def reproduce(
     if show_list:
         if is_study:
             raise usage_error("--list", "lists papers; see a study with --dry-run")
-        _list(target, scale or "tiny", directory, settings, seeds)
+        if seeds:
+            raise usage_error("--seed", "has no effect: --list counts all seeds")
+        _list(target, scale or "tiny", directory, settings)
         return
     if target is None:
         raise usage_error("PAPER", "name a paper; --list shows them")
@@ -115,20 +117,19 @@ def reproduce(
     run_plan(plan, directory, prepared, jobs, slurm, run=run, dry_run=dry_run)
 
 
-def _list(
-    target: str | None, scale: str, directory: Path, settings: list[str], seeds: list[int]
-) -> None:
+def _list(target: str | None, scale: str, directory: Path, settings: list[str]) -> None:
     from shapeshift.evaluation.tables import Table
     from shapeshift.papers.catalogue import PAPERS, find_items
-    from shapeshift.papers.planning import item_progress
+    from shapeshift.papers.planning import plan_items
 
     rows = []
     for each in PAPERS if target is None else [target]:
         paper, items = find_items(each)
-        progress = item_progress(paper, items, scale, directory, settings, seeds)
-        for item, counts in progress.items():
-            done = "not with this seed" if seeds else "not at this scale"
-            if counts is not None:
-                done = "{}/{}".format(*counts) if counts[1] else "needs none"
-            rows.append((f"{paper.name}:{item}", items[item].spec.title, done))
+        there = {name: x for name, x in items.items() if scale in x.grid.config.scales}
+        progress = plan_items(paper, there or items, scale, settings).progress(directory)
+        for name, item in items.items():
+            done = "not at this scale"
+            if name in progress:
+                done = "{}/{}".format(*progress[name]) if progress[name][1] else "needs none"
+            rows.append((f"{paper.name}:{name}", item.spec.title, done))
     show_table(Table(("item", "what it is", f"finished runs, {scale}"), rows), numbers=False)

@@ -8,13 +8,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from shapeshift.config_errors import messages
 from shapeshift.config_file import read_document
 from shapeshift.errors import ShapeshiftError, nearest
-from shapeshift.lab.grid import Grid
+from shapeshift.lab.grid import Grid, GridConfig
 from shapeshift.lab.measures import find_function
 from shapeshift.papers.item import STUDIES, Item, Paper
-from shapeshift.papers.names import check_names, check_scores
-from shapeshift.papers.spec import read_spec
+from shapeshift.papers.measurements import check_measurements, check_scores
+from shapeshift.papers.spec import ItemSpec
 
 ITEMS = Path(str(files("shapeshift"))) / "papers" / "items"
 
@@ -33,11 +36,8 @@ def find_paper(name: str) -> Paper:
         raise ShapeshiftError(
             f"unknown paper {name!r}{nearest(name, PAPERS)} (known: {', '.join(PAPERS)})"
         )
-    paper, find = PAPERS[name], cache(find_grid)
-    items = {}
-    for item in paper["items"]:
-        spec = read_spec(ITEMS / f"{name}-{item}.yaml")
-        items[item] = Item(item, spec, find(str(spec.grid)))
+    paper = PAPERS[name]
+    items = {item: read_item(ITEMS / f"{name}-{item}.yaml", item) for item in paper["items"]}
     return Paper(name, paper["title"], paper["citation"], items, paper.get("aliases", {}))
 
 
@@ -63,24 +63,45 @@ def find_grid(name: str, relative_to: Path = Path()) -> Grid:
     return Grid(relative_to / name)
 
 
-def read_study(path: Path) -> Paper:
-    """Return a study of one's own, as a paper of one item; see `papers.spec`.
+def read_item(path: Path, name: str) -> Item:
+    """Read an item of this name.
 
     Raises:
         ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
     """
-    spec = read_spec(path)
-    if isinstance(spec.grid, str):
-        grid = find_grid(spec.grid, relative_to=path.parent)
-    else:
-        grid = Grid(path, spec.grid)
-    check_names(spec, grid.config, path)
-    for scale in grid.config.scales:
-        check_scores(spec, grid.cells(scale), path)
-    for name in spec.analyses:
+    document = read_document(path)
+    if document.keys() & {"data", "model", "training"}:
+        raise ShapeshiftError(
+            "is a configuration, and a study has title, grid and tables; compare positions with"
+            f" this one: shapeshift compare {path}",
+            path=path,
+        )
+
+    def find(given: str | GridConfig) -> Grid:
+        return Grid(path, given) if isinstance(given, GridConfig) else find_grid(given, path.parent)
+
+    context: dict[str, Any] = {"find_grid": find}
+    try:
+        spec = ItemSpec.model_validate(document, context=context)
+    except ValidationError as error:
+        raise ShapeshiftError("; ".join(messages(error, ItemSpec, document)), path=path) from error
+    return Item(name, spec, context["grid"])
+
+
+def read_study(path: Path) -> Paper:
+    """Return a study of one's own, as a paper of one item; see `papers.spec`.
+
+    Raises:
+        ShapeshiftError: a file that cannot be read, and for all that is wrong in it.
+    """
+    item = read_item(path, path.stem)
+    check_measurements(item.spec, item.grid.config, path)
+    for scale in item.grid.config.scales:
+        check_scores(item.spec, item.grid.cells(scale), path)
+    for name in item.spec.analyses:
         find_function(name, "analysis", path)
-    items = {path.stem: Item(path.stem, spec, grid)}
-    return Paper(STUDIES, spec.title, f"a study of one's own, {path}", items)
+    citation = f"a study of one's own, {path}"
+    return Paper(STUDIES, item.spec.title, citation, {path.stem: item})
 
 
 def find_items(target: str) -> tuple[Paper, dict[str, Item]]:

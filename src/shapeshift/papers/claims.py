@@ -46,7 +46,7 @@ def _compared(claim: ClaimSpec, study: Study) -> dict[str, Part]:
                 continue
             label += f", source lengths {bounds_label(bounds)}"
             cells = study.finished(test)
-            if cells and study.num_sentences(cells[0], claim.split, bounds) < FEW_SEGMENTS:
+            if cells and sum(study.of_length(cells[:1], claim.split, bounds)) < FEW_SEGMENTS:
                 parts[label] = Part({}, reason=f"fewer than {FEW_SEGMENTS} sentences")
                 continue
         parts[label] = study.compare(test, against, claim.split, lengths=bounds, minus=claim.minus)

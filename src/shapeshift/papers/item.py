@@ -15,7 +15,7 @@ from shapeshift.papers.by_length import bleu_by_length
 from shapeshift.papers.claims import judge_claims
 from shapeshift.papers.curves import curves
 from shapeshift.papers.document import Content
-from shapeshift.papers.names import check_measurements
+from shapeshift.papers.measurements import check_measurements
 from shapeshift.papers.spec import ItemSpec, PlotSpec
 from shapeshift.papers.study import Study, fits
 from shapeshift.papers.tables import TableBuilder, published_table

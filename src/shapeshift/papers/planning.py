@@ -89,6 +89,16 @@ class Plan:
             if CellFolder(directory / CELLS / cell.key).missing(cell.steps, cell.config)
         ]
 
+    def progress(self, directory: Path) -> dict[str, tuple[int, int]]:
+        """Return item → how many of its runs are finished, and how many it needs: none where
+        prepared data suffice."""
+        unfinished = {(cell.grid, cell.key) for cell in self.unfinished(directory)}
+        found = {}
+        for name, item in self.items.items():
+            needed = {(x.grid, x.key) for x in self.runs if item.spec.trained and item.needs(x)}
+            found[name] = len(needed - unfinished), len(needed)
+        return found
+
 
 def plan_items(
     paper: Paper,
@@ -113,63 +123,22 @@ def plan_items(
         ShapeshiftError: no such scale, settings that are wrong, or nothing to run with what is
             asked for.
     """
-    all_cells = _resolve(grids_of(items).values(), scale, overrides)
-    chosen, cells = _choose(items, all_cells, seeds)
-    known = {x.seed for x in all_cells if any(item.needs(x) for item in items.values())}
+    every = [cell for grid in grids_of(items).values() for cell in grid.cells(scale, overrides)]
+    needed = [cell for cell in every if any(item.needs(cell) for item in items.values())]
+    known = {cell.seed for cell in needed}
     if unknown := set(seeds) - known:
         raise ShapeshiftError(
             f"no run of {paper.name}:{','.join(items)} has the seed {_numbers(unknown)}; they"
             f" have {_numbers(known)}"
         )
+    cells = [cell for cell in needed if not seeds or cell.seed in seeds]
+    chosen = {name: item for name, item in items.items() if any(map(item.needs, cells))}
     return Plan(paper, chosen, scale, cells, overrides, command, label)
-
-
-def item_progress(
-    paper: Paper,
-    items: Mapping[str, Item],
-    scale: str,
-    directory: Path,
-    overrides: Sequence[str] = (),
-    seeds: Sequence[int] = (),
-) -> dict[str, tuple[int, int] | None]:
-    """Return item → how many of its runs are finished, and how many it needs: none where prepared
-    data suffice, `None` if its grid has no runs with this scale and these seeds.
-
-    Raises:
-        ShapeshiftError: a scale that none of them has, or settings that are wrong.
-    """
-    all_grids = grids_of(items).values()
-    grids = [grid for grid in all_grids if scale in grid.config.scales]
-    if not grids:
-        known = dict.fromkeys(each for grid in all_grids for each in grid.config.scales)
-        raise ShapeshiftError(f"no item has the scale {scale!r} (they have {', '.join(known)})")
-    chosen, cells = _choose(items, _resolve(grids, scale, overrides), seeds)
-    plan = Plan(paper, chosen, scale, cells, overrides)
-    unfinished = {(cell.grid, cell.key) for cell in plan.unfinished(directory)}
-    progress: dict[str, tuple[int, int] | None] = dict.fromkeys(items)
-    for key, item in chosen.items():
-        needed = {(x.grid, x.key) for x in plan.runs if item.spec.trained and item.needs(x)}
-        progress[key] = len(needed - unfinished), len(needed)
-    return progress
 
 
 def grids_of(items: Mapping[str, Item]) -> dict[str, Grid]:
     """Return the grids of all items by their names."""
     return {item.grid.name: item.grid for item in items.values()}
-
-
-def _resolve(grids: Iterable[Grid], scale: str, overrides: Sequence[str]) -> list[Cell]:
-    return [cell for grid in grids for cell in grid.cells(scale, overrides)]
-
-
-def _choose(
-    items: Mapping[str, Item], all_cells: Sequence[Cell], seeds: Sequence[int]
-) -> tuple[dict[str, Item], list[Cell]]:
-    """Return the items that have cells with these seeds (all if empty), and the cells that they
-    need."""
-    cells = [cell for cell in all_cells if not seeds or cell.seed in seeds]
-    chosen = {name: item for name, item in items.items() if any(map(item.needs, cells))}
-    return chosen, [x for x in cells if any(item.needs(x) for item in chosen.values())]
 
 
 def _listed(settings: Sequence[str]) -> str:

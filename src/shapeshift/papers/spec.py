@@ -8,15 +8,12 @@ the paper stand here and nowhere else.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from shapeshift.config_errors import messages
-from shapeshift.config_file import read_document
-from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.grid import Condition, GridConfig, Name
+from shapeshift.lab.grid import Condition, Grid, GridConfig, Name, unknown_name
 from shapeshift.papers.metrics import OTHER_NAMES
 from shapeshift.schema import PlainName, Strict
 
@@ -30,6 +27,31 @@ Lengths = Literal["inside", "beyond"]
 _OF_LENGTHS = (("BLEU", "valid"), ("BLEU", "test"))
 
 Rule = Literal["better", "no worse", "equivalent", "threshold"]
+_Named = TypeVar("_Named", bound=Mapping[str, str | tuple[str, ...]])
+
+
+def _check(info: ValidationInfo, axis: str, settings: Iterable[str] = ()) -> None:
+    """Compare names with the grid, which is known when a file is read."""
+    grid: Grid | None = (info.context or {}).get("grid")
+    if grid and axis and (problem := unknown_name(grid.config.axes, axis, settings)):
+        raise ValueError(problem)
+
+
+def _check_axis(axis: str, info: ValidationInfo) -> str:
+    _check(info, axis)
+    return axis
+
+
+def _check_named(named: _Named, info: ValidationInfo) -> _Named:
+    for axis, given in named.items():
+        settings = (given,) if isinstance(given, str) else given
+        _check(info, axis, () if settings == (ALL,) else settings)
+    return named
+
+
+Axis = Annotated[str, AfterValidator(_check_axis)]
+Settings = Annotated[dict[Name, Name], AfterValidator(_check_named)]
+SomeSettings = Annotated[Condition, AfterValidator(_check_named)]
 MetricName = Annotated[str, AfterValidator(lambda name: OTHER_NAMES.get(name, name))]
 
 Published = int | float | tuple[float, float, float] | str | None
@@ -59,7 +81,7 @@ class ColumnSpec(Strict):
     """
 
     metric: MetricName = "BLEU"
-    only: dict[Name, Name] = Field(default_factory=dict)
+    only: Settings = Field(default_factory=dict)
     split: Literal["valid", "test", "train", "each set"] | None = None
     bucket: str | None = None
     lengths: Lengths | None = None
@@ -132,23 +154,24 @@ class TableSpec(Strict):
 
     name: PlainName | None = None
     title: str
-    rows: tuple[str, ...]
+    rows: tuple[Axis, ...]
     buckets: dict[Name, Name | None] = Field(default_factory=dict)
-    only: dict[Name, Name] = Field(default_factory=dict)
+    only: Settings = Field(default_factory=dict)
     header: tuple[str, ...] = ()
     labels: dict[Name, tuple[str, ...]] = Field(default_factory=dict)
-    across: str = ""
+    across: Axis = ""
     columns: dict[str, ColumnSpec]
-    baseline: dict[Name, Name] = Field(default_factory=dict)
+    baseline: Settings = Field(default_factory=dict)
     plot: PlotSpec | None = None
     published: PublishedSpec | None = None
     notes: tuple[str, ...] = ()
     scale_notes: dict[Name, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _fits_together(self) -> TableSpec:
+    def _fits_together(self, info: ValidationInfo) -> TableSpec:
         if self.labels and len(self.rows) != 1:
             raise ValueError(f"labels need one axis in rows, got {len(self.rows)}")
+        _check(info, self.rows[0], self.labels)
         width, expected = len(self.header or self.rows), len(self.rows) + bool(self.buckets)
         if not self.labels and width != expected:
             raise ValueError(f"header has {width} titles for {expected} axes of rows")
@@ -190,16 +213,17 @@ class ByLengthSpec(Strict):
 
     name: PlainName | None = None
     title: str
-    systems: str
-    only: dict[Name, Name] = Field(default_factory=dict)
-    panels: str = ""
+    systems: Axis
+    only: Settings = Field(default_factory=dict)
+    panels: Axis = ""
     splits: tuple[Split, ...] = ("test",)
     gain_over: str = ""
     tested: bool = False
     notes: tuple[str, ...] = ()
 
     @model_validator(mode="after")
-    def _fits_together(self) -> ByLengthSpec:
+    def _fits_together(self, info: ValidationInfo) -> ByLengthSpec:
+        _check(info, self.systems, (self.gain_over,) if self.gain_over else ())
         if self.tested and len(self.splits) != 1:
             raise ValueError("tested needs one split")
         return self
@@ -214,8 +238,8 @@ class CurvesSpec(Strict):
         against: what the horizontal axis shows.
     """
 
-    each: str
-    systems: str
+    each: Axis
+    systems: Axis
     against: Literal["updates", "training time"]
 
 
@@ -248,10 +272,10 @@ class ClaimSpec(Strict):
     margin: float = Field(default=0.5, gt=0)
     at_most: float | None = None
     at_least: float | None = None
-    test: dict[Name, Name] = Field(default_factory=dict)
-    against: dict[Name, Name] = Field(default_factory=dict)
-    each: Condition = Field(default_factory=dict)
-    pairs: tuple[tuple[dict[Name, Name], dict[Name, Name]], ...] = ()
+    test: Settings = Field(default_factory=dict)
+    against: Settings = Field(default_factory=dict)
+    each: SomeSettings = Field(default_factory=dict)
+    pairs: tuple[tuple[Settings, Settings], ...] = ()
     scales: tuple[Name, ...] = ()
     expected: str = ""
 
@@ -290,34 +314,23 @@ class ItemSpec(Strict):
     title: str
     grid: str | GridConfig
     trained: bool = True
-    only: Condition = Field(default_factory=dict)
+    only: SomeSettings = Field(default_factory=dict)
     tables: tuple[TableSpec, ...] = ()
     by_length: tuple[ByLengthSpec, ...] = ()
     curves: CurvesSpec | None = None
     analyses: tuple[str, ...] = ()
     claims: tuple[ClaimSpec, ...] = ()
 
+    @field_validator("grid")
+    @classmethod
+    def _find_grid(cls, given: str | GridConfig, info: ValidationInfo) -> str | GridConfig:
+        """Find the grid, with whose names those of the other keys are compared."""
+        if info.context:
+            info.context["grid"] = info.context["find_grid"](given)
+        return given
+
     @model_validator(mode="after")
     def _has_content(self) -> ItemSpec:
         if not (self.tables or self.by_length or self.curves or self.analyses):
             raise ValueError("needs one of tables, by_length, curves and analyses")
         return self
-
-
-def read_spec(path: Path) -> ItemSpec:
-    """Read an item.
-
-    Raises:
-        ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
-    """
-    document = read_document(path)
-    if document.keys() & {"data", "model", "training"}:
-        raise ShapeshiftError(
-            "is a configuration, and a study has title, grid and tables; compare positions with"
-            f" this one: shapeshift compare {path}",
-            path=path,
-        )
-    try:
-        return ItemSpec.model_validate(document)
-    except ValidationError as error:
-        raise ShapeshiftError("; ".join(messages(error, ItemSpec, document)), path=path) from error

@@ -220,7 +220,7 @@ class Study:
         both = [*own, *theirs]
 
         def compute() -> Comparison:
-            wanted = self._of_length(both, split, lengths) if lengths else None
+            wanted = self.of_length(both, split, lengths) if lengths else None
             return compare_cells(own, theirs, self._root, split=split, wanted=wanted, minus=minus)
 
         name = digest([METHOD, NUM_SAMPLES, split, lengths, minus])[:8]
@@ -252,14 +252,16 @@ class Study:
         save(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         return data
 
-    def num_sentences(self, cell: Cell, split: Texts, lengths: Bounds) -> int:
-        """Return how many sentences of a cell's text have these source lengths."""
-        return sum(self._of_length([cell], split, lengths))
-
-    def _of_length(self, cells: Sequence[Cell], split: Texts, lengths: Bounds) -> list[bool]:
+    def of_length(self, cells: Sequence[Cell], split: Texts, lengths: Bounds) -> list[bool]:
+        """Return which sentences of the cells' text have these source lengths."""
         assert split != ORIGINAL, "its sentences have no lengths"
         texts = [(cell.config.data.corpus, cell.config.data.subwords) for cell in cells]
-        assert all(text == texts[0] for text in texts), "lengths are of one text, split in one way"
+        if any(text != texts[0] for text in texts):
+            names = " and ".join(cell.name for cell in cells)
+            raise ShapeshiftError(
+                f"{names} have other texts or subwords, and so no source lengths in common; compare"
+                " them without lengths"
+            )
         low, high = lengths
         all_lengths = self.prepared(cells[0]).store(split).source_lengths
         return [low <= int(n) and (high is None or int(n) < high) for n in all_lengths]
@@ -270,15 +272,8 @@ def _settings(axes: Axes) -> str:
 
 
 def fits(axes: Mapping[str, str], seed: int, wanted: Axes) -> bool:
-    """Return whether a cell or a measurement with these settings is among the wanted ones.
-
-    Raises:
-        KeyError: there is no such axis.
-    """
+    """Return whether a cell or a measurement with these settings is among the wanted ones."""
     own: dict[str, str] = {**axes, "seed": str(seed)}
-    unknown = [name for name in wanted if name not in own]
-    if unknown:
-        raise KeyError(f"no axis {unknown[0]!r}: {', '.join(own)}")
     return all(
         own[name] in ({str(value)} if isinstance(value, str | int) else {*map(str, value)})
         for name, value in wanted.items()

@@ -88,7 +88,8 @@ def judge(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Verdict:
     if any(map(_is_untrained, tests)):
         return "inconclusive"
     if claim.rule == "better":
-        return _judge_better(parts)
+        better, worse = _by_sign(parts)
+        return "contradicted" if worse else "supported" if better == len(parts) else "inconclusive"
     low, high = _limits(claim)
     if all(low < part.interval[0] and part.interval[1] < high for part in parts.values()):
         return "supported"
@@ -146,13 +147,6 @@ def _is_untrained(test: Comparison) -> bool:
     return max(test.score, test.baseline_score) < LEARNED
 
 
-def _judge_better(parts: Mapping[str, Part]) -> Verdict:
-    better, worse = _by_sign(parts)
-    if worse:
-        return "contradicted"
-    return "supported" if better == len(parts) else "inconclusive"
-
-
 def _by_sign(parts: Mapping[str, Part]) -> tuple[int, int]:
     """Return how many parts are significantly better, and how many worse."""
     tests = (parts[label].comparison for label in significant(parts))
@@ -196,11 +190,6 @@ def shown(p_value: float) -> str:
     return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
 
 
-def _scores(test: Comparison) -> str:
-    """Return both scores and their difference: `30.12 against 29.82 (+0.30)`."""
-    return f"{test.score:.2f} against {test.baseline_score:.2f} ({test.difference:+.2f})"
-
-
 def _described(claim: ClaimSpec, part: Part) -> str:
     if not part.values:
         return part.reason
@@ -211,7 +200,10 @@ def _described(claim: ClaimSpec, part: Part) -> str:
     test = part.comparison
     if test is None:
         return f"{part.mean:.3f}{spread} ({seeds})"
-    text = _scores(test).removesuffix(")") + f", {shown(test.p_value)}{spread}, {seeds})"
+    text = (
+        f"{test.score:.2f} against {test.baseline_score:.2f} ({test.difference:+.2f},"
+        f" {shown(test.p_value)}{spread}, {seeds})"
+    )
     if _is_untrained(test):
         why = f"both are under {LEARNED:g} BLEU and have learned nothing"
         if claim.minus:

@@ -12,9 +12,9 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from shapeshift.disk import replacing
-from shapeshift.evaluation.tables import NO_VALUE
+from shapeshift.papers.verdicts import shown
 from shapeshift.report.collect import ReportPaper, collect
-from shapeshift.report.view import Field, view
+from shapeshift.report.view import view
 
 PAGE = "report.html"
 """Name of the page, unless the user gives another one."""
@@ -58,11 +58,5 @@ def render(template: str, **variables: Any) -> str:
     """Return what a template of this package makes of some variables; text is escaped, and a
     variable that is missing is an error."""
     environment = Environment(autoescape=True, undefined=StrictUndefined)
-    environment.filters["is_numeric"] = _is_numeric
+    environment.filters["p_value"] = shown
     return environment.from_string(asset(template)).render(**variables)
-
-
-def _is_numeric(rows: Sequence[Sequence[Field]], column: int) -> bool:
-    """Return whether a column holds numbers, dashes among them or dashes alone."""
-    fields = [row[column] for row in rows]
-    return any(field.is_number for field in fields) or all(x.text == NO_VALUE for x in fields)

@@ -6,41 +6,31 @@ import base64
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
+from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.papers.document import FILE, DocumentTable, Entry
-from shapeshift.papers.verdicts import shown
 from shapeshift.report.collect import VERDICTS, ReportItem, ReportPaper, count
 
 _FILE_KINDS = {"md": "Markdown", "tex": "LaTeX"}
 """Ending of a file's name → what people call it; the others are called by it."""
 
 
-@dataclass(frozen=True)
-class Field:
-    """A field of a table.
+class Field(Entry):
+    """A field of the tables of findings and items.
 
     Attributes:
-        text: what it shows.
-        value: what it is sorted by; `None` for its text.
-        is_number: to stand on the right.
-        test: the p-value of a number, shown when the mouse is over it.
         href: of a link.
         code: what stands behind the text, as code.
-        verdict: whether the text is one.
+        is_verdict: whether the text is one.
     """
 
-    text: str
-    value: float | None = None
-    is_number: bool = False
-    test: str = ""
     href: str = ""
     code: str = ""
-    verdict: bool = False
+    is_verdict: bool = False
 
 
 def view(papers: Sequence[ReportPaper], root: Path) -> dict[str, Any]:
@@ -61,12 +51,12 @@ def view(papers: Sequence[ReportPaper], root: Path) -> dict[str, Any]:
         "counts": count(x for _, item in items for x in item.document.findings),
         "findings": [
             [
-                Field(finding.claim, href=f"#{item.anchor}"),
-                Field(finding.verdict, VERDICTS.index(finding.verdict), verdict=True),
-                Field(finding.measured),
-                Field(finding.paper),
-                Field(paper.title, code=item.document.item),
-                Field(item.document.labelled_scale),
+                Field(text=finding.claim, href=f"#{item.anchor}"),
+                Field(text=finding.verdict, value=VERDICTS.index(finding.verdict), is_verdict=True),
+                Field(text=finding.measured),
+                Field(text=finding.paper),
+                Field(text=paper.title, code=item.document.item),
+                Field(text=item.document.labelled_scale),
             ]
             for paper, item in items
             for finding in item.document.findings
@@ -103,7 +93,6 @@ def _table(item: ReportItem, table: DocumentTable, root: Path) -> dict[str, Any]
     return {
         "anchor": f"{item.anchor}-table-{item.document.tables.index(table)}",
         "table": table,
-        "rows": [[*map(_field, row)] for row in table.rows],
         "files": _files([f"{stem}.{kind}" for kind in ("md", "tex", "csv")], root),
         "compared": False,
         "image": image,
@@ -126,25 +115,16 @@ def _item_row(paper: ReportPaper, item: ReportItem) -> list[Field]:
     document = item.document
     counts = count(document.findings)
     said = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
-    finished = len(document.configs)
-    total = finished + len(document.unfinished)
-    needs_none = finished and document.seeds == ()
+    finished, unfinished = len(document.configs), len(document.unfinished)
+    runs = f"{finished} of {finished + unfinished}"
     return [
-        Field(document.title, href=f"#{item.anchor}"),
-        Field(paper.title),
-        Field(document.labelled_scale),
-        Field(said or "–", counts.get("supported", 0) if said else None),
-        Field(
-            "no runs needed" if needs_none else f"{finished} of {total}",
-            finished / total if total else 0.0,
-        ),
-        Field(document.time.partition("T")[0]),
+        Field(text=document.title, href=f"#{item.anchor}"),
+        Field(text=paper.title),
+        Field(text=document.labelled_scale),
+        Field(text=said or NO_VALUE, value=counts.get("supported", 0) if said else None),
+        Field(text="no runs needed" if finished and not document.seeds else runs, value=finished),
+        Field(text=document.time.partition("T")[0]),
     ]
-
-
-def _field(entry: Entry) -> Field:
-    test = "" if entry.p_value is None else f"test against the baseline: {shown(entry.p_value)}"
-    return Field(entry.text, entry.value, entry.value is not None, test)
 
 
 def _image(path: Path) -> tuple[str, str]:

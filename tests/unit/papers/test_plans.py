@@ -138,8 +138,7 @@ def test_an_item_runs_and_shows_its_own_cells_alone(tmp_path):
     assert [started[:2] for started in launcher.started] == [("shape", 1), ("shape", 2)]
     shown = {x.item: [row[0].text for row in x.tables[0].rows] for x in write(made, tmp_path)}
     assert shown == {"some": ["shape"], "untrained": ["ape", "shape"]}
-    progress = planning.item_progress(PAPER, items, "tiny", tmp_path)
-    assert [*progress.values()] == [(2, 2), (0, 0)]
+    assert made.progress(tmp_path) == {"some": (2, 2), "untrained": (0, 0)}
 
 
 def test_results_with_other_settings_are_kept_apart_unless_they_are_empty(tmp_path):
@@ -220,9 +219,7 @@ def test_an_item_without_a_run_that_was_asked_for_is_left_out(tmp_path):
     made = plan("table1", "table2", seeds=[2])  # table2's grid has seed 1 alone
     assert [*made.items] == ["table1"]
     assert {cell.grid for cell in made.cells} == {"one"}
-    items = {name: PAPER.items[name] for name in ("table1", "table2")}
-    progress = planning.item_progress(PAPER, items, "tiny", tmp_path, seeds=[2])
-    assert [*progress.values()] == [(0, 2), None]
+    assert made.progress(tmp_path) == {"table1": (0, 2)}
 
 
 def test_an_item_says_what_is_not_finished_and_has_all_measurements(tmp_path):

@@ -108,8 +108,6 @@ def test_rows_are_those_of_a_metric_with_the_settings_asked_for(scored):
     assert short.value == 50.0
     assert len(study.rows("BLEU")) == 12  # test and valid
     assert study.rows("COMET") == []
-    with pytest.raises(KeyError, match="no axis 'dataset'"):
-        study.rows("BLEU", {"dataset": "vanilla"})
 
 
 def test_all_measurements_are_a_data_frame(scored):

@@ -1,75 +1,24 @@
-"""Checks what a study's file names against its grid, before anything is run."""
+"""Checks that a grid measures what a study shows, before anything is run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from shapeshift.config_errors import dotted
 from shapeshift.errors import ShapeshiftError, nearest
-from shapeshift.lab.grid import Cell, GridConfig, unknown_name
+from shapeshift.lab.grid import Cell, GridConfig
 from shapeshift.papers.metrics import FACTS, METRICS
-from shapeshift.papers.spec import ALL, ItemSpec
+from shapeshift.papers.spec import ItemSpec
 
 Place = Sequence[str | int]
 
 
-def check_names(spec: ItemSpec, grid: GridConfig, path: Path) -> None:
-    """Check the axes, settings, scales and measurements that an item names against its grid.
-
-    Raises:
-        ShapeshiftError: once for all names that the grid does not have, and for all measurements
-            that none of its steps makes.
-    """
-    problems = [*_measurements(spec, grid)]
-    for place, named in _named(spec):
-        for axis, given in named.items():
-            settings = (given,) if isinstance(given, str) else given
-            problems.append((place, unknown_name(grid.axes, axis, settings)))
-    _raise(problems, path)
-
-
 def check_measurements(spec: ItemSpec, grid: GridConfig, path: Path) -> None:
     """Raise a `ShapeshiftError` for measurements that an item asks for and no step makes."""
-    _raise(_measurements(spec, grid), path)
-
-
-def _raise(problems: Iterable[tuple[Place, str]], path: Path) -> None:
-    lines = [f"{dotted(place)}: {problem}" for place, problem in problems if problem]
+    lines = [f"{dotted(place)}: {x}" for place, x in _measurements(spec, grid) if x]
     if lines:
         raise ShapeshiftError("; ".join(lines), path=path)
-
-
-def _named(spec: ItemSpec) -> Iterator[tuple[Place, Mapping[str, str | Sequence[str]]]]:
-    """Yield the place in the file and the axes that it names, with one setting or several."""
-    yield ["only"], spec.only
-    if spec.curves:
-        yield ["curves"], {spec.curves.each: (), spec.curves.systems: ()}
-    for number, table in enumerate(spec.tables):
-        place: Place = ("tables", number)
-        yield (*place, "rows"), dict.fromkeys(table.rows, ())
-        yield (*place, "across"), {table.across: ()} if table.across else {}
-        yield (*place, "only"), table.only
-        yield (*place, "baseline"), table.baseline
-        yield (*place, "labels"), {table.rows[0]: tuple(table.labels)} if table.labels else {}
-        for title, column in table.columns.items():
-            yield (*place, "columns", title, "only"), column.only
-    for number, figure in enumerate(spec.by_length):
-        place = ("by_length", number)
-        yield (*place, "systems"), {figure.systems: ()}
-        yield (*place, "panels"), {figure.panels: ()} if figure.panels else {}
-        yield (*place, "only"), figure.only
-        gain_over = {figure.systems: figure.gain_over} if figure.gain_over else {}
-        yield (*place, "gain_over"), gain_over
-    for number, claim in enumerate(spec.claims):
-        place = ("claims", number)
-        yield (*place, "test"), claim.test
-        yield (*place, "against"), claim.against
-        each = {axis: () if names == (ALL,) else names for axis, names in claim.each.items()}
-        yield (*place, "each"), each
-        for pair in claim.pairs:
-            for side in pair:
-                yield (*place, "pairs"), side
 
 
 def _measurements(spec: ItemSpec, grid: GridConfig) -> Iterator[tuple[Place, str]]:
