@@ -108,27 +108,19 @@ class Subprocesses:
         return _Process(order, self._environments[slot])
 
 
-def _environment(own: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a process, which finds the package that this one runs, installed or
-    not.
-
-    Args:
-        own: that differ from this process's.
-    """
-    paths = [str(Path(shapeshift.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **own}
-
-
 class _Process(Job):
     def __init__(self, order: Order, environment: Mapping[str, str]):
         command = [sys.executable, "-m", "shapeshift.lab.work", order.model_dump_json()]
+        # It finds the package that this process runs, installed or not.
+        paths = [str(Path(shapeshift.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), **environment}
         with open_in_place(CellFolder(order.folder).output, "ab") as output:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,  # never written: it closes when this process ends
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=_environment(environment),
+                env={**os.environ, **own},
                 start_new_session=True,  # Ctrl-C reaches us alone, and we ask it to end, once
             )
 

@@ -25,7 +25,7 @@ from shapeshift.data.prepared import Prepared
 from shapeshift.data.sources.files import read_lines
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.metrics import Score as MetricScore
-from shapeshift.evaluation.scores import Scores, evaluate, sha256_lines
+from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.integrity import store, verify
 from shapeshift.lab.run import Run
 from shapeshift.lab.score import translate_and_score
@@ -167,7 +167,7 @@ def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Mea
     hypotheses = kept_lines(results / hypotheses_file(split))
     sets = files_of(data, split, len(references))
     keep_lines(results / files_file(split), [f"{part.start} {part.stop}" for part in sets.values()])
-    rows = _measurements(scores, split)
+    rows = measurements_of(scores, split)
     for name, part in sets.items():
         file_scores = evaluate(
             hypotheses[part],
@@ -177,33 +177,13 @@ def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Mea
             sources=sources[part],
             comet_model=run.config.evaluation.comet_model,
         )
-        rows += _measurements(file_scores, name)
+        rows += measurements_of(file_scores, name)
     if not sets:
         sets = {split: slice(None)}
     for metric in {m.metric: None for m in rows}:
         one = [m for m in rows if m.metric == metric and not m.bucket and m.dataset in sets]
         rows.append(mean_measurement(one, split))
     return rows
-
-
-def bleu_measurement(
-    bleu: MetricScore,
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    *,
-    dataset: str,
-    bucket: str,
-) -> Measurement:
-    """Return BLEU of a part of the results, with the hashes of both texts."""
-    return Measurement(
-        metric=bleu.name,
-        value=bleu.value,
-        dataset=dataset,
-        bucket=bucket,
-        signature=bleu.signature,
-        hypotheses=sha256_lines(hypotheses),
-        references=sha256_lines(references),
-    )
 
 
 def mean_measurement(rows: Sequence[Measurement], split: str) -> Measurement:
@@ -257,14 +237,15 @@ def kept_lines(path: Path) -> list[str]:
     return list(read_lines(path))
 
 
-def _measurements(scores: Scores, split: str) -> list[Measurement]:
-    buckets: list[tuple[str | None, MetricScore]] = [(None, score) for score in scores.scores]
+def measurements_of(scores: Scores, dataset: str, bucket: str | None = None) -> list[Measurement]:
+    """Return the scores of a text, also by length, as measurements on a dataset."""
+    buckets: list[tuple[str | None, MetricScore]] = [(bucket, score) for score in scores.scores]
     buckets += [(each.label, each.score) for each in scores.by_length or () if each.score]
     return [
         Measurement(
             metric=score.name,
             value=score.value,
-            dataset=split,
+            dataset=dataset,
             bucket=bucket,
             signature=score.signature,
             hypotheses=scores.hypotheses_sha256,

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Loss
-from shapeshift.training.parallel import Parallel
+from shapeshift.training.parallel import MAX, Parallel
 
 Pairs = NDArray[np.int64]
 """The numbers of the pairs of a batch."""
@@ -71,7 +71,7 @@ class Guard:
         largest = torch.nn.utils.get_total_norm(grads, math.inf)
         total = torch.stack([loss.smoothed.detach() for loss in losses]).sum()
         bad = ~torch.stack([total, largest]).isfinite()
-        verdict = self._parallel.all_reduce_max(bad.int())
+        verdict = self._parallel.all_reduce(bad.int(), MAX)
         self._unread.append((update, batches, verdict))
         if self._deferred:
             self._optimizer.found_inf = verdict.any().float()

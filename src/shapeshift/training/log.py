@@ -109,7 +109,7 @@ class RunningMetrics:
 
     def read(self, parallel: Parallel) -> dict[str, float]:
         """Return `loss` and `nll` a token and `tokens_per_s`, of all processes."""
-        loss, nll, num_tokens = parallel.all_reduce_sum(self._sums).tolist()
+        loss, nll, num_tokens = parallel.all_reduce(self._sums).tolist()
         elapsed_s = max(time.perf_counter() - self._began, 1e-9)  # of a coarse clock
         return {
             "loss": loss / num_tokens,

@@ -24,6 +24,8 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import choose_device
 
+SUM, MAX = dist.ReduceOp.SUM, dist.ReduceOp.MAX
+
 T = TypeVar("T")
 
 _PATIENCE = timedelta(days=7)
@@ -84,16 +86,10 @@ class Parallel:
                 module, broadcast_buffers=False, gradient_as_bucket_view=True
             )
 
-    def all_reduce_sum(self, values: Tensor) -> Tensor:
-        """Replace values by their sums over all processes, in place; return them."""
+    def all_reduce(self, values: Tensor, operation: dist.ReduceOp.RedOpType = SUM) -> Tensor:
+        """Replace values by their sums, or maxima, over all processes, in place; return them."""
         if self.world_size > 1:
-            dist.all_reduce(values)
-        return values
-
-    def all_reduce_max(self, values: Tensor) -> Tensor:
-        """Replace values by their maxima over all processes, in place; return them."""
-        if self.world_size > 1:
-            dist.all_reduce(values, dist.ReduceOp.MAX)
+            dist.all_reduce(values, operation)
         return values
 
     @contextmanager

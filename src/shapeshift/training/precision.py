@@ -46,23 +46,19 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
     if name == "cpu" or (name == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     device, count = torch.device("cuda" if name == "auto" else name), torch.cuda.device_count()
-    if local_rank is None:
-        if (device.index or 0) >= count:
+    if local_rank is not None:
+        if ":" in name:
             raise ShapeshiftError(
-                f"training.device={name}: PyTorch sees {count} GPUs here; use auto or cpu"
+                f"training.device={name} is one GPU and there are several processes; use"
+                " training.device=cuda, which gives each its own"
             )
-        return device
-    if ":" in name:
+        device = torch.device("cuda", local_rank)
+    if (device.index or 0) >= count:
         raise ShapeshiftError(
-            f"training.device={name} is one GPU and there are several processes; use"
-            " training.device=cuda, which gives each its own"
+            f"training.device={name}: there is no {device} here, PyTorch sees {count} GPUs; use"
+            " auto or cpu, or start fewer processes"
         )
-    if local_rank >= count:
-        raise ShapeshiftError(
-            f"process {local_rank} (counted from 0) of this machine has no GPU of its own,"
-            f" there are {count}; start as many processes as there are GPUs"
-        )
-    return torch.device("cuda", local_rank)
+    return device
 
 
 def choose_precision(name: str, device: torch.device) -> torch.dtype:

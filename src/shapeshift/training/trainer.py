@@ -24,7 +24,7 @@ from shapeshift.training.log import Log, RunningMetrics
 from shapeshift.training.manifest import Progress
 from shapeshift.training.observer import Observer
 from shapeshift.training.optim import build_optimizer, learning_rate
-from shapeshift.training.parallel import Parallel
+from shapeshift.training.parallel import MAX, Parallel
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tuned
 from shapeshift.training.step import compile_layers, naming_failures
 from shapeshift.training.stopping import StoppedError, StopSignals
@@ -197,7 +197,7 @@ class Trainer:
     def _received(self, stop: StopSignals | None) -> int:
         """Return the signal that has reached any of the processes, or 0."""
         received = torch.tensor((stop and stop.received) or 0)  # on the CPU: no wait for the GPU
-        return int(self.parallel.all_reduce_max(received))
+        return int(self.parallel.all_reduce(received, MAX))
 
     def _save(self) -> None:
         self.progress.elapsed_s = time.perf_counter() - self._began
@@ -345,5 +345,5 @@ class Trainer:
             nll += float(loss.nll)
             num_tokens += loss.num_tokens
         sums = torch.tensor([nll, num_tokens], dtype=torch.float64, device=self.device)
-        total, count = self.parallel.all_reduce_sum(sums).tolist()
+        total, count = self.parallel.all_reduce(sums).tolist()
         return float(total / count)

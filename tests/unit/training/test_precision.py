@@ -38,10 +38,10 @@ def test_each_process_has_its_device(gpus, name, local_rank, number, expected):
 @pytest.mark.parametrize(
     ("name", "local_rank", "number", "message"),
     [
-        ("mps", None, 0, "use auto, cpu, cuda or cuda:N$"),
-        ("cuda:2", None, 2, "cuda:2: PyTorch sees 2 GPUs"),
+        ("mps", None, 0, "use auto, cpu, cuda or cuda:N"),
+        ("cuda:2", None, 2, "no cuda:2 here, PyTorch sees 2 GPUs"),
         ("cuda:0", 1, 2, "there are several processes"),
-        ("auto", 2, 2, "has no GPU of its own"),
+        ("auto", 2, 2, "no cuda:2 here, .*fewer processes"),
     ],
 )
 def test_a_device_that_does_not_exist_is_refused(gpus, name, local_rank, number, message):

@@ -17,14 +17,14 @@ from shapeshift.data.prepared import Prepared
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import SEP
 from shapeshift.decoding.translator import Translator
-from shapeshift.evaluation.metrics import score_corpus
+from shapeshift.evaluation.scores import evaluate
 from shapeshift.lab.measures import (
     ORIGINAL,
     SWAPPED,
     Measurement,
-    bleu_measurement,
     hypotheses_file,
     keep_lines,
+    measurements_of,
     references_file,
 )
 from shapeshift.lab.run import Run
@@ -52,10 +52,11 @@ def measure(run: Run, data: Prepared, which: str = "average") -> list[Measuremen
         for name, outputs in zip((ORIGINAL, SWAPPED), both, strict=True):
             keep_lines(results / hypotheses_file(name), outputs)
         keep_lines(results / references_file(ORIGINAL), references)
-    rows = []
+    rows: list[Measurement] = []
     for name, outputs in zip(("original order", "swapped order"), both, strict=True):
-        [bleu] = score_corpus(outputs, references, ("bleu",), tokenizer=run.config.bleu_tokenizer)
-        rows.append(bleu_measurement(bleu, outputs, references, dataset="train", bucket=name))
+        tokenizer = run.config.bleu_tokenizer
+        scores = evaluate(outputs, references, metrics=("bleu",), tokenizer=tokenizer)
+        rows += measurements_of(scores, "train", name)
     return rows
 
 

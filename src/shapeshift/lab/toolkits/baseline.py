@@ -25,11 +25,11 @@ from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import SEP, UNK
 from shapeshift.disk import open_in_place, save
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.metrics import score_corpus
+from shapeshift.evaluation.scores import evaluate
 from shapeshift.evaluation.tokenizers import make_bleu
 from shapeshift.lab.cell_folder import tail
 from shapeshift.lab.final import averaged_updates
-from shapeshift.lab.measures import Measurement, bleu_measurement, files_of, mean_measurement
+from shapeshift.lab.measures import Measurement, files_of, mean_measurement, measurements_of
 from shapeshift.lab.run import Run, detokenizer
 from shapeshift.positions import PRESETS
 from shapeshift.training.config import Cosine, Noam
@@ -158,8 +158,9 @@ class Toolkit:
         rows = []
         for name, part in parts.items():
             texts = hypotheses[part], references[part]
-            [bleu] = score_corpus(*texts, ("bleu",), tokenizer=baseline.config.bleu_tokenizer)
-            rows.append(bleu_measurement(bleu, *texts, dataset=name, bucket=self.name))
+            tokenizer = baseline.config.bleu_tokenizer
+            scores = evaluate(*texts, metrics=("bleu",), tokenizer=tokenizer)
+            rows += measurements_of(scores, name, self.name)
         return [*rows, mean_measurement(rows, split)]
 
 
