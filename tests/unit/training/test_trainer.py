@@ -38,6 +38,19 @@ def lines(trainer):
     return [{key: line[key] for key in line if key not in clock} for line in log]
 
 
+def losses_of(model, store, pairs, **options):
+    """Return the loss of each token of these pairs, computed one by one."""
+    losses = []
+    for pair in pairs:
+        batch = make_batch(*([side.tolist()] for side in store[int(pair)]))
+        logits = model.project(model(batch.source, batch.target_input))[0]
+        target = batch.target_output[0]
+        losses.append(
+            torch.nn.functional.cross_entropy(logits, target, reduction="none", **options)
+        )
+    return torch.cat(losses)
+
+
 def files(trainer, update):
     folder = trainer.checkpoints.path(update)
     return [(folder / name).read_bytes() for name in (MODEL, OPTIMIZER)]
@@ -83,16 +96,8 @@ def test_the_gradient_is_that_of_the_mean_loss_of_a_token_over_all_batches(lab, 
     assert same(weights(twin.model), first)
     lengths = (stores.train.source_lengths, stores.train.target_lengths)
     pairs = np.concatenate(plan_epoch(*lengths, twin.config.batch, seed=1, epoch=0)[:3])
-    losses = []
-    for pair in pairs:
-        batch = make_batch(*([side.tolist()] for side in stores.train[int(pair)]))
-        logits = twin.model.project(twin.model(batch.source, batch.target_input))[0]
-        losses.append(
-            torch.nn.functional.cross_entropy(
-                logits, batch.target_output[0], label_smoothing=0.1, reduction="none"
-            )
-        )
-    torch.cat(losses).mean().backward()
+    losses = losses_of(twin.model, stores.train, pairs, label_smoothing=0.1)
+    losses.mean().backward()
     for name, parameter in twin.model.named_parameters():
         expected = parameter.grad.clone()
         torch.testing.assert_close(seen[0][name], expected, rtol=1e-4, atol=1e-6)
@@ -117,17 +122,9 @@ def test_validation_loss_is_the_mean_over_tokens(lab, stores):
     trainer = lab.make(max_updates=4)
     recorder = lab.fit(trainer)
     trainer.model.eval()
-    losses = []
-    for source, target in (stores.valid[i] for i in range(len(stores.valid))):
-        batch = make_batch([source.tolist()], [target.tolist()])
-        with torch.no_grad():
-            logits = trainer.model.project(trainer.model(batch.source, batch.target_input))[0]
-        losses.append(
-            torch.nn.functional.cross_entropy(
-                logits.double(), batch.target_output[0], reduction="none"
-            )
-        )
-    mean = pytest.approx(float(torch.cat(losses).mean()), rel=1e-5)
+    with torch.no_grad():
+        losses = losses_of(trainer.model, stores.valid, range(len(stores.valid)))
+    mean = pytest.approx(float(losses.mean()), rel=1e-5)
     assert recorder.validations == [(4, {"valid_loss": mean})]
 
 
