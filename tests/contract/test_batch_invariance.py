@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shapeshift.decoding.config import DecodingConfig
-from shapeshift.decoding.running import PairScore, Runner
+from shapeshift.decoding.running import Runner
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.decoding.translator import Translator
 from shapeshift.model import Transformer
@@ -50,7 +50,7 @@ def translate(
 
 def score(
     model: Transformer, pairs: tuple[Ids, Ids], at_once: int, *, autocast=None, **settings: object
-) -> list[PairScore]:
+) -> list[list[float]]:
     config = DecodingConfig(max_sentences=at_once, **settings)
     runner = Runner(model, config, autocast=autocast)
     calls = [[side[n : n + at_once] for side in pairs] for n in range(0, len(pairs[0]), at_once)]

@@ -97,27 +97,14 @@ def demo(
             " works; they say nothing about the positions.",
         ),
     ] = False,
-    seeds: Seeds = 1,
-    directory: Results = Path("compared"),
-    prepared: PreparedRoot = PREPARED_ROOT,
-    jobs: Jobs = None,
 ) -> None:
     """Compare APE, SHAPE and RPE on the built-in corpus.
 
     The same as `shapeshift compare demo --position ape --system 'shape-10 position=shape
-    position.position_ids.max_offset=10' --system rpe`: training pairs of at most 20 subwords, test
-    pairs of all lengths. Some minutes on two cores.
+    position.position_ids.max_offset=10' --system rpe`, which takes more options: training pairs of
+    at most 20 subwords, test pairs of all lengths. Some minutes on two cores.
     """
-    compare(
-        Path("demo-fast" if fast else "demo"),
-        overrides,
-        ["ape"],
-        [SHAPE_10, "rpe"],
-        seeds,
-        directory,
-        prepared,
-        jobs,
-    )
+    compare(Path("demo-fast" if fast else "demo"), overrides, ["ape"], [SHAPE_10, "rpe"])
 
 
 def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:

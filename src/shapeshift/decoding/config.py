@@ -67,8 +67,8 @@ class DecodingConfig(Strict):
         max_source_length: a line of more subwords is too long, as is one that the model has no
             positions for; None leaves only the second limit.
         on_long: what to do with a line that is too long: `error` stops, `split` cuts it at the ends
-            of sentences, clauses or words and joins the translations of its pieces, and `skip`
-            gives an empty line.
+            of sentences or words and joins the translations of its pieces, and `skip` gives an
+            empty line.
         batch_invariant: a translation does not depend on the other sentences, bit for bit, on a
             CPU with the same number of threads; `shapeshift.decoding.invariance` explains how, and
             its cost.

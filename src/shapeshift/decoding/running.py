@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -32,16 +31,6 @@ from shapeshift.model import Transformer, copy_for_inference
 Ids = Sequence[Sequence[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class PairScore:
-    """The score of one target: log p(y | x), natural logarithm, the number of tokens that it sums
-    over, with the `</s>`, and where it was asked for, the log-probability of each of them."""
-
-    log_prob: float
-    num_tokens: int
-    tokens: list[float] | None = None
-
-
 @runtime_checkable
 class Searcher(Protocol):
     """What a `Translator` searches and scores with: a `Runner`, or a model in another engine."""
@@ -54,7 +43,7 @@ class Searcher(Protocol):
         """See `Runner.search`."""
         ...
 
-    def score(self, sources: Ids, targets: Ids, *, each_token: bool = False) -> list[PairScore]:
+    def score(self, sources: Ids, targets: Ids) -> list[list[float]]:
         """See `Runner.score`."""
         ...
 
@@ -127,15 +116,14 @@ class Runner:
                 raise SourceError(str(error), numbers[0]) from error
             yield numbers, hypotheses
 
-    def score(self, sources: Ids, targets: Ids, *, each_token: bool = False) -> list[PairScore]:
-        """Return log p(target | source) of each pair, in order.
+    def score(self, sources: Ids, targets: Ids) -> list[list[float]]:
+        """Return the log-probability of each token of each target, with its `</s>`.
 
         Args:
             sources, targets: sequences of ids, one of each for every pair, without special ones.
-            each_token: also return the log-probability of each token.
         """
         sizes = [(len(x) + 1, len(y) + 1) for x, y in zip(sources, targets, strict=True)]
-        scores = [PairScore(0.0, num_tokens) for _, num_tokens in sizes]
+        scores: list[list[float]] = [[] for _ in sizes]
         model = self._fast_model()
         for numbers, shape in self._batches(sizes):
             batch = make_batch([sources[n] for n in numbers], [targets[n] for n in numbers])
@@ -150,11 +138,7 @@ class Runner:
             with self._ready():
                 log_probs = score_references(model, batch.to(self._device))
             for number, tokens in zip(numbers, log_probs.tolist(), strict=False):
-                num_tokens = sizes[number][1]
-                each = tokens[:num_tokens]
-                # Summed exactly: the order in which a tensor is summed depends on its shape.
-                total = math.fsum(each)
-                scores[number] = PairScore(total, num_tokens, each if each_token else None)
+                scores[number] = tokens[: sizes[number][1]]
         return scores
 
     def length_limit(self, source_length: int) -> int:

@@ -264,11 +264,10 @@ class Translator:
             for source, hypotheses in zip(sources, outputs, strict=True)
             for hypothesis in hypotheses
         ]
-        scores = self.runner.score(*map(list, zip(*pairs, strict=True)), each_token=True)
-        for (_, ids), score in zip(pairs, scores, strict=True):
+        scores = self.runner.score(*map(list, zip(*pairs, strict=True)))
+        for (_, ids), log_probs in zip(pairs, scores, strict=True):
             pieces = self.subwords.target_pieces([*ids, EOS])
-            assert score.tokens is not None
-            yield [*zip(pieces, score.tokens, strict=True)]
+            yield [*zip(pieces, log_probs, strict=True)]
 
     def _translation(
         self, hypothesis: Hypothesis, limit: int, tokens: list[tuple[str, float]] | None
@@ -289,28 +288,24 @@ def _join(
     parts: list[list[Translation]], joiners: list[str], nothing: Translation
 ) -> list[Translation]:
     """Return the candidates of a line from those of its pieces; `nothing` of a skipped one."""
-    if not parts:
-        return [nothing]
-    if len(parts) == 1:
-        return parts[0]
-    # A piece with fewer candidates than another repeats its last one.
-    return [
-        _join_one([part[min(rank, len(part) - 1)] for part in parts], joiners)
-        for rank in range(max(map(len, parts)))
-    ]
-
-
-def _join_one(parts: list[Translation], joiners: list[str]) -> Translation:
-    text = parts[0].text
-    for joiner, part in zip(joiners, parts[1:], strict=False):
-        # An empty translation adds no space.
-        text += joiner * bool(joiner.strip() or (text and part.text)) + part.text
-    return Translation(
-        text,
-        sum(part.log_prob for part in parts),
-        sum(part.score for part in parts),
-        at_limit=any(part.at_limit for part in parts),
-        tokens=None
-        if parts[0].tokens is None
-        else [token for part in parts for token in part.tokens or ()],
-    )
+    if len(parts) < 2:
+        return parts[0] if parts else [nothing]
+    candidates = []
+    for rank in range(max(map(len, parts))):
+        # A piece with fewer candidates than another repeats its last one.
+        chosen = [part[min(rank, len(part) - 1)] for part in parts]
+        text = chosen[0].text
+        for joiner, part in zip(joiners, chosen[1:], strict=True):
+            # An empty translation adds no space.
+            text += joiner * bool(joiner.strip() or (text and part.text)) + part.text
+        tokens = [token for part in chosen for token in part.tokens or ()]
+        candidates.append(
+            Translation(
+                text,
+                sum(part.log_prob for part in chosen),
+                sum(part.score for part in chosen),
+                at_limit=any(part.at_limit for part in chosen),
+                tokens=None if nothing.tokens is None else tokens,
+            )
+        )
+    return candidates

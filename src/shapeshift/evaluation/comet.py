@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 from shapeshift.errors import ShapeshiftError, install_extra, reason
 from shapeshift.integrity import hash_file
@@ -23,6 +23,8 @@ DEFAULT_MODEL = "Unbabel/wmt20-comet-da"
 
 SCALE = 100
 """Factor by which papers multiply COMET."""
+
+_WEIGHTS_ONLY = {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
 
 
 def score(
@@ -67,7 +69,9 @@ def load(name: str) -> tuple[Any, str]:
     comet = require_comet()
     path = _find(comet, name)
     try:
-        with _weights_only():
+        # PyTorch, with which COMET reads its checkpoint, accepts tensors and plain values only: a
+        # checkpoint with other objects could run code, and is refused.
+        with patch.dict(os.environ, _WEIGHTS_ONLY):
             network = comet.load_from_checkpoint(str(path))
     except Exception as error:  # the package raises `Exception` itself
         raise ShapeshiftError(
@@ -80,21 +84,6 @@ def load(name: str) -> tuple[Any, str]:
         f"model:{model}|sha256:{hash_file(path)[:16]}|version:{comet.__version__}|scale:{SCALE}"
     )
     return network, signature
-
-
-@contextmanager
-def _weights_only() -> Iterator[None]:
-    """Make PyTorch, with which COMET reads its checkpoint, accept tensors and plain values only: a
-    checkpoint with other objects could run code, and is refused."""
-    forced = {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
-    before = {name: os.environ.pop(name) for name in forced if name in os.environ}
-    os.environ.update(forced)
-    try:
-        yield
-    finally:
-        for name in forced:
-            del os.environ[name]
-        os.environ.update(before)
 
 
 def require_comet() -> ModuleType:

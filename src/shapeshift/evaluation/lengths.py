@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import pairwise
 
-from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import Score, check_parallel, score_corpus
 from shapeshift.evaluation.tokenizers import DEFAULT
 from shapeshift.schema import Strict
@@ -75,16 +73,10 @@ def bleu_by_length(
         `len(length_buckets) + 1` buckets, shortest first.
 
     Raises:
-        ShapeshiftError: unequal counts, nothing to score, bounds that do not ascend from 1 up, or a
-            tokenizer that cannot be used.
+        ShapeshiftError: unequal counts, nothing to score, or a tokenizer that cannot be used.
     """
     check_parallel(len(hypotheses), len(references))
     check_parallel(len(hypotheses), len(lengths), "source lengths")
-    if any(low >= high for low, high in pairwise([0, *length_buckets])):
-        raise ShapeshiftError(
-            "bounds of the length buckets must be positive and ascend, like 10,20,30; "
-            f"got {','.join(map(str, length_buckets))}"
-        )
     members: list[list[int]] = [[] for _ in range(len(length_buckets) + 1)]
     for segment, length in enumerate(lengths):
         members[bisect_right(length_buckets, length)].append(segment)

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shapeshift import __version__
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, reason
 from shapeshift.evaluation.comet import DEFAULT_MODEL
 from shapeshift.evaluation.lengths import LengthBucket, bleu_by_length
 from shapeshift.evaluation.metrics import DEFAULT_METRICS, Score, score_corpus, score_sentences
@@ -52,14 +52,10 @@ class Scores(Strict):
         """Read a file that holds such a document."""
         try:
             return cls.model_validate_json(Path(path).read_bytes())
-        except OSError as error:
-            raise ShapeshiftError(f"cannot read scores: {error.strerror}", path=path) from error
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(map(str, first["loc"])) or "document"
+        except (OSError, ValidationError) as error:
             raise ShapeshiftError(
-                f"not a scores document ({place}: {first['msg']}); write it again with "
-                "`shapeshift score --json`",
+                f"no scores can be read ({reason(error)}); write them again with"
+                " `shapeshift score --json`",
                 path=path,
             ) from error
 
@@ -141,8 +137,7 @@ def length_columns(systems: Mapping[str, Scores]) -> dict[str, tuple[LengthBucke
         first = next(iter(bases))
         if bases[name] != bases[first]:
             raise ShapeshiftError(
-                f"{first!r} and {name!r} have other references, length buckets or BLEU signatures:"
-                f" {bases[first]} and {bases[name]}; score both again on one test set, in the same"
-                " way"
+                f"{first!r} and {name!r} have other references, length buckets or BLEU signatures;"
+                " score both again on one test set, in the same way"
             )
     return columns

@@ -11,7 +11,7 @@ import torch
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.capacity import Capacity
 from shapeshift.decoding.config import DecodingConfig
-from shapeshift.decoding.running import Ids, PairScore, Runner, Searcher
+from shapeshift.decoding.running import Ids, Runner, Searcher
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.errors import ShapeshiftError
 
@@ -103,14 +103,14 @@ class CTranslate2Runner:
             ]
             yield numbers, [hypotheses[:n_best] for hypotheses in ranked]
 
-    def score(self, sources: Ids, targets: Ids, *, each_token: bool = False) -> list[PairScore]:
+    def score(self, sources: Ids, targets: Ids) -> list[list[float]]:
         """As `decoding.running.Runner.score`."""
-        scores = [PairScore(0.0, len(ids) + 1) for ids in targets]
+        scores: list[list[float]] = [[] for _ in targets]
         for numbers in self._batches([len(ids) + 1 for ids in targets]):
             chosen = ([list(side[n]) for n in numbers] for side in (sources, targets))
             found = self._model.score(*chosen)
             for n, each in zip(numbers, found, strict=True):
-                scores[n] = PairScore(sum(each), len(each), each if each_token else None)
+                scores[n] = each
         return scores
 
     def length_limit(self, source_length: int) -> int:

@@ -27,12 +27,12 @@ def test_a_document_says_what_was_scored_and_is_read_back_whole(tmp_path):
     assert Scores.load(tmp_path / "scores.json") == scores
 
 
-@pytest.mark.parametrize("text", [None, "{", "[]", '{"version": "1"}', '{"scores": [], "x": 1}'])
+@pytest.mark.parametrize("text", [None, "{", '{"version": "1"}'])
 def test_another_document_is_refused_in_one_line(tmp_path, text):
     path = tmp_path / "scores.json"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(ShapeshiftError, match=r"scores\.json: (not a|cannot read) score") as raised:
+    with pytest.raises(ShapeshiftError, match=r"scores\.json: no scores can be read") as raised:
         Scores.load(path)
     assert "\n" not in str(raised.value)
 
