@@ -6,7 +6,15 @@ import torch
 from torch import nn
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import PRESETS, Placed, Scheme, Stack, build_position_ids, check, place
+from shapeshift.positions import (
+    PRESETS,
+    Representation,
+    Scheme,
+    Stack,
+    build_position_ids,
+    check,
+    place,
+)
 from shapeshift.positions.checks import whole_number
 from shapeshift.positions.registry import entry
 
@@ -43,22 +51,35 @@ def build(
     target_table = _table(target_size, config.dim)
     source_table = target_table if config.share_embeddings else _table(source_size, config.dim)
     output_table = target_table if config.tie_output else _table(target_size, config.dim)
-    placed = {
-        name: place(scheme, Stack(name, config.dim, config.num_heads, num_layers))
+
+    def attention(position: Representation) -> Attention:
+        return Attention(config.dim, config.num_heads, config.attention_dropout, position)
+
+    def feed_forward() -> FeedForward:
+        return FeedForward(config.dim, config.ff_dim, config.activation, config.activation_dropout)
+
+    def residuals(count: int) -> list[Residual]:
+        return [Residual(config.dim, config.dropout, config.norm == "pre") for _ in range(count)]
+
+    encoder, decoder = (
+        place(scheme, Stack(name, config.dim, config.num_heads, num_layers))
         for name, num_layers in (
             ("encoder", config.encoder_layers),
             ("decoder", config.decoder_layers),
         )
-    }
+    )
+    at_both = zip(decoder.self_attention, decoder.cross_attention, strict=True)
     return Transformer(
-        Embedding(
-            source_table, build_position_ids(scheme), placed["encoder"].embedding, config.dropout
-        ),
-        Embedding(
-            target_table, build_position_ids(scheme), placed["decoder"].embedding, config.dropout
-        ),
-        [_encoder_layer(config, placed["encoder"], n) for n in range(config.encoder_layers)],
-        [_decoder_layer(config, placed["decoder"], n) for n in range(config.decoder_layers)],
+        Embedding(source_table, build_position_ids(scheme), encoder.embedding, config.dropout),
+        Embedding(target_table, build_position_ids(scheme), decoder.embedding, config.dropout),
+        [
+            EncoderLayer(attention(at), feed_forward(), residuals(2))
+            for at in encoder.self_attention
+        ],
+        [
+            DecoderLayer(attention(own), attention(cross), feed_forward(), residuals(3))
+            for own, cross in at_both
+        ],
         output_table,
         final_norm=config.norm == "pre",
         output_bias=nn.Parameter(torch.zeros(target_size)) if config.output_bias else None,
@@ -71,24 +92,3 @@ def _table(num_tokens: int, dim: int) -> nn.Embedding:
     nn.init.normal_(table.weight, std=dim**-0.5)
     nn.init.zeros_(table.weight[PAD])
     return table
-
-
-def _residuals(config: ModelConfig, count: int) -> list[Residual]:
-    return [Residual(config.dim, config.dropout, config.norm == "pre") for _ in range(count)]
-
-
-def _feed_forward(config: ModelConfig) -> FeedForward:
-    return FeedForward(config.dim, config.ff_dim, config.activation, config.activation_dropout)
-
-
-def _encoder_layer(config: ModelConfig, placed: Placed, layer: int) -> EncoderLayer:
-    shape = (config.dim, config.num_heads, config.attention_dropout)
-    attention = Attention(*shape, placed.self_attention[layer])
-    return EncoderLayer(attention, _feed_forward(config), _residuals(config, 2))
-
-
-def _decoder_layer(config: ModelConfig, placed: Placed, layer: int) -> DecoderLayer:
-    shape = (config.dim, config.num_heads, config.attention_dropout)
-    attention = Attention(*shape, placed.self_attention[layer])
-    cross_attention = Attention(*shape, placed.cross_attention[layer])
-    return DecoderLayer(attention, cross_attention, _feed_forward(config), _residuals(config, 3))

@@ -12,6 +12,13 @@ from .layers import FeedForward
 from .transformer import Transformer
 
 
+def has_bf16_products() -> bool:
+    """Return whether oneDNN multiplies bf16 on this CPU (on x86, from AVX-512 on). Otherwise
+    PyTorch does, number by number: 9 to 77 times slower than float32 (docs/benchmarks.md)."""
+    is_available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return bool(is_available and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 class BlockedLinear(nn.Module):
     """x W^T + b in bf16 on a CPU. W is laid out in blocks, as oneDNN's products need it, once;
     `F.linear` does so in each call, and takes 1.3 to 1.8 times as long for 8 rows on a processor
@@ -34,9 +41,8 @@ class BlockedLinear(nn.Module):
         """Return whether PyTorch and the processor have it for products of `weight` in `dtype`."""
         return (
             (dtype, weight.device.type) == (torch.bfloat16, "cpu")
-            and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+            and has_bf16_products()
             and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-            and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -174,7 +174,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
             if grad_hidden is not None:
                 grad_hidden[begin : begin + CHUNK] = logits @ cast
             if grad_weight is not None:
-                _add_product(grad_weight, logits.t(), rows)
+                if dtype == grad_weight.dtype:  # in one step
+                    grad_weight.addmm_(logits.t(), rows)
+                else:
+                    grad_weight += logits.t() @ rows
         smoothed = (1 - epsilon) * nll + epsilon * log_sum
         if smoothing:
             weight_sum, hidden_sum = weight.sum(0, dtype=exact), hidden[:count].sum(0, dtype=exact)
@@ -221,11 +224,3 @@ def _softmax(
             probs = scores.div_(total)
             part.copy_(probs.scatter_add_(1, ids, torch.full_like(total, -confidence)))
     return torch.cat(log_sums).squeeze(1), torch.cat(log_probs).squeeze(1)
-
-
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add `a @ b` to `total`, in one step where the dtypes are the same."""
-    if total.dtype == a.dtype:
-        total.addmm_(a, b)
-    else:
-        total += a @ b

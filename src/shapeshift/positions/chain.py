@@ -45,11 +45,13 @@ class Chain(Representation):
 
     def overrides(self, hook: str) -> bool:
         if inherits(type(self), hook, Chain):
-            return any(part.overrides(hook) for part in self._parts())
+            return bool(self._parts(hook))
         return super().overrides(hook)
 
-    def _parts(self) -> list[Representation]:
-        return [part for part in self.parts if isinstance(part, Representation)]
+    def _parts(self, *hooks: str) -> list[Representation]:
+        """Return the parts that override one of these hooks, by default all."""
+        parts = [part for part in self.parts if isinstance(part, Representation)]
+        return [part for part in parts if not hooks or any(map(part.overrides, hooks))]
 
     def kinds(self) -> Iterator[Representation]:
         for part in self._parts():
@@ -86,7 +88,7 @@ class Chain(Representation):
         return total([part.value_bias(probs, pos_q, pos_k) for part in self._parts()])
 
     def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod | None:
-        parts = [p for p in self._parts() if p.overrides("bias") or p.overrides("query_bias")]
+        parts = self._parts("bias", "query_bias")
         score_mods = [part.score_mod(q, pos_q, pos_k) for part in parts]
         present = [score_mod for score_mod in score_mods if score_mod is not None]
         if len(present) < len(parts) or not present:
@@ -100,13 +102,13 @@ class Chain(Representation):
         return apply
 
     def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        parts = [p for p in self._parts() if p.overrides("bias") or p.overrides("query_bias")]
+        parts = self._parts("bias", "query_bias")
         if len(parts) == 1:
             return parts[0].scores(q, k, pos_q, pos_k)
         return super().scores(q, k, pos_q, pos_k)
 
     def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        parts = [part for part in self._parts() if part.overrides("value_bias")]
+        parts = self._parts("value_bias")
         if len(parts) == 1:
             return parts[0].outputs(probs, v, pos_q, pos_k)
         return super().outputs(probs, v, pos_q, pos_k)

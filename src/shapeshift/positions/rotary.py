@@ -77,7 +77,18 @@ class Rotary(Representation):
         check_rotation(head_dim, base)
         if not 0 < fraction <= 1:
             raise ShapeshiftError(f"fraction must lie above 0 and not above 1, got {fraction}")
-        _check_scaling(scaling, factor, original_length)
+        if factor != 1 if scaling == "none" else factor <= 1:
+            raise ShapeshiftError(
+                f"factor={factor} has no meaning with scaling={scaling!r}; give a factor above 1"
+                " and scaling linear, ntk or yarn, or neither"
+            )
+        if (scaling == "yarn") != (original_length is not None):
+            raise ShapeshiftError(
+                "scaling='yarn' needs original_length, the length of texts in training, and no"
+                f" other scaling takes it; got {scaling!r} and original_length={original_length}"
+            )
+        if original_length is not None:
+            whole_number("original_length", original_length, 1)
         self.head_dim = head_dim
         self.width = max(2, int(head_dim * fraction) // 2 * 2)  # r
         if scaling == "ntk" and self.width == 2:
@@ -155,21 +166,6 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs = "interleaved") ->
         numbers = torch.view_as_complex(wide)
         turned = torch.view_as_real(numbers * torch.complex(cos, sin)).flatten(-2)
     return turned.to(x.dtype)
-
-
-def _check_scaling(scaling: str, factor: float, original_length: int | None) -> None:
-    if factor != 1 if scaling == "none" else factor <= 1:
-        raise ShapeshiftError(
-            f"factor={factor} has no meaning with scaling={scaling!r}; give a factor above 1 and"
-            " scaling linear, ntk or yarn, or neither"
-        )
-    if (scaling == "yarn") != (original_length is not None):
-        raise ShapeshiftError(
-            "scaling='yarn' needs original_length, the length of texts in training, and no other"
-            f" scaling takes it; got scaling={scaling!r} and original_length={original_length}"
-        )
-    if original_length is not None:
-        whole_number("original_length", original_length, 1)
 
 
 def check_rotation(head_dim: int, base: float) -> None:

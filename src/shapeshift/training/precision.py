@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.model.inference import has_bf16_products
 from shapeshift.training.config import TrainingConfig
 
 
@@ -77,7 +78,7 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
             raise ShapeshiftError("this GPU has no bf16; use training.precision=fp32 or auto")
     elif name == "bf16":
         fast = True
-        if not _has_products_in_bf16():
+        if not has_bf16_products():
             raise ShapeshiftError(
                 "this CPU has no bf16, in which it would take many times as long; use"
                 " training.precision=fp32 or auto"
@@ -108,15 +109,6 @@ def _multiplies_bf16_faster() -> bool:
         return False
     with torch.inference_mode():
         return shortest_s(torch.bfloat16) < 0.8 * shortest_s(torch.float32)
-
-
-def _has_products_in_bf16() -> bool:
-    """Return whether oneDNN multiplies bf16 on this CPU (on x86, from AVX-512 on). Otherwise
-    PyTorch does, number by number: 9 to 77 times slower than float32 (docs/benchmarks.md)."""
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return False
-    supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return supported
 
 
 def check_hardware(config: TrainingConfig, local_rank: int | None = None) -> None:

@@ -80,9 +80,9 @@ def test_auto_takes_bf16_where_the_processor_multiplies_it_faster(
 
 def test_bf16_where_there_is_none_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
-    monkeypatch.setattr(precision, "_has_products_in_bf16", lambda: True)
+    monkeypatch.setattr(precision, "has_bf16_products", lambda: True)
     assert choose_precision("bf16", CPU) == torch.bfloat16
-    monkeypatch.setattr(precision, "_has_products_in_bf16", lambda: False)
+    monkeypatch.setattr(precision, "has_bf16_products", lambda: False)
     for device in (CPU, torch.device("cuda")):
         with pytest.raises(ShapeshiftError, match=r"no bf16.*use training.precision=fp32 or auto"):
             choose_precision("bf16", device)
