@@ -88,16 +88,8 @@ def outcome(out: Tensor, tensors: list[Tensor]) -> list[Tensor]:
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize("name", SERVED)
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"),
-    [
-        pytest.param(torch.float32, 1e-5, id="fp32", marks=pytest.mark.long),
-        pytest.param(torch.float64, 1e-12, id="fp64"),
-    ],
-)
-def test_a_score_mod_is_what_the_hooks_add(
-    name: str, causal: bool, dtype: torch.dtype, tolerance: float, runs: list[object]
-) -> None:
+def test_a_score_mod_is_what_the_hooks_add(name: str, causal: bool, runs: list[object]) -> None:
+    dtype, tolerance = torch.float64, 1e-12
     position = SERVED[name].to(dtype)
     if position.causal_only and not causal:
         pytest.skip("it has no meaning for keys right of their query")

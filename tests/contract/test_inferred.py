@@ -16,7 +16,6 @@ from shapeshift.positions import (
     Chain,
     Part,
     Representation,
-    Rotary,
     Scheme,
     Shaw,
     Stack,
@@ -90,11 +89,6 @@ class LouderKeys(Shaw):
         return -3 * super().query_bias(q, pos_q, pos_k)
 
 
-class LouderValues(Shaw):
-    def value_bias(self, probs, pos_q, pos_k):
-        return -3 * super().value_bias(probs, pos_q, pos_k)
-
-
 class KeysAgain(Shaw):
     """Overrides what it was built without."""
 
@@ -113,7 +107,6 @@ FORGETFUL = {
     "rotate": Turn,
     "inputs": Inputs,
     "query bias of a subclass": lambda: LouderKeys(num_heads=H, head_dim=E, max_distance=2),
-    "value bias of a subclass": lambda: LouderValues(num_heads=H, head_dim=E, max_distance=2),
     "query bias without keys": KeysAgain,
     "chain": lambda: Chain(Bias(), ALiBi(num_heads=H)),
     "chain of chains": lambda: Chain(T5(dim=D, num_heads=H), Chain(Inputs(), Chain(Mix()))),
@@ -184,19 +177,6 @@ def test_a_hook_acts_without_declarations(kind, length, dtype, backend) -> None:
 
 def far(got: Tensor, expected: Tensor) -> float:
     return float((got - expected).detach().norm() / expected.norm())
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Chain(Turn(), Shaw(num_heads=H, head_dim=E)),
-        lambda: Chain(Rotary(head_dim=E), QueryBias()),
-        lambda: Chain(Chain(Turn()), Rotary(head_dim=E)),
-    ],
-)
-def test_a_chain_infers_what_its_parts_do(make) -> None:
-    with pytest.raises(ShapeshiftError, match=r"queries (that|and keys)"):
-        make()
 
 
 def test_a_promise_does_not_outlive_the_hook_that_it_is_about() -> None:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from shapeshift.attention import recording
 from shapeshift.decoding.capacity import capacity
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import label_smoothed_loss
@@ -61,15 +60,6 @@ def test_beams_are_reordered_and_sentences_left_out(
         last = torch.randint(4, 11, (len(order),), generator=rng)
         prefixes = torch.cat((prefixes[chosen], last[:, None]), dim=1)
     assert owners.tolist() == [2]
-
-
-@torch.no_grad()
-def test_beams_can_start_from_prefixes_of_their_own(scheme, make_model, logits, sentences) -> None:
-    model, beam = make_model(scheme), 2
-    rows = torch.arange(3).repeat_interleave(beam)
-    source, prefixes = sentences[0], sentences[1].view(6, 8)
-    state = model.start(source, beam)
-    close(model.project(state.extend(prefixes)), logits(model, source[rows], prefixes))
 
 
 @torch.no_grad()
@@ -255,18 +245,3 @@ def test_gradients_do_not_depend_on_how_attention_is_computed(
     backend.stop()
     for got, expected in zip(found, gradients(), strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
-
-
-def test_recorded_attention_is_whole_and_changes_nothing(scheme, make_model, sentences):
-    model = make_model(scheme)
-    source, target = sentences
-    with torch.no_grad():
-        plain = model(source, target)
-        with recording() as kept:
-            recorded = model(source, target)
-        assert len(kept) == len(model.encoder) + 2 * len(model.decoder)
-        model(source, target)
-    assert len(kept) == len(model.encoder) + 2 * len(model.decoder)  # none after the block
-    torch.testing.assert_close(recorded, plain, rtol=0, atol=1e-10)
-    for probs in kept:
-        torch.testing.assert_close(probs.sum(-1), torch.ones_like(probs[..., 0]))

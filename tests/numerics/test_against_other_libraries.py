@@ -93,24 +93,6 @@ def test_part_of_the_channels_turns_as_in_gpt_neox(heads: tuple[Tensor, Tensor])
     close(got, module.apply_rotary_pos_emb(*heads, *cos_sin), atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        ({}, {}),
-        ({"scaling": "linear", "factor": 4.0}, {"interpolate_factor": 4.0}),
-        ({"scaling": "ntk", "factor": 8.0}, {"theta_rescale_factor": 8.0}),
-    ],
-    ids=["plain", "linear", "ntk"],
-)
-def test_interleaved_rotary_is_rotary_embedding_torchs(
-    heads: tuple[Tensor, Tensor], ours: dict[str, Any], theirs: dict[str, Any]
-) -> None:
-    module = library("rotary_embedding_torch").RotaryEmbedding(E, **theirs)
-    pos = Absolute()(B, T)
-    expected = [module.rotate_queries_or_keys(x) for x in heads]
-    close(Rotary(head_dim=E, **ours).rotate(*heads, pos, pos), expected, atol=1e-5)
-
-
 def test_yarn_is_that_of_transformers_but_for_the_ramp() -> None:
     functions = library("transformers.modeling_rope_utils").ROPE_INIT_FUNCTIONS
     settings = {"factor": 8.0, "original_max_position_embeddings": 4096, "truncate": False}

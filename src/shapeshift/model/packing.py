@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 
 class Packing:
@@ -51,10 +50,8 @@ class Packing:
         return packed
 
     def unpack(self, x: Tensor) -> Tensor:
-        """Return `x (N, D)` as `(B, T, D)`; what stands at padding has no meaning and no
-        gradient."""
-        padded: Tensor = _Unpack.apply(x, self.rows, self.real)  # type: ignore[no-untyped-call]
-        return padded.view(self.num_sentences, self.width, -1)
+        """Return `x (N, D)` as `(B, T, D)`; what stands at padding has no meaning."""
+        return x.index_select(0, self.rows).view(self.num_sentences, self.width, -1)
 
     def split_heads(self, x: Tensor, num_heads: int, head_dim: int) -> tuple[Tensor, ...]:
         """Return `x (N, P · H · E)`, P projections side by side, as P tensors `(B, H, T, E)`; as
@@ -113,23 +110,6 @@ class _Pack(torch.autograd.Function):
         (rows,) = ctx.saved_tensors
         zeros = grad.new_zeros(ctx.num_inputs, grad.shape[1])
         return zeros.index_copy(0, rows, grad[: len(rows)]), None, None
-
-
-class _Unpack(torch.autograd.Function):
-    """Rows of a matrix, of which the places `real` count: row i gets the gradient of place
-    `real[i]`."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: Tensor, real: Tensor) -> Tensor:
-        ctx.save_for_backward(real)
-        ctx.num_rows = len(x)
-        return x.index_select(0, rows)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (real,) = ctx.saved_tensors
-        rows = F.pad(grad.index_select(0, real), (0, 0, 0, ctx.num_rows - len(real)))
-        return rows, None, None
 
 
 class _SplitHeads(torch.autograd.Function):

@@ -26,8 +26,6 @@ def changed(name: str, row: list[int]) -> dict[str, Tensor]:
     ("batch", "message"),
     [
         ({**BATCH, "target_input": BATCH["target_input"][:, :2]}, r"\(B, T\).* got .*\(2, 2\)"),
-        ({**BATCH, "target_input": BATCH["target_input"].repeat(1, 2)}, r"got .* int64 \(2, 6\)"),
-        ({**BATCH, "target_output": BATCH["target_output"][:1]}, r"int64 \(2, 3\), int64 \(1, 3\)"),
         ({**BATCH, "target_output": BATCH["target_output"].float()}, "must be integers"),
         ({**BATCH, "source": BATCH["source"][:1]}, r"\(B, S\).*got int64 \(1, 4\)"),
         ({**BATCH, "source": BATCH["source"][0]}, r"\(B, S\).*got int64 \(4,\)"),
@@ -35,10 +33,7 @@ def changed(name: str, row: list[int]) -> dict[str, Tensor]:
         (changed("target_input", [2, 10, 0]), "target_input must have ids .* got 10"),
         (changed("source", [8, 3, 0, -1]), "source must have ids .* got -1"),
         (changed("source", [0, 0, 8, 3]), "row of source .*padding .* on its right alone"),
-        (changed("source", [8, 0, 3, 0]), "row of source .*padding .* on its right alone"),
         (changed("source", [0, 0, 0, 0]), "row of source"),
-        (changed("target_output", [0, 7, 3]), "row of target_output"),
-        ({name: torch.zeros_like(ids) for name, ids in BATCH.items()}, "row of source"),
         ({name: ids[:, :0] for name, ids in BATCH.items()}, "row of source"),
     ],
 )  # fmt: skip

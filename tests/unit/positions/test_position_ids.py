@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 from collections import Counter
 
 import pytest
@@ -156,17 +155,6 @@ def test_the_drop_in_module_shifts_each_sequence_within_the_range() -> None:
     matches = (SHAPE(dim=8, max_offset=3)(x)[:, None] == choices).flatten(2).all(-1)  # (200, 4)
     assert (matches.sum(1) == 1).all()
     assert matches.any(0).all()
-
-
-def test_there_is_nothing_to_train_or_save_and_it_pickles() -> None:
-    module, x = SHAPE(dim=8, channels="halves"), torch.randn(3, 4, 8)
-    assert not list(module.parameters())
-    assert not module.state_dict()
-    outputs = []
-    for each in (module, pickle.loads(pickle.dumps(module))):
-        torch.manual_seed(1)
-        outputs.append(each(x))
-    assert torch.equal(*outputs)
 
 
 @pytest.mark.parametrize(
