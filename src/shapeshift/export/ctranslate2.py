@@ -25,7 +25,7 @@ from shapeshift.model.layers import NORM_EPS, DecoderLayer, EncoderLayer, Residu
 from shapeshift.positions import T5, Representation, Rotary, Shaw
 
 from .folder import Report, new_folder
-from .parity import BEAM, Ids, LogProbs, check, sample
+from .parity import BEAM, Ids, LogProbs, check
 from .support import (
     STACKS,
     UP_TO_MAX_LENGTH,
@@ -68,8 +68,8 @@ def export(
     with new_folder(target) as partial:
         final = partial / "model"
         _write(final, trained, max_length)
-        pairs = sample(model, max_length, trained.longest)
-        parity = check(model, CTranslate2Model(final, trained.subwords), pairs)
+        engine = CTranslate2Model(final, trained.subwords)
+        parity = check(model, engine, max_length, trained.longest)
         if quantization is not None:
             final.rename(partial / "float32")
             _write(final, trained, max_length, quantization)

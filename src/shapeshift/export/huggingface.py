@@ -30,7 +30,7 @@ from shapeshift.model.position_config import PositionConfig
 
 from . import marian
 from .folder import Report, new_folder
-from .parity import BEAM, Ids, LogProbs, check, sample
+from .parity import BEAM, Ids, LogProbs, check
 from .support import EXACT
 from .trained import Trained, exponent, require
 
@@ -64,8 +64,7 @@ def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024)
         folder = partial / "model"
         exported.save_pretrained(folder)
         _write_tokenizer(folder, trained.subwords, trained.subword_models, limit)
-        pairs = sample(model, max_length, trained.longest)
-        parity = check(model, Engine(folder), pairs)
+        parity = check(model, Engine(folder), max_length, trained.longest)
         report = Report(
             f"transformers {transformers.__version__}",
             type(exported).__name__,

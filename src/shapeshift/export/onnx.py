@@ -33,7 +33,7 @@ from shapeshift.model.cache import SourceKeyValues
 from shapeshift.model.layers import LayerCache
 
 from .folder import Report, new_folder
-from .parity import OwnEngine, check, sample
+from .parity import OwnEngine, check
 from .support import EXACT
 from .trained import Trained, require
 
@@ -57,7 +57,7 @@ def export(trained: Trained, target: Path, *, max_length: int = 1024) -> Report:
         with evaluating(model):
             write(model, folder)
         exported = OnnxModel(folder, own)
-        parity = check(model, OwnEngine(exported), sample(model, max_length, trained.longest))
+        parity = check(model, OwnEngine(exported), max_length, trained.longest)
         report = Report(
             f"onnxruntime {runtime.__version__}",
             "onnxruntime.InferenceSession",

@@ -134,13 +134,13 @@ def sample(model: Transformer, max_length: int, longest: tuple[int, int]) -> tup
     return sides[0], sides[1]
 
 
-def check(model: Transformer, engine: Engine, pairs: tuple[Ids, Ids]) -> Parity:
-    """Compare an exported model in fp32 with ours.
+def check(model: Transformer, engine: Engine, max_length: int, longest: tuple[int, int]) -> Parity:
+    """Compare an exported model in fp32 with ours; `longest` as for `sample`.
 
     Raises:
         ParityError: they differ, or positions change nothing.
     """
-    (sources, targets), own = pairs, OwnEngine(model)
+    (sources, targets), own = sample(model, max_length, longest), OwnEngine(model)
     ours, theirs = own.score(sources, targets), engine.score(sources, targets)
     alone = [engine.score([x], [y])[0] for x, y in zip(sources, targets, strict=True)]
     log_prob, worst_alone = _largest(ours, theirs), _largest(ours, alone)

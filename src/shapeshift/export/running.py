@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -43,9 +42,8 @@ def open_export(
     return CTranslate2Runner(folder, limits, subwords, config, device)
 
 
-class CTranslate2Runner:
-    """A model that `shapeshift export` wrote for CTranslate2, in place of
-    `decoding.running.Runner`.
+class CTranslate2Runner(Runner):
+    """A model that `shapeshift export` wrote for CTranslate2.
 
     The engine's own beam search finds the hypotheses, which are then ranked by
     `config.length_penalty`. It differs from ours in three ways: the engine divides by n^alpha while
@@ -69,64 +67,44 @@ class CTranslate2Runner:
                 "decoding.batch_invariant has no effect in CTranslate2; translate with --engine"
                 " torch, or without it"
             )
+        model: Any = CTranslate2Model(folder, subwords, device)
+        super().__init__(model, config)
         self.capacity = capacity
-        self._config = config
-        self._model = CTranslate2Model(folder, subwords, device)
 
-    def search(
-        self, sources: Ids, n_best: int
-    ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
-        """As `decoding.running.Runner.search`."""
+    def _search_batch(
+        self, model: Any, sources: Ids, n_best: int, shape: object
+    ) -> list[list[Hypothesis]]:
         beam = self._config.beam
         if not 1 <= n_best <= beam:
             raise ShapeshiftError(
                 f"n_best is {n_best}, expected 1 to decoding.beam={beam}; set"
                 f" decoding.beam={n_best}"
             )
-        for numbers in self._batches([len(ids) for ids in sources]):
-            limits = [self.length_limit(len(sources[n])) for n in numbers]
-            most = max(1, max(limits) - 1)  # it does not count the `</s>`
-            found = self._model.translate(
-                [list(sources[n]) for n in numbers],
-                beam_size=beam,
-                num_hypotheses=beam,
-                length_penalty=exponent(self._config.length_penalty),
-                min_decoding_length=0,
-                max_decoding_length=most,
-            )
-            ranked = [
-                sorted(
-                    (self._hypothesis(ids, score, most, limit) for ids, score in hypotheses),
-                    key=lambda hypothesis: -hypothesis.score,
-                )
-                for hypotheses, limit in zip(found, limits, strict=True)
-            ]
-            yield numbers, [hypotheses[:n_best] for hypotheses in ranked]
+        limits = [self.length_limit(len(ids)) for ids in sources]
+        most = max(1, max(limits) - 1)  # it does not count the `</s>`
+        found = model.translate(
+            [list(ids) for ids in sources],
+            beam_size=beam,
+            num_hypotheses=beam,
+            length_penalty=exponent(self._config.length_penalty),
+            min_decoding_length=0,
+            max_decoding_length=most,
+        )
+        ranked = []
+        for hypotheses, limit in zip(found, limits, strict=True):
+            ours = [self._hypothesis(ids, score, most, limit) for ids, score in hypotheses]
+            ranked.append(sorted(ours, key=lambda hypothesis: -hypothesis.score)[:n_best])
+        return ranked
 
     def score(self, sources: Ids, targets: Ids) -> list[list[float]]:
         """As `decoding.running.Runner.score`."""
         scores: list[list[float]] = [[] for _ in targets]
-        for numbers in self._batches([len(ids) + 1 for ids in targets]):
+        for numbers, _ in self._batches([(len(ids) + 1,) for ids in targets]):
             chosen = ([list(side[n]) for n in numbers] for side in (sources, targets))
-            found = self._model.score(*chosen)
+            found = cast(CTranslate2Model, self._model).score(*chosen)
             for n, each in zip(numbers, found, strict=True):
                 scores[n] = each
         return scores
-
-    def length_limit(self, source_length: int) -> int:
-        """Return the most tokens, `</s>` included, for a source of `source_length` subwords."""
-        limit, most = self._config.length_limit(source_length), self.capacity.target
-        return limit if most is None else min(limit, most)
-
-    def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
-        """Yield the numbers of what is computed together, the longest first; nothing of length
-        0."""
-        left = sorted((n for n, length in enumerate(lengths) if length), key=lambda n: -lengths[n])
-        while left:
-            size = max(1, self._config.max_tokens // (lengths[left[0]] + 1))
-            size = min(size, self._config.max_sentences)
-            yield left[:size]
-            left = left[size:]
 
     def _hypothesis(self, ids: list[int], score: float, most: int, limit: int) -> Hypothesis:
         """Return what was found, cut where another source of its batch has the higher limit.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 from dataclasses import replace
 
@@ -217,27 +216,6 @@ def test_quantized_weights_are_smaller_and_the_model_stays_as_it_is(make, tmp_pa
     assert small.parity == exact.parity
     sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("exact", "small")]
     assert sizes[1] < sizes[0] / 2
-
-
-def test_only_an_empty_folder_is_filled(make, tmp_path):
-    made = make(PRESETS["ape"])
-    (tmp_path / "empty").mkdir()
-    run(made, tmp_path / "empty")
-    check(made, tmp_path / "empty")
-    with pytest.raises(ShapeshiftError, match="name a new one with --output"):
-        run(made, tmp_path / "empty")
-
-
-def test_a_full_disk_leaves_nothing(make, tmp_path):
-    made = make(PRESETS["ape"])
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
-        with pytest.raises(ShapeshiftError, match="cannot be written"):
-            run(made, tmp_path / "model")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_ctranslate2_the_extra_is_named(make, tmp_path, monkeypatch):

@@ -190,10 +190,6 @@ def test_a_run_is_checked_with_its_exports(run, monkeypatch):
     assert not [path for path in run.iterdir() if path.name in export.ENGINES]
 
 
-def test_without_a_run_it_is_wrong_usage():
-    assert invoke().exit_code == 2
-
-
 def translate(run, *arguments):
     return CliRunner().invoke(app, ["translate", str(run), *map(str, arguments)])
 

@@ -73,19 +73,19 @@ assert not any(name.startswith("shapeshift") for name in sys.modules)
     torch.testing.assert_close(logits, torch.stack(expected), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("preset", "norm"), [("ape", "pre"), ("learned", "post"), ("rpe", "post")])
-def test_what_marian_cannot_hold_keeps_our_class(preset, norm, named):
-    made = named(preset, norm=norm)
-    assert not marian.fits(made.model, made.shape)
-
-
 @pytest.mark.parametrize(
-    "options",
-    [{"channels": "halves"}, {"channels": "tensor2tensor"}, {"base": 500.0}],
+    ("scheme", "norm"),
+    [
+        (PRESETS["ape"], "pre"),
+        (PRESETS["learned"], "post"),
+        (PRESETS["rpe"], "post"),
+        (Scheme(parts=(Part("sinusoidal", "embedding", options={"channels": "halves"}),)), "post"),
+        (Scheme(parts=(Part("sinusoidal", "embedding", options={"base": 500.0}),)), "post"),
+    ],
 )
-def test_sinusoids_of_another_kind_keep_our_class(options, make, tmp_path):
-    made = make(Scheme(parts=(Part("sinusoidal", "embedding", options=options),)), norm="post")
-    assert run(made, tmp_path / "model").opened_by == "ShapeshiftForSeq2SeqLM"
+def test_what_marian_cannot_hold_keeps_our_class(scheme, norm, make):
+    made = make(scheme, norm=norm)
+    assert not marian.fits(made.model, made.shape)
 
 
 @pytest.mark.parametrize("joint", [True, False])
@@ -132,20 +132,19 @@ def test_it_trains_and_generates(named, tmp_path):
     assert torch.equal(again(**batch).logits, model(**batch).logits)
 
 
-@pytest.mark.parametrize("kind", ["Trainer", "Seq2SeqTrainer"])
-def test_the_trainers_of_transformers_train_and_evaluate(kind, named, tmp_path):
+def test_the_trainers_of_transformers_train_and_evaluate(named, tmp_path):
+    """`Seq2SeqTrainer`, which is a `Trainer`."""
     pytest.importorskip("accelerate", reason="the extra hf is not installed")
     run(named("rpe"), tmp_path / "model")
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
     rows = [tokenizer(line, text_target=line) for line in TEXT]
-    generates = {"predict_with_generate": True, "generation_max_length": 6}
-    options = generates if kind == "Seq2SeqTrainer" else {}
-    arguments = getattr(transformers, f"{kind.replace('Trainer', 'Training')}Arguments")(
+    arguments = transformers.Seq2SeqTrainingArguments(
         output_dir=str(tmp_path / "out"), max_steps=2, eval_strategy="steps", eval_steps=1,
-        save_steps=1, report_to=[], use_cpu=True, disable_tqdm=True, **options,
+        save_steps=1, report_to=[], use_cpu=True, disable_tqdm=True, predict_with_generate=True,
+        generation_max_length=6,
     )  # fmt: skip
-    trainer = getattr(transformers, kind)(
+    trainer = transformers.Seq2SeqTrainer(
         model=model, args=arguments, train_dataset=rows, eval_dataset=rows,
         data_collator=transformers.DataCollatorForSeq2Seq(tokenizer, model),
     )  # fmt: skip

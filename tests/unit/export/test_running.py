@@ -96,15 +96,6 @@ def test_scores_are_those_of_the_penalty(penalty, made):
                 assert found.log_prob == pytest.approx(sum(tokens), rel=0.05)
 
 
-def test_forced_scores_are_the_same(made):
-    ours, theirs = translators(made)
-    targets = ["Der Hund sieht.", "", "Ein Mann.", "Das Haus ist alt.", "ein", "a", "Haus."]
-    pairs = ours.encode(LINES), ours.subwords.encode_target(targets)
-    scores = (each.runner.score(*pairs) for each in (ours, theirs))
-    for expected, got in zip(*scores, strict=True):
-        assert got == pytest.approx(expected, abs=1e-3)
-
-
 def test_each_token_has_its_score(made):
     ours, theirs = translators(made, beam=1)
     pairs = zip(
