@@ -15,7 +15,6 @@ from shapeshift.positions import (
     TUPE,
     ALiBi,
     Chain,
-    Graph,
     Learned,
     Representation,
     Rotary,
@@ -147,21 +146,9 @@ def test_padding_on_the_left_changes_nothing_behind_it(
             torch.testing.assert_close(gradients(out[:, 3:]), expected)
 
 
-@pytest.mark.parametrize(
-    ("position", "name", "got"),
-    [
-        (Sinusoidal(dim=D // 2), "dim", D // 2),
-        (Shaw(num_heads=2, head_dim=E), "num_heads", 2),
-        (Graph(num_heads=1, head_dim=E, num_labels=2), "num_heads", 1),
-        (XPos(head_dim=2), "head_dim", 2),
-        (Chain(Rotary(head_dim=E), Chain(ALiBi(num_heads=2))), "num_heads", 2),
-    ],
-)
-def test_a_position_built_for_another_size_is_refused(
-    position: Representation, name: str, got: int
-) -> None:
-    here = {"dim": D, "num_heads": H, "head_dim": E}[name]
-    message = rf"built for {name}={got}, but here it is {here}; build it for dim=16, num_heads=4, h"
+def test_a_position_built_for_another_size_is_refused() -> None:
+    position = Chain(Rotary(head_dim=E), Chain(ALiBi(num_heads=2)))
+    message = "built for num_heads=2, but here it is 4; build it for dim=16, num_heads=4, h"
     with pytest.raises(ShapeshiftError, match=message):
         MultiheadAttention(D, H, position=position)
 
@@ -263,7 +250,6 @@ def test_where_positions_cannot_be_read_there_must_be_a_mask() -> None:
         attention(x, x, x)
 
 
-@pytest.mark.parametrize("batch_first", [False, True])
 @pytest.mark.parametrize(
     ("name", "shapes"),
     [
@@ -271,11 +257,8 @@ def test_where_positions_cannot_be_read_there_must_be_a_mask() -> None:
         ("key_padding_mask", [(B, 1), (1, 5), (5,), (5, B)]),
     ],
 )
-def test_a_mask_of_another_shape_is_refused(
-    name: str, shapes: list[tuple[int, ...]], batch_first: bool
-) -> None:
-    x = torch.randn(B, 5, D) if batch_first else torch.randn(5, B, D)
-    attention = MultiheadAttention(D, H, batch_first=batch_first)
+def test_a_mask_of_another_shape_is_refused(name: str, shapes: list[tuple[int, ...]]) -> None:
+    x, attention = torch.randn(5, B, D), MultiheadAttention(D, H)
     for shape in shapes:
         message = rf"^{name} must be \(.* here, got {re.escape(str(shape))}$"
         with pytest.raises(ShapeshiftError, match=message):
@@ -288,18 +271,14 @@ def test_a_mask_of_another_shape_is_refused(
 @pytest.mark.parametrize(
     "pos",
     [
-        *(torch.zeros(shape).long() for shape in ((1, 1), (5,), (2, 5), (5, B), (1, 6), (1, 1, 5))),
-        torch.arange(5.0)[None],
+        *(torch.zeros(n).long() for n in ((1, 1), (5,), (2, 5), (5, B), (1, 6))),
         torch.ones(1, 5) > 0,
     ],
     ids=lambda pos: f"{pos.dtype} {tuple(pos.shape)}",
 )
-@pytest.mark.parametrize("batch_first", [False, True])
-def test_positions_must_be_integers_of_the_shape(name: str, pos: Tensor, batch_first: bool) -> None:
-    x, other = torch.randn(2, B, 5, D)
-    if not batch_first:
-        x, other = x.transpose(0, 1), other.transpose(0, 1)
-    attention = MultiheadAttention(D, H, batch_first=batch_first, position=Rotary(head_dim=E))
+def test_positions_must_be_integers_of_the_shape(name: str, pos: Tensor) -> None:
+    x, other = torch.randn(2, 5, B, D)
+    attention = MultiheadAttention(D, H, position=Rotary(head_dim=E))
     good = dict.fromkeys(("pos_q", "pos_k"), torch.arange(5)[None])
     with pytest.raises(ShapeshiftError, match=rf"^{name} must be integers \(1, 5\) or \({B}, 5\)"):
         attention(x, other, other, **{**good, name: pos})
@@ -325,19 +304,8 @@ def test_in_self_attention_one_side_s_positions_are_both_sides(position: Represe
     both = attention(x, x, x, pos_q=pos, pos_k=pos)[0]
     for name in ("pos_q", "pos_k"):
         assert torch.equal(attention(x, x, x, **{name: pos})[0], both)
-    with pytest.raises(ShapeshiftError, match=r"give pos\.unsqueeze\(0\)$"):
-        attention(x, x, x, pos_q=pos[0])
-
-
-@pytest.mark.parametrize("position", [None, Rotary(head_dim=E), ALiBi(num_heads=H)])
-@pytest.mark.parametrize("name", ["pos_q", "pos_k"])
-def test_one_side_s_positions_do_not_serve_another_tensor(
-    position: Representation | None, name: str
-) -> None:
-    """Left to count from 0, the other side would stand elsewhere in the same sequence."""
-    attention, x = modules(position=position)[0], torch.randn(B, 5, D)
-    with pytest.raises(ShapeshiftError, match=r"^give pos_q and pos_k, or neither"):
-        attention(x, x.clone(), x, **{name: torch.arange(5)[None] + 3})
+        with pytest.raises(ShapeshiftError, match=r"^give pos_q and pos_k, or neither"):
+            attention(x, x.clone(), x, **{name: pos})  # whose positions would count from 0
 
 
 X = torch.randn(B, 5, D)
@@ -347,12 +315,6 @@ X = torch.randn(B, 5, D)
     ("key", "value"),
     [(X[:1], X[:1]), (X, X[:1]), (X, X[:, :3]), (X[0], X[0]), (X[..., :1], X[..., :1]), (X > 0, X)],
 )
-@pytest.mark.parametrize("batch_first", [False, True])
-def test_tensors_that_do_not_fit_each_other_are_not_expanded(
-    key: Tensor, value: Tensor, batch_first: bool
-) -> None:
-    attention, query = MultiheadAttention(D, H, batch_first=batch_first), X
-    if not batch_first and key.ndim == 3:
-        query, key, value = (each.transpose(0, 1) for each in (query, key, value))
+def test_tensors_that_do_not_fit_each_other_are_not_expanded(key: Tensor, value: Tensor) -> None:
     with pytest.raises(ShapeshiftError, match="query, key and value must be floating point"):
-        attention(query, key, value)
+        MultiheadAttention(D, H, batch_first=True)(X, key, value)
