@@ -141,11 +141,9 @@ def attempt(order: Order) -> int:
     except StoppedError as stopped:
         _log(folder, str(stopped))
         raise
-    except ShapeshiftError as error:
-        _log(folder, f"error: {error}")
-        return 1
-    except Exception:
-        _log(folder, traceback.format_exc().rstrip())
+    except Exception as error:
+        is_known = isinstance(error, ShapeshiftError)
+        _log(folder, f"error: {error}" if is_known else traceback.format_exc().rstrip())
         return 1
     return 0
 

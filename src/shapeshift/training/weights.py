@@ -67,21 +67,18 @@ def assign(model: nn.Module, loaded: Mapping[str, Tensor], path: Path) -> None:
 def _check_same_model(
     tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], path: Path
 ) -> None:
-    missing, unknown = expected.keys() - tensors.keys(), tensors.keys() - expected.keys()
-    if missing or unknown:
+    found, own = (
+        {name: f"{x.dtype} {tuple(x.shape)}" for name, x in each.items()}
+        for each in (tensors, expected)
+    )
+    differing = sorted(x for x in found.keys() | own.keys() if found.get(x) != own.get(x))
+    if differing:
+        name = differing[0]
         raise ShapeshiftError(
-            f"holds another model: {len(missing)} parameters are missing and {len(unknown)} are"
-            f" unknown, such as {min(missing or unknown)!r}",
+            f"holds another model: {len(differing)} parameters differ, such as {name!r}, which is"
+            f" {found.get(name, 'missing')}, expected {own.get(name, 'none')}",
             path=path,
         )
-    for name, parameter in expected.items():
-        tensor = tensors[name]
-        if (tensor.shape, tensor.dtype) != (parameter.shape, parameter.dtype):
-            raise ShapeshiftError(
-                f"holds another model: {name} has shape {tuple(tensor.shape)} of {tensor.dtype},"
-                f" expected {tuple(parameter.shape)} of {parameter.dtype}",
-                path=path,
-            )
 
 
 def average(paths: Sequence[Path], target: Path) -> None:

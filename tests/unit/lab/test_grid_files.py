@@ -65,16 +65,6 @@ def test_runs_that_have_files_are_cells_of_the_papers():
     assert len(vanilla) == 15  # five seeds
 
 
-@pytest.mark.parametrize(("languages", "dropout"), [("en-de", 0.3), ("en-fr", 0.1)])
-def test_shaws_big_model_is_that_of_section_4_1(languages, dropout):
-    config = one("shaw-table1", "paper", model="big", languages=languages, position="relative")
-    model, training = config.config.model, config.config.training
-    assert (model.dim, model.num_heads, model.ff_dim, model.dropout) == (1024, 16, 4096, dropout)
-    assert (training.max_updates, training.average_checkpoints) == (300_000, 20)
-    [part] = config.config.position.parts
-    assert (part["max_distance"], part["per_head"]) == (8, False)
-
-
 @pytest.mark.parametrize(
     ("scale", "offsets"), [("tiny", ["10"]), ("small", ["40"]), ("paper", ["40", "500"])]
 )
@@ -93,13 +83,6 @@ def test_grids_share_the_cells_that_are_the_same(scale, offsets):
     if scale != "paper":
         first = {cell.key for cell in cells("nhk-table6", scale) if cell.axes["layers"] == "1"}
         assert first | keys("nhk-table1", scale) <= keys("nhk-table3", scale)
-
-
-def test_nhks_four_directions():
-    for cell in cells("nhk-table3", "paper"):
-        corpus = cell.config.data.corpus
-        assert cell.axes["languages"] == f"{corpus.source}-{corpus.target}"
-    assert one("nhk-table3", "tiny", languages="de-en").config.data.corpus.reverse
 
 
 @pytest.mark.parametrize("scale", SCALES)
