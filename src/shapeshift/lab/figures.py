@@ -88,13 +88,13 @@ def draw_lines(panels: Sequence[Panel], x_title: str) -> Figure:
             max(num_rows * _PANEL_HEIGHT_IN, len(styles) * _NAME_IN) + 0.3,
         )
         figure = Figure(figsize=size, layout="constrained")
-        grid = figure.subplots(num_rows, num_columns, squeeze=False).flat
+        grid = [*figure.subplots(num_rows, num_columns, squeeze=False).flat]
         named: dict[str, Artist] = {}
         for axes, panel in zip(grid, panels, strict=False):
             _draw_panel(axes, panel, styles)
             handles, names = axes.get_legend_handles_labels()
             named |= dict(zip(names, handles, strict=True))
-        for axes in list(grid)[len(panels) :]:
+        for axes in grid[len(panels) :]:
             axes.set_axis_off()
         if len(named) > 1:
             figure.legend([*named.values()], [*named], loc="outside right center")

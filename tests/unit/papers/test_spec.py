@@ -151,7 +151,7 @@ def test_all_that_is_wrong_in_a_study_and_its_grid_is_named_at_once(write):
     for expected in (
         "grid.seed: unknown key; did you mean 'grid.seeds'?",
         "grid.seeds.0: expected a whole number, got 'a'",
-        "grid.rules.0, overrides: missing",
+        "grid.rules.0.overrides: missing",
         "claims.0.rule: expected 'better', 'no worse', 'equivalent' or 'threshold', got",
         "tables.0: expected a section of settings, got 3",
     ):
