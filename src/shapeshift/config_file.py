@@ -108,7 +108,7 @@ def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
         try:
             for keys, value in _leaves(*_parse(setting)):
                 before = values.setdefault(keys, value)
-                if before is not value and before != value:  # a NaN differs from itself
+                if before != value:
                     both = f"{before!r} and {value!r}"
                     raise ShapeshiftError(f"{dotted(keys)} is given twice, {both}; give one")
         except ShapeshiftError as error:

@@ -43,15 +43,17 @@ class Disk:
     them.
     """
 
+    write = staticmethod(io.FileIO.write)
+    mkdir = staticmethod(Path.mkdir)
+    rename = staticmethod(Path.replace)
+    unlink = staticmethod(Path.unlink)
+    rmtree = staticmethod(shutil.rmtree)
+
     def create(self, path: Path) -> io.FileIO:
         """Open a new file for writing, in place of a file or a link of that name."""
         with suppress(FileNotFoundError):
             path.unlink()
         return io.FileIO(path, "x", opener=_open_own)
-
-    def write(self, file: io.FileIO, data: memoryview) -> int:
-        """Append bytes; return how many were taken, which may be fewer."""
-        return file.write(data)
 
     def sync_file(self, file: io.FileIO) -> None:
         """Wait until the file's bytes are on the disk."""
@@ -64,22 +66,6 @@ class Disk:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-    def mkdir(self, path: Path) -> None:
-        """Make one directory; its parent exists, it does not."""
-        path.mkdir()
-
-    def rename(self, source: Path, target: Path) -> None:
-        """Give a file or a directory another name, in place of a file that had it."""
-        source.replace(target)
-
-    def unlink(self, path: Path) -> None:
-        """Delete a file."""
-        path.unlink()
-
-    def rmtree(self, path: Path) -> None:
-        """Delete a directory with all that is in it; links in it are deleted, not followed."""
-        shutil.rmtree(path)
 
 
 DISK = Disk()

@@ -56,11 +56,7 @@ def store(directory: Path, contents: Mapping[str, bytes]) -> None:
 def restore(directory: Path, contents: Mapping[str, bytes]) -> None:
     """Write those files again that are damaged or missing, where the content has their hash."""
     known = read_sums(directory)
-    same = {
-        name: content
-        for name, content in contents.items()
-        if known.get(name) == hashlib.sha256(content).hexdigest()
-    }
+    same = {x: y for x, y in contents.items() if known.get(x) == hashlib.sha256(y).hexdigest()}
     store(directory, same)
 
 

@@ -82,18 +82,6 @@ def test_translate_keeps_lines_and_score_reads_them(folder, trained):
     assert out.startswith(f"BLEU {found.value:.2f} (")
 
 
-def test_translate_takes_the_checkpoint_and_settings_asked_for(folder, trained):
-    out, _ = shapeshift(
-        folder, "translate", "run", "--checkpoint", "last", "--set", "decoding.beam=3",
-        "--n-best", 3, stdin="abc\n\nde\n",
-    )  # fmt: skip
-    rows = [line.split("\t") for line in out.split("\n")[:-1]]
-    assert [int(number) for number, *_ in rows] == [1, 1, 1, 2, 3, 3, 3]
-    scores = [float(score) for _, score, _ in rows]
-    assert scores[:3] == sorted(scores[:3], reverse=True)
-    assert rows[3][1:] == ["0.0000", ""]
-
-
 def test_sigterm_leaves_no_partial_file(folder, trained):
     process = subprocess.Popen(
         [sys.executable, "-m", "shapeshift", "translate", "run", "-o", "stopped.txt"],

@@ -72,15 +72,6 @@ def test_the_page_is_never_wider_than_the_window(visit, width):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_the_contents_fold_on_a_phone(visit):
-    with visit(viewport=PHONE) as page:
-        contents = page.locator("nav .toc")
-        assert contents.get_attribute("open") is None
-        contents.locator("summary").press("Enter")
-        contents.get_by_role("link", name="Figure 3").click()
-        assert page.url.endswith("#item-shape-figure3-small")
-
-
 def test_print_without_scripts_shows_everything_and_no_controls(browser, address):
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()

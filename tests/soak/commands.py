@@ -6,6 +6,7 @@ and not into imports.
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import random
@@ -119,17 +120,17 @@ def kill_at(place: int, when: str, saving: bool) -> None:
         time.sleep(TIMEOUT_S)  # the signal may take a moment to arrive
 
     def killing(method: Callable) -> Callable:
-        def call(self, *arguments):
+        def call(*arguments):
             nonlocal num_calls
             counts = depth or not saving
             here = counts and num_calls == place
             num_calls += bool(counts)
-            if here and when == "during" and method.__name__ == "write":
+            if here and when == "during" and method is io.FileIO.write:
                 file, data = arguments
-                method(self, file, data[: len(data) // 2])
+                method(file, data[: len(data) // 2])
             if here and when != "after":
                 kill_group()
-            result = method(self, *arguments)
+            result = method(*arguments)
             if here:
                 kill_group()
             return result
@@ -147,7 +148,7 @@ def kill_at(place: int, when: str, saving: bool) -> None:
         return call
 
     for name in OPERATIONS:
-        setattr(Disk, name, killing(getattr(Disk, name)))
+        setattr(Disk, name, staticmethod(killing(getattr(Disk(), name))))
     if saving:  # a validation is recorded as well
         Checkpoints.save, Checkpoints.record = map(counting, (Checkpoints.save, Checkpoints.record))
     else:

@@ -105,18 +105,16 @@ def test_a_preset_by_name_in_a_mapping_and_spelled_out(name: str, tmp_path: Path
 
 
 def test_a_scheme_of_ones_own() -> None:
-    document = position(
-        {"kind": "shaw", "max_distance": 4, "layers": 2, "stacks": "encoder"},
-        {"kind": "sinusoidal", "place": "cross", "add_to": "k"},
-        name="shifted",
-        max_offset=7,
-    )
-    assert parse_config(document).position.scheme == Scheme(
-        PositionIds("shifted", {"max_offset": 7}),
-        (
-            Part("shaw", None, "encoder", 2, {"max_distance": 4}),
-            Part("sinusoidal", "cross", options={"add_to": "k"}),
-        ),
+    shaw = {"kind": "shaw", "max_distance": 4, "layers": 2, "stacks": "encoder"}
+    keys = {"kind": "sinusoidal", "place": "cross", "add_to": "k"}
+    assert parse_config(position(shaw, keys, name="shifted", max_offset=7)).position.scheme == (
+        Scheme(
+            PositionIds("shifted", {"max_offset": 7}),
+            (
+                Part("shaw", None, "encoder", 2, {"max_distance": 4}),
+                Part("sinusoidal", "cross", options={"add_to": "k"}),
+            ),
+        )
     )
 
 
@@ -272,12 +270,9 @@ def test_overrides_reach_into_sections_presets_and_lists() -> None:
     assert config.position.scheme.parts[0].options == {"max_distance": 4}
     assert config.decoding.length_penalty.alpha == 0.2
     assert document == {"position": "rpe", "training": {"max_updates": 3}}, "what was given changed"
+    default = parse_config({}, ["position.name=mine", "position.parts.0.base=500"]).position
+    assert default.scheme.parts == (Part("sinusoidal", "embedding", options={"base": 500}),)
     assert parse_config({"position": "rpe"}).position.scheme == PRESETS["rpe"], "the preset changed"
-
-
-def test_overrides_of_the_default_position_start_from_it() -> None:
-    config = parse_config({}, ["position.name=mine", "position.parts.0.base=500"])
-    assert config.position.scheme.parts == (Part("sinusoidal", "embedding", options={"base": 500}),)
 
 
 @pytest.mark.parametrize(

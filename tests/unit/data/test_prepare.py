@@ -204,7 +204,7 @@ def test_everything_is_on_the_disk_before_the_folder_has_its_name(text, tmp_path
         if target.name == "out":
             assert {x.stat().st_ino for x in [path, *path.rglob("*")]} <= set(flushed)
             flushed.clear()
-        rename(disk, path, target)
+        rename(path, target)
 
     monkeypatch.setattr(os, "fsync", lambda handle: flushed.append(os.fstat(handle).st_ino))
     monkeypatch.setattr(Disk, "rename", renamed)
