@@ -52,18 +52,6 @@ class Searcher(Protocol):
         ...
 
 
-class SourceError(ShapeshiftError):
-    """An error that one source has by itself.
-
-    Attributes:
-        number: of the source, from 0.
-    """
-
-    def __init__(self, message: str, number: int):
-        super().__init__(message)
-        self.number = number
-
-
 class Runner:
     """A model with its device, its precision and its limits.
 
@@ -102,19 +90,15 @@ class Runner:
             n_best: hypotheses of each source, at most the beam.
 
         Raises:
-            SourceError: the model has no positions for a source, gives NaN, or memory runs out, in
-                a batch of one source.
-            ShapeshiftError: the same in a larger batch; `n_best` exceeds the beam.
+            ShapeshiftError: the model has no positions for a source, gives NaN, or memory runs out;
+                `n_best` exceeds the beam.
         """
         model = self._fast_model()
         for numbers, shape in self._batches([(len(ids) + 1,) if ids else (0,) for ids in sources]):
-            try:
-                hypotheses = self._search_batch(model, [sources[n] for n in numbers], n_best, shape)
-            except ShapeshiftError as error:
-                if len(numbers) > 1:
-                    raise
-                raise SourceError(str(error), numbers[0]) from error
-            yield numbers, hypotheses
+            yield (
+                numbers,
+                self._search_batch(model, [sources[n] for n in numbers], n_best, shape),
+            )
 
     def score(self, sources: Ids, targets: Ids) -> list[list[float]]:
         """Return the log-probability of each token of each target, with its `</s>`.

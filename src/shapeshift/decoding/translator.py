@@ -11,7 +11,7 @@ import torch
 
 from shapeshift.data.subwords import EOS, Subwords
 from shapeshift.decoding.config import DecodingConfig
-from shapeshift.decoding.running import Runner, Searcher, SourceError
+from shapeshift.decoding.running import Runner, Searcher
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.decoding.splitting import split_text
 from shapeshift.errors import ShapeshiftError
@@ -154,7 +154,7 @@ class Translator:
         lines, size = iter(lines), 1 if stream else self.config.buffer_size
         for first in count(1, size):
             plans, fault = self._read(lines, size, first, name)
-            yield from self._answer(plans, n_best, first, name, each_token)
+            yield from self._answer(plans, n_best, each_token)
             if fault is not None:
                 raise fault
             if len(plans) < size:
@@ -228,23 +228,19 @@ class Translator:
         return _Plan(len(ids), ids_of_pieces, [piece.joiner for piece in pieces[:-1]])
 
     def _answer(
-        self, plans: list[_Plan], n_best: int, first: int, name: str | Path, each_token: bool
+        self, plans: list[_Plan], n_best: int, each_token: bool
     ) -> Iterator[TranslatedLine]:
         sources = [ids for plan in plans for ids in plan.pieces]
-        owners = [line for line, plan in enumerate(plans, first) for _ in plan.pieces]
         nothing = Translation("", 0.0, 0.0, tokens=[] if each_token else None)
         translations = [[nothing] for _ in sources]
-        try:
-            for batch, results in self.runner.search(sources, n_best):
-                tokens = self._tokens([sources[n] for n in batch], results) if each_token else None
-                for piece, hypotheses in zip(batch, results, strict=True):
-                    limit = self.runner.length_limit(len(sources[piece]))
-                    translations[piece] = [
-                        self._translation(each, limit, next(tokens) if tokens else None)
-                        for each in hypotheses
-                    ]
-        except SourceError as error:
-            raise ShapeshiftError(str(error), path=name, line=owners[error.number]) from error
+        for batch, results in self.runner.search(sources, n_best):
+            tokens = self._tokens([sources[n] for n in batch], results) if each_token else None
+            for piece, hypotheses in zip(batch, results, strict=True):
+                limit = self.runner.length_limit(len(sources[piece]))
+                translations[piece] = [
+                    self._translation(each, limit, next(tokens) if tokens else None)
+                    for each in hypotheses
+                ]
         pieces = iter(translations)
         for plan in plans:
             parts = list(islice(pieces, len(plan.pieces)))

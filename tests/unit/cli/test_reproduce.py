@@ -29,11 +29,3 @@ def test_items_of_another_grid_go_to_a_folder_with_its_name(planned):
     assert (plan.label, plan.scale) == ("beyond-datasets", "tiny")
     assert {cell.seed for cell in plan.runs} == {1}
     assert "rope" in {cell.axes["position"] for cell in plan.runs}
-
-
-def test_what_is_run_and_where(planned):
-    options = "--scale small --jobs 2 --no-run"
-    plan, given, flags = planned("shape:figure3", "training.max_updates=9", *options.split())
-    assert (plan.scale, plan.overrides) == ("small", ["training.max_updates=9"])
-    assert [*map(str, given)] == ["reproduced", "prepared", "2", "None"]
-    assert not flags["run"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor, nn
 
 from shapeshift.data.batching import make_batch
-from shapeshift.decoding.scoring import evaluating, score_references
+from shapeshift.decoding.scoring import score_references
 
 
 class Bigram(nn.Module):
@@ -53,19 +52,3 @@ def test_half_precision_is_normalised_in_single() -> None:
     expected = logits.log_softmax(-1).gather(1, batch.target_output.T).squeeze(1)
     assert scores.dtype == torch.float32
     torch.testing.assert_close(scores[0].double(), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_modes_hold_only_inside_and_come_back_after_an_error() -> None:
-    model = nn.Sequential(nn.Dropout(), nn.Dropout(), nn.Sequential(nn.Dropout()))
-    model[1].eval()
-    before = [module.training for module in model.modules()]
-
-    def work() -> None:
-        assert not any(module.training for module in model.modules())
-        assert not torch.is_grad_enabled()
-        raise KeyError
-
-    with pytest.raises(KeyError), evaluating(model):
-        work()
-    assert [module.training for module in model.modules()] == before
-    assert torch.is_grad_enabled()

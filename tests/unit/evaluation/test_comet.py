@@ -15,8 +15,6 @@ from shapeshift.evaluation import comet as module
 from shapeshift.evaluation.comet import DEFAULT_MODEL
 from shapeshift.evaluation.metrics import score_corpus
 
-from ..cli.running import shapeshift  # noqa: TID252 (`tests` is no package)
-
 SOURCES, HYPOTHESES, REFERENCES = ["ein Hund", "Rosen"], ["a dog", "rose"], ["a dog", "roses"]
 
 
@@ -89,14 +87,6 @@ def test_the_network_gets_all_three_texts_and_its_score_is_multiplied_by_a_hundr
     assert prediction.progress_bar is False
 
 
-def test_the_network_is_loaded_once(package):
-    score()
-    score()
-    assert len(package.loads) == len(package.downloads) == 1
-    score("Unbabel/wmt22-comet-da")
-    assert package.downloads == [DEFAULT_MODEL, "Unbabel/wmt22-comet-da"]
-
-
 @pytest.mark.parametrize("given", ["", "checkpoints/model.ckpt"])
 def test_a_checkpoint_may_be_local(package, tmp_path, given):
     make_checkpoint(tmp_path / "mine")
@@ -164,13 +154,3 @@ def test_sources_are_needed_line_by_line(package, sources, message):
     with pytest.raises(ShapeshiftError, match=message):
         score(sources=sources)
     assert package.predictions == []
-
-
-def test_the_command_takes_a_model(package, tmp_path):
-    for name, lines in (("mt", HYPOTHESES), ("ref", REFERENCES), ("src", SOURCES)):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    make_checkpoint(tmp_path / "mine")
-    options = "--source src --metric comet --comet-model mine"
-    status, out, err = shapeshift(tmp_path, "score", "mt", "ref", *options.split())
-    assert (status, err) == (0, "")
-    assert out.startswith("COMET 25.00 (model:mine|")

@@ -4,7 +4,6 @@ import sys
 
 import pytest
 
-from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.detokenize import moses
 
 
@@ -26,9 +25,3 @@ def test_each_part_is_detokenised_by_itself(monkeypatch):
     module.MosesDetokenizer = MosesDetokenizer
     monkeypatch.setitem(sys.modules, "sacremoses", module)
     assert moses("de")("a b <sep> c") == "de:ab <sep> de:c"
-
-
-def test_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sacremoses", None)
-    with pytest.raises(ShapeshiftError, match=r"pip install '\.\[moses\]'"):
-        moses("de")

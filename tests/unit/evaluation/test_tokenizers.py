@@ -8,32 +8,13 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.tokenizers import make_bleu
 
-PACKAGES = {"ja-mecab": "MeCab", "ko-mecab": "mecab_ko"}
-"""What the tokenizers need, by the names that they are imported by."""
-
 HYPOTHESES = ["私は昨日、図書館で新しい本を読みました。", "猫が机の下で静かに眠っている。"]
 REFERENCES = ["私は昨日、図書館で新しい本を借りました。", "犬が机の下で静かに眠っている。"]
-WORDS = [
-    [
-        "私 は 昨日 、 図書館 で 新しい 本 を 読み まし た 。",
-        "猫 が 机 の 下 で 静か に 眠っ て いる 。",
-    ],
-    [
-        "私 は 昨日 、 図書館 で 新しい 本 を 借り まし た 。",
-        "犬 が 机 の 下 で 静か に 眠っ て いる 。",
-    ],
-]
-"""The words of both sides by the IPA dictionary."""
 
 
 def bleu(tokenizer, hypotheses=HYPOTHESES, references=REFERENCES):
     [score] = score_corpus(hypotheses, references, ["bleu"], tokenizer=tokenizer)
     return score
-
-
-def need(tokenizer):
-    if tokenizer in PACKAGES:
-        pytest.importorskip(PACKAGES[tokenizer], reason=f"{tokenizer} needs its extra")
 
 
 def corpus(target, source="fr"):
@@ -46,14 +27,6 @@ def test_a_sentence_without_spaces_is_one_word_to_13a():
     # Two of 34 characters differ, and with them 8 of the 28 groups of four that there are.
     assert 70 < bleu("char").value < 95
     assert 70 < bleu("zh").value < 95
-
-
-def test_japanese_is_split_into_words():
-    need("ja-mecab")
-    found = bleu("ja-mecab")
-    assert found.value == pytest.approx(bleu("none", *WORDS).value)
-    assert 60 < found.value < 95
-    assert "|tok:ja-mecab-0.996-IPA|" in found.signature  # as in NHK 2024, footnote 3
 
 
 @pytest.mark.parametrize(
