@@ -6,7 +6,6 @@ computes the same one again, and every process of a distributed run agrees on it
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -122,7 +121,7 @@ def plan_epoch(
     for start in range(0, len(order), window):
         part = order[start : start + window]
         part = part[np.argsort(key[part], kind="stable")]
-        batches += _cut(part, longest[part], config)
+        batches += _cut(part, longest, config)
     return [batches[i] for i in rng.permutation(len(batches))]
 
 
@@ -131,14 +130,10 @@ def plan_in_order(
 ) -> list[Indices]:
     """Return batches from the shortest to the longest pairs, for validation and translation.
 
-    Pairs of the same length keep their order, and nothing is random.
-
-    Raises:
-        ShapeshiftError: a single pair has more than `max_tokens` tokens.
+    Pairs of the same length keep their order, and nothing is random; otherwise as `plan_epoch`.
     """
     longest, key = _measure(source_lengths, target_lengths, config)
-    order = np.argsort(key, kind="stable")
-    return _cut(order, longest[order], config)
+    return _cut(np.argsort(key, kind="stable"), longest, config)
 
 
 def _measure(
@@ -158,21 +153,17 @@ def _measure(
 
 
 def _cut(order: Indices, longest: Indices, config: BatchConfig) -> list[Indices]:
-    """Cut pairs, sorted by `longest`, into batches that are as large as they can be."""
+    """Cut pairs in order of their length into batches that are as large as they can be."""
+    widths = longest[order]
     batches = []
     start = 0
     while start < len(order):
-        # No batch from here on is wider than the first pair allows.
-        most = start + config.max_tokens // int(longest[start])
-        if config.max_sentences is not None:
-            most = min(most, start + config.max_sentences)
-        ends = range(start + 1, min(most, len(order)) + 1)
-
-        def padded_tokens(end: int, start: int = start) -> int:
-            return (end - start) * int(longest[end - 1])
-
-        # Padded tokens only grow with the end, for `longest` does; the first pair always fits.
-        stop = ends[bisect_right(ends, config.max_tokens, key=padded_tokens) - 1]
+        # No batch from here on has more pairs than the width of the first one allows. Padded
+        # tokens only grow with the pairs, for widths do; the first pair always fits.
+        most = config.max_tokens // int(widths[start])
+        most = min(most, config.max_sentences or most)
+        padded = (part := widths[start : start + most]) * np.arange(1, len(part) + 1)
+        stop = start + int(np.searchsorted(padded, config.max_tokens, side="right"))
         batches.append(order[start:stop])
         start = stop
     return batches

@@ -40,7 +40,7 @@ def split_files(corpus: FilesCorpus, split: Split) -> Iterator[list[Path]]:
     `references`. The files of a prefix may be missing, or gzipped with `.gz` after their names.
 
     Raises:
-        ShapeshiftError: an unknown test set, or one that has not been downloaded.
+        ShapeshiftError: an unknown test set.
     """
 
     def files(entry: str) -> list[Path]:
@@ -165,37 +165,27 @@ def write_grammar(
     total = sum(missing.values())
     expected = 10 * max(config.num_train // 8 + 1, config.num_valid, config.num_test)
     # Five times the average need; a split that is still not full then has no sentences left.
-    stream = generate(
-        5 * expected + 10_000,
-        seed=config.seed,
-        min_words=config.min_words,
-        max_words=config.max_words,
-    )
+    words = {"min_words": config.min_words, "max_words": config.max_words}
+    pairs = generate(5 * expected + 10_000, seed=config.seed, **words)
     with ExitStack() as stack:
         files = {
-            split: [
-                stack.enter_context((directory / f"{split}.{language}").open("wb"))
-                for language in ("en", "de")
-            ]
+            (split, side): stack.enter_context((directory / f"{split}.{side}").open("wb"))
             for split in SPLITS
+            for side in ("en", "de")
         }
-        for english, german in stream:
-            split = _split_of(english)
-            if not missing[split]:
-                continue
-            missing[split] -= 1
-            files[split][0].write(f"{english}\n".encode())
-            files[split][1].write(f"{german}\n".encode())
-            left = sum(missing.values())
+        while left := sum(missing.values()):
+            if (pair := next(pairs, None)) is None:
+                raise ShapeshiftError(
+                    f"the grammar has too few different sentences of {config.min_words} to "
+                    f"{config.max_words} words for three splits; raise data.corpus.max_words"
+                )
             if on_progress is not None and left % _PROGRESS_EVERY == 0:
                 on_progress("generate", total - left, total)
-            if not left:
-                break
-        else:
-            raise ShapeshiftError(
-                f"the grammar has too few different sentences of {config.min_words} to "
-                f"{config.max_words} words for three splits; raise data.corpus.max_words"
-            )
+            split = _split_of(pair[0])
+            if missing[split]:
+                missing[split] -= 1
+                for side, text in zip(("en", "de"), pair, strict=True):
+                    files[split, side].write(f"{text}\n".encode())
     source, target = ("de", "en") if config.reverse else ("en", "de")
     names = {split: [split] for split in SPLITS}
     return FilesCorpus(root=directory, source=source, target=target, **names)

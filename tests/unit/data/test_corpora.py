@@ -44,7 +44,7 @@ def test_grammar_splits_have_their_sizes_and_share_no_sentence(tmp_path):
 
 
 def test_too_few_different_sentences_end_in_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(grammar, "generate", lambda number, **_: [("A.", "B.")] * number)
+    monkeypatch.setattr(grammar, "generate", lambda number, **_: iter([("A.", "B.")] * number))
     with pytest.raises(ShapeshiftError, match="too few different sentences of 3 to 4 words"):
         write_grammar(GrammarCorpus(num_train=10, min_words=3, max_words=4), tmp_path)
 

@@ -114,10 +114,10 @@ class Word:
         """Number of English words."""
         return len(self.english.split())
 
-    def in_english(self, *, subject: bool = False) -> list[str]:
+    def in_english(self, **_: bool) -> list[str]:
         return [self.english]
 
-    def in_german(self, case: Case = Case.NOMINATIVE, *, bare: bool = False) -> list[str]:
+    def in_german(self, case: Case = Case.NOMINATIVE, **_: bool) -> list[str]:
         return [self.german]
 
 
@@ -146,7 +146,7 @@ class Pronoun:
     def in_english(self, *, subject: bool = False) -> list[str]:
         return [self.english[not subject]]
 
-    def in_german(self, case: Case = Case.NOMINATIVE, *, bare: bool = False) -> list[str]:
+    def in_german(self, case: Case = Case.NOMINATIVE, **_: bool) -> list[str]:
         return [self.german[case]]
 
 

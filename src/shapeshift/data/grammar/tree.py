@@ -82,7 +82,7 @@ class NounPhrase:
         """Column of an inflection table: the gender in the singular, 3 in the plural."""
         return 3 if self.plural else self.noun.gender
 
-    def in_english(self, *, subject: bool = False) -> list[str]:
+    def in_english(self, **_: bool) -> list[str]:
         determiner: list[str] = []
         if self.possessor is not None:
             determiner = self.possessor.in_english()
@@ -142,10 +142,10 @@ class Coordination:
         """Whether all of it is definite."""
         return all(item.definite for item in self.items)
 
-    def in_english(self, *, subject: bool = False) -> list[str]:
+    def in_english(self, **_: bool) -> list[str]:
         return _coordinate([item.in_english() for item in self.items], "and")
 
-    def in_german(self, case: Case = Case.NOMINATIVE, *, bare: bool = False) -> list[str]:
+    def in_german(self, case: Case = Case.NOMINATIVE, **_: bool) -> list[str]:
         return _coordinate([item.in_german(case) for item in self.items], "und")
 
 
@@ -276,13 +276,12 @@ class Predicate:
         pronouns: list[str] = []
         nouns: list[str] = []
         for phrase in objects:
-            nominal, case, bare = phrase.object, phrase.preposition.case, phrase is phrases[-1]
-            if isinstance(nominal, Pronoun):
-                pronouns += nominal.in_german(case)
-            elif isinstance(nominal, NounPhrase):
-                nouns += nominal.in_german(case, bare=bare, kein=kein and nominal is target)
-            else:
-                nouns += nominal.in_german(case)
+            words = pronouns if isinstance(phrase.object, Pronoun) else nouns
+            words += phrase.object.in_german(
+                phrase.preposition.case,
+                bare=phrase is phrases[-1],
+                kein=kein and phrase.object is target,
+            )
         adverbs = [adverb.german for adverb in (self.time, self.frequency) if adverb]
         words = [*nouns, *adverbs, "nicht"] if self.negated and not kein else adverbs + nouns
         for phrase in phrases[len(objects) :]:
@@ -303,18 +302,16 @@ class Clause:
     adverbial: Subordinate | None = None
     front: Adverb | PrepositionalPhrase | Subordinate | None = None
 
-    def in_english(self, antecedent: NounPhrase | None = None) -> list[str]:
-        """Return the English words; `antecedent` is what a relative clause refers to."""
+    def in_english(self, person: int = 1) -> list[str]:
+        """Return the English words; `person` is of what a relative pronoun refers to."""
         front = [] if self.front is None else [*self.front.in_english(), _COMMA]
         subject = [] if self.subject is None else self.subject.in_english(subject=True)
-        person = self._person(antecedent)
+        person = person if self.subject is None else self.subject.person
         predicates = _coordinate([each.in_english(person) for each in self.predicates], "and")
         adverbial = [] if self.adverbial is None else self.adverbial.in_english()
         return [*front, *subject, *predicates, *adverbial]
 
-    def in_german(
-        self, antecedent: NounPhrase | None = None, *, verb_second: bool = False
-    ) -> list[str]:
+    def in_german(self, person: int = 1, *, verb_second: bool = False) -> list[str]:
         """Return a main clause (verb second: one phrase, the finite verb, the rest), or everything
         after the conjunction or the relative pronoun of another (verb last)."""
         front, subject = [] if self.subject is None else self.subject.in_german(), []
@@ -322,15 +319,10 @@ class Clause:
             front, subject = self.front.in_german(), front
         if isinstance(self.front, Subordinate):
             front = front[1:]  # no comma between und and weil
-        person = self._person(antecedent)
+        person = person if self.subject is None else self.subject.person
         parts = [x.in_german(person, subject, self, verb_second) for x in self.predicates]
         adverbial = [] if self.adverbial is None else self.adverbial.in_german()
         return [*front, *_coordinate(parts, "und"), *adverbial]
-
-    def _person(self, antecedent: NounPhrase | None) -> int:
-        subject = antecedent if self.subject is None else self.subject
-        assert subject is not None
-        return subject.person
 
 
 @dataclass(slots=True)
@@ -371,12 +363,12 @@ class RelativeClause:
                 pronoun = "whose"
             case _:
                 pronoun = "whom" if person else "which" if preposition else "that"
-        return [preposition, pronoun, *self.clause.in_english(antecedent)]
+        return [preposition, pronoun, *self.clause.in_english(antecedent.person)]
 
     def in_german(self, antecedent: NounPhrase) -> list[str]:
         """Return the German words between commas."""
         pronoun = lexicon.ENDINGS["relative"][self.preposition.case][antecedent.column]
-        clause = self.clause.in_german(antecedent)
+        clause = self.clause.in_german(antecedent.person)
         return [_COMMA, self.preposition.german, pronoun, *clause, _COMMA]
 
 

@@ -114,10 +114,23 @@ def _export(datasets: Any, corpus: HubCorpus, folder: Path, on_progress: Progres
             " look at data.corpus.repo, subset, revision, train, valid and test, at the network and"
             " at the free disk space"
         ) from error
+    for (split, entry), dataset in zip(wanted, loaded, strict=True):
+        name, draws, num_pairs = _file(split, entry), random.Random(corpus.seed), 0
+        share = corpus.share if split == "train" else 1.0
+        drawn = (row for row in dataset if share == 1.0 or draws.random() < share)
+        with (
+            (folder / f"{name}.{corpus.source}").open("wb") as source,
+            (folder / f"{name}.{corpus.target}").open("wb") as target,
+        ):
+            for num_pairs, row in enumerate(drawn, start=1):
+                for file, text in zip((source, target), _texts(row, corpus, entry), strict=True):
+                    file.write(f"{text}\n".encode())
+                if on_progress is not None and num_pairs % _PROGRESS_EVERY == 0:
+                    on_progress(f"fetch {name}", num_pairs, None)
+        if on_progress is not None:
+            on_progress(f"fetch {name}", num_pairs, num_pairs)
     settings = corpus.model_dump(mode="json", exclude={"root"})
     record = json.dumps({"settings": settings, "commit": commit}, indent=1) + "\n"
-    for (split, entry), dataset in zip(wanted, loaded, strict=True):
-        _write(dataset, split, entry, corpus, folder, on_progress)
     (folder / RECORD).write_text(record, "utf-8")
 
 
@@ -131,30 +144,6 @@ def _commit(corpus: HubCorpus) -> str | None:
     from huggingface_hub import HfApi
 
     return HfApi().dataset_info(corpus.repo, revision=corpus.revision).sha
-
-
-def _write(
-    dataset: Any,
-    split: Split,
-    entry: str,
-    corpus: HubCorpus,
-    folder: Path,
-    on_progress: Progress | None,
-) -> None:
-    """Write the source and target text of one entry; for train, of the pairs that are drawn."""
-    name, draws = _file(split, entry), random.Random(corpus.seed)
-    share = corpus.share if split == "train" else 1.0
-    drawn = (row for row in dataset if share == 1.0 or draws.random() < share)
-    num_pairs = 0
-    sides = (f"{name}.{corpus.source}", f"{name}.{corpus.target}")
-    with (folder / sides[0]).open("wb") as source, (folder / sides[1]).open("wb") as target:
-        for num_pairs, row in enumerate(drawn, start=1):
-            for file, text in zip((source, target), _texts(row, corpus, entry), strict=True):
-                file.write(f"{text}\n".encode())
-            if on_progress is not None and num_pairs % _PROGRESS_EVERY == 0:
-                on_progress(f"fetch {name}", num_pairs, None)
-    if on_progress is not None:
-        on_progress(f"fetch {name}", num_pairs, num_pairs)
 
 
 def _texts(row: Any, corpus: HubCorpus, split: str) -> list[str]:
