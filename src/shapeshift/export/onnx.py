@@ -183,10 +183,10 @@ class _Growing:
 class OnnxModel:
     """An exported model in onnxruntime, with the methods of `Transformer` that decoding calls."""
 
-    def __init__(self, folder: Path, capacity: Capacity, threads: int | None = None):
+    def __init__(self, folder: Path, capacity: Capacity):
         runtime = require(*NEEDED)
         options = runtime.SessionOptions()
-        options.intra_op_num_threads = threads or torch.get_num_threads()
+        options.intra_op_num_threads = torch.get_num_threads()
         self.capacity = capacity
         self._encoder, self._decoder = (
             runtime.InferenceSession(

@@ -20,8 +20,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation, get
 from shapeshift.positions.base import check_sizes
 
-from .changed import UNDO, refuse_changed
-from .own_attention import require_attention, use_attention
+from .changed import UNDO, refuse_changed, require_attention, use_attention
 
 NAME = "shapeshift"
 """Of our attention among those of transformers."""

@@ -23,8 +23,7 @@ from shapeshift.attention import attend
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 
-from .changed import RELATIVE, refuse_changed
-from .own_attention import require_attention, use_attention
+from .changed import RELATIVE, refuse_changed, require_attention, use_attention
 
 NAME = "shapeshift_relative_key"
 """Of our attention among those of transformers."""

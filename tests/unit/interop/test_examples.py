@@ -44,15 +44,6 @@ def test_absolute_and_shape_side_by_side(name: str, run: Run) -> None:
     assert rows["absolute"] != rows["SHAPE"]
 
 
-@pytest.mark.slow
-def test_shape_answers_longer_questions_than_it_was_trained_on(run: Run) -> None:
-    pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
-    rows = run("shape_in_huggingface_trainer.py")
-    assert min(rows["absolute"][:2] + rows["SHAPE"][:2]) > 95  # both know what they were trained on
-    assert rows["SHAPE"][3] > rows["absolute"][3] + 20
-
-
 def test_language_model_with_kinds_of_the_registry(run: Run) -> None:
     options = "--steps 3 --max-offset 50 --kinds none sinusoidal shaw"
     rows = run("decoder_only_lm.py", *options.split())
