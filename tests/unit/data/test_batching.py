@@ -56,27 +56,16 @@ def test_no_batch_could_take_the_next_pair_as_well(pairs, max_tokens):
         assert padded_tokens([*batch, following[0]], source, target) > max_tokens
 
 
-@settings(deadline=None)
-@given(lengths, configs, st.integers(0, 2**40), st.integers(0, 1000))
-def test_a_plan_is_a_function_of_its_arguments(pairs, config, seed, epoch):
-    source, target = sides(pairs)
-    before = source.copy(), target.copy()
-    np.random.seed(1)
-    one = plan_epoch(source, target, config, seed=seed, epoch=epoch)
-    np.random.seed(2)
-    two = plan_epoch(source, target, config, seed=seed, epoch=epoch)
-    assert [x.tolist() for x in one] == [x.tolist() for x in two]
-    np.testing.assert_array_equal(before, (source, target))
-
-
-def test_seeds_and_epochs_differ():
+def test_a_plan_is_a_function_of_its_seed_and_epoch():
     source = target = np.full(400, 7, np.int32)
     config = BatchConfig(max_tokens=80)
-    seen = {
-        tuple(np.concatenate(plan_epoch(source, target, config, seed=seed, epoch=epoch)))
-        for seed, epoch in [(0, 0), (0, 1), (1, 0), (1, 1)]
-    }
-    assert len(seen) == 4
+
+    def plan(seed, epoch):
+        return tuple(np.concatenate(plan_epoch(source, target, config, seed=seed, epoch=epoch)))
+
+    settings = [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert len({plan(*each) for each in settings}) == 4
+    assert plan(2**40, 3) == plan(2**40, 3)
 
 
 def test_batches_are_mixed_but_pairs_in_them_alike():
@@ -106,12 +95,6 @@ def test_a_pair_that_fits_no_batch_is_named():
     assert plan_in_order(source, target, BatchConfig(max_tokens=41))
 
 
-@pytest.fixture
-def store(tmp_path):
-    pairs = [([11, 12], [21, 22, 23]), ([], []), ([13, 14, 15], [24])]
-    return write_store(tmp_path / "store", pairs, source_size=99, target_size=99)
-
-
 def one_row_at_a_time(rows, start, end):
     width = max(map(len, rows)) + 1
     return [[*start, *row, *end] + [0] * (width - 1 - len(row)) for row in rows]
@@ -138,7 +121,7 @@ def test_batches_hold_what_rows_padded_one_at_a_time_hold(tmp_path_factory, pair
         assert batch.num_target_tokens == int((batch.target_output != 0).sum())
 
 
-def test_moving_a_batch_moves_every_tensor(store):
-    moved = collate(store, [0, 2]).to("meta")
+def test_moving_a_batch_moves_every_tensor():
+    moved = make_batch([[11, 12], [13]], [[21, 22, 23], [24]]).to("meta")
     assert {x.device.type for x in vars(moved).values() if isinstance(x, torch.Tensor)} == {"meta"}
     assert moved.num_target_tokens == 6

@@ -6,11 +6,7 @@ import sys
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from shapeshift.data.config import (
-    DataConfig,
-    Dataset,
-    GrammarCorpus,
-)
+from shapeshift.data.config import DataConfig, Dataset, GrammarCorpus
 
 FILES = {"corpus": "files", "source": "en", "target": "de"}
 SPLITS = {"train": ["a", "b"], "valid": ["c"], "test": ["d"]}

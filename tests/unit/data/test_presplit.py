@@ -4,7 +4,7 @@ import pytest
 
 from shapeshift.data.config import DataConfig, FilesCorpus, SubwordsConfig
 from shapeshift.data.prepare import prepare
-from shapeshift.data.subwords import EOS, PAD, SPECIAL_PIECES, UNK, Subwords, split_parts
+from shapeshift.data.subwords import EOS, PAD, SPECIAL_PIECES, UNK, Subwords
 from shapeshift.decoding.splitting import split_text
 from shapeshift.errors import ShapeshiftError
 
@@ -83,13 +83,6 @@ def test_prepared_data_have_split_sources_and_raw_references(corpus, tmp_path):
     assert data.text("valid")[1] == ["die Extrapolation , ja", "die , &apos; ja"]
     ids = [target.tolist() for _, target in data.test]
     assert ids == data.subwords.encode_target([target for _, target in PAIRS])
-
-
-def test_joined_pairs_have_joined_references(corpus, tmp_path):
-    document = DataConfig(corpus=corpus, subwords=CONFIG).model_dump()
-    document["dataset"] = {"name": "interpolate", "num_joined": 2}
-    data = prepare(DataConfig.model_validate(document), tmp_path / "out")
-    assert split_parts(data.text("test")[1][0]) == ["Die Extrapolation, ja", "Die,' ja"]
 
 
 def test_references_pair_with_the_test_set(corpus, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import http.client
+import re
 import tarfile
 import time
 import urllib.request
@@ -151,15 +152,13 @@ def find_prefixes(path: Path, languages: tuple[str, str], folder: Path) -> list[
         languages: what the names of source and target files end with.
         folder: where an archive is unpacked, into a folder of its own.
     """
-    endings = tuple(f".{language}{packed}" for language in languages for packed in (".gz", ""))
-
-    def prefix(name: str) -> str:
-        return name.removesuffix(next((each for each in endings if name.endswith(each)), ""))
-
+    ending = re.compile(rf"\.({'|'.join(map(re.escape, languages))})(\.gz)?$")
     if not is_archive(path):
-        return [prefix(str(path))]
-    files = unpack(path, folder / path.name.partition(".")[0], lambda name: name.endswith(endings))
-    sides = Counter(prefix(str(file)) for file in files)
+        return [ending.sub("", str(path))]
+    files = unpack(
+        path, folder / path.name.partition(".")[0], lambda name: bool(ending.search(name))
+    )
+    sides = Counter(ending.sub("", str(file)) for file in files)
     prefixes = [name for name, count in sides.items() if count == 2]
     if not prefixes:
         raise ShapeshiftError(
