@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from itertools import cycle, repeat
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -21,14 +19,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from shapeshift.data.batching import Batch, collate, plan_epoch
+from shapeshift.data.batching import collate, plan_epoch
 from shapeshift.data.prepared import Prepared
 from shapeshift.decoding.capacity import capacity
 from shapeshift.lab.measures import Measurement
 from shapeshift.lab.run import Run
 from shapeshift.model import Transformer, build
 from shapeshift.positions import PRESETS, Scheme
-from shapeshift.training.precision import autocast, choose_device, choose_precision, tuned
+from shapeshift.training.precision import autocast, choose_precision, tuned
 from shapeshift.training.step import TrainingStep, random_batch
 
 BASELINE = PRESETS["ape"]
@@ -42,7 +40,8 @@ DECODED_LENGTH = 32
 _NUM_BATCHES, _MIN_ROUNDS = 4, 9
 _NUM_SENTENCES, _NUM_ROUNDS = 32, 5
 
-Work = Callable[[], object]
+Work = Callable[[int], object]
+"""Some work; its argument counts how often it was done."""
 
 
 def measure_speed(run: Run, data: Prepared, budget_s: float = 4.0) -> list[Measurement]:
@@ -55,20 +54,17 @@ def measure_speed(run: Run, data: Prepared, budget_s: float = 4.0) -> list[Measu
         run, data: what to measure.
         budget_s: how long to measure; nine rounds are measured however long they take.
     """
-    own, training = run.config.position.scheme, run.config.training
-    ratio = 1.0
-    if own != BASELINE:
-        device = choose_device(training.device)
-        lengths = data.train.source_lengths, data.train.target_lengths
-        plan = plan_epoch(*lengths, training.batch, seed=training.seed, epoch=0)
-        batches = [collate(data.train, pairs).to(device) for pairs in plan[:_NUM_BATCHES]]
-        with tuned(device):
-            steps = [_stepper(run, data, scheme, device) for scheme in (BASELINE, own)]
-            for batch in batches:  # the first step on a new shape is slow, for the first model most
-                for step in steps:
-                    step(batch)
-            works = (tuple(partial(step, batch) for step in steps) for batch in cycle(batches))
-            ratio = _ratio_by_turns(works, device, rounds=_MIN_ROUNDS, budget_s=budget_s)
+    training = run.config.training
+    lengths = data.train.source_lengths, data.train.target_lengths
+    plan = plan_epoch(*lengths, training.batch, seed=training.seed, epoch=0)
+    batches = [collate(data.train, pairs).to(run.device) for pairs in plan[:_NUM_BATCHES]]
+
+    def stepper(scheme: Scheme) -> Work:
+        step = TrainingStep(_fresh_model(run, data, scheme, run.device), training)
+        return lambda number: step(batches[number % len(batches)])
+
+    with tuned(run.device):  # the first step on a new shape is slow, for the first model most
+        ratio = _ratio_by_turns(run, stepper, len(batches), _MIN_ROUNDS, budget_s)
     return [Measurement(metric="speed", value=ratio, dataset="train")]
 
 
@@ -77,12 +73,22 @@ def measure_decoding_speed(run: Run, data: Prepared) -> list[Measurement]:
     the model's own, the median over rounds (`decoding_speed`; 1 for APE itself, by definition).
     Both write `DECODED_LENGTH` tokens for each sentence whatever they would say, so that both do
     the same work."""
-    own, ratio = run.config.position.scheme, 1.0
-    if own != BASELINE:
-        decoders = [_decoder(run, data, scheme) for scheme in (BASELINE, own)]
-        for decode in decoders:  # which is slow, the first time
-            decode()
-        ratio = _ratio_by_turns(repeat(decoders), run.device, rounds=_NUM_ROUNDS)
+    dtype = choose_precision(run.config.training.precision, run.device)
+    batch = random_batch(_NUM_SENTENCES, DECODED_LENGTH, _vocabularies(data), run.device)
+
+    def decoder(scheme: Scheme) -> Work:
+        model = _fresh_model(run, data, scheme, run.device).eval()
+
+        @torch.inference_mode()
+        def decode(number: int) -> None:
+            with autocast(run.device, dtype):
+                state = model.start(batch.source)
+                for token in batch.target_input.unbind(1):
+                    state.step(token)
+
+        return decode
+
+    ratio = _ratio_by_turns(run, decoder, 1, _NUM_ROUNDS)
     return [Measurement(metric="decoding_speed", value=ratio)]
 
 
@@ -122,49 +128,44 @@ class TensorBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        given = {
-            leaf.untyped_storage()._cdata
-            for leaf in tree_leaves((args, kwargs))
-            if isinstance(leaf, Tensor)
-        }
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor) and leaf.untyped_storage()._cdata not in given:
-                self._add(leaf.untyped_storage())
+        given, found = (
+            {x.untyped_storage()._cdata: x.untyped_storage() for x in leaves if torch.is_tensor(x)}
+            for leaves in (tree_leaves((args, kwargs)), tree_leaves(result))
+        )
+        for key, storage in found.items():
+            if key not in given and storage not in self._known:
+                self._known.add(storage)
+                weakref.finalize(storage, self._remove, storage.nbytes())
+                self.now += storage.nbytes()
+                self.peak = max(self.peak, self.now)
         return result
-
-    def _add(self, storage: torch.UntypedStorage) -> None:
-        if storage in self._known:
-            return
-        self._known.add(storage)
-        size = storage.nbytes()
-        self.now += size
-        self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._remove, size)
 
     def _remove(self, size: int) -> None:
         self.now -= size
 
 
 def _ratio_by_turns(
-    works: Iterable[Sequence[Work]], device: torch.device, *, rounds: int, budget_s: float = 0.0
+    run: Run, make: Callable[[Scheme], Work], warmup: int, rounds: int, budget_s: float = 0.0
 ) -> float:
-    """Return the first work's time over the second's, the median over rounds, of which there are
-    more until the budget is used up. Each of the two is done before the other as often as after."""
+    """Return APE's time for some work over that of the run's own scheme, the median over rounds, of
+    which there are more until the budget is used up. Each of the two is done before the other as
+    often as after; both are done a few times before, untimed."""
+    if run.config.position.scheme == BASELINE:
+        return 1.0
+    works = [make(scheme) for scheme in (BASELINE, run.config.position.scheme)]
+    for number in range(warmup):
+        for work in works:
+            work(number)
     ratios: list[float] = []
     began = time.perf_counter()
-    for pair in works:
-        if len(ratios) >= rounds and time.perf_counter() - began >= budget_s:
-            break
-        order = (0, 1) if len(ratios) % 2 else (1, 0)
-        times = {number: _seconds(pair[number], device) for number in order}
-        ratios.append(times[0] / times[1])
+    while len(ratios) < rounds or time.perf_counter() - began < budget_s:
+        seconds = [0.0, 0.0]
+        for which in (0, 1) if len(ratios) % 2 else (1, 0):
+            start = _now(run.device)
+            works[which](len(ratios))
+            seconds[which] = _now(run.device) - start
+        ratios.append(seconds[0] / seconds[1])
     return median(ratios)
-
-
-def _seconds(work: Work, device: torch.device) -> float:
-    began = _now(device)
-    work()
-    return _now(device) - began
 
 
 def _now(device: torch.device) -> float:
@@ -183,27 +184,6 @@ def _fresh_model(
 
 def _vocabularies(data: Prepared) -> tuple[int, int]:
     return data.subwords.source_size, data.subwords.target_size
-
-
-def _stepper(
-    run: Run, data: Prepared, scheme: Scheme, device: torch.device
-) -> Callable[[Batch], object]:
-    return TrainingStep(_fresh_model(run, data, scheme, device), run.config.training)
-
-
-def _decoder(run: Run, data: Prepared, scheme: Scheme) -> Work:
-    dtype = choose_precision(run.config.training.precision, run.device)
-    model = _fresh_model(run, data, scheme, run.device).eval()
-    batch = random_batch(_NUM_SENTENCES, DECODED_LENGTH, _vocabularies(data), run.device)
-
-    @torch.inference_mode()
-    def decode() -> None:
-        with autocast(run.device, dtype):
-            state = model.start(batch.source)
-            for token in batch.target_input.unbind(1):
-                state.step(token)
-
-    return decode
 
 
 def _peak_bytes(run: Run, data: Prepared, scheme: Scheme, length: int) -> int:
