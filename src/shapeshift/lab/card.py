@@ -53,12 +53,16 @@ is the length; `shapeshift translate` ranks by `decoding.length_penalty`, which 
 def model_card(run: Run, data: Report, trained: Trained, weights: Path) -> str:
     """Return a model card as Markdown."""
     config = run.config
-    corpus, shape = config.data.corpus, config.model
-    train = data.splits["train"]
-    text = f"{corpus.corpus} ({config.data.dataset.name}), {train.built:,} pairs,"
-    text += f" fingerprint {data.fingerprint[:16]}"
-    is_marian = marian.fits(trained.model, shape)
-    imported = data.versions.get(IMPORTED_FROM)
+    corpus, shape, decoding = config.data.corpus, config.model, config.decoding
+    if imported := data.versions.get(IMPORTED_FROM):
+        text, which = f"imported from {imported}, text not known", "imported"
+    else:
+        text = f"{corpus.corpus} ({config.data.dataset.name}), {data.splits['train'].built:,} pairs"
+        text += f", fingerprint {data.fingerprint[:16]}"
+        last = max(run.checkpoints.updates(), default=config.training.max_updates)
+        which = f"{config.training.final_weights} of a training of {last:,} updates"
+        if weights.name != AVERAGE:
+            which = f"checkpoint after {int(weights.parent.name.rpartition('-')[2]):,} updates"
     return CARD.format(
         source=getattr(corpus, "source", "en"),
         target=getattr(corpus, "target", "de"),
@@ -67,24 +71,14 @@ def model_card(run: Run, data: Report, trained: Trained, weights: Path) -> str:
         position=f"{config.position.name}: {config.position.scheme}",
         shape=f"{shape.encoder_layers} + {shape.decoder_layers} layers, width {shape.dim}",
         num_parameters=sum(parameter.numel() for parameter in trained.model.parameters()),
-        data=f"imported from {imported}, text not known" if imported else text,
-        weights="imported" if imported else _which(run, weights),
-        registration="" if is_marian else "import shapeshift.huggingface\n",
-        beam=config.decoding.beam,
-        exponent=exponent(config.decoding.length_penalty),
-        penalty=config.decoding.length_penalty.name,
+        data=text,
+        weights=which,
+        registration="" if marian.fits(trained.model, shape) else "import shapeshift.huggingface\n",
+        beam=decoding.beam,
+        exponent=exponent(decoding.length_penalty),
+        penalty=decoding.length_penalty.name,
         scores=_scores(run, trained),
     )
-
-
-def _which(run: Run, weights: Path) -> str:
-    """Return which weights these are."""
-    if weights.name != AVERAGE:
-        return f"checkpoint after {int(weights.parent.name.rpartition('-')[2]):,} updates"
-    updates = run.checkpoints.updates()
-    training = f"training of {updates[-1]:,} updates" if updates else "finished training"
-    is_mean = run.config.training.final_weights == "average"
-    return f"{'mean of the last checkpoints' if is_mean else 'best checkpoint'} of a {training}"
 
 
 def _scores(run: Run, trained: Trained) -> str:

@@ -21,9 +21,6 @@ from shapeshift.lab.run import SUBWORDS, Run
 Engine = Literal["ctranslate2", "huggingface", "onnx"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 
-UNKNOWN_LENGTH = 64
-"""Subwords that the check covers where the text of training is not known."""
-
 
 def export_run(
     run: Run,
@@ -51,7 +48,9 @@ def export_run(
         ParityError: the exported model does not compute what the run's does.
     """
     data = DataReport.read(run.directory / REPORT_OF_RUN, "train again in a new folder")
-    train = data.splits["train"]
+    lengths = (64, 64)  # of an imported model, whose text is not known
+    if train := data.splits.get("train"):
+        lengths = train.source_length.max, train.target_length.max
     weights = run.weights(checkpoint)
     trained = Trained(
         run.model(weights),
@@ -59,7 +58,7 @@ def export_run(
         run.config.position,
         run.subwords(),
         run.directory / SUBWORDS,
-        (train.source_length.max or UNKNOWN_LENGTH, train.target_length.max or UNKNOWN_LENGTH),
+        lengths,
         run.config.decoding,
         hash_file(weights),
     )

@@ -39,7 +39,7 @@ class Inspection:
         source: pieces of the source and `</s>`.
         target: what the decoder reads: `<s>` and the pieces of the translation.
         output: what it writes: the pieces of the translation and `</s>`.
-        log_probs: natural logarithm of the probability of each piece of `output`.
+        probabilities: of each piece of `output`.
         attention: probabilities by kind, `(L, H, Q, K)`, with the translation as the decoder's
             input.
         offsets, similarity: mean cosine between the encoder's states without a shift and with each
@@ -54,7 +54,7 @@ class Inspection:
     source: tuple[str, ...]
     target: tuple[str, ...]
     output: tuple[str, ...]
-    log_probs: tuple[float, ...]
+    probabilities: tuple[float, ...]
     attention: dict[Kind, NDArray[np.float32]]
     offsets: tuple[int, ...]
     similarity: NDArray[np.float64]
@@ -102,7 +102,7 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
         source=(*subwords.source_pieces(source), *subwords.source_pieces([EOS])),
         target=(*subwords.target_pieces([BOS]), *subwords.target_pieces(target)),
         output=(*subwords.target_pieces(target), *subwords.target_pieces([EOS])),
-        log_probs=tuple(score_references(model, batch)[0].tolist()),
+        probabilities=tuple(score_references(model, batch)[0].exp().tolist()),
         attention=attention,
         offsets=offsets,
         similarity=similarity,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,6 +27,10 @@ _WIDTH, _HEIGHT = 100, 30
 
 def inspection_page(sentence: str, runs: Sequence[Inspection]) -> str:
     """Return the page. It loads nothing, has no script, and follows the light or dark theme."""
+    kinds = [
+        [_kind(f"{number}-{n}", run, *each) for n, each in enumerate(run.attention.items())]
+        for number, run in enumerate(runs)
+    ]
     return render(
         "inspection.html",
         width=_WIDTH,
@@ -35,33 +38,8 @@ def inspection_page(sentence: str, runs: Sequence[Inspection]) -> str:
         title="Inside a model" if len(runs) == 1 else f"Inside {len(runs)} models",
         style=asset("page.css") + asset("inspection.css"),
         sentence=sentence,
-        runs=[_view(number, run) for number, run in enumerate(runs)],
+        runs=[*zip(runs, kinds, strict=True)],
     )
-
-
-def _view(number: int, run: Inspection) -> dict[str, Any]:
-    """Return what the template shows of a run."""
-    position, model = run.config.position, run.config.model
-    layers = f"{model.encoder_layers} + {model.decoder_layers} layers"
-    written = [(piece, math.exp(x)) for piece, x in zip(run.output, run.log_probs, strict=True)]
-    return {
-        "name": run.name,
-        "about": [
-            ("position", f"{position.name}: {position.scheme}"),
-            ("model", f"{layers}, width {model.dim}, {model.num_heads} heads"),
-            ("training", f"{run.num_updates:,} updates, seed {run.config.training.seed}"),
-            ("parameters", f"{run.num_parameters:,}"),
-        ],
-        "translation": run.translation,
-        "source": run.source,
-        "written": written,
-        "kinds": [
-            _kind(f"{number}-{n}", run, *each) for n, each in enumerate(run.attention.items())
-        ],
-        "offsets": run.offsets[1:],
-        "similarity": run.similarity[:, 1:].tolist(),
-        "is_invariant": bool(run.similarity.min() > 1 - 1e-5),
-    }
 
 
 def _kind(anchor: str, run: Inspection, name: Kind, probs: NDArray[np.float32]) -> dict[str, Any]:

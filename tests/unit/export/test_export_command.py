@@ -125,9 +125,7 @@ def test_a_model_card_has_the_scores_of_its_weights_and_no_others(run, tmp_path)
         assert report["weights_sha256"] == hash_file(Run(run).weights(which))
     assert re.findall("[123]{2}\\.00", cards["average"]) == ["11.00"]
     assert re.findall("[123]{2}\\.00", cards["last"]) == ["22.00"]
-    assert (
-        "| weights | mean of the last checkpoints of a training of 1 updates |" in cards["average"]
-    )
+    assert "| weights | average of a training of 1 updates |" in cards["average"]
     assert "| weights | checkpoint after 1 updates |" in cards["last"]
     (run / "results" / "test.last.json").unlink()
     invoke(run, "--to", "huggingface", "--checkpoint", "last")

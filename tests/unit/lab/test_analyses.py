@@ -7,13 +7,7 @@ from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.lab.analysis import learning, similarity, swapped_order
 from shapeshift.lab.analysis.learning import SHIFTS
-from shapeshift.lab.measures import (
-    ORIGINAL,
-    SWAPPED,
-    hypotheses_file,
-    references_file,
-)
-from shapeshift.lab.run import Run
+from shapeshift.lab.measures import ORIGINAL, SWAPPED, hypotheses_file, references_file
 
 
 @pytest.fixture
@@ -51,13 +45,6 @@ def test_swapped_order_is_for_joined_pairs_alone(relative, joined):
         ]
         assert [m.hypotheses, m.references] == [sha256_lines(lines) for lines in kept]
         assert m.value == pytest.approx(score_corpus(*kept, ("bleu",))[0].value)
-
-
-def test_swapped_order_has_the_run_s_tokenizer(joined):
-    run, data = joined
-    rows = swapped_order.measure(Run(run.directory, ["evaluation.tokenize=char"]), data)
-    assert all("|tok:char|" in m.signature for m in rows if m.metric == "BLEU")
-    assert any(m.metric == "BLEU" for m in rows)
 
 
 def test_learning_measures_the_last_checkpoint_of_each_eighth(make_run):

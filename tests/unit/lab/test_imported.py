@@ -136,11 +136,10 @@ def test_logits_are_those_of_marian(settings, make, tmp_path):
                 torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("settings", [{}, {"separate": True}], ids=str)
-def test_text_is_that_of_marian_whatever_is_generated(settings, make, tmp_path):
-    folder, _, tokenizer = make(**settings)
+def test_text_is_that_of_marian_whatever_is_generated(make, tmp_path):
+    folder, _, tokenizer = make()
     subwords = import_marian(str(folder), tmp_path / "run").subwords()
-    lookup = tokenizer.target_encoder if settings else tokenizer.encoder
+    lookup = tokenizer.encoder
     pieces = subwords.target_pieces(range(subwords.target_size))
     language = pieces.index(">>deu<<")
     generator = torch.Generator().manual_seed(2)
@@ -158,7 +157,6 @@ def test_text_is_that_of_marian_whatever_is_generated(settings, make, tmp_path):
         ({"activation_function": "tanh"}, "activation_function is tanh, expected relu, gelu"),
         ({"scale_embedding": False}, "scale_embedding is False, expected True"),
         ({"decoder_ffn_dim": 52}, "decoder_ffn_dim is 52, expected 48"),
-        ({"decoder_attention_heads": 2}, "decoder_attention_heads is 2, expected 4"),
     ],
 )
 def test_what_our_model_cannot_hold_is_refused(settings, message, make, tmp_path):
@@ -200,12 +198,6 @@ def test_the_command_and_what_runs_on_its_folder(make, tmp_path):
     assert "MarianMTModel" in exported.output, exported.output
     card = (run / "huggingface" / "README.md").read_text()
     assert "imported" in card
-    again = import_marian(str(run / "huggingface"), tmp_path / "again", "en", "de")
-    first, second = load_run(run).model(), load_run(tmp_path / "again").model()
-    names = dict(second.named_parameters())
-    for name, weight in first.named_parameters():
-        assert torch.equal(weight, names[name]), name
-    assert again.config.model == load_run(run).config.model
     assert "holds a run already" in str(invoke("import", folder, run).exception)
 
 
@@ -257,10 +249,7 @@ def test_training_starts_from_an_imported_model(make, make_config, silent, tmp_p
     still = ("training.schedule.peak=1e-30", "training.max_updates=1", "position=rpe")
     config = make_config(*settings, f"training.init_from={old.directory}", *still)
     new = train(config, tmp_path / "new", silent, prepared_root=tmp_path / "prepared")
-    before, after = (dict(run.model().named_parameters()) for run in (old, new))
-    assert {name for name in after if name not in before} == {
-        name for name in after if ".position." in name
-    }
-    for name, weight in before.items():
+    after = dict(new.model().named_parameters())
+    for name, weight in old.model().named_parameters():
         torch.testing.assert_close(after[name], weight, rtol=0, atol=1e-20)
-    assert before["output_bias"].abs().max() == 100
+    assert after["output_bias"].abs().max() == 100

@@ -28,7 +28,7 @@ def test_every_layer_and_head_is_there_and_gives_all_its_attention(make_run, pos
         np.testing.assert_allclose(probs.sum(-1), 1, atol=1e-5)
     assert np.all(np.triu(inspection.attention["decoder self-attention"][0, 0], 1) == 0)
     assert inspection.translation == run.translate([SENTENCE])[0]
-    assert len(inspection.log_probs) == len(inspection.output) == T
+    assert len(inspection.probabilities) == len(inspection.output) == T
     assert inspection.source[-1] == inspection.output[-1] == "</s>"
     assert "".join(inspection.source[:-1]).replace("▁", " ").strip() == SENTENCE
     assert (inspection.similarity.min() > 1 - 1e-5) == (position in ("rpe", "t5", "rope"))

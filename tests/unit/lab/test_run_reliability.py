@@ -1,5 +1,7 @@
 """What a run does about damaged files, a full disk, and leftovers of a stop."""
 
+from pathlib import Path
+
 import pytest
 import sentencepiece
 
@@ -68,8 +70,9 @@ def test_a_stop_while_the_folder_was_made_does_no_harm(make_config, tmp_path):
 RECORDED = ("config.yaml", "data.json", "subwords/joint.model")
 
 
-@pytest.mark.parametrize("damage", [flip, lambda path: path.unlink()], ids=["flipped", "missing"])
-@pytest.mark.parametrize("name", RECORDED)
+@pytest.mark.parametrize(
+    ("name", "damage"), [*((name, flip) for name in RECORDED), (RECORDED[0], Path.unlink)]
+)
 def test_the_training_command_restores_what_is_damaged(
     finished, again, copied, snapshot, name, damage
 ):
@@ -93,19 +96,12 @@ def test_edited_settings_are_not_those_of_the_run(copied):
     assert Run(copied).config.model.num_heads == 4
 
 
-def test_damaged_hashes_are_not_taken_for_a_run_of_an_earlier_version(
-    finished, again, copied, snapshot
-):
+def test_damaged_hashes_are_reported_and_may_be_removed(finished, again, copied, snapshot):
     (copied / "SHA256SUMS").write_bytes(b"")
     for opening in (Run, again):
         with pytest.raises(ShapeshiftError, match=r"SHA256SUMS: differs .*; remove it to use"):
             opening(copied)
     (copied / "SHA256SUMS").unlink()
-    Run(copied).model()  # as a run of an earlier version
-    (copied / "data.json").write_bytes(b"{")
-    with pytest.raises(ShapeshiftError, match=r"data\.json: is damaged, .*; remove it") as caught:
-        again(copied)
-    assert "\n" not in str(caught.value)
     (copied / "data.json").unlink()
     again(copied)
     restored, whole = snapshot(copied), snapshot(finished.directory)
