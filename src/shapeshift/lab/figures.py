@@ -132,26 +132,19 @@ def _draw_line(axes: Axes, line: Line, style: Look, nudge: float) -> None:
     xs = [x + nudge for x in line.xs]
     ys = [fmean(values) if values else math.nan for values in line.values]
     bars = [stdev(values) if len(values) > 1 else math.nan for values in line.values]
-    look: dict[str, Any] = {"color": style.colour, "marker": style.marker}
+    options: dict[str, Any] = {**style}
     axes.errorbar(
         xs,
         ys,
         None if all(map(math.isnan, bars)) else bars,
-        linestyle=style.dash,
         markeredgecolor="white",
         elinewidth=0.8,
         capsize=2,
         label=line.name,
-        **look,
+        **options,
     )
-    axes.plot(
-        [xs[place] for place in line.hollow],
-        [ys[place] for place in line.hollow],
-        linestyle="none",
-        markerfacecolor="white",
-        zorder=3,
-        **look,
-    )
+    options |= {"linestyle": "none", "markerfacecolor": "white", "zorder": 3}
+    axes.plot([xs[n] for n in line.hollow], [ys[n] for n in line.hollow], **options)
 
 
 def _set_heights(axes: Axes, panel: Panel) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -35,8 +34,6 @@ _SETTINGS: dict[Any, Any] = {
     "grid.color": "#dddddd",
     "grid.linewidth": 0.5,
     "legend.frameon": False,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
     "lines.linewidth": 1.2,
     "lines.markersize": 4.5,
     "lines.markeredgewidth": 0.7,
@@ -46,23 +43,18 @@ _SETTINGS: dict[Any, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class Look:
-    """How one system looks in every panel of a figure."""
-
-    colour: str
-    marker: str
-    dash: str
+Look = dict[str, str]
+"""How one system looks in every panel of a figure: matplotlib's options of a line."""
 
 
 def look(number: int, variant: int = 0) -> Look:
     """Return the look of the system with this number, counted from 0; 28 of them differ."""
     size = len(_COLOURS)
-    return Look(
-        _COLOURS[number % size],
-        _MARKERS[(number + variant) % size],
-        _DASHES[(number // size + variant) % len(_DASHES)],
-    )
+    return {
+        "color": _COLOURS[number % size],
+        "marker": _MARKERS[(number + variant) % size],
+        "linestyle": _DASHES[(number // size + variant) % len(_DASHES)],
+    }
 
 
 def looks(names: Sequence[str]) -> dict[str, Look]:

@@ -21,7 +21,8 @@ from shapeshift.training import estimate
 
 
 def missing_requirements(config: Config, prepared: Path) -> list[str]:
-    """Return a line for each thing that a run lacks: what it is for and how to get it.
+    """Return a line for each thing that a run lacks: what it is for and how to get it. It is looked
+    for before a run begins, not when days have passed.
 
     Args:
         config: of the run.
@@ -34,14 +35,6 @@ def missing_requirements(config: Config, prepared: Path) -> list[str]:
         except ShapeshiftError as error:
             lines.append(str(error))
     return lines
-
-
-def check_requirements(config: Config, prepared: Path) -> None:
-    """Raise a `ShapeshiftError` that names all of `missing_requirements`, if there are any: before
-    a run begins, not when days have passed."""
-    lines = missing_requirements(config, prepared)
-    if lines:
-        raise ShapeshiftError("; ".join(lines))
 
 
 def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -18,7 +18,7 @@ from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.integrity import restore, store, verify
 from shapeshift.lab.final import AVERAGE, check_final, make_final
 from shapeshift.lab.locks import locked
-from shapeshift.lab.requirements import check_lengths, check_requirements
+from shapeshift.lab.requirements import check_lengths, missing_requirements
 from shapeshift.lab.run import (
     AS_IT_IS,
     LOCK,
@@ -74,15 +74,21 @@ def train(
     directory = Path(directory)
     with parallel.main_first():
         folder = prepared_directory(config.data, prepared_root)
-        check_requirements(config, folder)
+        if lines := missing_requirements(config, folder):
+            raise ShapeshiftError("; ".join(lines))
         check_hardware(config.training, parallel.local_rank)
         Run.check(directory, config)
         data = prepare(config.data, folder, observer.preparing if parallel.is_main else None)
     trainer, started = _make_trainer(config, data, directory, parallel, tested=tested)
-    # All that can be refused without the folder has been; it is made now.
-    with _alone(directory) if parallel.is_main else nullcontext():
+    if parallel.is_main:  # all that can be refused without the folder has been
+        with writing(directory):
+            make_directory(directory)
+    lock = locked(directory / LOCK, optional=True) if parallel.is_main else nullcontext()
+    with lock:
         run, resumed = _open_run(config, data, directory, trainer)
-        unfinished = _is_unfinished(trainer)
+        progress = trainer.progress
+        unfinished = progress.update < config.training.last_update(progress)
+        unfinished = unfinished or trainer.validation_is_due
         if parallel.is_main and started:
             observer.started(started)
         if resumed and (unfinished or resumed.skipped):
@@ -149,18 +155,6 @@ def _open_run(
             Run.create(directory, config)
             store(directory, contents)
         return Run(directory), resumed
-
-
-def _is_unfinished(trainer: Trainer) -> bool:
-    progress = trainer.progress
-    return progress.update < trainer.config.last_update(progress) or trainer.validation_is_due
-
-
-def _alone(directory: Path) -> AbstractContextManager[None]:
-    """Return the lock of a run's folder, which is made if need be."""
-    with writing(directory):
-        make_directory(directory)
-    return locked(directory / LOCK, optional=True)
 
 
 def _begin(run: Run, trainer: Trainer) -> Log:

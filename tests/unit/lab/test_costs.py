@@ -52,7 +52,6 @@ def value(found):
 @pytest.mark.parametrize(
     "seconds",
     [
-        lambda number: 1.0,
         lambda number: 1.0 + number**2,  # something slows the machine more and more
         lambda number: 1000.0 if number == 6 else 1.0,  # one step stalls
     ],
@@ -62,16 +61,12 @@ def test_a_model_that_takes_twice_the_time_has_half_the_speed(shape, clock, seco
     assert value(measure_speed(*shape, budget_s=50)) == pytest.approx(0.5)
 
 
-def test_the_budget_is_kept_but_for_the_first_rounds_and_ape_needs_none(shape, make_run, clock):
+def test_ape_needs_no_measurement_and_others_keep_the_budget(shape, make_run, clock):
     assert value(measure_speed(*make_run("position=ape"))) == 1.0
     assert clock.stepped == 0
-    measure_speed(*shape, budget_s=0.0)
-    least = clock.stepped
-    began = clock.now
     measure_speed(*shape, budget_s=90.0)
-    assert clock.stepped - least > least
     # A step of both takes 3 s, and each of the four batches is warmed up with one of each.
-    assert clock.now - began <= 90 + 3 + 4 * 3
+    assert 90 <= clock.now <= 90 + 3 + 4 * 3
 
 
 def test_real_steps_leave_the_run_as_it_was(shape):

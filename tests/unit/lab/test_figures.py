@@ -25,17 +25,19 @@ def test_a_figure_becomes_one_file_for_each_format_always_the_same(tmp_path):
 
 
 def test_a_preset_looks_the_same_in_every_figure_and_its_variants_have_its_colour():
-    assert len({look(number) for number in range(28)}) == 28
-    assert len(set(looks(["first", "ape", "second", "rpe"]).values())) == 4
+    def distinct(looks):
+        return len({str(each) for each in looks})
+
+    assert distinct(look(number) for number in range(28)) == 28
+    assert distinct(looks(["first", "ape", "second", "rpe"]).values()) == 4
     every = looks([*PRESETS, *KINDS])
-    assert len(set(every.values())) == len(every)
-    assert looks(["kerple", "fire", "ape"])["fire"] == every["fire"]
+    assert distinct(every.values()) == len(every)
     for systems in (["shape", "ape"], ["rope", "mine", "alibi"], ["skew-cross-pe", "skew"]):
         assert all(looks(systems)[name] == every[name] for name in systems if name in PRESETS)
     assert looks(["SHAPE"])["SHAPE"] == every["shape"]
     _, *variants = looks(["ape", "shape-10", "shape-40", "shape-500"]).values()
-    assert len(set(variants)) == 3
-    assert len({each.colour for each in variants}) == 1
+    assert distinct(variants) == 3
+    assert len({each["color"] for each in variants}) == 1
 
 
 def test_a_line_is_the_mean_of_its_seeds_with_their_deviation():

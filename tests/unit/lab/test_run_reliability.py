@@ -1,5 +1,7 @@
 """What a run does about damaged files, a full disk, and leftovers of a stop."""
 
+import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -109,15 +111,17 @@ def test_damaged_hashes_are_reported_and_may_be_removed(finished, again, copied,
     assert restored == whole
 
 
-def test_subword_models_that_were_trained_anew_are_not_mixed_with_the_run_s(
-    finished, copied, snapshot, tmp_path, monkeypatch
+def test_other_text_or_subword_models_are_not_mixed_with_the_run_s(
+    finished, copied, snapshot, text, tmp_path, monkeypatch
 ):
+    other = shutil.copytree(text, tmp_path / "other")
+    for path in other.glob("train.*"):
+        path.write_text(path.read_text().replace("a", "b").replace("A", "B"))
     trained = sentencepiece.SentencePieceTrainer.train
-
-    def other_version(**settings):
-        trained(**settings | {"split_digits": True})
-
-    monkeypatch.setattr(sentencepiece.SentencePieceTrainer, "train", other_version)
-    with pytest.raises(ShapeshiftError, match="with other subword models"):
-        train(Run(copied).config, copied, Observer(), prepared_root=tmp_path / "prepared")
+    for root, option in ((other, {}), (text, {"split_digits": True})):  # as another version has it
+        config = Run(copied, [f"data.corpus.root={root}"]).config
+        version = partial(trained, **option)
+        monkeypatch.setattr(sentencepiece.SentencePieceTrainer, "train", version)
+        with pytest.raises(ShapeshiftError, match="on other text or with other subword models"):
+            train(config, copied, Observer(), prepared_root=tmp_path / root.name)
     assert snapshot(copied) == snapshot(finished.directory)

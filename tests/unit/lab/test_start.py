@@ -89,7 +89,6 @@ def test_a_run_that_goes_on_does_not_start_again(begin, old):
     ("settings", "said"),
     [
         (["model.dim=64"], "model of another shape; set model.dim=32 to start"),
-        (["model.norm=post"], "set model.norm=pre"),
         (["data.subwords.vocab_size=30"], "of other settings than these; set .*vocab_size=40"),
         (["data.subwords.models=null", "data.subwords.vocab_size=30"], "set data.subwords.models="),
     ],

@@ -62,7 +62,7 @@ def _plot(datasets: Mapping[str, TokenStore]) -> Figure:
         for axes, (name, store) in zip(panels, datasets.items(), strict=True):
             width, *counts = bins(store)
             for n, (side, dash) in enumerate((("source", "-"), ("target", "--"))):
-                edges, colour = width * np.arange(len(counts[n]) + 1), look(n).colour
+                edges, colour = width * np.arange(len(counts[n]) + 1), look(n)["color"]
                 axes.stairs(counts[n], edges, color=colour, fill=True, alpha=0.15)
                 axes.stairs(counts[n], edges, color=colour, linestyle=dash, label=side)
             source, target = np.median(store.source_lengths), np.median(store.target_lengths)

@@ -47,14 +47,7 @@ def only_first(sentences):
     return [sentences[0], *(GARBAGE for _ in sentences[1:])]
 
 
-def only_first_and_second(sentences):
-    return [each if each in (FIRST, SECOND) else GARBAGE for each in sentences]
-
-
-@pytest.mark.parametrize(
-    ("rule", "swapped"),
-    [(lambda sentences: sentences, True), (only_first, False), (only_first_and_second, True)],
-)
+@pytest.mark.parametrize(("rule", "swapped"), [(list, True), (only_first, False)])
 def test_only_the_first_sentence_is_compared_in_each_order(rule, swapped):
     references, original, moved = translate(Rigged(rule), PAIRS)
     assert references == [Words().decode_target(x) for x in (FIRST, SECOND)]
@@ -82,7 +75,5 @@ def test_a_sample_is_drawn_without_repeats_and_depends_on_the_seed(make_store):
 
 
 def test_a_last_pair_that_joining_left_alone_is_left_out(make_store):
-    assert sample(make_store([GOOD, GOOD, ([9], [9])])) == [GOOD, GOOD]
-
-
-GOOD = ([5, SEP, 6], [7, SEP, 8])
+    good = ([5, SEP, 6], [7, SEP, 8])
+    assert sample(make_store([good, good, ([9], [9])])) == [good, good]
