@@ -60,7 +60,8 @@ def test_a_line_is_the_mean_of_its_seeds_with_their_deviation():
 
 def test_runs_of_one_system_look_alike_and_one_legend_names_all_systems():
     lines = [Line(name, [1, 2], [[9.0], [y]]) for name, y in (("ape", 6), ("ape", 5), ("shape", 4))]
-    figure = drawn(Panel(lines, "perplexity", log=True), Panel(lines[2:], "BLEU"))
+    figure = drawn(Panel(lines, "perplexity", log=True), *[Panel(lines[2:], "BLEU")] * 2)
+    assert [axes.axison for axes in figure.axes] == [True, True, True, False]
     handles, names = figure.axes[0].get_legend_handles_labels()
     assert names == ["ape", "ape", "shape"]
     one, other, shape = [handle.lines[0].get_color() for handle in handles]
