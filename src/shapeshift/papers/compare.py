@@ -54,14 +54,7 @@ def comparison(
             check_label(cell.axes[AXIS], cell.config.position.scheme)
         except ShapeshiftError as error:
             raise ShapeshiftError(f"system {error}") from error
-    has_lengths = any(cell.config.evaluation.length_buckets for cell in cells)
-    items = {ITEM: Item(ITEM, _spec(title, [*systems], has_lengths), grid)}
-    return Paper("positions", title, f"several position representations, {path}", items)
-
-
-def _spec(title: str, systems: Sequence[str], has_lengths: bool) -> ItemSpec:
-    """Return the table over the whole test text, and table and figure by source length."""
-    first = systems[0]
+    first = next(iter(systems))
     columns: dict[str, dict[str, str]] = {
         "BLEU": {"split": "test"},
         f"over {first}": {"gain_of": "BLEU"},
@@ -86,11 +79,9 @@ def _spec(title: str, systems: Sequence[str], has_lengths: bool) -> ItemSpec:
         "systems": AXIS,
         "tested": True,
     }
-    return ItemSpec.model_validate(
-        {
-            "title": title,
-            "grid": "",
-            "tables": [table],
-            "by_length": [by_length] if has_lengths else [],
-        }
-    )
+    has_lengths = any(cell.config.evaluation.length_buckets for cell in cells)
+    spec = {"title": title, "grid": "", "tables": [table]}
+    spec["by_length"] = [by_length] if has_lengths else []
+    item = Item(ITEM, ItemSpec.model_validate(spec), grid)
+    citation = f"several position representations, {path}"
+    return Paper("positions", title, citation, {ITEM: item})

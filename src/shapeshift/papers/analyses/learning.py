@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from statistics import fmean
+from typing import TYPE_CHECKING
 
 from shapeshift.lab.analysis.learning import SHIFTS
 from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.results import Row
 from shapeshift.papers.document import Content, DocumentTable, number, words
 from shapeshift.papers.study import Study
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _BLEU, _ORIGINAL, _SWAPPED, _DROP = (
     "validation BLEU",
@@ -22,76 +24,59 @@ _SIMILARITY = {f"similarity to {most}": f"similarity, offsets to {most}" for mos
 _PANELS = {_BLEU: _BLEU, _DROP: "BLEU lost by swapped order", **_SIMILARITY}
 """Column → title of its panel."""
 
-Points = Mapping[tuple[str, int], Mapping[str, Mapping[int, float]]]
-"""Position and update → column → seed → value."""
+_NOTES = (
+    "BLEU in original and swapped order: of the first sentence of joined training pairs, in its"
+    " place and moved to the end",
+    "similarity to K: mean cosine of the encoder's states over its layers, under each two of the"
+    " offsets 0, K/5, K/2 and K",
+    "mean over seeds",
+)
 
 
 def checkpoints(study: Study) -> Content:
     """Make a table of what the measure `learning` found at the checkpoints of each position, and a
     figure with a panel for each column."""
-    points = _points(study)
     columns = (_BLEU, _ORIGINAL, _SWAPPED, _DROP, *_SIMILARITY)
-    systems = {name: [at for at in points if at[0] == name] for name, _ in points}
+    rows, lines = [], dict[str, list[Line]]()
+    for position in study.settings("position"):
+        points = _points(study, position)
+        means = points.groupby("step").mean()
+        for update, found in means.iterrows():
+            fields = (number(found[x], ".3f" if x in _SIMILARITY else ".2f") for x in columns)
+            rows.append((*words(position), number(update, ","), *fields))
+        for column in _PANELS if len(means) else ():
+            values = [points[column][update].tolist() for update in means.index]
+            lines.setdefault(column, []).append(Line(position, [*means.index], values))
     panels = [
-        Panel(
-            [
-                Line(
-                    name,
-                    [update for _, update in own],
-                    [[*points[at].get(column, {}).values()] for at in own],
-                )
-                for name, own in systems.items()
-            ],
-            title,
-            min_span=0.05 if column in _SIMILARITY else 1.0,
-        )
-        for column, title in _PANELS.items()
+        Panel(own, _PANELS[column], min_span=0.05 if column in _SIMILARITY else 1.0)
+        for column, own in lines.items()
     ]
-    lines = [line for panel in panels for line in panel.lines]
-    rows = []
-    for (position, update), found in points.items():
-        means = {column: fmean(seeds.values()) for column, seeds in found.items() if seeds}
-        fields = (number(means.get(x), ".3f" if x in _SIMILARITY else ".2f") for x in columns)
-        rows.append((*words(position), number(update, ","), *fields))
+    about = "Learning to be shift invariant, Interpolate"
     table = DocumentTable(
         name="learning",
         title="Single checkpoints in the course of training, Interpolate",
         header=("position", "updates", *columns),
         rows=tuple(rows),
-        notes=(
-            "BLEU in original and swapped order: of the first sentence of joined training pairs, in"
-            " its place and moved to the end",
-            "similarity to K: mean cosine of the encoder's states over its layers, under each two"
-            " of the offsets 0, K/5, K/2 and K",
-            "mean over seeds",
-        ),
-        figure="Learning to be shift invariant, Interpolate" + bars_note(lines) if lines else "",
-        drawing=draw_lines(panels, "updates") if lines else None,
+        notes=_NOTES,
+        figure=about + bars_note(x for own in lines.values() for x in own) if rows else "",
+        drawing=draw_lines(panels, "updates") if rows else None,
     )
     return Content([table])
 
 
-def _points(study: Study) -> Points:
-    """Return what was measured after each update, over the layers of the encoder together."""
-    values: dict[tuple[str, int], dict[str, dict[int, list[float]]]] = {}
-    for row in study.results:
-        if row.step is not None and (column := _column(row)):
-            own = values.setdefault((row.axes["position"], row.step), {})
-            own.setdefault(column, {}).setdefault(row.seed, []).append(row.value)
-    points = {}
-    order = study.settings("position")
-    for at in sorted(values, key=lambda at: (order.index(at[0]), at[1])):
-        means = {
-            column: {seed: fmean(layers) for seed, layers in seeds.items()}
-            for column, seeds in values[at].items()
-        }
-        swapped = means.get(_SWAPPED, {})
-        means[_DROP] = {
-            seed: x - swapped[seed]
-            for seed, x in means.get(_ORIGINAL, {}).items()
-            if seed in swapped
-        }
-        points[at] = means
+def _points(study: Study, position: str) -> pd.DataFrame:
+    """Return a row for each update and seed, and a column for each measurement, over the layers of
+    the encoder together."""
+    import pandas as pd
+
+    found = [
+        (row.step, row.seed, column, row.value)
+        for row in study.results
+        if row.step is not None and row.axes["position"] == position and (column := _column(row))
+    ]
+    frame = pd.DataFrame(found, columns=["step", "seed", "column", "value"])
+    points = frame.pivot_table("value", ["step", "seed"], "column")
+    points[_DROP] = points[_ORIGINAL] - points[_SWAPPED] if found else 0.0
     return points
 
 
