@@ -7,16 +7,12 @@ import sys
 
 import pytest
 
-from shapeshift.papers.document import ItemDocument
-
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory):
     """Run a command with its streams redirected by a shell; return status, output and errors."""
     folder = tmp_path_factory.mktemp("streams")
     (folder / "text").write_text("a b c d e\nf g h i j\n")
-    fields = ("paper", "item", "title", "citation", "scale", "command", "version", "time")
-    ItemDocument(**dict.fromkeys(fields, "x")).save(folder / "items")
 
     def run(arguments):
         command = f"{shlex.quote(sys.executable)} -m shapeshift {arguments}"
@@ -35,15 +31,7 @@ def shell(tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "--help",
-        "score text text",
-        pytest.param("positions", marks=pytest.mark.slow),
-        pytest.param("report items --output page.html", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("arguments", ["--help", "score text text"])
 def test_output_that_is_lost_is_an_error_of_one_line(shell, arguments):
     status, out, err = shell(f"{arguments} >/dev/full")
     assert (status, out) == (1, "")
