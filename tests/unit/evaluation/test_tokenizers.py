@@ -29,6 +29,13 @@ def test_a_sentence_without_spaces_is_one_word_to_13a():
     assert 70 < bleu("zh").value < 95
 
 
+def test_japanese_is_split_into_words():
+    pytest.importorskip("MeCab", reason="ja-mecab needs its extra")
+    found = bleu("ja-mecab")
+    assert 60 < found.value < 95
+    assert "|tok:ja-mecab-0.996-IPA|" in found.signature  # as in NHK 2024, footnote 3
+
+
 @pytest.mark.parametrize(
     ("language", "tokenizer"),
     [
