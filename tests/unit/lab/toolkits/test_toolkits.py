@@ -117,7 +117,7 @@ def test_a_toolkit_s_translations_are_scored_as_ours(data, tmp_path):
 
 
 def commands_of(toolkit, run, folder):
-    """Return the commands as lists, which name a fairseq of this Python."""
+    """Return the commands of a toolkit whose programs are in a folder, by this Python."""
     (folder / "fairseq-train").write_text(f"#!{sys.executable}\n")
     return toolkit.commands(run, {name: str(folder / name) for name in toolkit.programs})
 
@@ -143,7 +143,6 @@ def test_fairseq_gets_the_same_hyperparameters(baseline, tmp_path):
 
 
 FAIRSEQ_MODULE = """
-import json
 from torch import tensor
 
 class checkpoint_utils:
