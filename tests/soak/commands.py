@@ -23,11 +23,6 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     ["torch", "shapeshift.cli.run_plan", "shapeshift.lab.train", "shapeshift.papers.reproduce"]
 )
-OPERATIONS = (
-    "create", "write", "sync_file", "sync_directory", "mkdir", "rename", "unlink", "rmtree"
-)  # fmt: skip
-"""Methods of `Disk`: all that is done to files."""
-
 TIMEOUT_S = 300
 
 
@@ -147,7 +142,7 @@ def kill_at(place: int, when: str, saving: bool) -> None:
 
         return call
 
-    for name in OPERATIONS:
+    for name in [each for each in vars(Disk) if not each.startswith("_")]:
         setattr(Disk, name, staticmethod(killing(getattr(Disk(), name))))
     if saving:  # a validation is recorded as well
         Checkpoints.save, Checkpoints.record = map(counting, (Checkpoints.save, Checkpoints.record))
