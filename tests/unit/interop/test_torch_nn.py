@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from copy import deepcopy
 
 import pytest
 import torch
@@ -130,10 +131,10 @@ def test_a_position_has_the_dtype_and_the_device_of_its_layer(
     position: object, dtype: torch.dtype
 ) -> None:
     x = torch.randn(Q, B, D, dtype=dtype)
-    layer = TransformerEncoderLayer(D, H, 24, position=position, dtype=dtype)
+    layer = TransformerEncoderLayer(D, H, 24, position=deepcopy(position), dtype=dtype)
     assert layer(x).dtype == dtype
     assert {p.dtype for p in layer.parameters()} == {dtype}
-    options = {"position": position, "device": "meta"}
+    options = {"position": deepcopy(position), "device": "meta"}
     layer = TransformerDecoderLayer(D, H, 24, cross_position="rotary", **options)
     assert {p.device.type for p in layer.parameters()} == {"meta"}
 
