@@ -52,7 +52,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from shapeshift.__main__ import MALLOC
+from shapeshift.__main__ import HUGE_PAGES, MALLOC
 from shapeshift.data.batching import Batch, make_batch, plan_epoch
 from shapeshift.data.config import BatchConfig, SubwordsConfig
 from shapeshift.data.grammar import generate
@@ -281,9 +281,9 @@ def apart(args: argparse.Namespace) -> None:
 def run_alone(system: str, *more: str) -> str:
     """Return what this program prints for one system in a process of its own."""
     command = [sys.executable, __file__, *sys.argv[1:], "--system", system, *more]
-    variables = {**os.environ, **({"GLIBC_TUNABLES": MALLOC} if system == "shapeshift" else {})}
+    own = {"GLIBC_TUNABLES": MALLOC, HUGE_PAGES: "1"} if system == "shapeshift" else {}
     return subprocess.run(
-        command, env=variables, stdout=subprocess.PIPE, text=True, check=True
+        command, env=os.environ | own, stdout=subprocess.PIPE, text=True, check=True
     ).stdout
 
 

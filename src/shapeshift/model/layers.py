@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -90,9 +91,36 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
         if self.pre_norm:
-            return x + dropout(branch(self.norm(x)), self.dropout, self.training)
-        out: Tensor = self.norm(x + dropout(branch(x), self.dropout, self.training))
-        return out
+            with _normed(self.norm, x) as normed:
+                out = branch(normed)
+            return x + dropout(out, self.dropout, self.training)
+        normed: Tensor = self.norm(x + dropout(branch(x), self.dropout, self.training))
+        return normed
+
+
+@contextmanager
+def _normed(norm: nn.LayerNorm, x: Tensor) -> Iterator[Tensor]:
+    """Yield norm(x). What the block computes from it keeps no copy of it for the backward pass on a
+    CPU, where it is computed again, from the same `x`, to the same bits."""
+    normed = norm(x)
+    is_kept = x.device.type != "cpu" or not x.requires_grad or torch.compiler.is_compiling()
+    if is_kept:
+        yield normed
+        return
+    if torch.is_autocast_enabled("cpu"):  # as the products would, each for itself
+        normed = normed.to(torch.get_autocast_dtype("cpu"))
+    # The functions below are kept with the graph, and may not keep `normed`.
+    source, dtype, address = x.detach(), normed.dtype, normed.data_ptr()
+
+    def pack(saved: Tensor) -> Tensor | torch.Size:
+        is_normed = saved.data_ptr() == address and saved.numel() == source.numel()
+        return saved.shape if is_normed and saved.dtype == dtype else saved
+
+    def unpack(packed: Tensor | torch.Size) -> Tensor:
+        return packed if isinstance(packed, Tensor) else norm(source).to(dtype).view(packed)
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        yield normed
 
 
 @dataclass
