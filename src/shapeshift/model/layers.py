@@ -94,8 +94,8 @@ class Residual(nn.Module):
             with _normed(self.norm, x) as normed:
                 out = branch(normed)
             return x + dropout(out, self.dropout, self.training)
-        normed: Tensor = self.norm(x + dropout(branch(x), self.dropout, self.training))
-        return normed
+        total: Tensor = self.norm(x + dropout(branch(x), self.dropout, self.training))
+        return total
 
 
 @contextmanager
