@@ -257,7 +257,7 @@ def _exports() -> list[str]:
 
 _EXPORTS = """\
 The table shows which cells `shapeshift export` can export, with default options and with options
-that change the answer.
+that change the answer; `shapeshift export --list` prints the same table.
 [Exporting](guides/exporting.md#kind-by-place-by-engine) has the numbers of a comparison by engine.
 """
 

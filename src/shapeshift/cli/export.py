@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from shapeshift.export.folder import Report
 
 
+def _print_support(requested: bool) -> None:
+    if not requested:
+        return
+    from shapeshift.cli.output import show_table
+    from shapeshift.evaluation.tables import Table
+    from shapeshift.export.support import ENGINES, table
+
+    show_table(Table(("kind", "place", *ENGINES), [*table()]), numbers=False)
+    raise typer.Exit
+
+
 def export(
     run: TrainedRun,
     to: Annotated[
@@ -44,6 +55,15 @@ def export(
             " has no limit of its own.",
         ),
     ] = 1024,
+    list_all: Annotated[
+        bool,
+        typer.Option(
+            "--list",
+            help="Show which kinds at which places can be exported, and exit.",
+            is_eager=True,
+            callback=_print_support,
+        ),
+    ] = False,
 ) -> None:
     """Export a trained model to another engine, checked.
 

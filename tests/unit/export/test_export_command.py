@@ -188,6 +188,14 @@ def test_a_run_is_checked_with_its_exports(run, monkeypatch):
     assert not [path for path in run.iterdir() if path.name in export.ENGINES]
 
 
+def test_the_list_says_what_can_be_exported():
+    result = invoke("--list")
+    assert result.exit_code == 0
+    assert "exact after rewriting" in result.output
+    refusal = "refused: CTranslate2 does not compute tupe; use learned at embedding"
+    assert refusal in " ".join(result.output.split())
+
+
 def translate(run, *arguments):
     return CliRunner().invoke(app, ["translate", str(run), *map(str, arguments)])
 
