@@ -43,6 +43,21 @@ def test_text_that_is_split_already_is_read_where_it_is(text):
     assert (corpus.train, corpus.valid, corpus.test) == (["mine"], ["mine"], ["mine"])
 
 
+def test_what_is_missing_is_asked_for_on_a_terminal(text):
+    answers = [b"en", b"de", b"mine"]
+    status, _, said = shapeshift(
+        text, "init", stdin=b"\n".join([*answers, b"", b""]), terminal=True
+    )
+    assert status == 0, said
+    assert load_config("mine.yaml").data.corpus.train == ["mine/train"]
+    typed = b"\n".join([*answers, b"mine", b"mine", b""])
+    status, _, said = shapeshift(text, "init", "--output", "all.yaml", stdin=typed, terminal=True)
+    assert status == 0, said
+    assert load_config("all.yaml").data.corpus.test == ["mine"]
+    status, _, said = shapeshift(text, "init", "--output", "b.yaml", "--source", "en")
+    assert (status, "--target: is missing" in said) == (2, True)
+
+
 def test_an_archive_is_unpacked(text):
     with ZipFile(text / "opus.zip", "w") as archive:
         archive.writestr("README", "from OPUS")

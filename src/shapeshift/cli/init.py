@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,16 +22,20 @@ Text = list[Path] | None
 
 
 def init(
-    source: Annotated[str, typer.Option(help="Ending of the source files, such as en.")],
-    target: Annotated[str, typer.Option(help="Ending of the target files, such as de.")],
+    source: Annotated[
+        str | None, typer.Option(help="Ending of the source files, such as en.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="Ending of the target files, such as de.")
+    ] = None,
     train: Annotated[
-        list[Path],
+        Text,
         typer.Option(
             help="Training text: data/train stands for data/train.en and data/train.de, plain or"
             " with the ending .gz. An archive with such files, as from OPUS (.zip, .tar.gz), is"
             " unpacked. May be given several times, like the next two options.",
         ),
-    ],
+    ] = None,
     valid: Annotated[Text, typer.Option(help="Validation text, in the same form.")] = None,
     test: Annotated[
         Text,
@@ -45,7 +50,7 @@ def init(
 
     Prints the number of pairs, their lengths and possible problems. Chooses a model and a number
     of updates for this amount of text, measures a few steps, and estimates the training time on
-    this machine.
+    this machine. On a terminal, it asks for options that are missing.
     """
     from shapeshift.cli.train import announce
     from shapeshift.config import load_config
@@ -57,11 +62,19 @@ def init(
 
     if output.exists():
         raise ShapeshiftError("exists already; name another file with --output", path=output)
+    if not (source and target and train):
+        source = source or _ask("--source", "Ending of the source files, such as en")
+        target = target or _ask("--target", "Ending of the target files, such as de")
+        train = train or [Path(_ask("--train", f"Training text, without .{source} or .{target}"))]
+        if not (valid or test):
+            question = "Validation text (empty: validate and test on some of the training text)"
+            valid = [Path(given)] if (given := _ask("--valid", question, default="")) else None
+    if test and not valid:
+        valid = [Path(_ask("--valid", "Validation text"))]
+    if valid and not test:
+        test = [Path(_ask("--test", "Test text"))]
     if source == target:
         raise usage_error("--target", f"is {target}, as --source is; they name different files")
-    if (valid is None) != (test is None):
-        missing = "--valid" if valid is None else "--test"
-        raise usage_error(missing, "give both --valid and --test, or neither")
     languages, folder = (source, target), output.with_suffix("")
     prefixes = [
         [prefix for path in paths or () for prefix in find_prefixes(path, languages, folder)]
@@ -82,6 +95,14 @@ def init(
     show("Next, train one model, or compare several positions:")
     show(f"  shapeshift train {output}")
     show(f"  shapeshift compare {output} --position ape,rpe --system '{SHAPE_10}'")
+
+
+def _ask(option: str, question: str, default: str | None = None) -> str:
+    if not sys.stdin.isatty():
+        both = "; give both --valid and --test, or neither"
+        raise usage_error(option, "is missing" + both * (option in ("--valid", "--test")))
+    answer: str = typer.prompt(question, default=default, show_default=False, err=True)
+    return answer
 
 
 def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:

@@ -3,12 +3,50 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Annotated
 
 import typer
 
 from shapeshift.cli.output import show, show_table
 from shapeshift.errors import ShapeshiftError, nearest
+
+PURPOSE = {
+    "none": "A decoder with a causal mask can infer positions by itself. An encoder cannot: it"
+    " reads a set of tokens. Choose it if the order of tokens does not matter.",
+    "sinusoidal": "Adds fixed sines and cosines of a token's position. It is simple and fast, and"
+    " every engine supports it; choose it as the baseline. Quality usually drops beyond the longest"
+    " training text.",
+    "learned": "Adds a trained vector for each position, as BERT and GPT-2 do. Choose it to compare"
+    " with such a model. It has no positions beyond its table.",
+    "shaw": "Adds trained vectors for the distance between two tokens to keys and values. Choose it"
+    " first for translation; it takes more time than absolute positions.",
+    "skew": "Adds trained vectors for the distance between two tokens to the keys of each head."
+    " Choose it to compare with `shaw`, which also adds them to the values.",
+    "t5": "Adds a trained number for each range of distances to the scores. Choose it for relative"
+    " positions at little extra cost, or to continue training a T5.",
+    "alibi": "Subtracts a fixed multiple of the distance from the scores. Choose it for language"
+    " models that read much longer texts than in training.",
+    "kerple": "Subtracts a trained, logarithmic function of the distance from the scores. Choose it"
+    " for language models that read much longer texts than in training.",
+    "fire": "Adds a trained function of the distance, divided by the position of the query, to the"
+    " scores. Choose it for language models that read longer texts than in training.",
+    "rotary": "Rotates queries and keys by their positions, so that scores depend on distances. It"
+    " has no parameters, and most language models use it; choose it first for them. `scaling`"
+    " extends a trained model to longer texts.",
+    "xpos": "Rotary positions whose scores also decay with distance. Choose it for decoders that"
+    " read longer texts than in training.",
+    "tupe": "Compares positions and words separately, with separate projections. It was proposed"
+    " for pre-training of encoders such as BERT: choose it there.",
+    "absolute": "Tokens have the numbers 0, 1, 2, …. Choose it unless you"
+    " need one of the others: it is the usual one.",
+    "shifted": "In training, each sequence begins at a random number (SHAPE), so that the model"
+    " learns to compare positions. Choose it if you must keep absolute positions: inference does"
+    " not change.",
+    "randomized": "In training, tokens have random increasing numbers, so that the model also sees"
+    " large ones. Choose it for algorithmic tasks with long training.",
+}
+"""What each kind or choice of position ids does, and when to choose it."""
 
 
 def positions(
@@ -78,9 +116,9 @@ def _describe(name: str) -> None:
     shown = (each for each in (*kinds, ids) if each != "absolute" or name == each)
     for title in dict.fromkeys(shown):
         entry = KINDS.get(title) or POSITION_IDS[title]
-        show(
-            f"\n{title}: {entry.summary} ({entry.source})\n\n{_documentation(entry.build)}".rstrip()
-        )
+        show(f"\n{title}: {entry.summary} ({entry.source})\n\n{PURPOSE[title]}\n")
+        if documentation := _documentation(entry.build):
+            show(documentation + "\n")
         options = [
             option if parameter.default is parameter.empty else f"{option}={parameter.default}"
             for option, parameter in entry.options().items()
@@ -92,12 +130,15 @@ def _describe(name: str) -> None:
         f"exports to torch.compile, torch.export, {', '.join(exact)};"
         f" {last}: {support(scheme, ModelConfig(size='base'))}\n"
         f"in a configuration: {usage}\n"
-        "when to choose it: docs/guides/choosing.md"
+        "how to choose one: docs/guides/choosing.md"
     )
 
 
 def _documentation(build: type) -> str:
-    """Return a class's documentation without its errors; none of the class for authors of kinds."""
+    """Return a class's documentation without what users of the command line do not need; none of
+    the class for authors of kinds."""
     from shapeshift.positions import Representation
 
-    return "" if build is Representation else (inspect.getdoc(build) or "").split("\nRaises:")[0]
+    if build is Representation:
+        return ""
+    return re.split(r"\n(?:Raises|Attributes):", inspect.getdoc(build) or "")[0].rstrip()

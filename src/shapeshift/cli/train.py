@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from shapeshift.lab.run import Run
 
 
+DAY_S = 24 * 60 * 60
+
+
 def train(
     config: ConfigFile,
     overrides: Overrides = None,
@@ -27,6 +32,9 @@ def train(
     test: Annotated[
         bool, typer.Option(help="Translate and score the test set after training.")
     ] = True,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask before training of more than a day.")
+    ] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -56,22 +64,28 @@ def train(
         return
     directory = run or Path("runs") / f"{config.stem}-{settings.position.name}"
     if not has_begun(directory) and "RANK" not in os.environ:  # nor under torchrun
-        announce(settings)
+        seconds = announce(settings)
+        if seconds > DAY_S and not yes and sys.stdin.isatty():
+            typer.confirm("That is more than a day on this machine. Train?", abort=True, err=True)
     done = _train(settings, directory, prepared, test)
     if test and done is not None:
         _test(done, prepared)
 
 
-def announce(settings: Config) -> None:
-    """Print the estimated time of a run, from a few steps measured here."""
+def announce(settings: Config) -> float:
+    """Print how long a run will take and when it ends, from a few steps measured here; return the
+    seconds."""
     from shapeshift.lab.requirements import measure_run
 
     num_parameters, update_s = measure_run(settings)
     updates = settings.training.max_updates
+    seconds = updates * update_s
+    end = time.strftime("%H:%M on %d %B %Y", time.localtime(time.time() + seconds))
     notice(
         f"{num_parameters:,} parameters, {updates:,} updates of about {update_s:.2g} s (measured):"
-        f" {duration(updates * update_s)}"
+        f" {duration(seconds)}, until {end}"
     )
+    return seconds
 
 
 def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> Run | None:

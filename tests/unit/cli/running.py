@@ -17,13 +17,16 @@ Ended = tuple[int, str, str]
 """Exit status, standard output and standard error."""
 
 
-def shapeshift(folder: Path, *arguments: str, stdin: bytes = b"") -> Ended:
-    """Run a command; return its exit status and what it printed."""
+def shapeshift(folder: Path, *arguments: str, stdin: bytes = b"", terminal: bool = False) -> Ended:
+    """Run a command; return its exit status and what it printed. With `terminal`, a person types
+    standard input."""
+    typed = io.TextIOWrapper(io.BytesIO(stdin))
+    typed.isatty = lambda: terminal  # type: ignore[method-assign]
     out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(sys, "argv", ["shapeshift", *arguments])
-        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        patch.setattr(sys, "stdin", typed)
         patch.setattr(sys, "stdout", out)
         patch.setattr(sys, "stderr", err)
         patch.setattr(threading, "excepthook", threading.excepthook)  # is put back afterwards

@@ -1,10 +1,11 @@
-"""`--dry-run`: what it prints; no data are needed, and nothing is written."""
+"""`--dry-run`, and what `train` says before it trains: no data are needed."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+from shapeshift.cli import train
 from shapeshift.training import estimate
 
 from .running import shapeshift
@@ -44,6 +45,34 @@ def test_the_papers_model(shown, measured):
     assert 60e6 < int(parameters.replace(",", "")) < 63e6
     assert (updates, seconds, time) == ("200,000", "2 s", "111.1 h")
     assert disk.endswith("GB")
+
+
+@pytest.mark.parametrize(
+    ("updates", "typed", "options", "trains"),
+    [
+        (50_000, b"y\n", [], True),
+        (50_000, b"n\n", [], False),
+        (50_000, b"", ["--yes"], True),
+        (40_000, b"", [], True),  # less than a day
+        (10**12, b"n\n", [], False),  # after the last date that Python has
+    ],
+)
+def test_more_than_a_day_is_asked_about(
+    tmp_path, measured, monkeypatch, updates, typed, options, trains
+):
+    trained = []
+    monkeypatch.setattr(train, "_train", lambda *_: trained.append(1))
+    command = ("train", "demo", f"training.max_updates={updates}", *options)
+    status, _, said = shapeshift(tmp_path, *command, stdin=typed, terminal=True)
+    assert (status, bool(trained)) == (not trains, trains), said
+    assert f"{updates:,} updates of about 2 s (measured): {updates / 1800:,.1f} h, until" in said
+    assert ("more than a day on this machine" in said) == bool(typed)
+
+
+def test_no_one_is_asked_without_a_terminal(tmp_path, measured, monkeypatch):
+    monkeypatch.setattr(train, "_train", lambda *_: None)
+    status, _, said = shapeshift(tmp_path, "train", "demo", "training.max_updates=50000")
+    assert (status, "27.8 h, until" in said, "?" in said) == (0, True, False)
 
 
 def test_a_step_is_really_measured_with_few_positions(shown):

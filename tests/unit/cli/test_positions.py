@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from shapeshift.cli import app
 from shapeshift.cli.output import plain_console, show_table
+from shapeshift.cli.positions import PURPOSE
 from shapeshift.config import parse_config
 from shapeshift.evaluation.tables import Table
 from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
@@ -34,6 +35,10 @@ def test_a_table_prints_names_as_they_are(capsys: pytest.CaptureFixture[str]) ->
     assert all(text in printed for text in ("[bold]", "[red]1", "a [note]"))
 
 
+def test_each_has_advice() -> None:
+    assert set(PURPOSE) == {*KINDS, *POSITION_IDS}
+
+
 @pytest.mark.parametrize(
     ("name", "answer"),
     [
@@ -52,13 +57,14 @@ def test_one_is_described_with_its_options_and_its_use(name: str) -> None:
     result = CliRunner().invoke(app, ["positions", name])
     assert result.exit_code == 0
     usage = result.output.partition("in a configuration: ")[2]
-    position = parse_config(yaml.safe_load(usage.partition("\nwhen")[0])).position
+    position = parse_config(yaml.safe_load(usage.partition("\nhow")[0])).position
     assert name in (
         position.name,
         *(part.kind for part in position.scheme.parts),
         position.scheme.position_ids.name,
     )
     assert "parameters added to transformer-base: " in result.output
+    assert re.search("[Cc]hoose it ", result.output)
     engines = "exports to torch.compile, torch.export, Hugging Face, ONNX; CTranslate2: "
     assert engines in " ".join(result.output.split())
     described = [KINDS[part.kind] for part in position.scheme.parts]

@@ -57,7 +57,7 @@ MISUSED = [
     ("train mine.yaml --position rope", "position=VALUE"),
     ("train mine.yaml --lr 0.1", "training.schedule.peak=VALUE"),
     (f"{INIT} --train mine --valid mine", "both --valid and --test"),
-    (f"{INIT}", "Missing option '--train'"),
+    (f"{INIT}", "--train: is missing"),
     ("translate run --beam 10", "--set decoding.beam=VALUE"),
     ("translate run --set beam=10", "what has: decoding,"),
     ("translate run text/test.en --on-long cut", "--on-long"),
