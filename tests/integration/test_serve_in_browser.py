@@ -1,5 +1,6 @@
-"""The page of `shapeshift serve` in Chromium: a sentence in, translations out."""
+"""The page of `shapeshift serve` in Chromium: a sentence in, translations and attention out."""
 
+import re
 import threading
 from contextlib import contextmanager
 
@@ -39,7 +40,13 @@ def visit(open_page, served):
 def translate(page, sentence=SENTENCE):
     page.get_by_label("Sentence").fill(sentence)
     page.get_by_label("Sentence").press("Enter")
-    page.locator(".translation").first.wait_for()
+    page.locator(".map").first.wait_for()
+
+
+def shares(page, run=0):
+    """Return the shades of a run's map."""
+    script = "t => [...t.querySelectorAll('td')].map(c => c.style.getPropertyValue('--share'))"
+    return page.locator(".map").nth(run).evaluate(script)
 
 
 def test_a_sentence_is_translated_by_all_runs(visit, folders):
@@ -50,9 +57,10 @@ def test_a_sentence_is_translated_by_all_runs(visit, folders):
         assert page.locator(".translation").all_inner_texts() == expected
         assert "shaw at self" in page.locator(".run h2 + .note").nth(1).inner_text()
         assert "outlined" in page.locator(".run .note:has(+ .pieces)").first.inner_text()
-        pieces = page.locator(".run").first.locator(".pieces li span:first-child")
-        text = "".join(pieces.all_inner_texts()).removesuffix("</s>")
-        assert text.replace("▁", " ").strip() == expected[0]
+        columns = page.locator(".map").first.locator("thead th").all_inner_texts()
+        assert columns[-1] == "</s>"
+        assert "".join(columns[:-1]).replace("▁", " ").strip() == SENTENCE
+        assert page.locator(".map").first.locator("tbody th").first.inner_text() == "<s>"
 
 
 def test_one_run_may_be_left_out(visit):
@@ -65,12 +73,45 @@ def test_one_run_may_be_left_out(visit):
         assert page.locator("#message").inner_text() == "Choose at least one run."
 
 
+def test_another_kind_layer_and_head_show_other_attention(visit):
+    with visit() as page:
+        translate(page)
+        assert page.locator("#head").locator("option").all_inner_texts() == [
+            "1",
+            "2",
+            "mean of all",
+        ]
+        mean = shares(page)
+        page.get_by_label("Head").select_option("1")
+        first = shares(page)
+        page.get_by_label("Head").select_option("2")
+        second = shares(page)
+        assert len({tuple(x) for x in (mean, first, second)}) == 3
+        with page.expect_response("**/attention"):
+            page.get_by_label("Attention", exact=True).select_option("encoder")
+        page.locator("#results:not([aria-busy])").wait_for()
+        rows = page.locator(".map").first.locator("tbody th").all_inner_texts()
+        assert rows == page.locator(".map").first.locator("thead th").all_inner_texts()
+        assert page.locator("#layer").locator("option").count() == 2
+        page.get_by_label("Layer").select_option("1")
+        lower = shares(page)
+        page.get_by_label("Layer").select_option("2")
+        assert shares(page) != lower
+
+
+def test_a_cell_says_its_probability(visit):
+    with visit() as page:
+        translate(page)
+        page.locator(".map").first.locator("tbody td").first.hover()
+        assert re.fullmatch(r"<s> → ▁\w+: [\d.]+ %", page.locator(".readout").first.inner_text())
+
+
 def test_what_the_server_refuses_is_said(visit):
     with visit(complaints=("413",)) as page:
-        page.get_by_label("Sentence").fill("ab cd " * 200)
+        page.get_by_label("Sentence").fill("ab cd " * 40)
         page.get_by_role("button", name="Translate").click()
         page.locator("#message.error").wait_for()
-        assert "takes at most 256" in page.locator("#message").inner_text()
+        assert "takes at most 64" in page.locator("#message").inner_text()
         translate(page)
         assert page.locator("#message").inner_text() == ""
 
@@ -79,18 +120,19 @@ def test_text_is_text(visit):
     with visit() as page:
         translate(page, "<img src=x onerror=alert(1)> &amp; a\nb")
         assert page.locator("#results img").count() == 0
+        assert "<" in "".join(page.locator(".map").first.locator("thead th").all_inner_texts())
 
 
 def test_the_latest_sentence_counts(visit, served, monkeypatch):
     service, _ = served
     run, go = service.runs["ape"], threading.Event()
-    translate = run.translate
+    compute = run.compute
 
-    def slowly(sentences, each_token):
+    def slowly(task, sentences):
         assert go.wait(20)
-        return translate(sentences, each_token=each_token)
+        return compute(task, sentences)
 
-    monkeypatch.setattr(run, "translate", slowly)
+    monkeypatch.setattr(run, "compute", slowly)
     with visit() as page:
         page.get_by_label("Sentence").fill("ab")
         page.get_by_label("Sentence").press("Enter")
@@ -98,14 +140,14 @@ def test_the_latest_sentence_counts(visit, served, monkeypatch):
         page.get_by_label("Sentence").fill("cd cd")
         page.get_by_label("Sentence").press("Enter")
         go.set()
-        page.locator(".translation").first.wait_for()
-        expected = Run(run.path).translate(["cd cd"])[0]
-        assert page.locator(".translation").first.inner_text() == expected
+        page.locator(".map").first.wait_for()
+        columns = page.locator(".map").first.locator("thead th").all_inner_texts()
+        assert "".join(columns) == "▁cd▁cd</s>"
 
 
 def test_a_server_that_is_gone_is_said(visit):
     with visit(complaints=("ERR_FAILED",)) as page:
-        page.route("**/translate", lambda route: route.abort())
+        page.route("**/attention", lambda route: route.abort())
         page.get_by_label("Sentence").fill("ab")
         page.get_by_label("Sentence").press("Enter")
         page.locator("#message.error").wait_for()

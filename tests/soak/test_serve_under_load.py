@@ -70,10 +70,13 @@ class Load:
                     self.errors.append(repr(error))
 
     def good(self, http, rng: random.Random) -> None:
-        """Ask for translations and check them."""
+        """Ask for translations, or for attention, and check them."""
+        if rng.random() < 0.1:
+            body = {"sentence": rng.choice([x for x in self.expected if x.strip()])}
+            self.statuses[http.post("/attention", json=body).status_code] += 1
+            return
         sentences = rng.choices([*self.expected], k=rng.randint(1, 8))
-        body = {"sentences": sentences, "tokens": rng.random() < 0.1}
-        response = http.post("/translate", json=body)
+        response = http.post("/translate", json={"sentences": sentences})
         self.statuses[response.status_code] += 1
         if response.status_code == 200:
             for place, result in enumerate(response.json()):

@@ -40,10 +40,10 @@ def serve(
 ) -> None:
     """Serve trained runs: a JSON API, and a page to compare them.
 
-    The page shows the translations of several runs next to each other. The API is described at
-    /openapi.json: POST /translate, GET /runs, /health and /metrics (Prometheus). Sentences of all
-    requests are translated in batches. A sentence of more than decoding.max_source_length subwords
-    (256 by default) is refused.
+    The page shows the translations of several runs next to each other, with their attention. The
+    API is described at /openapi.json: POST /translate, POST /attention, GET /runs, /health and
+    /metrics (Prometheus). Sentences of all requests are translated in batches. A sentence of more
+    than decoding.max_source_length subwords (256 by default) is refused.
 
     After SIGTERM or Ctrl-C, the server translates the waiting sentences and ends; after a second
     signal, it ends at once.

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from shapeshift.attention import recording
 from shapeshift.config import Config
-from shapeshift.data.batching import make_batch
+from shapeshift.data.batching import Batch, make_batch
 from shapeshift.data.subwords import BOS, EOS
 from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.scoring import evaluating, score_references
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.analysis.similarity import compute as compare_under_shifts
 from shapeshift.lab.run import Run
+from shapeshift.model import Transformer
 
 OFFSETS = (0, 1, 5, 10, 50, 100, 250, 500)
 """By how much the positions of the source are shifted, as far as the model has positions."""
@@ -86,10 +87,6 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
     (hypotheses,) = translator.search([source])
     target = [token for token in hypotheses[0].tokens if token != EOS]
     batch = make_batch([source], [target]).to(run.device)
-    with evaluating(model), recording() as recorded:
-        model.decode(batch.target_input, model.encode(batch.source))
-    layers = [probs[0].float().cpu().numpy() for probs in recorded]  # (H, Q, K) each
-    encoder, decoder = layers[: len(model.encoder)], layers[len(model.encoder) :]
     offsets = tuple(x for x in OFFSETS if most is None or len(source) + x <= most)
     num_layers = len(model.encoder)
     similarity = np.ones((num_layers + 1, 1))
@@ -105,14 +102,23 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
         target=(*subwords.target_pieces([BOS]), *subwords.target_pieces(target)),
         output=(*subwords.target_pieces(target), *subwords.target_pieces([EOS])),
         probabilities=tuple(score_references(model, batch)[0].exp().tolist()),
-        attention={
-            "encoder self-attention": np.stack(encoder),
-            "decoder self-attention": np.stack(decoder[::2]),
-            "cross-attention": np.stack(decoder[1::2]),
-        },
+        attention=record_attention(model, batch),
         offsets=offsets,
         similarity=similarity,
     )
+
+
+def record_attention(model: Transformer, batch: Batch) -> dict[Kind, NDArray[np.float32]]:
+    """Return the attention of every layer and head on one pair, by kind, `(L, H, Q, K)`."""
+    with evaluating(model), recording() as recorded:
+        model.decode(batch.target_input, model.encode(batch.source))
+    layers = [probs[0].float().cpu().numpy() for probs in recorded]  # (H, Q, K) each
+    encoder, decoder = layers[: len(model.encoder)], layers[len(model.encoder) :]
+    return {
+        "encoder self-attention": np.stack(encoder),
+        "decoder self-attention": np.stack(decoder[::2]),
+        "cross-attention": np.stack(decoder[1::2]),
+    }
 
 
 def by_distance(probs: NDArray[np.float32]) -> tuple[Sequence[int], NDArray[np.float64]]:

@@ -21,9 +21,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import shapeshift.report
 from shapeshift import __version__
+from shapeshift.lab.inspection import Kind
 
 from .limits import RefusedError
-from .service import RunInfo, RunTranslations, Service
+from .service import Attention, RunInfo, RunTranslations, Service, Task
 
 MAX_SENTENCES = 64
 MAX_CHARACTERS = 4000
@@ -41,27 +42,34 @@ FILES = {
     "/": Path(__file__).with_name("page.html"),
     "/look.css": Path(shapeshift.report.__file__).with_name("page.css"),
 }
-PATHS = {*FILES, "/runs", "/translate", "/health", "/metrics", "/openapi.json"}
+PATHS = {*FILES, "/runs", "/translate", "/attention", "/health", "/metrics", "/openapi.json"}
 HEADERS = (
     (b"content-security-policy", b"default-src 'self'; img-src data:; frame-ancestors 'none'"),
     (b"x-content-type-options", b"nosniff"),
 )
 
 
-class TranslateRequest(BaseModel):
-    """Sentences to translate."""
-
+class _Asked(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     runs: list[str] | None = Field(
         default=None, description="Names of runs; all runs if missing.", max_length=100
     )
+
+
+class TranslateRequest(_Asked):
+    """Sentences to translate."""
+
     sentences: list[Annotated[str, Field(pattern=r"^[^\n]*$", max_length=MAX_CHARACTERS)]] = Field(
         min_length=1, max_length=MAX_SENTENCES
     )
-    tokens: bool = Field(
-        default=False, description="Also return the subwords and their log-probabilities."
-    )
+
+
+class AttentionRequest(_Asked):
+    """A sentence to translate, and the kind of attention to return."""
+
+    sentence: str = Field(pattern=r"^[^\n]*\S[^\n]*$", max_length=MAX_CHARACTERS)
+    kind: Kind = "cross-attention"
 
 
 class Error(BaseModel):
@@ -110,7 +118,14 @@ def make_app(service: Service, *, loopback_only: bool) -> ASGIApp:
     async def translate(asked: TranslateRequest) -> list[RunTranslations]:
         """Translate sentences with one or more runs."""
         names = service.names(asked.runs)
-        return await service.translate(names, asked.sentences, each_token=asked.tokens)
+        results = await service.work([Task(name) for name in names], asked.sentences)
+        return [RunTranslations(*each) for each in zip(names, results, strict=True)]
+
+    @app.post("/attention", responses=REFUSALS)
+    async def attention(asked: AttentionRequest) -> list[Attention]:
+        """Translate one sentence and return the attention weights of all layers and heads."""
+        tasks = [Task(name, asked.kind) for name in service.names(asked.runs)]
+        return [line for (line,) in await service.work(tasks, [asked.sentence])]
 
     @app.get("/runs")
     async def runs() -> list[RunInfo]:
@@ -129,8 +144,9 @@ def make_app(service: Service, *, loopback_only: bool) -> ASGIApp:
 
     for path, file in FILES.items():
         app.add_route(path, _serving(file), include_in_schema=False)
-    schema = app.openapi()["components"]["schemas"]["TranslateRequest"]
-    schema["properties"]["runs"]["anyOf"][0]["items"]["enum"] = [*service.runs]
+    schemas = app.openapi()["components"]["schemas"]
+    for name in ("TranslateRequest", "AttentionRequest"):
+        schemas[name]["properties"]["runs"]["anyOf"][0]["items"]["enum"] = [*service.runs]
     return Gate(app, service, loopback_only)
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// A sentence and its translations by several runs.
+// A sentence, its translations by several runs, and their attention, drawn as tables.
 
 const $ = (id) => document.getElementById(id);
 const make = (tag, properties = {}, ...children) => {
@@ -9,7 +9,7 @@ const make = (tag, properties = {}, ...children) => {
 };
 
 let positions = {};  // name of a run -> its position representation
-let sentence = "", pending = null;
+let sentence = "", answer = null, pending = null;
 
 async function ask(path, body, signal) {
   const request = body && {
@@ -41,9 +41,9 @@ async function show() {
   say("Translating …");
   $("results").setAttribute("aria-busy", "true");
   try {
-    const answer = await ask("translate", { sentences: [sentence], runs, tokens: true }, mine.signal);
+    answer = await ask("attention", { sentence, runs, kind: $("kind").value }, mine.signal);
     say("");
-    $("results").replaceChildren(...answer.map(card));
+    draw();
   } catch (error) {
     if (mine === pending) say(error.message, true);
   } finally {
@@ -51,8 +51,23 @@ async function show() {
   }
 }
 
+function fill(select, names) {
+  const before = select.value;
+  select.replaceChildren(...names.map((name, value) => make("option", { value, textContent: name })));
+  select.value = before !== "" && before < names.length ? before : names.length - 1;
+}
+
+function draw() {
+  const shapes = answer.map((run) => run.attention).filter(Boolean);
+  const count = (list) => Array.from({ length: Math.max(0, ...list) }, (_, n) => String(n + 1));
+  fill($("layer"), count(shapes.map((layers) => layers.length)));
+  fill($("head"), [...count(shapes.map((layers) => layers[0].length)), "mean of all"]);
+  $("controls").hidden = !shapes.length;
+  $("results").replaceChildren(...answer.map(card));
+}
+
 function card(run) {
-  const { text, tokens, at_limit: atLimit } = run.lines[0].candidates[0];
+  const { text, tokens, at_limit: atLimit } = run.translation;
   const pieces = make("ol", { className: "pieces" }, ...tokens.map(([token, logProb]) => {
     const probability = Math.exp(logProb);
     return make("li", { className: probability < 0.5 ? "unsure" : "" },
@@ -65,8 +80,39 @@ function card(run) {
     make("p", { className: "translation", lang: "", textContent: text || "(an empty translation)" }));
   if (atLimit) shown.append(make("p", { className: "note", textContent: "It reaches the length limit; its end may be missing." }));
   const legend = "Below, the pieces with the probability of each; outlined where it is under 50 %.";
-  shown.append(make("p", { className: "note", textContent: legend }), pieces);
+  shown.append(make("p", { className: "note", textContent: legend }), pieces, ...(run.attention ? map(run) : [
+    make("p", { className: "note", textContent: "This engine does not show its attention." }),
+  ]));
   return shown;
+}
+
+function matrix(layers) {
+  const heads = layers[Math.min($("layer").value, layers.length - 1)];
+  const head = Number($("head").value);
+  if (head < $("head").options.length - 1) return heads[Math.min(head, heads.length - 1)];
+  return heads[0].map((row, i) => row.map((_, j) =>
+    heads.reduce((sum, probs) => sum + probs[i][j], 0) / heads.length));
+}
+
+function map({ run, rows, columns, attention }) {
+  const readout = make("p", { className: "readout", textContent: "Point at a cell to read its probability." });
+  const head = make("tr", {}, make("td"), ...columns.map((piece) =>
+    make("th", { scope: "col" }, make("span", { textContent: piece }))));
+  const body = matrix(attention).map((probs, i) =>
+    make("tr", {}, make("th", { scope: "row", textContent: rows[i] }), ...probs.map((p, j) => {
+      const cell = make("td");
+      // The root makes small probabilities visible.
+      cell.style.setProperty("--share", Math.sqrt(p).toFixed(3));
+      cell.onpointerenter = () => { readout.textContent = `${rows[i]} → ${columns[j]}: ${(100 * p).toFixed(1)} %`; };
+      cell.append(make("span", { className: "unseen", textContent: p.toFixed(2) }));
+      return cell;
+    })));
+  const table = make("table", { className: "map" },
+    make("caption", { className: "unseen", textContent: `Attention of ${run}` }),
+    make("thead", {}, head), make("tbody", {}, ...body));
+  table.style.setProperty("--columns", columns.length);
+  const frame = make("div", { className: "scroll", tabIndex: 0, role: "group", ariaLabel: `Attention of ${run}` }, table);
+  return [frame, readout];
 }
 
 async function start() {
@@ -89,6 +135,8 @@ async function start() {
       $("form").requestSubmit();
     }
   };
+  $("kind").onchange = show;
+  $("layer").onchange = $("head").onchange = draw;
 }
 
 start();

@@ -6,13 +6,18 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from shapeshift.decoding.translator import TranslatedLine
+from shapeshift.data.batching import make_batch
+from shapeshift.decoding.translator import TranslatedLine, Translation
 from shapeshift.errors import ShapeshiftError
 from shapeshift.export.folder import REPORT
+from shapeshift.lab.inspection import Kind, record_attention
 from shapeshift.lab.run import TORCH, Run
 
 from .batcher import Batcher, Job
@@ -20,6 +25,18 @@ from .limits import Limits, RefusedError, StoppingError
 
 MAX_SUBWORDS = 256
 """Maximum length of a sentence, unless `decoding.max_source_length` is set."""
+
+MAX_ATTENTION = 64
+"""Maximum length of a sentence whose attention is requested: the response grows with its square."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """The run that translates a sentence, and the kind of attention to return with it, if any. Only
+    sentences with equal tasks share a batch."""
+
+    run: str
+    attention: Kind | None = None
 
 
 @dataclass(frozen=True)
@@ -39,6 +56,18 @@ class RunTranslations:
 
     run: str
     lines: Sequence[TranslatedLine]
+
+
+@dataclass(frozen=True)
+class Attention:
+    """A translation and its attention weights, by layer, head, row and column; null if the model is
+    an export, which does not return them."""
+
+    run: str
+    translation: Translation
+    rows: list[str]
+    columns: list[str]
+    attention: list[list[list[list[float]]]] | None
 
 
 class ServedRun:
@@ -63,15 +92,41 @@ class ServedRun:
         run = Run(directory, settings)
         self.name = "/".join(path.parts[-2:]) if is_export else path.name
         self.config = run.config
-        self.translator = run.translator(engine=self.engine)
+        self.device = run.device
+        self.model = None if is_export else run.model(device=self.device)
+        self.translator = run.translator(model=self.model, engine=self.engine)
         self.subwords = self.translator.subwords
         self.limit = self.config.decoding.max_source_length or MAX_SUBWORDS
         if self.translator.limit is not None:
             self.limit = min(self.limit, self.translator.limit)
 
-    def translate(self, sentences: list[str], *, each_token: bool) -> list[TranslatedLine]:
-        """Return the translations of each sentence; see `Translator.translate_lines`."""
-        return [*self.translator.translate_lines(sentences, each_token=each_token)]
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        pieces = self.subwords.target_pieces(range(self.subwords.target_size))
+        return {piece: number for number, piece in enumerate(pieces)}
+
+    def compute(self, task: Task, sentences: list[str]) -> list[TranslatedLine] | list[Attention]:
+        """Return the translations of each sentence, or its attention if the task asks for it."""
+        if task.attention is None:
+            return [*self.translator.translate_lines(sentences)]
+        lines = self.translator.translate_lines(sentences, each_token=True)
+        return [
+            self._attention(task.run, sentence, line.candidates[0], task.attention)
+            for sentence, line in zip(sentences, lines, strict=True)
+        ]
+
+    def _attention(self, run: str, sentence: str, best: Translation, kind: Kind) -> Attention:
+        (source,) = self.translator.encode([sentence])
+        pieces = [piece for piece, _ in best.tokens or ()][:-1]
+        source_pieces, reads = [*self.subwords.source_pieces(source), "</s>"], ["<s>", *pieces]
+        attention = None
+        if self.model is not None:
+            batch = make_batch([source], [[self._ids[piece] for piece in pieces]])
+            probs = record_attention(self.model, batch.to(self.device))[kind]
+            attention = np.round(probs.astype(np.float64), 4).tolist()
+        rows = source_pieces if kind == "encoder self-attention" else reads
+        columns = reads if kind == "decoder self-attention" else source_pieces
+        return Attention(run, best, rows, columns, attention)
 
 
 class Service:
@@ -106,7 +161,7 @@ class Service:
             "shapeshift_batch_sentences", "Size of batches.", buckets=buckets, registry=registry
         )
         self.batcher = Batcher(
-            lambda key, sentences: self.runs[key[0]].translate(sentences, each_token=key[1]),
+            lambda task, sentences: self.runs[task.run].compute(task, sentences),
             max_tokens=limits.batch_tokens,
             max_waiting=limits.max_waiting,
             observe=batches.observe,
@@ -148,11 +203,9 @@ class Service:
         if self.draining:
             raise StoppingError
 
-    async def translate(
-        self, names: Sequence[str], sentences: Sequence[str], *, each_token: bool
-    ) -> list[RunTranslations]:
-        """Return the translations by each run. If the call is cancelled, sentences that still wait
-        are dropped.
+    async def work(self, tasks: Sequence[Task], sentences: Sequence[str]) -> list[list[Any]]:
+        """Return the result of each task for each sentence, see `ServedRun.compute`. If the call is
+        cancelled, sentences that still wait are dropped.
 
         Raises:
             RefusedError: a sentence is too long, the queue is full, or the server is about to stop.
@@ -160,29 +213,30 @@ class Service:
         self.refuse_if_draining()
         loop = asyncio.get_running_loop()
         jobs = []
-        for name in names:
-            sizes = await loop.run_in_executor(self._encoder, self._sizes, name, sentences)
+        for task in tasks:
+            sizes = await loop.run_in_executor(self._encoder, self._sizes, task, sentences)
             pairs = zip(sentences, sizes, strict=True)
-            jobs += [Job((name, each_token), sentence, size) for sentence, size in pairs]
+            jobs += [Job(task, sentence, size) for sentence, size in pairs]
         try:
-            lines = iter(await self.batcher.results(jobs))
+            results = iter(await self.batcher.results(jobs))
         except ShapeshiftError as error:
             raise RefusedError(503, f"this cannot be translated now: {error}", 10) from error
-        return [RunTranslations(name, [next(lines) for _ in sentences]) for name in names]
+        return [[next(results) for _ in sentences] for _ in tasks]
 
-    def _sizes(self, name: str, sentences: Sequence[str]) -> list[int]:
-        run = self.runs[name]
+    def _sizes(self, task: Task, sentences: Sequence[str]) -> list[int]:
+        run = self.runs[task.run]
+        limit = run.limit if task.attention is None else min(run.limit, MAX_ATTENTION)
         for sentence in sentences:
             try:
                 run.subwords.check_source(sentence)
             except ShapeshiftError as error:
-                raise RefusedError(422, f"{name}: {error}") from error
+                raise RefusedError(422, f"{task.run}: {error}") from error
         sizes = [len(ids) for ids in run.translator.encode(sentences)]
         for number, size in enumerate(sizes, start=1):
-            if size > run.limit:
+            if size > limit:
                 raise RefusedError(
                     413,
-                    f"sentence {number} has {size:,} subwords in {name}, which takes at most"
-                    f" {run.limit:,} at a time; send it in parts",
+                    f"sentence {number} has {size:,} subwords in {task.run}, which takes at most"
+                    f" {limit:,} at a time; send it in parts",
                 )
         return sizes

@@ -30,7 +30,8 @@ def test_an_exported_model_next_to_its_run(tmp_path):
             ("run", "torch"),
             ("run/ctranslate2", "ctranslate2"),
         ]
-        body = {"sentences": ["ab cd ef"]}
-        ours, exported = httpx2.post(f"{url}/translate", json=body, timeout=20).json()
-        texts = [x["lines"][0]["candidates"][0]["text"] for x in (ours, exported)]
-        assert texts[0] == texts[1]
+        body = {"sentence": "ab cd ef"}
+        ours, exported = httpx2.post(f"{url}/attention", json=body, timeout=20).json()
+        assert ours["translation"]["text"] == exported["translation"]["text"]
+        assert ours["attention"] is not None
+        assert exported["attention"] is None

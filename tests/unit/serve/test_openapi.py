@@ -27,4 +27,4 @@ def test_the_server_does_what_its_schema_says(served, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    assert "3 selected / 3 total" in done.stdout
+    assert "4 selected / 4 total" in done.stdout

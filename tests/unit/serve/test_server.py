@@ -10,8 +10,10 @@ from contextlib import closing, suppress
 from urllib.parse import urlsplit
 
 import httpx2
+import numpy as np
 import pytest
 
+from shapeshift.lab.inspection import inspect_run
 from shapeshift.lab.run import Run
 from shapeshift.serve.limits import Limits
 from shapeshift.serve.server import bind, is_loopback
@@ -57,13 +59,31 @@ def status_of(connection):
 
 
 def test_translations_are_those_of_translate(client, folders):
-    body = {"sentences": LINES, "tokens": True}
-    answer = client.post("/translate", json=body).raise_for_status().json()
+    answer = client.post("/translate", json={"sentences": LINES}).raise_for_status().json()
     assert [each["run"] for each in answer] == ["ape", "rpe"]
     for each, folder in zip(answer, folders, strict=True):
         texts = [line["candidates"][0]["text"] for line in each["lines"]]
         assert texts == Run(folder).translate(LINES)
-        assert all(len(token) == 2 for token in each["lines"][0]["candidates"][0]["tokens"])
+
+
+@pytest.mark.parametrize(
+    "kind", ["cross-attention", "encoder self-attention", "decoder self-attention"]
+)
+def test_attention_is_that_of_inspect(client, folders, kind):
+    body = {"sentence": "ab cd ef", "runs": ["rpe"], "kind": kind}
+    (got,) = client.post("/attention", json=body).raise_for_status().json()
+    inspection = inspect_run(Run(folders[1]), "ab cd ef")
+    np.testing.assert_allclose(got["attention"], inspection.attention[kind], atol=1e-4)
+    assert got["translation"]["text"] == inspection.translation
+    rows = inspection.source if kind == "encoder self-attention" else inspection.target
+    columns = inspection.target if kind == "decoder self-attention" else inspection.source
+    assert (got["rows"], got["columns"]) == ([*rows], [*columns])
+
+
+@pytest.mark.parametrize("sentence", ["", " ", "a b " * 33, "a\nb"])
+def test_attention_is_of_one_short_sentence(client, sentence):
+    response = client.post("/attention", json={"sentence": sentence})
+    assert response.status_code == (413 if len(sentence) > 99 else 422)
 
 
 def test_runs_and_health(client):
@@ -100,7 +120,7 @@ HOSTILE = [
     (b'{"sentences": ["\xff"]}', 400),
     (b"null", 422),
     (b" " * 300_000, 413),
-    (text(sentences=["a"], tokens="yes"), 422),
+    (text(sentence="a"), 422),
 ]
 
 
@@ -158,15 +178,15 @@ class Held:
         self.go, self.began = threading.Event(), threading.Event()
         self.translated = []
         run = service.runs["ape"]
-        translate = run.translate
+        compute = run.compute
 
-        def slowly(sentences, each_token):
+        def slowly(task, sentences):
             self.began.set()
             assert self.go.wait(20)
             self.translated += sentences
-            return translate(sentences, each_token=each_token)
+            return compute(task, sentences)
 
-        monkeypatch.setattr(run, "translate", slowly)
+        monkeypatch.setattr(run, "compute", slowly)
 
     def ask(self, *sentences):
         """Send a request from a thread; return where its response will be."""
