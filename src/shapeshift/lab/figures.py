@@ -1,7 +1,8 @@
 """The figures of all results: panels of lines, and how a figure becomes files.
 
-A position representation has the same colour, marker and dash in every figure. A line of several
-seeds is their mean, with a bar of one standard deviation.
+A position representation has the same colour, marker and dash in every figure. Lines are named at
+their right ends; a line of several seeds is their mean, with a bar of one standard deviation and a
+dot for each seed.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import io
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
@@ -30,7 +31,7 @@ FORMATS: dict[str, dict[str, None]] = {
 """Format → the metadata that leave out the date."""
 
 _PANEL_HEIGHT_IN = 2.3
-_NAME_IN = 0.16  # from one name of the legend to the next
+_NAME_IN = 0.125  # from one name to the next
 _NUDGE = 0.05  # of the room of a named place, between one line and the next
 
 
@@ -78,26 +79,21 @@ class Panel:
 
 
 def draw_lines(panels: Sequence[Panel], x_title: str) -> Figure:
-    """Draw panels of lines, with a legend for all of them. Save the figure with `save`."""
+    """Draw panels of lines, each line named at its right end. Save the figure with `save`."""
     num_columns = min(2, len(panels))
     num_rows = -(-len(panels) // num_columns)
     with styled():
         styles = looks([line.name for panel in panels for line in panel.lines])
-        size = (
-            TEXT_WIDTH_IN if num_columns > 1 else 0.8 * TEXT_WIDTH_IN,
-            max(num_rows * _PANEL_HEIGHT_IN, len(styles) * _NAME_IN) + 0.3,
-        )
-        figure = Figure(figsize=size, layout="constrained")
+        height = max(_PANEL_HEIGHT_IN, 1.3 * _NAME_IN * len(styles))
+        width = TEXT_WIDTH_IN if num_columns > 1 else 0.8 * TEXT_WIDTH_IN
+        figure = Figure(figsize=(width, num_rows * height + 0.3), layout="constrained")
         grid = [*figure.subplots(num_rows, num_columns, squeeze=False).flat]
-        named: dict[str, Artist] = {}
         for axes, panel in zip(grid, panels, strict=False):
             _draw_panel(axes, panel, styles)
-            handles, names = axes.get_legend_handles_labels()
-            named |= dict(zip(names, handles, strict=True))
+            if len({line.name for line in panel.lines}) > 1:
+                _name_lines(axes, panel, styles, _NAME_IN / (0.7 * height))
         for axes in grid[len(panels) :]:
             axes.set_axis_off()
-        if len(named) > 1:
-            figure.legend([*named.values()], [*named], loc="outside right center")
         figure.supxlabel(x_title, fontsize=8)
     return figure
 
@@ -145,6 +141,49 @@ def _draw_line(axes: Axes, line: Line, style: Look, nudge: float) -> None:
     )
     options |= {"linestyle": "none", "markerfacecolor": "white", "zorder": 3}
     axes.plot([xs[n] for n in line.hollow], [ys[n] for n in line.hollow], **options)
+    several = [(x, y) for x, ys in zip(xs, line.values, strict=True) if len(ys) > 1 for y in ys]
+    if several:
+        axes.plot(*zip(*several, strict=True), ".", color=style["color"], markersize=2.5, alpha=0.6)
+
+
+def _name_lines(axes: Axes, panel: Panel, styles: Mapping[str, Look], gap: float) -> None:
+    """Write each name right of the panel behind a sample of its line, level with the line's last
+    point or as near as there is room; a thin line leads to the point.
+
+    Args:
+        gap: between names, as a part of the panel's height.
+    """
+    ends: dict[str, tuple[float, float]] = {}
+    for line in panel.lines:
+        points = [(x, fmean(y)) for x, y in zip(line.xs, line.values, strict=True) if y]
+        for point in points[-1:]:
+            ends.setdefault(line.name, point)
+    to_axes = axes.transData + axes.transAxes.inverted()
+    wanted = {name: float(to_axes.transform(end)[1]) for name, end in ends.items()}
+    order = sorted(wanted, key=wanted.__getitem__)
+    up = accumulate([wanted[name] for name in order], lambda below, y: max(y, below + gap))
+    heights = accumulate([*up][::-1], lambda above, y: min(y, above - gap), initial=1 + gap)
+    for name, height in zip(order[::-1], [*heights][1:], strict=True):
+        sample: dict[str, Any] = {**styles[name], "markevery": [1], "markeredgecolor": "white"}
+        where: dict[str, Any] = {"transform": axes.transAxes, "clip_on": False}
+        axes.plot([1.05, 1.09, 1.13], [height] * 3, scalex=False, scaley=False, **where, **sample)
+        axes.text(
+            1.15,
+            height,
+            name,
+            color=styles[name]["color"],
+            fontsize=7,
+            va="center",
+            transform=axes.transAxes,
+        )
+        axes.annotate(
+            "",
+            ends[name],
+            (1.05, height),
+            textcoords="axes fraction",
+            arrowprops={"arrowstyle": "-", "color": "#999999", "linewidth": 0.4, "shrinkB": 2},
+            annotation_clip=False,
+        )
 
 
 def _set_heights(axes: Axes, panel: Panel) -> None:
@@ -169,12 +208,16 @@ def _set_heights(axes: Axes, panel: Panel) -> None:
 
 
 def bars_note(lines: Iterable[Line]) -> str:
-    """Return what points and bars are, to stand behind a caption; empty where there are none."""
-    counts = {len(values) for line in lines for values in line.values if values}
-    if max(counts, default=1) == 1:
+    """Return what points, bars and dots are, to stand behind a caption; empty where each run has a
+    line of its own."""
+    every = [*lines]
+    counts = {len(values) for line in every for values in line.values if values}
+    if not counts or len({line.name for line in every}) < len(every):
         return ""
+    if max(counts) == 1:
+        return "; one seed"
     number = "–".join(map(str, sorted({min(counts), max(counts)})))
-    return f"; points are means of {number} seeds, bars one standard deviation"
+    return f"; points are means of {number} seeds, bars one standard deviation, dots single seeds"
 
 
 def save(figure: Figure, stem: str | Path) -> list[Path]:

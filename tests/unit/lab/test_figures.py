@@ -1,6 +1,7 @@
 """Figures: their looks, lines and files."""
 
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -46,7 +47,7 @@ def test_a_line_is_the_mean_of_its_seeds_with_their_deviation():
     [axes] = figure.axes
     [[points], [name]] = axes.get_legend_handles_labels()
     assert name == "ape"
-    assert not figure.legends  # a single line needs no name
+    assert not axes.texts  # a single line needs no name
     mean, _, [bars] = points.lines
     assert list(mean.get_xdata()) == [1, 2, 3]
     assert list(mean.get_ydata()) == pytest.approx([2, math.nan, 5], nan_ok=True)
@@ -54,11 +55,27 @@ def test_a_line_is_the_mean_of_its_seeds_with_their_deviation():
     assert (low, high) == pytest.approx((2 - math.sqrt(2), 2 + math.sqrt(2)))
     [hollow] = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
     assert list(hollow.get_ydata()) == [5]
+    [dots] = [line for line in axes.lines if line.get_marker() == "."]
+    assert [*zip(*dots.get_data(), strict=True)] == [(1, 1), (1, 3)]
     assert "means of 1–2 seeds" in bars_note([line])
-    assert bars_note([Line("ape", [1], [[5.0]])]) == ""
+    assert bars_note([Line("ape", [1], [[5.0]])]) == "; one seed"
+    assert bars_note([line, line]) == ""  # a line for each run
 
 
-def test_runs_of_one_system_look_alike_and_one_legend_names_all_systems():
+@pytest.mark.parametrize("log", [False, True])
+def test_lines_are_named_at_their_ends_without_overlap(log):
+    lines = [Line(f"name {y}", [1, 2], [[9.0], [5 + y / 50]]) for y in range(6)]
+    figure = drawn(Panel([*lines, Line("high", [1, 2], [[5.0], [9.0]])], "BLEU", log=log))
+    figure.draw_without_rendering()
+    [axes] = figure.axes
+    boxes = sorted((text.get_window_extent().y0, text) for text in axes.texts if text.get_text())
+    assert [text.get_text() for _, text in boxes] == [*(f"name {y}" for y in range(6)), "high"]
+    extents = [text.get_window_extent() for _, text in boxes]
+    assert all(low.y1 <= high.y0 + 1 for low, high in pairwise(extents))
+    assert all(figure.bbox.x0 < axes.bbox.x1 < box.x0 < box.x1 <= figure.bbox.x1 for box in extents)
+
+
+def test_runs_of_one_system_look_alike_and_are_named_once():
     lines = [Line(name, [1, 2], [[9.0], [y]]) for name, y in (("ape", 6), ("ape", 5), ("shape", 4))]
     figure = drawn(Panel(lines, "perplexity", log=True), *[Panel(lines[2:], "BLEU")] * 2)
     assert [axes.axison for axes in figure.axes] == [True, True, True, False]
@@ -66,10 +83,7 @@ def test_runs_of_one_system_look_alike_and_one_legend_names_all_systems():
     assert names == ["ape", "ape", "shape"]
     one, other, shape = [handle.lines[0].get_color() for handle in handles]
     assert one == other != shape
-    [legend] = figure.legends
-    assert [text.get_text() for text in legend.texts] == ["ape", "shape"]
-    figure.draw_without_rendering()
-    assert all(axes.bbox.x1 < legend.get_window_extent().x0 for axes in figure.axes)
+    assert sorted(text.get_text() for text in figure.axes[0].texts) == ["", "", "ape", "shape"]
 
 
 def test_small_differences_do_not_fill_the_panel():
