@@ -21,7 +21,7 @@ def shapeshift(folder: Path, *arguments: str, stdin: bytes = b"", terminal: bool
     """Run a command; return its exit status and what it printed. With `terminal`, a person types
     standard input."""
     typed = io.TextIOWrapper(io.BytesIO(stdin))
-    typed.isatty = lambda: terminal  # type: ignore[method-assign]
+    typed.isatty = lambda: terminal
     out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
