@@ -74,10 +74,11 @@ def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested:
         options = "num_positions"
         if isinstance(model.source.position_ids, Randomized):
             options = "max_length and max_position of position.position_ids"
+        cut = "; decoding.on_long=split cuts lines of the test text" if split == "test" else ""
         raise ShapeshiftError(
             f"{split} pair {pair} (counted from 0) has {most + more:,} tokens, and the"
             f" model has positions for {most:,}; add {more} to {options}, or use a kind without a"
-            " limit, such as position=ape; decoding.on_long=split cuts lines of the test text",
+            f" limit, such as position=ape{cut}",
             path=data.directory,
         )
 

@@ -55,9 +55,10 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
             )
         device = torch.device("cuda", local_rank)
     if (device.index or 0) >= count:
+        fewer = "" if local_rank is None else ", or start fewer processes"
         raise ShapeshiftError(
             f"training.device={name}: there is no {device} here, PyTorch sees {count} GPUs; use"
-            " auto or cpu, or start fewer processes"
+            f" auto or cpu{fewer}"
         )
     return device
 

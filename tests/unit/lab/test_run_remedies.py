@@ -123,6 +123,7 @@ def test_text_that_is_too_long_for_the_positions(go, tmp_path, kind, split):
     message = refused(go, LIMITED[kind](25))
     name = {"train": "training", "valid": "validation", "test": "test"}[split]
     assert f"{name} pair 2 (counted from 0) has" in message
+    assert ("decoding.on_long=split" in message) == (split == "test")
     assert not (tmp_path / "run").exists()
     more = int(re.search(r"add (\d+) to", message)[1])
     assert "positions for" in refused(go, LIMITED[kind](25 + more - 1))

@@ -39,7 +39,7 @@ def test_each_process_has_its_device(gpus, name, local_rank, number, expected):
     ("name", "local_rank", "number", "message"),
     [
         ("mps", None, 0, "use auto, cpu, cuda or cuda:N"),
-        ("cuda:2", None, 2, "no cuda:2 here, PyTorch sees 2 GPUs"),
+        ("cuda:2", None, 2, "no cuda:2 here, PyTorch sees 2 GPUs; use auto or cpu$"),
         ("cuda:0", 1, 2, "there are several processes"),
         ("auto", 2, 2, "no cuda:2 here, .*fewer processes"),
     ],
