@@ -112,5 +112,4 @@ def _print_report(report: Report) -> None:
         f"{report.engine}, {len(parity.lengths)} pairs of {min(lengths)} to {max(lengths)} subwords"
     )
     show_table(Table(("largest difference from the trained model", "found", "allowed"), rows))
-    positions = report.positions.replace("--max-length", str(report.max_length))
-    show(f"positions are {positions}; opened by {report.opened_by}")
+    show(f"positions are {report.positions}; opened by {report.opened_by}")

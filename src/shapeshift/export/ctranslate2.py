@@ -26,15 +26,7 @@ from shapeshift.positions import T5, Representation, Rotary, Shaw
 
 from .folder import Report, new_folder
 from .parity import BEAM, Ids, LogProbs, check
-from .support import (
-    STACKS,
-    UP_TO_MAX_LENGTH,
-    acting,
-    has_linear_bias,
-    self_attentions,
-    support,
-    unsupported,
-)
+from .support import STACKS, acting, has_linear_bias, self_attentions, support, unsupported
 from .trained import Trained, require
 
 
@@ -75,7 +67,7 @@ def export(
             _write(final, trained, max_length, quantization)
         report = Report(
             f"CTranslate2 {metadata.version('ctranslate2')}", "ctranslate2.Translator",
-            support(scheme, shape), _capacity(model, support(scheme, shape), max_length), parity,
+            support(scheme, shape), _capacity(model, max_length), parity,
             trained.weights_sha256, max_length, quantization,
         )  # fmt: skip
         report.save(final, trained.subword_models)
@@ -159,24 +151,23 @@ def convert(
         transformer_spec.TransformerEncoderLayerSpec,
         transformer_spec.TransformerDecoderLayerSpec,
     )
-    limits = capacity(model)
-    for name, new_layer in zip(STACKS, new_layers, strict=True):
+    limits = _capacity(model, max_length)
+    for name, new_layer, limit in zip(STACKS, new_layers, limits, strict=True):
         stack, embedding = getattr(spec, name), model.source if name == "encoder" else model.target
-        limit = limits.source if name == "encoder" else limits.target
-        num_positions = max_length if limit is None else limit
         natively = linear_bias and name == "decoder"
         kinds = [None if natively else _only(position) for position in positions[name]]
         stack.layer = [new_layer(**_options(kind)) for kind in kinds]
         for each, layer, kind in zip(stack.layer, getattr(model, name), kinds, strict=True):
             _set_layer(each, layer)
             if kind is not None:
-                _set_positions(each.self_attention, kind, name == "decoder", num_positions)
+                _set_positions(each.self_attention, kind)
         if kinds[0] is not None:
             del stack.position_encodings
         elif not natively:
             # Without a table, the engine adds sinusoids of its own, counted from 1.
-            pos = embedding.position_ids(1, num_positions)
-            zeros = torch.zeros(1, num_positions, shape.dim)
+            assert limit is not None, "a table ends"
+            pos = embedding.position_ids(1, limit)
+            zeros = torch.zeros(1, limit, shape.dim)
             stack.position_encodings.encodings = _copy(embedding.position.embed(zeros, pos)[0])
         if shape.norm == "pre":
             _set_norm(stack.layer_norm, getattr(model, f"{name}_norm"))
@@ -207,13 +198,12 @@ def _write(
     spec.save(str(folder))
 
 
-def _capacity(model: Transformer, positions: str, max_length: int) -> tuple[int | None, int | None]:
+def _capacity(model: Transformer, max_length: int) -> tuple[int | None, int | None]:
     """Return the most tokens of each side that the exported model has positions for."""
     limits, own = [], capacity(model)
     for name, limit in zip(STACKS, (own.source, own.target), strict=True):
         has_table = _only(self_attentions(model, name)[0].position) is None
-        ends = has_table or positions == UP_TO_MAX_LENGTH
-        limits.append(max_length if limit is None and ends else limit)
+        limits.append(max_length if limit is None and has_table else limit)
     return limits[0], limits[1]
 
 
@@ -247,18 +237,15 @@ def _options(position: Representation | None) -> dict[str, Any]:
     return options
 
 
-def _set_positions(spec: Any, position: Representation, causal: bool, num_positions: int) -> None:
+def _set_positions(spec: Any, position: Representation) -> None:
     if isinstance(position, Shaw):
         tables = [position.keys, position.values]
         spec.relative_position_keys, spec.relative_position_values = (
             _relative_table(table, position) for table in tables
         )
-    elif not isinstance(position, Rotary):
-        # From its largest distance on, T5's bias is one number.
-        num_distances = position.max_distance if type(position) is T5 else num_positions
-        table = _bias_table(position, num_distances, causal)
-        spec.relative_attention_bias = table
-        spec.relative_attention_max_distance = np.int32(2 * num_distances)
+    elif isinstance(position, T5):
+        spec.relative_attention_bias = _bias_table(position)
+        spec.relative_attention_max_distance = np.int32(2 * position.max_distance)
 
 
 def _relative_table(table: Tensor | None, position: Shaw) -> Tensor:
@@ -271,19 +258,15 @@ def _relative_table(table: Tensor | None, position: Shaw) -> Tensor:
     return full
 
 
-def _bias_table(position: Representation, num_distances: int, causal: bool) -> Tensor:
+def _bias_table(position: T5) -> Tensor:
     """Return a bias by bucket, `(n, H)`: half of the buckets of a direction are for a distance
-    each, and the others, which grow, for all further distances."""
-    keys = torch.arange(num_distances + 1)[None]
-    ends = (keys[:, -1:],) if causal else (keys[:, -1:], keys[:, :1])
+    each, and the others, which grow, for all further distances, from which on T5's is one."""
+    keys = torch.arange(position.max_distance + 1)[None]
     halves = []
-    for end in ends:
-        bias = position.bias(end, keys, dtype=torch.float32)
-        if bias is None:
-            raise TypeError(f"{type(position).__name__} has no bias")
-        by_distance = bias[0, :, 0].t()  # (K, H)
-        by_distance = by_distance.flip(0) if end is ends[0] else by_distance
-        halves += [by_distance[:-1], by_distance[-1:].expand(num_distances, -1)]
+    for end in (keys[:, -1:],) if position.causal else (keys[:, -1:], keys[:, :1]):
+        by_distance = position.bias(end, keys, dtype=torch.float32)[0, :, 0].t()  # (K, H)
+        by_distance = by_distance.flip(0) if end else by_distance
+        halves += [by_distance[:-1], by_distance[-1:].expand(len(by_distance) - 1, -1)]
     return _copy(torch.cat(halves))
 
 

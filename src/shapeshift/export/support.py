@@ -8,8 +8,6 @@ CTranslate2 has four places for positions, for the encoder and the decoder each:
 - a bias for each head and each range of distances (T5), of which versions before 4.8.3 use the
   first layer's in all layers;
 - rotation of queries and keys; and in the decoder a linear bias for all layers (ALiBi).
-
-Other biases that depend on the distance alone fit the third one, with a range for each distance.
 """
 
 from __future__ import annotations
@@ -42,7 +40,6 @@ from shapeshift.positions import (
 from shapeshift.positions.base import AT_ATTENTION
 
 EXACT, REWRITTEN, REFUSED = "exact", "exact after rewriting", "refused"
-UP_TO_MAX_LENGTH = f"{REWRITTEN}, up to --max-length tokens"
 STACKS = ("encoder", "decoder")
 
 
@@ -52,24 +49,25 @@ def unsupported(scheme: Scheme, model: ModelConfig) -> str | None:
     with torch.device("meta"):
         has_gaps = type(build_position_ids(scheme)) not in (Absolute, Shifted)
         gaps = f"{scheme.position_ids.name} positions may have gaps" if has_gaps else None
-        reasons = [_unsupported(placed, gaps) for placed in _placed(scheme, model)]
+        stacks = zip(STACKS, _placed(scheme, model), strict=True)
+        reasons = [_unsupported(name, placed, gaps) for name, placed in stacks]
     return next((reason for reason in reasons if reason is not None), None)
 
 
 def support(scheme: Scheme, model: ModelConfig) -> str:
-    """Return `exact`, `exact after rewriting`, the same `up to --max-length tokens` where longer
-    sentences are computed without an error but not exactly, or `refused: ` with the reason."""
+    """Return `exact`, `exact after rewriting`, or `refused: ` with the reason."""
     reason = unsupported(scheme, model)
     if reason is not None:
         return f"{REFUSED}: {reason}"
     with torch.device("meta"):
-        stacks = list(_placed(scheme, model))
-    found = {EXACT}
-    for name, placed in zip(STACKS, stacks, strict=True):
-        if not has_linear_bias(name, placed.self_attention):
-            kinds = (kind for attention in placed.self_attention for kind in acting(attention))
-            found |= {_support(kind) for kind in kinds}
-    return max(found, key=(EXACT, REWRITTEN, UP_TO_MAX_LENGTH).index)
+        kinds = [
+            kind
+            for placed in _placed(scheme, model)
+            for attention in placed.self_attention
+            for kind in acting(attention)
+        ]
+    is_ntk = (isinstance(kind, Rotary) and kind.scaling == "ntk" for kind in kinds)
+    return REWRITTEN if any(is_ntk) or any(isinstance(kind, Skew) for kind in kinds) else EXACT
 
 
 ENGINES = ("Hugging Face", "ONNX", "CTranslate2")
@@ -102,7 +100,6 @@ VARIANTS = (
     Part("skew", "self", options={"per_head": False}),
     Part("t5", "self", share_layers=False),
     Part("alibi", "self", "decoder"),
-    Part("kerple", "self", share_layers=True),
     Part("rotary", "self", options={"scaling": "linear", "factor": 2.0}),
     Part("rotary", "self", options={"scaling": "ntk", "factor": 2.0}),
     Part("rotary", "self", options={"scaling": "yarn", "factor": 2.0, "original_length": 512}),
@@ -120,12 +117,6 @@ def has_linear_bias(stack: str, attentions: list[Representation]) -> bool:
     return stack == "decoder" and all(type(attention) is ALiBi for attention in attentions)
 
 
-def is_bias_by_distance(kind: Representation) -> bool:
-    """Return whether a kind adds to the scores what depends on the distance alone."""
-    others = any(kind.overrides(hook) for hook in AT_ATTENTION if hook != "bias")
-    return kind.overrides("bias") and not others and kind.shift_invariant
-
-
 def self_attentions(model: Transformer, stack: str) -> list[Attention]:
     """Return the self-attention of each layer of a stack."""
     layers = model.encoder if stack == "encoder" else model.decoder
@@ -138,7 +129,7 @@ def _placed(scheme: Scheme, model: ModelConfig) -> Iterator[Placed]:
         yield place(scheme, Stack(name, model.dim, model.num_heads, layers[name]))
 
 
-def _unsupported(placed: Placed, gaps: str | None) -> str | None:
+def _unsupported(stack: str, placed: Placed, gaps: str | None) -> str | None:
     for attention in placed.cross_attention:
         for kind in acting(attention):
             return (
@@ -146,6 +137,7 @@ def _unsupported(placed: Placed, gaps: str | None) -> str | None:
                 f" positions; use {_nearest(kind)}"
             )
     embedded = [kind for kind in placed.embedding.kinds() if kind.overrides("embed")]
+    linear_bias = has_linear_bias(stack, placed.self_attention)
     for attention in placed.self_attention:
         kinds = acting(attention)
         if len(kinds) > 1:
@@ -153,7 +145,7 @@ def _unsupported(placed: Placed, gaps: str | None) -> str | None:
                 f"CTranslate2 computes one kind at an attention, got {_name(kinds[0])} and"
                 f" {_name(kinds[1])}; leave one of them out"
             )
-        if kinds and (reason := _unsupported_kind(kinds[0], gaps)):
+        if kinds and (reason := _unsupported_kind(kinds[0], gaps, linear_bias)):
             return reason
         if kinds and embedded:
             return (
@@ -162,18 +154,15 @@ def _unsupported(placed: Placed, gaps: str | None) -> str | None:
                 " self"
             )
     kinds = [kind for attention in placed.self_attention for kind in acting(attention)]
-    trained = [
-        kind for kind in kinds if is_bias_by_distance(kind) and any(True for _ in kind.parameters())
-    ]
-    if any(kind is not trained[0] for kind in trained):
+    if type(kinds[0] if kinds else None) is T5 and any(kind is not kinds[0] for kind in kinds):
         return (
-            f"{_name(trained[0])} has a bias for each layer, but CTranslate2 before 4.8.3 uses the"
-            f" first layer's in all; use {_name(trained[0])} with share_layers: true"
+            "t5 has a bias for each layer, but CTranslate2 before 4.8.3 uses the first layer's in"
+            " all; use t5 with share_layers: true"
         )
     return None
 
 
-def _unsupported_kind(kind: Representation, gaps: str | None) -> str | None:
+def _unsupported_kind(kind: Representation, gaps: str | None, linear_bias: bool) -> str | None:
     name = _name(kind)
     if kind.overrides("inputs"):
         return (
@@ -187,7 +176,9 @@ def _unsupported_kind(kind: Representation, gaps: str | None) -> str | None:
             f"{name} has a table for each head, but CTranslate2 shares one between the heads; use"
             f" {name} with per_head: false"
         )
-    if not (type(kind) in (Shaw, Skew, Rotary) or is_bias_by_distance(kind)):
+    if type(kind) is ALiBi and not linear_bias:
+        return f"CTranslate2 computes alibi in all layers of the decoder only; use {_nearest(kind)}"
+    if type(kind) not in (Shaw, Skew, T5, ALiBi, Rotary):
         return f"CTranslate2 does not compute {name}; use {_nearest(kind)}"
     if gaps is not None:
         return (
@@ -200,14 +191,6 @@ def _unsupported_kind(kind: Representation, gaps: str | None) -> str | None:
 def _is_by_head(kind: Representation) -> bool:
     tables = (getattr(kind, "keys", None), getattr(kind, "values", None))
     return any(table is not None and table.shape[0] > 1 for table in tables)
-
-
-def _support(kind: Representation) -> str:
-    if isinstance(kind, Rotary):
-        return REWRITTEN if kind.scaling == "ntk" else EXACT
-    if isinstance(kind, Skew):
-        return REWRITTEN
-    return EXACT if type(kind) in (Shaw, T5) else UP_TO_MAX_LENGTH
 
 
 def _name(kind: Representation) -> str:
