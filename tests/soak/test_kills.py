@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from commands import Command, kill_at, note_trainings, without_clock, write_run, write_study
 
 from shapeshift.lab.cell_folder import StepRecord
-from shapeshift.lab.final import AVERAGE
+from shapeshift.lab.run import AVERAGE
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL, OPTIMIZER, read_manifest

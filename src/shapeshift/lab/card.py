@@ -9,8 +9,7 @@ from shapeshift.data.prepared import IMPORTED_FROM, Report
 from shapeshift.evaluation.scores import Scores
 from shapeshift.export import marian
 from shapeshift.export.trained import Trained, exponent
-from shapeshift.lab.final import AVERAGE
-from shapeshift.lab.run import RESULTS, Run
+from shapeshift.lab.run import AVERAGE, RESULTS, Run
 
 CARD = """\
 ---

@@ -20,8 +20,7 @@ from shapeshift.export.marian_subwords import Side
 from shapeshift.export.parity import TOLERANCE
 from shapeshift.export.trained import require
 from shapeshift.integrity import store
-from shapeshift.lab.final import AVERAGE
-from shapeshift.lab.run import SUBWORDS, Run, has_begun
+from shapeshift.lab.run import AVERAGE, SUBWORDS, Run, has_begun
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.layers import NORM_EPS
 from shapeshift.training.weights import average, weights

@@ -27,7 +27,6 @@ from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.detokenize import moses
 from shapeshift.export.running import open_export
 from shapeshift.integrity import SUMS, restore, store, verify
-from shapeshift.lab.final import AVERAGE
 from shapeshift.lab.identity import NEUTRAL, how_to_validate
 from shapeshift.model import Transformer, build
 from shapeshift.training.checkpoints import Checkpoints
@@ -56,6 +55,7 @@ SUBWORDS = "subwords"
 TORCH = "torch"
 """Our own engine, as opposed to exported models."""
 LOCK = "lock"
+AVERAGE = "average.safetensors"
 RESULTS = "results"
 AS_IT_IS = f"remove {SUMS} to use it as it is"
 _REMEDY = f"run the same training command again, which restores it, or {AS_IT_IS}"

@@ -9,8 +9,7 @@ import torch
 from shapeshift.config import Config
 from shapeshift.data.subwords import Subwords
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.final import AVERAGE
-from shapeshift.lab.run import Run
+from shapeshift.lab.run import AVERAGE, Run
 from shapeshift.model import Transformer
 
 _MAY_DIFFER = {"size", "dropout", "attention_dropout", "activation_dropout"}

@@ -16,11 +16,11 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation import comet
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.integrity import restore, store, verify
-from shapeshift.lab.final import AVERAGE, check_final, make_final
 from shapeshift.lab.locks import locked
 from shapeshift.lab.requirements import check_lengths, missing_requirements
 from shapeshift.lab.run import (
     AS_IT_IS,
+    AVERAGE,
     LOCK,
     RESULTS,
     SUBWORDS,
@@ -36,11 +36,13 @@ from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
 from shapeshift.training.estimate import disk_bytes
 from shapeshift.training.log import Log
+from shapeshift.training.manifest import MODEL, DamagedError
 from shapeshift.training.observer import Observer
 from shapeshift.training.parallel import Parallel
 from shapeshift.training.precision import check_hardware
 from shapeshift.training.stopping import StopSignals
 from shapeshift.training.trainer import Trainer
+from shapeshift.training.weights import average, is_average_of, read_weights
 
 
 def train(
@@ -103,7 +105,9 @@ def train(
                 if log is not None:
                     log.close()
         if parallel.is_main:
-            make_final(directory, trainer.checkpoints, config.training, trainer.progress)
+            paths = _left_to_average(directory, trainer)
+            if paths is not None:
+                average(paths, directory / AVERAGE)
     return run
 
 
@@ -151,10 +155,41 @@ def _open_run(
     resumed = trainer.resume()
     with parallel.main_first():
         if parallel.is_main:
-            check_final(directory, trainer.checkpoints, config.training, trainer.progress)
+            _left_to_average(directory, trainer)
             Run.create(directory, config)
             store(directory, contents)
         return Run(directory), resumed
+
+
+def _left_to_average(directory: Path, trainer: Trainer) -> list[Path] | None:
+    """Return the weights that the final model is the mean of, or `None` if it is there.
+
+    Raises:
+        ShapeshiftError: a checkpoint that is due is damaged or was deleted. A mean of fewer is
+            never taken instead.
+    """
+    training, progress = trainer.config, trainer.progress
+    updates = training.averaged_updates(training.last_update(progress))
+    if training.final_weights == "best":
+        updates = [] if progress.best_update is None else [progress.best_update]
+    paths = {update: trainer.checkpoints.path(update) / MODEL for update in updates}
+    if is_average_of(directory / AVERAGE, [*paths.values()]):
+        return None
+    for update in reversed([x for x in updates if x <= progress.update]):
+        try:
+            read_weights(paths[update])
+        except ShapeshiftError as error:
+            reason = error.reason if isinstance(error, DamagedError) else "it is missing"
+            remedy = "training.final_weights=average"
+            if training.final_weights == "average":
+                newer = sum(x > update for x in updates)
+                remedy = f"training.average_checkpoints={max(1, newer)}"
+            raise ShapeshiftError(
+                f"the final model is made of this checkpoint, which cannot be used ({reason});"
+                f" continue with {remedy}, or train in a new folder",
+                path=paths[update].parent,
+            ) from error
+    return [*paths.values()]
 
 
 def _begin(run: Run, trainer: Trainer) -> Log:

@@ -11,26 +11,11 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from shapeshift.evaluation.tables import NO_VALUE
-from shapeshift.papers.document import FILE, DocumentTable, Entry
+from shapeshift.papers.document import FILE, DocumentTable
 from shapeshift.report.collect import VERDICTS, ReportItem, ReportPaper, count
 
 _FILE_KINDS = {"md": "Markdown", "tex": "LaTeX"}
 """Ending of a file's name → what people call it; the others are called by it."""
-
-
-class Field(Entry):
-    """A field of the tables of findings and items.
-
-    Attributes:
-        href: of a link.
-        code: what stands behind the text, as code.
-        is_verdict: whether the text is one.
-    """
-
-    href: str = ""
-    code: str = ""
-    is_verdict: bool = False
 
 
 def view(papers: Sequence[ReportPaper], root: Path) -> dict[str, Any]:
@@ -48,20 +33,10 @@ def view(papers: Sequence[ReportPaper], root: Path) -> dict[str, Any]:
         ],
         "versions": ", ".join(sorted({item.document.version for _, item in items})),
         "last": max(item.document.time for _, item in items),
+        "count": count,
         "counts": count(x for _, item in items for x in item.document.findings),
-        "findings": [
-            [
-                Field(text=finding.claim, href=f"#{item.anchor}"),
-                Field(text=finding.verdict, value=VERDICTS.index(finding.verdict), is_verdict=True),
-                Field(text=finding.measured),
-                Field(text=finding.paper),
-                Field(text=paper.title, code=item.document.item),
-                Field(text=item.document.labelled_scale),
-            ]
-            for paper, item in items
-            for finding in item.document.findings
-        ],
-        "items": [_item_row(paper, item) for paper, item in items],
+        "num_items": len(items),
+        "verdicts": VERDICTS,
     }
 
 
@@ -109,22 +84,6 @@ def _files(paths: Iterable[str | Path], root: Path) -> list[tuple[str, str]]:
         link = quote(Path(os.path.relpath(path, root)).as_posix())
         links.append((_FILE_KINDS.get(ending, ending.upper()), link))
     return links
-
-
-def _item_row(paper: ReportPaper, item: ReportItem) -> list[Field]:
-    document = item.document
-    counts = count(document.findings)
-    said = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
-    finished, unfinished = len(document.configs), len(document.unfinished)
-    runs = f"{finished} of {finished + unfinished}"
-    return [
-        Field(text=document.title, href=f"#{item.anchor}"),
-        Field(text=paper.title),
-        Field(text=document.labelled_scale),
-        Field(text=said or NO_VALUE, value=counts.get("supported", 0) if said else None),
-        Field(text="no runs needed" if finished and not document.seeds else runs, value=finished),
-        Field(text=document.time.partition("T")[0]),
-    ]
 
 
 def _image(path: Path) -> tuple[str, str]:

@@ -152,6 +152,11 @@ class TrainingConfig(Strict):
         out_of_patience = validated // every - best // every >= self.patience
         return progress.update if out_of_patience else self.max_updates
 
+    def averaged_updates(self, last: int) -> list[int]:
+        """Return after which updates the checkpoints are saved whose mean is the final model."""
+        every = self.checkpoint_every
+        return [*range(every, last, every), last][-self.average_checkpoints :]
+
     @property
     def validated_metrics(self) -> tuple[MetricName, ...]:
         """The metrics of each validation, each once."""

@@ -28,7 +28,6 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import evaluate
 from shapeshift.evaluation.tokenizers import make_bleu
 from shapeshift.lab.cell_folder import tail
-from shapeshift.lab.final import averaged_updates
 from shapeshift.lab.measures import Measurement, files_of, mean_measurement, measurements_of
 from shapeshift.lab.run import Run, detokenizer
 from shapeshift.positions import PRESETS
@@ -100,7 +99,7 @@ class Baseline:
     @property
     def saved_updates(self) -> list[int]:
         """Updates of the checkpoints whose mean is the final model."""
-        return averaged_updates(self.config.training, self.config.training.max_updates)
+        return self.config.training.averaged_updates(self.config.training.max_updates)
 
 
 @dataclass(frozen=True)
