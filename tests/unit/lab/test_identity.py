@@ -29,6 +29,7 @@ SAME = [
     ([], SHAPE),
     ([], WIDTHS),
     ([BLEU], "evaluation.tokenize=13a"),  # `auto` stands for it
+    (["training.validate_metrics=chrf"], "evaluation.tokenize=char"),  # which is of BLEU alone
 ]
 OTHER = [
     ([], "training.seed=4"),
@@ -40,6 +41,7 @@ OTHER = [
     ([], COMET),
     ([COMET], "evaluation.comet_model=other"),
     ([BLEU], "evaluation.detokenize=moses"),
+    ([BLEU], "evaluation.tokenize=char"),
 ]
 
 
@@ -55,6 +57,11 @@ FILES |= {split: ["a"] for split in ("train", "valid", "test")}
 
 def of_files(*overrides, **settings):
     return parse_config({**DOCUMENT, "data": {"corpus": FILES | settings}}, overrides)
+
+
+def test_the_tokenizer_is_that_of_the_language():
+    assert how_to_score(of_files()) == how_to_score(of_files("evaluation.tokenize=ja-mecab"))
+    assert how_to_score(of_files()) != how_to_score(of_files("evaluation.tokenize=13a"))
 
 
 def test_a_corpus_may_move_but_not_change_its_files():
@@ -87,15 +94,3 @@ def test_a_setting_that_is_new_and_has_its_default_does_not_rename_old_runs(monk
         "shapeshift.lab.identity._default_fields", lambda: identity_fields(Config())
     )
     assert key() == before
-
-
-@pytest.mark.parametrize(("metric", "counts"), [("chrf", False), ("bleu", True)])
-def test_bleu_s_tokenizer_counts_where_bleu_is_measured(metric, counts):
-    """`auto` is what it stands for."""
-    shared = f"training.validate_metrics={metric}"
-    auto, mecab, other = (
-        of_files(shared, f"evaluation.tokenize={name}") for name in ("auto", "ja-mecab", "13a")
-    )
-    assert cell_key(auto) == cell_key(mecab)
-    assert (cell_key(auto) != cell_key(other)) == counts
-    assert how_to_score(auto) == how_to_score(mecab) != how_to_score(other)

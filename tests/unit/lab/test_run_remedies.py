@@ -40,11 +40,6 @@ def refused(go, *overrides):
     return message
 
 
-def settings(message):
-    """Return the settings that a message names."""
-    return re.findall(r"\b(?:data|training|position|decoding)\.[\w.]+=[\w-]+", message)
-
-
 def add(tmp_path, split, num_words):
     """Add a pair of this many words, all of one subword, as the third of a split."""
     for language, word in (("low", "abc "), ("up", "ABC ")):
@@ -94,61 +89,56 @@ def test_a_pair_that_fits_into_no_batch(go, tmp_path, split):
     add(tmp_path, split, 25)
     message = refused(go, "training.batch.max_tokens=20")
     assert not (tmp_path / "run").exists()
-    assert go(*settings(message)).checkpoints.updates() == [2]
+    advice = re.findall(r"\b(?:data|training|position|decoding)\.[\w.]+=[\w-]+", message)
+    assert go(*advice).checkpoints.updates() == [2]
 
 
-def scheme(part, name="absolute", **options):
-    """Return the setting of a scheme, which takes the place of the preset `shape`."""
-    position_ids = {"name": name} | options
+def limited(name, n):
+    """Return the setting of a scheme for some `n` positions, which takes the place of `shape`."""
+    part, ids = {
+        "absolute": ({"kind": "learned", "num_positions": n}, {}),
+        "shifted": ({"kind": "learned", "num_positions": n + 30}, {"max_offset": 30}),
+        "randomized": ({"kind": "sinusoidal"}, {"max_length": n, "max_position": n + 5}),
+    }[name]
+    position_ids = {"name": name, **ids}
     return "position=" + json.dumps({"name": "mine", "position_ids": position_ids, "parts": [part]})
-
-
-LIMITED = {
-    "learned": lambda n: scheme({"kind": "learned", "num_positions": n}),
-    "shifted": lambda n: scheme(
-        {"kind": "learned", "num_positions": n + 30}, "shifted", max_offset=30
-    ),
-    "randomized": lambda n: scheme(
-        {"kind": "sinusoidal"}, "randomized", max_length=n, max_position=n + 5
-    ),
-}
 
 
 @pytest.mark.parametrize(
     ("kind", "split"),
-    [("learned", "train"), ("learned", "test"), ("shifted", "train"), ("randomized", "valid")],
+    [("absolute", "train"), ("absolute", "test"), ("shifted", "train"), ("randomized", "valid")],
 )
 def test_text_that_is_too_long_for_the_positions(go, tmp_path, kind, split):
     add(tmp_path, split, 40)
-    message = refused(go, LIMITED[kind](25))
+    message = refused(go, limited(kind, 25))
     name = {"train": "training", "valid": "validation", "test": "test"}[split]
     assert f"{name} pair 2 (counted from 0) has" in message
     assert ("decoding.on_long=split" in message) == (split == "test")
     assert not (tmp_path / "run").exists()
     more = int(re.search(r"add (\d+) to", message)[1])
-    assert "positions for" in refused(go, LIMITED[kind](25 + more - 1))
-    assert go(LIMITED[kind](25 + more)).checkpoints.updates() == [2]
-    shutil.rmtree(tmp_path / "run")
-    run = go(
-        *([LIMITED[kind](25), "decoding.on_long=split"] if split == "test" else ["position=ape"])
-    )
-    translate_and_score(run, prepared_root=tmp_path / "prepared")
+    assert "positions for" in refused(go, limited(kind, 25 + more - 1))
+    assert go(limited(kind, 25 + more)).checkpoints.updates() == [2]
+    if split == "test":
+        shutil.rmtree(tmp_path / "run")
+        run = go(limited(kind, 25), "decoding.on_long=split")
+        translate_and_score(run, prepared_root=tmp_path / "prepared")
 
 
 def test_text_that_will_not_be_translated_may_be_too_long(go, tmp_path):
     add(tmp_path, "test", 40)
-    assert go(LIMITED["learned"](25), tested=False).checkpoints.updates() == [2]
+    assert go(limited("absolute", 25), tested=False).checkpoints.updates() == [2]
 
 
-@pytest.mark.parametrize("split", ["valid", "test"])
-def test_text_over_the_limit_of_decoding(go, tmp_path, split):
+@pytest.mark.parametrize(
+    ("split", "said"), [("valid", "validation pair 2"), ("test", "test pair 2")]
+)
+def test_text_over_the_limit_of_decoding(go, tmp_path, split, said):
     add(tmp_path, split, 40)
     limit = ("decoding.max_source_length=25", "training.validate_metrics=bleu")
     message = refused(go, *limit)
-    assert ("validation" if split == "valid" else "test") + " pair 2" in message
-    run = go(*limit, "decoding.on_long=split")
+    assert said in message
     assert "decoding.on_long=split" in message
-    translate_and_score(run, prepared_root=tmp_path / "prepared")
+    translate_and_score(go(*limit, "decoding.on_long=split"), prepared_root=tmp_path / "prepared")
 
 
 def test_two_trainings_in_one_folder(go, tmp_path):

@@ -83,14 +83,10 @@ class Recorder:
         self.states = {}
 
     def changed(self, cell, status):
+        self.last = status
         states = self.states.setdefault(cell.name, [])
         if not states or states[-1] != status.state:
             states.append(status.state)
-
-
-class Seen:
-    def changed(self, cell, status):
-        self.last = status
 
 
 def run(cells, root, launcher, observer=None):
@@ -211,7 +207,7 @@ def test_a_finished_cell_of_other_text_is_refused_but_without_text_it_is_trusted
 
 def test_a_status_is_read_from_the_cell_s_folder(tmp_path):
     cell = make_cell(1, steps=("score-test",))
-    folder, report = CellFolder(tmp_path / cell.key), Seen()
+    folder, report = CellFolder(tmp_path / cell.key), Recorder()
     folder.path.mkdir()
     for written, expected in (
         ("", 0),

@@ -5,20 +5,10 @@ import random
 import pytest
 from sacrebleu.significance import PairedTest
 
-from shapeshift.config import parse_config
-from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import SACREBLEU
-from shapeshift.lab.cell_folder import CellFolder
-from shapeshift.lab.grid import Cell
-from shapeshift.lab.significance import (
-    LEVEL,
-    Comparison,
-    compare,
-    compare_cells,
-)
+from shapeshift.lab.significance import LEVEL, Comparison, compare
 
 rng = random.Random(1)
-TOKENIZERS = ("13a", "char")
 WORDS = [f"word{n}" for n in range(60)]
 REFERENCES = [" ".join(rng.choices(WORDS, k=8)) for _ in range(80)]
 
@@ -122,50 +112,3 @@ def test_seeds_that_contradict_each_other_prove_nothing():
 def test_p_values_of_seeds_become_twice_their_mean(p_values, combined):
     scores, baseline = dict.fromkeys(p_values, 2.0), dict.fromkeys(p_values, 1.0)
     assert Comparison(scores, baseline, p_values).p_value == pytest.approx(combined)
-
-
-@pytest.fixture
-def scored(tmp_path):
-    """Makes a cell that has translated, and the root of all."""
-
-    def make(position, outputs, references, *settings, seed=1):
-        config = parse_config({}, [f"position={position}", f"training.seed={seed}", *settings])
-        cell = Cell("mine", "tiny", {"position": position}, seed, config)
-        results = CellFolder(tmp_path / cell.key).run / "results"
-        results.mkdir(parents=True, exist_ok=True)
-        for name, lines in (("average", outputs), ("references", references)):
-            (results / f"test.{name}.txt").write_text("\n".join(lines) + "\n", "utf-8")
-        return cell
-
-    return make, tmp_path
-
-
-def test_cells_are_compared_seed_by_seed(scored):
-    make, root = scored
-    ape, rpe = (
-        [make(position, SYSTEMS[name][seed], REFERENCES, seed=seed) for seed in (1, 2)]
-        for position, name in (("ape", "base"), ("rpe", "better"))
-    )
-    result = compare_cells(rpe, ape, root)
-    assert result.p_value < LEVEL
-    same = compare(SYSTEMS["better"], SYSTEMS["base"], REFERENCES)
-    assert (result.score, result.p_values) == (same.score, same.p_values)
-    half = [number < 40 for number in range(80)]
-    part = compare_cells(rpe, ape, root, wanted=half)
-    assert part.score != result.score
-    other = make("rpe", SYSTEMS["better"][1], ["x", *REFERENCES[1:]])
-    with pytest.raises(ShapeshiftError, match="against other references"):
-        compare_cells([other], ape[:1], root)
-
-
-def test_cells_are_compared_with_their_own_tokenizer(scored):
-    make, root = scored
-    references = ["abcdefgh"] * 20
-    ape, rpe = (
-        {x: make(position, [line] * 20, references, f"evaluation.tokenize={x}") for x in TOKENIZERS}
-        for position, line in (("ape", "abcdefgx"), ("rpe", "abcdefgh"))
-    )
-    scores = [compare_cells([rpe[x]], [ape[x]], root).baseline_score for x in TOKENIZERS]
-    assert scores[0] == 0.0 < 50 < scores[1]
-    with pytest.raises(ShapeshiftError, match=r"tokenizer 13a, and that of .* char; they"):
-        compare_cells([rpe["char"]], [ape["13a"]], root)

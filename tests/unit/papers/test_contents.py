@@ -157,21 +157,6 @@ def test_the_clipping_distances_stand_next_to_the_papers_and_in_the_figure(build
     assert list(line.lines[0].get_ydata()) == [row[1].value for row in ours.rows]
 
 
-def test_a_finding_names_the_run_that_is_missing(make_study):
-    """Not the one that the claim is about, which is finished."""
-
-    def done(cell):
-        return (cell.axes["k"], cell.seed) in [("0", 5), ("4", 6)]
-
-    some = make_study("shaw-table2", done=done, seeds=(5, 6))
-    better, flat = find_item("shaw:table2").build(some).findings
-    assert better.measured == "16 against 0: no finished run with k = 16"
-    assert "4 against 16: no finished run with k = 16" in flat.measured
-    assert "no finished run with k = 2 or with k = 16" in flat.measured
-    apart = some.compare({"k": "0"}, {"k": "4"})
-    assert apart.reason == "no finished seed of both k = 0 and k = 4"
-
-
 # NHK
 
 

@@ -1,16 +1,11 @@
 """The marks of tables, made of runs whose translations are known: the baseline's are half right."""
 
-import shutil
-
 import pytest
 
-from shapeshift.data.sources.files import read_lines
-from shapeshift.lab.measures import hypotheses_file, keep_lines, references_file
 from shapeshift.papers.catalogue import find_paper
 from shapeshift.papers.study import Study
 
-SEED = 9
-"""Of no other test: what is not done there stays undone."""
+from .conftest import REFERENCES, put
 
 HALF = {"valid": 2, "test": 2}
 ALL = {"valid": 1, "test": 1}
@@ -18,33 +13,23 @@ ALL = {"valid": 1, "test": 1}
 
 
 @pytest.fixture
-def translated(make_study, papers_root, tmp_path):
-    """Makes a study of cells whose translations are given: settings → split → see `ALL`."""
+def build(tmp_path):
+    """Makes the first table of an item of cells whose translations are given: settings → `ALL`."""
 
-    def make(grid, given):
-        def wanted(cell):
-            return tuple(cell.axes.values()) in given
-
-        made = make_study(grid, wanted, seeds=(SEED,))
-        root = tmp_path / "cells"
-        for cell in filter(wanted, made.cells()):
-            shutil.copytree(papers_root / "cells" / cell.key, root / cell.key)
-            results = root / cell.key / "run" / "results"
-            for split, every in given[tuple(cell.axes.values())].items():
-                if (results / references_file(split)).exists():
-                    translate(results, split, every)
-        return Study(made.cells(), root, papers_root / "prepared")
+    def make(name, given):
+        paper, _, item = name.partition("-")
+        item = find_paper(paper).items[item]
+        cells = item.grid.cells("tiny")
+        for cell in cells:
+            for split, every in given.get(tuple(cell.axes.values()), {}).items():
+                lines = [
+                    line if number % every == 0 else " ".join(reversed(line.split()))
+                    for number, line in enumerate(REFERENCES)
+                ]
+                put(tmp_path, cell, hypotheses=lines, texts=(split,))
+        return item.build(Study(cells, tmp_path, tmp_path / "prepared")).tables[0]
 
     return make
-
-
-def translate(results, split, every):
-    """Write translations of which one in `every` is the reference."""
-    lines = [
-        line if number % every == 0 else " ".join(reversed(line.split()))
-        for number, line in enumerate(read_lines(results / references_file(split)))
-    ]
-    keep_lines(results / hypotheses_file(split), lines)
 
 
 def marked(table):
@@ -95,10 +80,9 @@ MARKED = {
 
 
 @pytest.mark.parametrize("grid", MARKED)
-def test_a_column_marks_what_differs_from_its_baseline(grid, translated):
+def test_a_column_marks_what_differs_from_its_baseline(grid, build):
     baseline, given, expected = MARKED[grid]
-    paper, item = grid.split("-")
-    table = find_paper(paper).items[item].build(translated(grid, given)).tables[0]
+    table = build(grid, given)
     [note] = [note for note in table.notes if note.startswith("* significantly different from ")]
     assert baseline in note
     assert marked(table) == expected
@@ -107,6 +91,5 @@ def test_a_column_marks_what_differs_from_its_baseline(grid, translated):
     assert any(entry.p_value is not None and entry.text[-1] != "*" for entry in entries)
 
 
-def test_without_the_baseline_nothing_is_marked(translated):
-    study = translated("nhk-table2", {("less-feeding",): ALL, ("none",): HALF})
-    assert marked(find_paper("nhk").items["table2"].build(study).tables[0]) == set()
+def test_without_the_baseline_nothing_is_marked(build):
+    assert marked(build("nhk-table2", {("less-feeding",): ALL, ("none",): HALF})) == set()

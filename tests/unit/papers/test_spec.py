@@ -116,7 +116,7 @@ def test_a_study_of_ones_own_has_a_grid_that_is_inside_or_shipped_or_lies_beside
         ("rule: better", "rule: best", "claims.0.rule: expected 'better', 'no"),
         ("rule: better", "rule: threshold", "threshold"),
         ("y: test BLEU", "y: BLEU", "plot: x is no axis of rows, or y no column"),
-        ("seeds: [1, 2, 3]", "seed: [1, 2, 3]", "seed"),
+        ("seeds: [1, 2, 3]", "seed: [1]", "grid.seed: unknown key; did you mean 'grid.seeds'"),
         ("split: valid", "on: train", "on"),
         ("split: valid", "lengths: inside", "lengths is for BLEU of split: valid or test"),
         ("expected: none", "expected: none\n    scales: [tiny]", "the grid has no scale 'tiny'"),
@@ -139,32 +139,6 @@ def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
         read_study(path)
     assert expected in str(error.value)
     assert str(path) in str(error.value)
-
-
-def test_all_that_is_wrong_in_a_study_and_its_grid_is_named_at_once(write):
-    document = yaml.safe_load(STUDY)
-    document["grid"] |= {"seed": [1], "base": 3, "seeds": ["a"], "rules": [{"when": {}}]}
-    document["claims"][0]["rule"] = "best"
-    document["tables"] = [3]
-    with pytest.raises(ShapeshiftError) as error:
-        read_study(write(document))
-    for expected in (
-        "grid.seed: unknown key; did you mean 'grid.seeds'?",
-        "grid.seeds.0: expected a whole number, got 'a'",
-        "grid.rules.0.overrides: missing",
-        "claims.0.rule: expected 'better', 'no worse', 'equivalent' or 'threshold', got",
-        "tables.0: expected a section of settings, got 3",
-    ):
-        assert expected in str(error.value)
-
-
-def test_an_unknown_grid_is_answered_with_the_nearest(write):
-    for grid, expected in (
-        ("shape-tabel2", "did you mean 'shape-table2'"),
-        ("nowhere.yaml", r"nowhere\.yaml"),
-    ):
-        with pytest.raises(ShapeshiftError, match=expected):
-            read_study(write({**yaml.safe_load(STUDY), "grid": grid}))
 
 
 def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):

@@ -1,69 +1,29 @@
 """What a study finds in the folders of cells; the records are made by hand."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from shapeshift.config import parse_config
+from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
-from shapeshift.lab.cell_folder import CellFolder, StepRecord
+from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
-from shapeshift.lab.measures import (
-    ORIGINAL,
-    SWAPPED,
-    Measurement,
-    hypotheses_file,
-    keep_lines,
-    mean_of,
-    references_file,
-)
+from shapeshift.lab.measures import keep_lines, mean_of, references_file
 from shapeshift.papers import study as studies
 from shapeshift.papers.study import Study
 
-REFERENCES = [f"the cat number {n} sat on the red mat" for n in range(20)]
+from .conftest import REFERENCES, measured, put
+
 WORSE = [f"a dog number {n} sat on a blue mat" for n in range(20)]
 LENGTHS = [5] * 10 + [50] * 10
 """Source lengths: the second half is long."""
 
 
-def make_cell(position, seed, grid="mine"):
-    config = parse_config({"position": position, "training": {"seed": seed}})
-    return Cell(grid, "tiny", {"position": position}, seed, config, ("score-test",))
-
-
-def measured(metric, value, **rest):
-    return Measurement(metric=metric, value=value, **rest)
-
-
-MEANS = tuple(measured("BLEU", 1.0, dataset=mean_of(split)) for split in ("test", "valid"))
-
-
-def put(
-    root,
-    cell,
-    found=MEANS,
-    *,
-    hypotheses=None,
-    checkpoint="c",
-    steps=("train", "score-test"),
-    texts=("test", "valid"),
-):
-    """Write the records of a cell's steps and its translations."""
-    folder = CellFolder(root / cell.key)
-    for step in steps:
-        record = StepRecord(
-            step=step, version="0", command="x", time="now", elapsed_s=0.0, checkpoint=checkpoint,
-            text="t", measurements=tuple(found) if step == steps[-1] else (),
-        )  # fmt: skip
-        folder.write_record(record, cell.config)
-    if hypotheses is not None:
-        results = folder.run / "results"
-        results.mkdir(parents=True, exist_ok=True)
-        for split in texts:
-            keep_lines(results / hypotheses_file(split), hypotheses)
-            keep_lines(results / references_file(split), REFERENCES)
+def make_cell(position, seed, *settings):
+    config = parse_config({"position": position, "training": {"seed": seed}}, settings)
+    return Cell("mine", "tiny", {"position": position}, seed, config, ("score-test",))
 
 
 CELLS = [make_cell(position, seed) for position in ("ape", "shape") for seed in (1, 2, 3)]
@@ -79,6 +39,11 @@ def compare(study, test="shape", against="ape", *given, **options):
 
 def compared(root, cells=CELLS, *given, **options):
     return compare(make_study(root, cells), "shape", "ape", *given, **options).comparison
+
+
+def with_lengths(monkeypatch, study):
+    store = SimpleNamespace(source_lengths=np.array(LENGTHS))
+    monkeypatch.setattr(study, "prepared", lambda cell: SimpleNamespace(store=lambda split: store))
 
 
 @pytest.fixture
@@ -146,9 +111,7 @@ def test_a_comparison_tests_the_seeds_that_both_systems_have(scored):
 
 def test_lengths_choose_the_sentences_that_are_compared(scored, monkeypatch):
     study = make_study(scored)
-    store = SimpleNamespace(source_lengths=np.array(LENGTHS))
-    monkeypatch.setattr(study, "prepared", lambda cell: SimpleNamespace(store=lambda split: store))
-
+    with_lengths(monkeypatch, study)
     short, long = (compare(study, lengths=x).comparison for x in ((1, 50), (50, None)))
     assert (short.difference, short.p_value) == (0.0, 1.0)
     assert long.score == pytest.approx(100.0)
@@ -172,20 +135,16 @@ def test_of_several_files_the_mean_is_tested(scored):
     assert whole.difference > mean.difference
 
 
-def test_what_is_lost_between_two_texts_is_tested(scored):
-    def lost(*seeds):
-        study = make_study(scored, [cell for cell in CELLS if cell.seed in seeds])
-        return compare(study, "ape", "shape", ORIGINAL, minus=SWAPPED)
-
-    for cell in CELLS:
-        put(scored, cell, hypotheses=REFERENCES, texts=[ORIGINAL])
-        kept = REFERENCES if cell.axes["position"] == "shape" else REFERENCES[:10] + WORSE[10:]
-        put(scored, cell, hypotheses=kept, texts=[SWAPPED])
-    ape = lost(1, 2).comparison
-    assert list(ape.p_values) == [1, 2]
-    bleu = score_corpus(REFERENCES[:10] + WORSE[10:], REFERENCES, ("bleu",))[0].value
-    assert (ape.score, ape.baseline_score) == (pytest.approx(100 - bleu), pytest.approx(0))
-    assert ape.p_value < 0.05
+def test_texts_that_do_not_compare_are_refused(scored):
+    results = CellFolder(scored / CELLS[0].key).run / "results"
+    keep_lines(results / references_file("test"), ["x", *REFERENCES[1:]])
+    with pytest.raises(ShapeshiftError, match="against other references"):
+        compared(scored)
+    char = make_cell("shape", 1, "evaluation.tokenize=char")
+    for cell in (CELLS[0], char):
+        put(scored, cell, hypotheses=REFERENCES)
+    with pytest.raises(ShapeshiftError, match=r"tokenizer char, and that of .* 13a; they"):
+        compared(scored, [CELLS[0], char])
 
 
 def test_a_comparison_is_computed_again_when_a_checkpoint_changes(scored, monkeypatch):
@@ -218,16 +177,14 @@ def test_what_cannot_be_read_again_is_computed_again(scored):
 
 def test_scores_and_tests_are_made_again_with_another_tokenizer(scored, monkeypatch):
     def study(tokenizer):
-        settings = [f"evaluation.tokenize={tokenizer}"]
-        cells = [replace(c, config=parse_config(c.config.model_dump(), settings)) for c in CELLS]
+        setting = f"evaluation.tokenize={tokenizer}"
+        cells = [make_cell(c.axes["position"], c.seed, setting) for c in CELLS]
         for cell in cells:
             put(scored, cell)
             config = CellFolder(scored / cell.key).run / "config.yaml"
             config.write_text(cell.config.to_yaml(), encoding="utf-8")
         made = make_study(scored, cells)
-        store = SimpleNamespace(source_lengths=np.array(LENGTHS))
-        prepared = SimpleNamespace(store=lambda split: store)
-        monkeypatch.setattr(made, "prepared", lambda cell: prepared)
+        with_lengths(monkeypatch, made)
         return made, cells[0]
 
     found = {}

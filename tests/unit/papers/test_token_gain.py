@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from shapeshift.data.batching import collate, make_batch
+from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import EOS, SEP
 from shapeshift.papers.analyses.token_gain import compute, plot, share, token_counts
 
@@ -49,21 +49,6 @@ def test_tokens_fall_into_fields_by_position_and_frequency_and_ties_count_one_ha
     np.testing.assert_array_equal(higher, total / 2)
     # Position 0: 5 higher, 7 lower. Position 2: </s> higher, 7 lower. Position 3: </s> ties.
     assert gain((0, 5), (2, EOS))[0].tolist() == [[0, 1, 0], [0, 0, 0], [1, 0, 1.5]]
-
-
-def test_exchanged_models_add_up_to_all_in_batches_of_any_size(make_model, make_store):
-    store = make_store([([5, 6], [7, 8, 9]), ([10], [11]), ([12, 13, 14], [15, 16])])
-    models, frequencies = (make_model("ape"), make_model("nope")), token_counts(store)
-    wide, narrow, other = (
-        compute(*pair, [collate(store, pairs) for pairs in batches], frequencies, (10,))
-        for pair, batches in (
-            (models, [[0, 1, 2]]), (models, [[0], [1], [2]]), (models[::-1], [[0, 1, 2]])
-        )
-    )  # fmt: skip
-    np.testing.assert_array_equal(wide, narrow)
-    assert wide[1].sum() == 6 + 3
-    np.testing.assert_array_equal(wide[0] + other[0], wide[1])
-    assert 0 < wide[0].sum() < wide[1].sum()
 
 
 def test_occurrences_are_counted_with_the_end_of_each_sentence(make_store):

@@ -4,7 +4,7 @@ import pytest
 
 from shapeshift.lab.significance import Comparison
 from shapeshift.papers.spec import ClaimSpec
-from shapeshift.papers.verdicts import Part, describe, finding, holm, judge
+from shapeshift.papers.verdicts import Part, describe, finding, judge
 
 
 def claim(rule="better", **given):
@@ -100,12 +100,6 @@ def test_all_parts_of_a_claim_have_to_be_significant_together():
     alike = compared(0.1, 0.0, -0.1)
     assert verdict(claim("equivalent"), alike, compared(0.1, 2.0, -2.0)) == "inconclusive"
     assert verdict(claim("equivalent"), alike, compared(2.0, 2.1, 1.9)) == "contradicted"
-
-
-def test_holm():
-    assert holm({"a": 0.01, "b": 0.02, "c": 0.049}) == {"a", "b", "c"}
-    assert holm({"a": 0.02, "b": 0.02, "c": 0.049}) == set()
-    assert holm({"a": 0.001, "b": 0.03, "c": 0.04}) == {"a"}
 
 
 def test_numbers_seeds_and_p_are_named():

@@ -10,17 +10,6 @@ from shapeshift.training.precision import choose_device, choose_precision
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def gpus(monkeypatch):
-    """Returns a function that pretends a number of GPUs."""
-
-    def pretend(number):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: number > 0)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
-
-    return pretend
-
-
 @pytest.mark.parametrize(
     ("name", "local_rank", "number", "expected"),
     [
@@ -28,27 +17,20 @@ def gpus(monkeypatch):
         ("auto", 1, 2, "cuda:1"),
         ("cuda", 0, 2, "cuda:0"),
         ("cuda:1", None, 2, "cuda:1"),
-    ],
-)
-def test_each_process_has_its_device(gpus, name, local_rank, number, expected):
-    gpus(number)
-    assert str(choose_device(name, local_rank)) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "local_rank", "number", "message"),
-    [
         ("mps", None, 0, "use auto, cpu, cuda or cuda:N"),
         ("cuda:2", None, 2, "no cuda:2 here, PyTorch sees 2 GPUs; use auto or cpu$"),
         ("cuda:0", 1, 2, "there are several processes"),
         ("auto", 2, 2, "no cuda:2 here, .*fewer processes"),
     ],
 )
-def test_a_device_that_does_not_exist_is_refused(gpus, name, local_rank, number, message):
-    gpus(number)
-    with pytest.raises(ShapeshiftError, match=message) as caught:
+def test_each_process_has_its_device_or_none(name, local_rank, number, expected, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: number > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
+    if " " not in expected:
+        assert str(choose_device(name, local_rank)) == expected
+        return
+    with pytest.raises(ShapeshiftError, match=expected):
         choose_device(name, local_rank)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
