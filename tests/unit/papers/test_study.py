@@ -143,7 +143,7 @@ def test_texts_that_do_not_compare_are_refused(scored):
     char = make_cell("shape", 1, "evaluation.tokenize=char")
     for cell in (CELLS[0], char):
         put(scored, cell, hypotheses=REFERENCES)
-    with pytest.raises(ShapeshiftError, match=r"tokenizer char, and that of .* 13a; they"):
+    with pytest.raises(ShapeshiftError, match=r"tokenizer 13a, and that of .* has char; they"):
         compared(scored, [CELLS[0], char])
 
 
