@@ -108,5 +108,7 @@ def test_numbers_seeds_and_p_are_named():
         assert part in made.measured
     assert made.p_values == {"x": 0.02}
     reason = Part({}, reason="no finished run with k = 16")
-    assert describe(claim(), {"x": reason}) == "x: no finished run with k = 16"
+    told = describe(claim(), {str(n): compared(n - 3.0) for n in range(7)} | {"x": reason})
+    assert told.endswith("; x: no finished run with k = 16")
+    assert all(f"{n}: {27 + n}.00 against 30.00" in told for n in range(7))
     assert finding(claim(), {}, "tiny").measured == "no runs at this scale"
