@@ -41,7 +41,7 @@ class Cache:
 
 
 class Subject:
-    """A model, or one side of it, as the properties see it.
+    """A model, or one side of it, as the properties see it; see `check` for how it is called.
 
     Args:
         model: is copied before it is changed.
@@ -55,15 +55,27 @@ class Subject:
         is_seq2seq: whether it is one side of an encoder-decoder.
         aligned: whether logits belong to the tokens; those of an encoder belong to the target.
         takes_mask, takes_position_ids, takes_cache: what `logits` may be called with.
+
+    Raises:
+        ShapeshiftError: `forward` cannot be called with ids alone.
     """
 
-    is_seq2seq = False
-    takes_mask = takes_position_ids = takes_cache = True
-
     def __init__(self, model: nn.Module, side: str = "decoder", claim: Claim | None = None):
+        _check_forward(model)
         self.model, self.side, self.claim = model, side, claim or _claim(model)
+        self.names = inspect.signature(model.forward).parameters
         self.aligned = side == "decoder"
-        self.limit, self.usable_ids = _limit(model), _usable_ids(model)
+        self.is_seq2seq = "decoder_input_ids" in self.names
+        reads_target = self.is_seq2seq and side == "decoder"
+        self.mask_name = "decoder_attention_mask" if reads_target else "attention_mask"
+        self.takes_mask = self.mask_name in self.names
+        # Falcon with ALiBi counts along the mask and ignores the position_ids that it takes.
+        ignored = self.is_seq2seq or getattr(getattr(model, "config", None), "alibi", False)
+        self.takes_position_ids = "position_ids" in self.names and not ignored
+        self.takes_cache = "past_key_values" in self.names and side == "decoder"
+        self.start, self.usable_ids = _start(model), _usable_ids(model)
+        limit = _limit(model)
+        self.limit = limit and limit - self.start
 
     def logits(
         self,
@@ -84,60 +96,11 @@ class Subject:
         Raises:
             UnsupportedError: the model does not take this.
         """
-        raise NotImplementedError
-
-    def fixed(self, length: int, rows: int) -> Tensor:
-        """Return the ids `(rows, length)` of the side that does not change."""
-        return self.usable_ids[torch.arange(length) * 5 % len(self.usable_ids)].expand(rows, -1)
-
-    def changed(self, change: Callable[[nn.Module], object]) -> Subject:
-        """Return this subject with a copy of the model, to which `change` was applied."""
-        other = copy(self)
-        other.model = deepcopy(self.model)
-        change(other.model)
-        return other
-
-
-class ModuleSubject(Subject):
-    """A Hugging Face model, or a module that is called like one.
-
-    Positions come as its documentation says: with an `attention_mask`, and `position_ids` counted
-    from it where the model takes them, as `generate` does. `forward` takes ids first, and
-    optionally `attention_mask`, `position_ids`, `past_key_values` with `use_cache`, and
-    `decoder_input_ids` with `decoder_attention_mask`. It returns logits, a tuple of logits and the
-    cache, or an object with `logits` and `past_key_values`.
-
-    Raises:
-        ShapeshiftError: `forward` cannot be called with ids alone.
-    """
-
-    def __init__(self, model: nn.Module, side: str = "decoder", claim: Claim | None = None):
-        self.names = inspect.signature(model.forward).parameters
-        _check_forward(model)
-        super().__init__(model, side, claim)
-        self.is_seq2seq = "decoder_input_ids" in self.names
-        reads_target = self.is_seq2seq and side == "decoder"
-        self.mask_name = "decoder_attention_mask" if reads_target else "attention_mask"
-        self.takes_mask = self.mask_name in self.names
-        # Falcon with ALiBi counts along the mask and ignores the position_ids that it takes.
-        ignored = self.is_seq2seq or getattr(getattr(model, "config", None), "alibi", False)
-        self.takes_position_ids = "position_ids" in self.names and not ignored
-        self.takes_cache = "past_key_values" in self.names and side == "decoder"
-        self.start = _start(model)
-        self.limit = self.limit and self.limit - self.start
-
-    def logits(
-        self,
-        ids: Tensor,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        cache: Cache | None = None,
-    ) -> Tensor:
         kwargs: dict[str, Any] = {}
-        first = ids
-        if self.is_seq2seq and self.side == "decoder":
+        first, is_whole = ids, "decoder_input_ids" in self.names
+        if is_whole and self.side == "decoder":
             first, kwargs["decoder_input_ids"] = self.fixed(SOURCE_LENGTH, len(ids)), ids
-        elif self.is_seq2seq:
+        elif is_whole:
             kwargs["decoder_input_ids"] = self.fixed(TARGET_LENGTH, len(ids))
         if attention_mask is not None:
             kwargs[self.mask_name] = attention_mask
@@ -163,49 +126,67 @@ class ModuleSubject(Subject):
             out = out[0] if isinstance(out, tuple) else getattr(out, "logits", out)
         return out  # type: ignore[no-any-return]
 
+    def fixed(self, length: int, rows: int) -> Tensor:
+        """Return the ids `(rows, length)` of the side that does not change."""
+        return _fixed(self.usable_ids, length, rows)
 
-class TransformerSubject(Subject):
-    """A `shapeshift.model.Transformer`: padding is id 0, right of a sentence. An offset shifts the
-    positions of source and target, as cross-attention may see their difference; with no positions
-    on this side, those of this side alone."""
+    def changed(self, change: Callable[[nn.Module], object]) -> Subject:
+        """Return this subject with a copy of the model, to which `change` was applied."""
+        other = copy(self)
+        other.model = deepcopy(self.model)
+        change(other.model)
+        return other
 
-    is_seq2seq = True
 
-    def __init__(self, model: nn.Module, side: str, claim: Claim | None = None):
-        # Where there is no module for positions, the configuration says that there are none.
-        super().__init__(model, side, claim or (None if _has_positions(model, side) else "none"))
-        self.takes_mask, self.takes_cache = side == "encoder", side == "decoder"
+class Side(nn.Module):
+    """One side of a `Transformer`, called like a model of Hugging Face: the other one is fixed.
+    Padding is id 0, right of a sentence.
 
-    def logits(
+    Args:
+        model: the whole.
+        side: as for `Subject`.
+        both: whether positions of source and target are shifted, as cross-attention may see their
+            difference; else those of this side alone.
+    """
+
+    def __init__(self, model: nn.Module, side: str, both: bool):
+        super().__init__()
+        self.model, self.side, self.both, self.usable_ids = model, side, both, _usable_ids(model)
+
+    def forward(
         self,
         ids: Tensor,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        cache: Cache | None = None,
-    ) -> Tensor:
+        past_key_values: Any = None,
+        use_cache: bool = False,
+    ) -> tuple[Tensor, Any]:
         model: Any = self.model
-        source_offset = target_offset = None
-        if position_ids is not None:
-            source_offset = target_offset = position_ids[:, 0]
+        offset = None
+        if position_ids is not None and attention_mask is None:
             if (position_ids.diff(dim=1) != 1).any():
                 raise UnsupportedError("positions are counted by the model, from any start")
-        source, target = self.fixed(SOURCE_LENGTH, len(ids)), ids
-        if self.side == "encoder":
-            source, target = ids, self.fixed(TARGET_LENGTH, len(ids))
-            target_offset = None if self.claim == "none" else target_offset
+            offset = position_ids[:, 0]
+        other = offset if self.both else None
+        if self.side == "decoder":
+            source, target = _fixed(self.usable_ids, SOURCE_LENGTH, len(ids)), ids
+            source_offset, target_offset = other, offset
+        else:
             if attention_mask is not None:
                 if not attention_mask[:, 0].all():
                     raise UnsupportedError("padding stands right of a sentence in this model")
-                source = ids * attention_mask
-        elif self.claim == "none":
-            source_offset = None
-        if cache is None:
-            memory = model.encode(source, offset=source_offset)
-            hidden = model.decode(target, memory, offset=target_offset)
-        else:
-            cache.state = cache.state or model.start(source, offset=source_offset)
-            hidden = cache.state.extend(target)
-        return model.project(hidden)  # type: ignore[no-any-return]
+                ids = ids * attention_mask
+            source, target = ids, _fixed(self.usable_ids, TARGET_LENGTH, len(ids))
+            source_offset, target_offset = offset, other
+        if use_cache:
+            state = past_key_values or model.start(source, offset=source_offset)
+            return model.project(state.extend(target)), state
+        memory = model.encode(source, offset=source_offset)
+        return model.project(model.decode(target, memory, offset=target_offset)), None
+
+
+def _fixed(usable_ids: Tensor, length: int, rows: int) -> Tensor:
+    return usable_ids[torch.arange(length) * 5 % len(usable_ids)].expand(rows, -1)
 
 
 def subjects(model: nn.Module, claim: Claim | None = None) -> list[Subject]:
@@ -217,9 +198,16 @@ def subjects(model: nn.Module, claim: Claim | None = None) -> list[Subject]:
     if not isinstance(model, nn.Module):
         raise ShapeshiftError(f"expected an nn.Module to check, got {type(model).__name__}")
     if all(hasattr(model, name) for name in ("encode", "decode", "project", "start")):
-        return [TransformerSubject(model, side, claim) for side in ("decoder", "encoder")]
-    decoder = ModuleSubject(model, "decoder", claim)
-    return [decoder, ModuleSubject(model, "encoder", claim)] if decoder.is_seq2seq else [decoder]
+        sides = []
+        for side in ("decoder", "encoder"):
+            # Where there is no module for positions, the configuration says that there are none.
+            said = claim or (_claim(model) if _has_positions(model, side) else "none")
+            subject = Subject(Side(model, side, said != "none"), side, said)
+            subject.is_seq2seq, subject.takes_mask = True, side == "encoder"
+            sides.append(subject)
+        return sides
+    decoder = Subject(model, "decoder", claim)
+    return [decoder, Subject(model, "encoder", claim)] if decoder.is_seq2seq else [decoder]
 
 
 def _check_forward(model: nn.Module) -> None:

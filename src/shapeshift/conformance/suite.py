@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from . import properties
-from .adapter import Claim, Subject, UnsupportedError, subjects
+from .adapter import Claim, UnsupportedError, subjects
 from .probe import LENGTHS, Case, Probe, line
 
 Property = Callable[[Probe, int], Iterator[Case]]
@@ -50,7 +50,7 @@ class Finding:
 
 
 def check(
-    model: nn.Module | Subject,
+    model: nn.Module,
     *,
     positions: Claim | None = None,
     max_length: int = LENGTHS[-1],
@@ -64,20 +64,25 @@ def check(
     than 200 million parameters, else in float32. The size of the vocabulary and the number of
     positions are those of its `config`, or its attributes `vocab_size` and `max_length`.
 
+    Models of Hugging Face get positions as its documentation says: with an `attention_mask`, and
+    `position_ids` counted from it where the model takes them, as `generate` does. `forward` of any
+    other takes ids first, and optionally `attention_mask`, `position_ids`, `past_key_values` with
+    `use_cache`, and `decoder_input_ids` with `decoder_attention_mask`. It returns logits, a tuple
+    of logits and the cache, or an object with `logits` and `past_key_values`.
+
     Args:
-        model: of Hugging Face, of `shapeshift.model`, a module that is called like one (see
-            `ModuleSubject`), or a `Subject` of your own.
+        model: of Hugging Face, of `shapeshift.model`, or a module that is called as above.
         positions: what it claims: `absolute`, `relative` (adding a number to all positions changes
             nothing) or `none`. By default, what its modules say.
         max_length: the longest sequence to try, except for the limit itself.
 
     Raises:
-        ShapeshiftError: it is no module, or the size of its vocabulary is not known.
+        ShapeshiftError: it is no module, cannot be called with ids alone, or the size of its
+            vocabulary is not known.
     """
-    sides = [model] if isinstance(model, Subject) else subjects(model, positions)
     findings: list[Finding] = []
     with torch.inference_mode():
-        for side in sides:
+        for side in subjects(model, positions):
             probe = Probe(side, max_length)
             for name, test in PROPERTIES.items():
                 finding = _examine(name, test, probe)
