@@ -73,7 +73,6 @@ def make(head: str, positions: int = 160, **settings: Any) -> Any:
 
 
 GROUPED = {"num_key_value_heads": 2}
-DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}
 DECODER_ONLY: dict[str, tuple[str, dict[str, Any]]] = {
     "Llama": ("LlamaForCausalLM", GROUPED),
     "Qwen2": ("Qwen2ForCausalLM", GROUPED),
@@ -97,7 +96,6 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "RoBERTa": ("RobertaForMaskedLM", {}),
 }
 WITH_FINDING = {
-    "dynamic NTK": ("LlamaForCausalLM", {"rope_parameters": DYNAMIC}),
     "ModernBERT": ("ModernBertForMaskedLM", {"cls_token_id": 4, "sep_token_id": 5}),
 }
 

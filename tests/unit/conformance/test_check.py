@@ -11,12 +11,10 @@ from torch import Tensor, nn
 
 from shapeshift.conformance import PROPERTIES, Finding, check
 from shapeshift.errors import ShapeshiftError
-from shapeshift.interop.torch_nn import MultiheadAttention, TransformerEncoderLayer
+from shapeshift.interop.torch_nn import TransformerEncoderLayer
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.catalogue import cells
-from shapeshift.positions import PRESETS, Part, Scheme, get
-
-from .seeded_bugs import Bug, Decoder
+from shapeshift.positions import PRESETS, Part, Scheme
 
 FAST = {"sinusoidal", "Llama", "BART", "fire"}
 CELLS = {part.kind: Scheme(parts=(part,)) for part in [*cells()][::-1]}
@@ -58,13 +56,6 @@ def test_a_stack_without_positions_claims_none(with_positions: str, without: str
 @pytest.mark.parametrize("name", some_long(tiny_models.ARCHITECTURES))
 def test_there_is_no_false_alarm_on_a_model_of_transformers(name: str) -> None:
     assert failures(tiny_models.build(name)) == []
-
-
-def test_dynamic_ntk_contradicts_the_cache() -> None:
-    # transformers #25104: keys in the cache were turned with the speeds of a shorter text.
-    [finding] = failures(tiny_models.build("dynamic NTK"))
-    assert finding.property == "beyond the end"
-    assert "with a cache" in finding.detail
 
 
 def test_a_mask_of_ones_own_replaces_the_window_of_an_encoder() -> None:
@@ -158,14 +149,6 @@ def test_an_encoder_is_found_by_what_it_sees() -> None:
     assert {x.side for x in by_property(tiny_models.build("GPT-2")).values()} == {"decoder"}
 
 
-@pytest.mark.parametrize(
-    "model", [Encoder("clamped"), Bug(Decoder, "learned", "").build("table clamped")]
-)
-def test_a_clamped_table_is_found_without_a_claim(model: nn.Module) -> None:
-    finding = by_property(model)["beyond the end"]
-    assert (finding.outcome, "and from" in finding.detail) == ("FAIL", True)
-
-
 def test_nothing_passes_that_proves_nothing() -> None:
     for layer in (nn.TransformerEncoderLayer, TransformerEncoderLayer):
         findings = by_property(Encoder("none", layer))
@@ -177,43 +160,6 @@ def test_nothing_passes_that_proves_nothing() -> None:
     bloom = by_property(tiny_models.build("BLOOM"))
     assert "follow the mask" in bloom["shift"].detail
     assert "causal mask" in bloom["effect"].detail
-
-
-class Packable(nn.Module):
-    """A decoder with one attention for torch, called with any mask."""
-
-    def __init__(self, position: str) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.tokens = nn.Embedding(60, 32)
-        sizes = {"dim": 32, "num_heads": 4, "head_dim": 8, "causal": True}
-        self.attention = MultiheadAttention(
-            32, 4, batch_first=True, position=get(position, **sizes)
-        )
-
-    def forward(
-        self,
-        ids: Tensor,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-    ) -> Tensor:
-        x, padding = self.tokens(ids), None
-        mask = torch.full((ids.shape[1],) * 2, float("-inf"), dtype=x.dtype).triu(1)
-        if attention_mask is not None and attention_mask.ndim == 4:
-            mask = mask + attention_mask[0, 0].to(x.dtype)
-        elif attention_mask is not None:
-            padding = torch.zeros_like(ids, dtype=x.dtype)
-            padding = padding.masked_fill(attention_mask == 0, float("-inf"))
-        x = x + self.attention(x, x, x, padding, False, mask, pos_q=position_ids)[0]
-        return x @ self.tokens.weight.T
-
-
-@pytest.mark.parametrize(("position", "shift"), [("xpos", "pass"), ("fire", "not applicable")])
-def test_kinds_that_claim_less_than_others(position: str, shift: str) -> None:
-    findings = by_property(Packable(position))
-    assert not [finding for finding in findings.values() if finding.outcome == "FAIL"]
-    assert (findings["packing"].outcome, findings["shift"].outcome) == ("pass", shift)
-    assert "a mask that keeps the two apart" in findings["packing"].detail
 
 
 def test_a_model_that_forgot_its_positions_fails() -> None:

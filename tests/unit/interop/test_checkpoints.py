@@ -16,8 +16,6 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.interop import (
     restore_relative_positions,
     shaw_attention,
-    shift_positions,
-    unshift,
 )
 
 FOLDER = Path(__file__).parent / "checkpoints"
@@ -116,17 +114,6 @@ def test_another_attention_is_refused(tmp_path: Path) -> None:
     fresh = type(model)(model.config)
     with pytest.raises(ShapeshiftError, match="has no tables; call restore_relative_positions"):
         fresh(recorded["input_ids"])
-
-
-def test_relative_positions_are_neither_shifted_nor_restored_twice(tmp_path: Path) -> None:
-    model = open_in_transformers("bert-key", tmp_path)
-    shift_positions(model, 2)
-    with pytest.raises(ShapeshiftError, match="were changed by shift_positions"):
-        restore_relative_positions(model, tmp_path)
-    unshift(model)
-    restore_relative_positions(model, tmp_path)
-    with pytest.raises(ShapeshiftError, match="changed by restore_relative_pos"):
-        shift_positions(model, 2)
 
 
 def test_what_has_no_tables_is_refused(tmp_path: Path) -> None:

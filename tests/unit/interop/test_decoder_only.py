@@ -276,11 +276,3 @@ def test_cached_positions_move_with_their_rows(family: str) -> None:
     cache.reorder_cache(rows)
     step = logits(model, more[rows], attention_mask=mask[rows], past_key_values=cache)
     torch.testing.assert_close(step, full, rtol=0, atol=1e-5)
-
-
-def test_rope_is_the_models_own_whatever_its_configuration_says() -> None:
-    rope = {"rope_type": "default", "rope_theta": 321.0, "partial_rotary_factor": 0.5}
-    model = build("Llama", rope_parameters=rope)
-    before = logits(model, ids())
-    use_position(model, "rope")
-    torch.testing.assert_close(logits(model, ids()), before, rtol=0, atol=1e-5)

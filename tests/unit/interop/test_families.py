@@ -221,12 +221,6 @@ def test_a_shifted_model_can_be_pickled() -> None:
     assert torch.equal(example.outputs(twin, ids), before)
 
 
-def test_a_sinusoidal_table_that_is_trained_counts_as_learned() -> None:
-    model = ALL["pegasus"].build().requires_grad_()
-    with pytest.raises(ShapeshiftError, match="its learned table has 40 positions"):
-        shift_positions(model, 35, max_length=6)
-
-
 @pytest.mark.parametrize(
     ("head", "kind"),
     [
