@@ -10,10 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from operator import itemgetter
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer, build
@@ -230,3 +232,14 @@ def sentences() -> tuple[Tensor, Tensor]:
     target_input = torch.randint(4, VOCABULARY, (3, 16), generator=generator)
     target_input[:, 0] = 2
     return source, target_input
+
+
+class Reads(TorchDispatchMode):
+    """Counts the operators by which the host reads what a device has computed."""
+
+    NAMES = ("_local_scalar_dense", "item", "is_nonzero", "nonzero", "equal")
+    count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += func.overloadpacket.__name__ in self.NAMES
+        return func(*args, **(kwargs or {}))

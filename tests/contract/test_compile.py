@@ -11,7 +11,6 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from shapeshift import SHAPE
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model import Transformer
 from shapeshift.positions import PRESETS
 
 SIZES = ((3, 9, 32), (2, 6, 11), (3, 4, 19))
@@ -113,22 +112,3 @@ def test_beyond_the_learned_table_a_compiled_model_refuses(make_model, sentences
     run(*sentences)
     with pytest.raises(ShapeshiftError, match=r"1100 tokens.*ends at 1023"):
         run(torch.full((1, 1100), 4), sentences[1][:1])
-
-
-@pytest.mark.slow
-def test_inductor_draws_anew_and_equals_eager(make_model, sentences) -> None:
-    model: Transformer = make_model(PRESETS["shape"], dropout=0.0, **ONE_LAYER).train()
-    try:
-        run = torch.compile(model, fullgraph=True, dynamic=True)
-        assert (run(*sentences) - run(*sentences)).abs().max() > 1e-3
-    except torch._inductor.exc.InductorError as error:
-        pytest.skip(f"inductor needs a C++ compiler: {error}")
-    torch._dynamo.reset()
-    outcomes = []
-    for function in (model, torch.compile(model, fullgraph=True, dynamic=True)):
-        torch.manual_seed(5)
-        with torch._inductor.config.patch(fallback_random=True):  # eager's numbers
-            hidden = function(*sentences)
-        grads = torch.autograd.grad(hidden.square().mean(), model.target.tokens.weight)
-        outcomes.append((hidden.detach(), *grads))
-    torch.testing.assert_close(*outcomes, rtol=0, atol=1e-8)

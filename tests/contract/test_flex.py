@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 import torch
@@ -11,11 +10,12 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.attention import flex_attention as torch_flex
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from shapeshift.attention import attend, attend_with_probs, backends, causal_mask, flex
 from shapeshift.model.transformer import padding_mask
 from shapeshift.positions import KINDS, Chain, Representation
+
+from .conftest import Reads
 
 B, H, E = 3, 2, 8
 FIXED = {"dim": H * E, "num_heads": H, "head_dim": E}
@@ -135,16 +135,6 @@ def test_what_has_no_score_mod_is_left_to_other_backends(runs: list[object]) -> 
     for position in (make("shaw", add_to="values"), part):
         attend(*heads, mask, position.double(), pos, pos)
     assert not runs
-
-
-class Reads(TorchDispatchMode):
-    """Counts what makes a device wait."""
-
-    count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += str(func).split(".")[1] in ("_local_scalar_dense", "nonzero", "equal")
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])

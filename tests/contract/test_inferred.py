@@ -10,18 +10,12 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.torch_nn import MultiheadAttention
 from shapeshift.model.attention import Attention
 from shapeshift.positions import (
-    KINDS,
     T5,
     ALiBi,
     Chain,
-    Part,
     Representation,
-    Scheme,
     Shaw,
-    Stack,
-    place,
 )
-from shapeshift.positions.registry import Entry
 
 B, H, E = 2, 2, 4
 D = H * E
@@ -199,18 +193,3 @@ def test_a_faster_way_to_nothing_is_refused(faster: str) -> None:
     for base in (Representation, Shaw):
         with pytest.raises(ShapeshiftError, match=f"Fast overrides {faster}.*as well"):
             type("Fast", (base,), {faster: lambda *_: None})
-
-
-class NeedsWindow(Bias):
-    def __init__(self, window: int) -> None:
-        super().__init__()
-        self.window = window
-
-
-def test_an_option_without_default_must_be_given(monkeypatch) -> None:
-    monkeypatch.setitem(KINDS, "own", Entry(NeedsWindow, "a kind of one's own", "nowhere"))
-    stack = Stack("decoder", D, H, num_layers=1)
-    placed = place(Scheme(parts=(Part("own", "self", options={"window": 3}),)), stack)
-    assert placed.self_attention[0].window == 3
-    with pytest.raises(ShapeshiftError, match="'own' needs the option 'window'"):
-        place(Scheme(parts=(Part("own", "self"),)), stack)

@@ -22,6 +22,8 @@ from shapeshift.decoding.search import Stepper, beam_search
 from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss
 from shapeshift.positions import PRESETS, Scheme
 
+from .conftest import Reads
+
 META = torch.device("meta")
 
 
@@ -72,22 +74,6 @@ def test_no_training_step_waits(
     assert loss.num_tokens == 11
     assert all(parameter.grad is not None for parameter in model.parameters())
     assert elsewhere.operators == []
-
-
-class Reads(TorchDispatchMode):
-    """Counts the operators by which the host reads what a device has computed."""
-
-    NAMES = ("_local_scalar_dense", "item", "is_nonzero", "nonzero", "equal")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> object:
-        self.count += func.overloadpacket.__name__ in self.NAMES
-        return func(*args, **(kwargs or {}))
 
 
 class CountedStepper:

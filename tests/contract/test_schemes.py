@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from shapeshift.data.batching import make_batch
 from shapeshift.decoding.capacity import capacity
+from shapeshift.decoding.scoring import score_references
+from shapeshift.decoding.search import beam_search
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import label_smoothed_loss
 from shapeshift.positions import KINDS, PRESETS, Scheme
@@ -102,22 +105,9 @@ def test_shift_invariance_is_what_is_declared(scheme, make_model, logits, senten
         assert (each - base).abs().amax(dim=(1, 2)).min() > 1e-3
 
 
-def test_weights_survive_saving_and_loading(
-    scheme, make_model, logits, sentences, tmp_path
-) -> None:
-    model, other = make_model(scheme), make_model(scheme, seed=1)
-    wanted = logits(model, *sentences)
-    assert not torch.equal(logits(other, *sentences), wanted)
-    torch.save(model.state_dict(), tmp_path / "weights.pt")
-    saved = torch.load(tmp_path / "weights.pt", weights_only=True)
-    assert saved.keys() == dict(model.named_parameters(remove_duplicate=False)).keys()
-    other.load_state_dict(saved)
-    assert torch.equal(logits(other, *sentences), wanted)
-
-
 @pytest.mark.parametrize("assign", [False, True], ids=["to_empty", "assign"])
-def test_a_model_built_without_memory_gets_all_it_needs_from_the_weights(
-    scheme, assign, make_model, logits, sentences
+def test_a_model_built_without_memory_gets_all_it_needs_from_saved_weights(
+    scheme, assign, make_model, logits, sentences, tmp_path
 ) -> None:
     model = make_model(scheme)
     with torch.device("meta"):
@@ -126,7 +116,10 @@ def test_a_model_built_without_memory_gets_all_it_needs_from_the_weights(
         other.to_empty(device="cpu")
         for tensor in (*other.parameters(), *other.buffers()):
             tensor.data.fill_(1)  # what was in this memory before
-    other.load_state_dict(model.state_dict(), assign=assign)
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    saved = torch.load(tmp_path / "weights.pt", weights_only=True)
+    assert saved.keys() == dict(model.named_parameters(remove_duplicate=False)).keys()
+    other.load_state_dict(saved, assign=assign)
     assert torch.equal(logits(other, *sentences), logits(model, *sentences))
 
 
@@ -245,3 +238,20 @@ def test_gradients_do_not_depend_on_how_attention_is_computed(
     backend.stop()
     for got, expected in zip(found, gradients(), strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_search_forced_scoring_and_full_forward_agree(preset, make_model, sentences) -> None:
+    model = make_model(PRESETS[preset], encoder_layers=1, decoder_layers=1)
+    source = sentences[0]
+    found = [
+        best for [best] in beam_search(model.start(source, 3), torch.tensor([9, 14, 6]), beam=3)
+    ]
+    rows = [source[row, : length - 1].tolist() for row, length in enumerate((9, 6, 2))]
+    scores = score_references(model, make_batch(rows, [best.tokens for best in found])).sum(dim=1)
+    for row, best, score in zip(rows, found, scores, strict=True):
+        hidden = model(torch.tensor([[*row, 3]]), torch.tensor([[2, *best.tokens]]))
+        log_probs = model.project(hidden)[0].log_softmax(-1)
+        alone = float(log_probs[range(len(best.tokens) + 1), [*best.tokens, 3]].sum().detach())
+        # Log-probabilities are float32, whatever the model computes in.
+        assert [best.log_prob, float(score)] == pytest.approx([alone] * 2, abs=1e-5)

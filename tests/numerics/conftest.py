@@ -101,6 +101,7 @@ def check_layer(slow_attention) -> Callable[..., None]:
         torch.manual_seed(0)
         layer = Attention(dim, num_heads, 0.0, position).double()
         torch.nn.init.normal_(layer.in_bias)
+        torch.nn.init.normal_(layer.out.bias)
         pos_q = torch.tensor(pos)
         pos_k = pos_q[:, ::2] + 1 if cross else pos_q
         x = torch.randn(*pos_q.shape, dim, dtype=torch.float64)

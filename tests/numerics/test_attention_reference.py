@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import erf
+from math import erf, sqrt
 
 import numpy as np
 import pytest
 import torch
 
 from shapeshift.attention import backends as attention_module
-from shapeshift.attention import causal_mask
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import EncoderLayer, FeedForward, Residual
-from shapeshift.model.transformer import padding_mask
 from shapeshift.positions import Representation
 
 DIM, HEADS = 12, 3
@@ -27,29 +25,13 @@ def make_attention() -> Attention:
     return layer
 
 
-def test_self_attention_sees_what_the_causal_mask_allows(slow_attention, backend) -> None:
-    layer = make_attention()
-    x = torch.randn(2, 7, DIM, dtype=torch.float64)
-    pos = torch.arange(7)[None]
-    got = layer(x, x, pos, pos, causal_mask(7, 7, x.dtype, x.device)).detach().numpy()
-    assert backend.calls
-    for sentence, out in zip(x.numpy(), got, strict=True):
-        expected = slow_attention(layer)(sentence, sentence, lambda i, j: j <= i)
-        np.testing.assert_allclose(out, expected, rtol=0, atol=1e-10)
+@pytest.mark.parametrize(("causal", "cross"), [(False, False), (True, False), (False, True)])
+def test_layer_equals_the_papers_equation(causal, cross, check_layer, backend) -> None:
+    def score(h, i, j, q, k):
+        return q @ k / sqrt(len(q))
 
-
-def test_cross_attention_does_not_see_padding(slow_attention, backend) -> None:
-    layer = make_attention()
-    ids = torch.tensor([[4, 5, 6, 7, 3], [4, 3, 0, 0, 0]])
-    x = torch.randn(2, 3, DIM, dtype=torch.float64)
-    memory = torch.randn(2, 5, DIM, dtype=torch.float64)
-    mask = padding_mask(ids, x.dtype)
-    got = layer(x, memory, torch.arange(3)[None], torch.arange(5)[None], mask).detach().numpy()
+    check_layer(Representation(), score, dim=DIM, num_heads=HEADS, causal=causal, cross=cross)
     assert backend.calls
-    for row, real in ((0, 5), (1, 2)):
-        seen = memory[row, :real].numpy()
-        expected = slow_attention(layer)(x[row].numpy(), seen, lambda i, j: True)
-        np.testing.assert_allclose(got[row], expected, rtol=0, atol=1e-10)
 
 
 def layer_norm(x: np.ndarray, norm: torch.nn.LayerNorm) -> np.ndarray:

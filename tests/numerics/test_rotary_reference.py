@@ -77,11 +77,6 @@ def test_half_precision_turns_in_float32() -> None:
     torch.testing.assert_close(got.double(), expected, rtol=2**-8, atol=1e-6)
 
 
-def test_linear_scaling_interpolates_positions() -> None:
-    scaled = Rotary(head_dim=WIDTH, scaling="linear", factor=4.0).frequencies()
-    assert torch.equal(scaled, Rotary(head_dim=WIDTH).frequencies() / 4)
-
-
 @pytest.mark.parametrize(("width", "fraction"), [(4, 1.0), (128, 1.0), (64, 0.25)])
 def test_ntk_keeps_the_fastest_pair_and_interpolates_the_slowest(width, fraction) -> None:
     plain = Rotary(head_dim=width, fraction=fraction).frequencies().tolist()
@@ -93,20 +88,6 @@ def test_ntk_keeps_the_fastest_pair_and_interpolates_the_slowest(width, fraction
     assert made == pytest.approx(thetas_of(turning, base), rel=1e-12)
     assert made[0] == plain[0] == 1.0
     assert made[-1] == pytest.approx(plain[-1] / 8, rel=1e-12)
-
-
-@pytest.mark.parametrize("fraction", [1.0, 0.5])
-def test_yarn_by_parts(fraction: float) -> None:
-    rotary = Rotary(
-        head_dim=128, scaling="yarn", factor=16.0, original_length=4096, fraction=fraction
-    )
-    plain = thetas_of(int(128 * fraction))
-    made = rotary.frequencies().tolist()
-    assert made == pytest.approx(yarn(plain, 16, 4096), rel=1e-12)
-    ratios = [before / after for before, after in zip(plain, made, strict=True)]
-    assert ratios[0] == 1.0
-    assert ratios[-1] == pytest.approx(16)
-    assert any(1.1 < ratio < 15 for ratio in ratios)  # the ramp between
 
 
 @pytest.mark.parametrize("fraction", [1.0, 0.5])

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shapeshift.data.store import TokenStore, write_store
+from shapeshift.data.store import write_store
 
 
 def write(directory, pairs, source_size=1 << 16, target_size=1 << 16):
@@ -38,20 +38,3 @@ def test_an_id_takes_as_many_bytes_as_the_vocabulary_needs(tmp_path, size, width
     assert (tmp_path / "store" / "source.tokens").stat().st_size == width
     assert opened[0][0].tolist() == [size - 1]
     assert (opened.source_size, opened.target_size) == (size, 10)
-
-
-@pytest.mark.parametrize("ids", [[10], [-1]])
-def test_an_id_outside_the_vocabulary_is_not_written(tmp_path, ids):
-    with pytest.raises(ValueError, match="vocabulary of 10"):
-        write(tmp_path / "store", [(ids, [1])], source_size=10, target_size=10)
-
-
-def test_what_breaks_off_is_no_store(tmp_path):
-    def pairs():
-        yield [1], [2]
-        raise RuntimeError("no more")
-
-    with pytest.raises(RuntimeError, match="no more"):
-        write(tmp_path / "store", pairs())
-    with pytest.raises(FileNotFoundError):
-        TokenStore(tmp_path / "store")

@@ -13,26 +13,6 @@ from shapeshift.positions import Representation
 from shapeshift.training.step import compile_layers
 
 
-@pytest.fixture(params=[1, 4], ids=["tokens", "multiple-of-4"])
-def packing(request: pytest.FixtureRequest) -> Packing:
-    """Three sentences of 3, 2 and 1 tokens, alone or with two rows without a token."""
-    return Packing(torch.tensor([0, 1, 2, 3, 4, 6]), (3, 3), request.param)
-
-
-def test_gradients_of_first_and_second_order(packing: Packing) -> None:
-    here = packing
-
-    def run(x: Tensor) -> Tensor:
-        first, second = here.split_heads(here.pack(here.unpack(x)), 2, 2)
-        real = torch.zeros(9, dtype=torch.float64).index_fill(0, here.real, 1.0)
-        seen = (first * second.sin()) * real.view(3, 1, 3, 1)
-        return here.join_heads(seen)[:6]
-
-    x = torch.randn(here.num_rows, 8, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(run, x)
-    assert torch.autograd.gradgradcheck(run, x, fast_mode=True)
-
-
 class Neighbours(Representation):
     """Adds to each query what stands left of it in its sentence."""
 

@@ -203,11 +203,6 @@ def test_settings_that_have_no_meaning(name: type, options: dict, message: str) 
         kind(name, **options)
 
 
-def test_what_does_not_read_queries_may_follow_rotary() -> None:
-    Chain(kind(Rotary), kind(Shaw, add_to="values"), kind(TUPE))
-    Chain(kind(TUPE), kind(Skew), kind(Shaw), kind(ALiBi))
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

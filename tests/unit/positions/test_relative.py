@@ -5,7 +5,6 @@ import torch
 
 from shapeshift import kernels
 from shapeshift.positions import Representation, Shaw, shaw
-from shapeshift.positions.relative import by_distance
 
 B, H, E = 2, 3, 4
 SAME = {"rtol": 0, "atol": 1e-5}
@@ -90,40 +89,6 @@ def test_every_way_gives_each_pair_the_vector_of_its_row(name, causal, max_dista
     ways = position.scores(q, k, *positions), q @ k.transpose(-1, -2) + bias
     got, expected = (scores.masked_fill(hidden, -torch.inf).softmax(-1) for scores in ways)
     torch.testing.assert_close(got, expected, **SAME)
-
-
-QUERIES = [run_of(0, 9), run_of(2, 4), torch.tensor([[1, 3, 8]])]
-
-
-@pytest.mark.parametrize("max_distance", [3, 12])
-@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-@pytest.mark.parametrize("per_head", [False, True])
-@pytest.mark.parametrize("queries", QUERIES, ids=["all", "middle", "gaps"])
-def test_every_way_has_the_same_gradients(max_distance, causal, per_head, queries):
-    positions, position = (queries, run_of(0, 9)), build(max_distance, causal, per_head)
-    hidden = hidden_from(positions, causal)
-    q, k, v, _ = (x.requires_grad_() for x in numbers(positions))
-    tensors = [q, k, v, *position.parameters()]
-    weights = torch.randn(B, H, queries.shape[1], E)
-
-    def gradients(way):
-        scores = way.scores(position, q, k, *positions).masked_fill(hidden, -torch.inf)
-        out = way.outputs(position, scores.softmax(-1), v, *positions)
-        return torch.autograd.grad((out * weights).sum(), tensors)
-
-    torch.testing.assert_close(gradients(Shaw), gradients(Representation), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("positions", POSITIONS.values(), ids=list(POSITIONS))
-def test_a_bias_of_the_distance_alone(positions):
-    pos_q, pos_k = positions
-
-    def values(distances):
-        return torch.stack([distances * 1.5, distances.double() ** 2, distances + 0.25])
-
-    got = by_distance(values, pos_q, pos_k, torch.float64)
-    expected = values(pos_k[:, None, :] - pos_q[:, :, None]).transpose(0, 1).double()
-    assert torch.equal(got.expand_as(expected), expected)
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])

@@ -81,11 +81,6 @@ def test_unequal_counts_name_all_counts_and_files(tmp_path, counts):
         list(read_parallel(*paths))
 
 
-def test_a_folder_is_named_as_one(tmp_path):
-    with pytest.raises(ShapeshiftError, match="is a folder"):
-        list(read_lines(tmp_path))
-
-
 def test_an_endless_line_ends_under_a_memory_limit():
     code = (
         "import resource\nfrom shapeshift.data.sources.files import read_lines\n"

@@ -4,9 +4,7 @@ corpus of files needs."""
 import gzip
 import io
 import tarfile
-import time
 import urllib.error
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sacrebleu.dataset import DATASETS
@@ -86,29 +84,6 @@ def test_without_a_network_the_remedy_is_named(home, tmp_path):
         fetch(corpus(tmp_path, test=["sacrebleu:wmt15"]))
     with pytest.raises(ShapeshiftError, match=r"no such file: looked for .*wmt15\.en-de\.src"):
         list(read_split(corpus(tmp_path, test=["sacrebleu:wmt15"]), "test"))
-
-
-def test_one_at_a_time_fetches_a_test_set_and_the_others_wait(home, monkeypatch):
-    source, reference = (home / "wmt15" / f"wmt15.en-de.{side}" for side in ("src", "ref"))
-    asked = []
-
-    def get_files(pair):  # in place and slowly, as sacreBLEU writes text
-        asked.append(pair)
-        source.write_text("x\n")
-        with reference.open("w") as file:
-            time.sleep(0.2)
-            file.write("y\n")
-
-    monkeypatch.setattr(DATASETS["wmt15"], "get_files", get_files)
-
-    def fetched(_):
-        fetch_test_set("wmt15", "en", "de")
-        return [path.read_text() for path in local_test_set("wmt15", "en", "de")]
-
-    source.parent.mkdir()
-    with ThreadPoolExecutor(3) as threads:  # a lock is of an open file: threads have one each
-        assert [*threads.map(fetched, range(3))] == [["x\n", "y\n"]] * 3
-    assert asked == ["en-de"]
 
 
 def test_a_folder_that_nobody_may_write_into_is_read_without_a_lock(home, monkeypatch):
