@@ -1,7 +1,7 @@
 """BLEU of languages that have no spaces."""
 
 import pytest
-from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_ko_mecab, tokenizer_spm
+from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_spm
 
 from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
@@ -52,25 +52,16 @@ def test_the_target_language_chooses(language, tokenizer):
 
 
 def test_a_name_that_sacrebleu_does_not_have_is_refused_before_anything_begins():
-    with pytest.raises(ShapeshiftError) as refused:
+    with pytest.raises(ShapeshiftError, match=r"evaluation\.tokenize: .*did you mean 'ja-mecab'"):
         parse_config({}, ["evaluation.tokenize=ja_mecab"])
-    message = str(refused.value)
-    assert "evaluation.tokenize: unknown tokenizer 'ja_mecab'" in message
-    assert "did you mean 'ja-mecab'?" in message
-    assert "\n" not in message
     with pytest.raises(ShapeshiftError, match="unknown tokenizer '14a'"):
         make_bleu("14a")
 
 
-@pytest.mark.parametrize(
-    ("tokenizer", "module", "extra"),
-    [("ja-mecab", tokenizer_ja_mecab, "ja"), ("ko-mecab", tokenizer_ko_mecab, "ko")],
-)
-def test_the_extra_of_a_tokenizer_is_named(tokenizer, module, extra, monkeypatch):
-    monkeypatch.setattr(module, "MeCab", None)
-    with pytest.raises(ShapeshiftError, match=rf"pip install '\.\[{extra}\]'") as refused:
-        make_bleu(tokenizer)
-    assert "\n" not in str(refused.value)
+def test_the_extra_of_a_tokenizer_is_named(monkeypatch):
+    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
+    with pytest.raises(ShapeshiftError, match=r"pip install '\.\[ja\]'"):
+        make_bleu("ja-mecab")
 
 
 @pytest.mark.parametrize("error", [OSError("no route to host"), SystemExit(1)])

@@ -104,21 +104,15 @@ HOSTILE = [
     (text(sentences=["a"] * 65), 413),
     (text(sentences=["a" * 4001]), 413),
     (text(sentences=["a b " * 200]), 413),  # subwords
-    (text(sentences=["a"], runs="ape"), 422),
-    (text(sentences="a"), 422),
     (text(sentences=[1, None, {}]), 422),
     (text(sentences=["\ud800"]), 422),  # half a character
     (text(**{"sentences": ["a"], "\ud800" * 100: 1}), 422),
-    (text(sentences=["a"], unknown=1), 422),
     (b'{"sentences": [NaN, 1e999]}', 422),
     (b'{"sentences": ["a"], "x": ' + b"9" * 5000 + b"}", 400),
     (b"[" * 200_000, 400),
-    (b'{"a":' * 40_000, 400),
     (b"", 422),
-    (b"{", 400),
     (b"\xff\xfe\x00", 400),
     (b'{"sentences": ["\xff"]}', 400),
-    (b"null", 422),
     (b" " * 300_000, 413),
     (text(sentence="a"), 422),
 ]
