@@ -35,6 +35,9 @@ LEARNED = 2.0
 
 MIN_SEEDS = 3
 
+FEW = 5
+"""Parts of a claim that a sentence can name one by one and still be read."""
+
 NOT_MEASURED = "not measured"
 NO_RUNS = "no runs at this scale"
 
@@ -163,8 +166,23 @@ def _limits(claim: ClaimSpec) -> tuple[float, float]:
 
 
 def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
-    """Return the measurements as a sentence: scores, difference, p and seeds of each part."""
-    return "; ".join(f"{label}: {_described(claim, part)}" for label, part in parts.items())
+    """Return the measurements as a sentence: scores, difference, p and seeds of each part, or of
+    the lowest and the highest where they are many."""
+    if len(parts) <= FEW:
+        return "; ".join(f"{label}: {_described(claim, part)}" for label, part in parts.items())
+    ordered = sorted(
+        (label for label, part in parts.items() if part.values), key=lambda x: parts[x].mean
+    )
+    counted = [f"{len(parts)} comparisons"]
+    if len(ordered) < len(parts):
+        counted.append(f"{len(parts) - len(ordered)} without runs")
+    if claim.rule == "better" and ordered:
+        counted.append("{} significantly better and {} worse".format(*_by_sign(parts)))
+    untrained = [p for p in parts.values() if p.comparison and _is_untrained(p.comparison)]
+    if untrained and not claim.minus:
+        counted.append(f"{len(untrained)} of systems that have both learned nothing")
+    extremes = [f"{x}: {_described(claim, parts[x])}" for x in (*ordered[:1], *ordered[-1:])]
+    return "; ".join([", ".join(counted), *dict.fromkeys(extremes)])
 
 
 def shown(p_value: float) -> str:

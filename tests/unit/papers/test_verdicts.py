@@ -108,7 +108,15 @@ def test_numbers_seeds_and_p_are_named():
         assert part in made.measured
     assert made.p_values == {"x": 0.02}
     reason = Part({}, reason="no finished run with k = 16")
-    told = describe(claim(), {str(n): compared(n - 3.0) for n in range(7)} | {"x": reason})
-    assert told.endswith("; x: no finished run with k = 16")
-    assert all(f"{n}: {27 + n}.00 against 30.00" in told for n in range(7))
+    assert describe(claim(), {"x": reason}) == "x: no finished run with k = 16"
     assert finding(claim(), {}, "tiny").measured == "no runs at this scale"
+
+
+def test_many_parts_are_counted_and_the_extremes_named():
+    parts = {str(n): compared(n - 3.0, n - 3.0, n - 3.0, p=0.001) for n in range(7)}
+    parts["none"] = Part({}, reason="no finished run")
+    told = describe(claim(), parts)
+    assert told.startswith("8 comparisons, 1 without runs, 3 significantly better and 4 worse")
+    assert "0: 27.00 against 30.00" in told
+    assert "6: 33.00 against 30.00" in told
+    assert "3: " not in told
