@@ -7,6 +7,7 @@ rotary embeddings become the identity, a table of positions becomes zeros.
 from __future__ import annotations
 
 import inspect
+import weakref
 from functools import cache
 from itertools import count
 from typing import Any
@@ -177,7 +178,7 @@ class _Tracker:
                 assert self.keys is not None, "`before` has run"
                 keys = self.keys.expand(len(value.layers[0].keys), -1)[:, None, :, None]
                 layer.keys, layer.values, layer.is_initialized = keys, keys[..., :0], True
-                layer.number, layer.in_use, layer.cache = self.number, False, value
+                layer.number, layer.in_use, layer.cache = self.number, False, weakref.ref(value)
 
 
 def _layer_of(cache: Any) -> Any:
@@ -194,10 +195,12 @@ def _positions_layer() -> Any:
     class Positions(DynamicLayer):  # type: ignore[no-untyped-call]
         number = 0  # of the `_Tracker` that has filled the cache
         in_use = False  # by a forward pass with that tracker
-        cache: Any
+        cache: Any  # a weak reference: a cycle would keep the cache until it is collected
 
         def reset(self) -> None:
-            self.cache.layers.remove(self)  # any model may fill it
+            layers: Any = getattr(self.cache(), "layers", [])
+            if any(layer is self for layer in layers):  # else a copy, which is refused elsewhere
+                layers.remove(self)  # any model may fill it
 
         @property
         def is_sliding(self) -> bool:  # type: ignore[override]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -163,6 +165,20 @@ def test_a_cache_of_other_positions_is_refused(family: str) -> None:
     ours.reset()  # and any model may fill it
     logits(model, ids(), past_key_values=ours)
     assert torch.equal(logits(model, ids(2, 1), past_key_values=ours), expected)
+
+
+def test_a_cache_is_freed_with_its_last_reference() -> None:
+    model = build("Llama")
+    use_position(model, "alibi")
+    gc.collect()
+    gc.disable()  # a cycle would keep the memory of a GPU until it is collected
+    try:
+        cache = filled(model, "Llama")
+        alive = weakref.ref(cache)
+        del cache
+        assert alive() is None
+    finally:
+        gc.enable()
 
 
 def test_other_models_are_refused() -> None:

@@ -30,6 +30,10 @@ _CHUNK = 1 << 20
 _WAITS_S = (1, 2, 4)  # before another attempt
 
 
+class _NetworkError(Exception):
+    """What may work when it is tried again."""
+
+
 def download(archive: Archive, folder: Path, on_progress: Progress | None = None) -> Path:
     """Return the file of an archive in a folder, downloaded unless it is there.
 
@@ -48,11 +52,11 @@ def download(archive: Archive, folder: Path, on_progress: Progress | None = None
             try:
                 write_file(part, _receive(archive.url, path, on_progress))
                 break
-            except (OSError, http.client.HTTPException, ValueError) as error:
+            except _NetworkError as error:
                 if wait_s is None:
                     raise ShapeshiftError(
-                        f"cannot fetch {archive.url} ({reason(error)}); run it again later, or put"
-                        f" the file at {path} yourself"
+                        f"cannot fetch {archive.url} ({error}); run it again later, or put the file"
+                        f" at {path} yourself"
                     ) from error
                 time.sleep(wait_s)
         _compare(part, path, archive)
@@ -62,16 +66,19 @@ def download(archive: Archive, folder: Path, on_progress: Progress | None = None
 
 def _receive(url: str, path: Path, on_progress: Progress | None) -> Iterator[bytes]:
     headers = {"User-Agent": f"shapeshift/{__version__}", "Accept-Encoding": "identity"}
-    request = urllib.request.Request(url, headers=headers)
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        done, total = 0, answer.length
-        while chunk := answer.read(_CHUNK):
-            yield chunk
-            done += len(chunk)
-            if on_progress is not None:
-                on_progress(f"download {path.name}", done, total)
-        if total is not None and done < total:
-            raise ValueError(f"{done:,} of {total:,} bytes came")
+    try:
+        request = urllib.request.Request(url, headers=headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            done, total = 0, answer.length
+            while chunk := answer.read(_CHUNK):
+                yield chunk  # an error of the disk is raised in the caller, not here
+                done += len(chunk)
+                if on_progress is not None:
+                    on_progress(f"download {path.name}", done, total)
+    except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: of a bad URL
+        raise _NetworkError(reason(error)) from error
+    if total is not None and done < total:
+        raise _NetworkError(f"{done:,} of {total:,} bytes came")
 
 
 def _compare(file: Path, path: Path, archive: Archive) -> None:

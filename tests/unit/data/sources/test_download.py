@@ -1,6 +1,7 @@
 """Archives: downloads from a server on this machine, and unpacking of what is wanted and whole."""
 
 import bz2
+import errno
 import gzip
 import hashlib
 import io
@@ -13,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from shapeshift import disk
 from shapeshift.data.config import Archive
 from shapeshift.data.sources import download as downloads
 from shapeshift.data.sources.download import download, is_archive, unpack
@@ -73,6 +75,17 @@ def test_what_does_not_come_is_named_with_a_remedy(server, tmp_path):
     with pytest.raises(ShapeshiftError, match=r"404: Not Found.*put the file at .*x\.bin yourself"):
         get(server, tmp_path)
     assert not (tmp_path / "x.bin").exists()
+
+
+def test_a_full_disk_is_said_at_once(server, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(disk.DISK, "write", full)
+    server.answers = [(200, None)] * 4
+    with pytest.raises(ShapeshiftError, match=r"x\.bin: cannot be written: No space left"):
+        get(server, tmp_path)
+    assert len(server.answers) == 3
 
 
 def test_a_wrong_hash_leaves_no_file_and_a_file_of_the_users_alone(server, tmp_path):
