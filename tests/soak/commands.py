@@ -21,7 +21,7 @@ import yaml
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["torch", "shapeshift.cli.run_plan", "shapeshift.lab.train", "shapeshift.papers.reproduce"]
+    ["torch", "shapeshift.cli.run_plan", "shapeshift.lab.train", "shapeshift.papers.planning"]
 )
 TIMEOUT_S = 300
 

@@ -1,7 +1,7 @@
 """Nothing of the package runs code that it reads: no pickle, under any of its names.
 
-Other packages that it calls could. COMET reads its checkpoint by `torch.load`, which is made to
-take tensors and plain values alone (test_comet.py). The toolkits of SHAPE's Table 7 are programs of
+Other packages that it calls could. COMET's checkpoint is first read with `weights_only`: tensors
+and plain values alone (test_comet.py). The toolkits of SHAPE's Table 7 are programs of
 their own: fairseq and OpenNMT-py unpickle the checkpoints that they have themselves just written.
 """
 
@@ -12,8 +12,9 @@ import shapeshift
 
 ROOT = Path(shapeshift.__file__).parent
 FORBIDDEN = re.compile(
-    r"pickle|\bdill\b|\bjoblib\b|\bmarshal\b|\bshelve\b|torch\.(load|save|hub)\b"
-    r"|from torch import .*\b(load|save)\b|(np|numpy)\.load\b|(?<![.\w])(eval|exec)\("
+    r"pickle|\bdill\b|\bjoblib\b|\bmarshal\b|\bshelve\b|torch\.(save|hub)\b"
+    r"|torch\.load\((?!.*weights_only=True\))|from torch import .*\b(load|save)\b"
+    r"|(np|numpy)\.load\b|(?<![.\w])(eval|exec)\("
     r"|yaml\.(unsafe_)?load\("
 )
 OF_OTHERS = re.compile(r"load_from_checkpoint|load_checkpoint_to_cpu|NO_WEIGHTS_ONLY_LOAD\": \"1")

@@ -62,7 +62,7 @@ def compare(
     Example: shapeshift compare mine.yaml --position ape,shape,rope --seeds 3
     """
     from shapeshift.papers.compare import comparison
-    from shapeshift.papers.planning import CELLS, grids_of, plan_items
+    from shapeshift.papers.planning import CELLS, plan_items
 
     for setting in overrides or ():
         if setting.startswith("training.seed="):
@@ -70,15 +70,10 @@ def compare(
     presets = [name for names in position for name in names.split(",")]
     systems = _parse_systems([*presets, *(system or ())])
     paper = comparison(config, systems, seeds)
-    [grid] = grids_of(paper.items).values()
+    [grid] = paper.grids.values()
     [scale] = grid.config.scales
-    plan = plan_items(
-        paper,
-        paper.items,
-        scale,
-        overrides or [],
-        command=shlex.join(["shapeshift", *sys.argv[1:]]),
-    )
+    command = shlex.join(["shapeshift", *sys.argv[1:]])
+    plan = plan_items(paper, scale, overrides or [], command=command)
     run_plan(plan, directory, prepared, jobs=jobs, dry_run=dry_run)
     if not dry_run:
         runs = {cell.name: directory / CELLS / cell.key / "run" for cell in plan.runs}

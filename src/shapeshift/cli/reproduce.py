@@ -83,7 +83,7 @@ def reproduce(
     DIRECTORY/report.html. If an item with other settings exists there, name another --directory.
     """
     from shapeshift.papers.catalogue import find_grid, find_items, read_study
-    from shapeshift.papers.planning import grids_of, plan_items
+    from shapeshift.papers.planning import plan_items
 
     settings, seeds, label = overrides or [], seed or [], ""
     is_study = target is not None and ("/" in target or "." in target)  # as in no paper's name
@@ -100,19 +100,18 @@ def reproduce(
         if grid is not None:
             raise usage_error("--grid", "has no effect: the study's file names its grid")
         paper = read_study(Path(target))
-        items = paper.items
     else:
-        paper, items = find_items(target)
+        paper = find_items(target)
         if grid is not None:
             other = find_grid(grid)
             label = other.name
-            items = {name: item.on(other) for name, item in items.items()}
+            items = {name: item.on(other) for name, item in paper.items.items()}
             paper = replace(paper, items=items)
-    scales = {each for own in grids_of(items).values() for each in own.config.scales}
+    scales = {each for own in paper.grids.values() for each in own.config.scales}
     scale = scale or (scales.pop() if len(scales) == 1 else "tiny")
     command = shlex.join(["shapeshift", *sys.argv[1:]])
-    plan = plan_items(paper, items, scale, settings, seeds, command, label)
-    for each in (item for item in items if item not in plan.items):
+    plan = plan_items(paper, scale, settings, seeds, command, label)
+    for each in (item for item in paper.items if item not in plan.paper.items):
         notice(f"{paper.name}:{each} has no run with this seed: left out")
     run_plan(plan, directory, prepared, jobs, slurm, run=run, dry_run=dry_run)
 
@@ -124,10 +123,11 @@ def _list(target: str | None, scale: str, directory: Path, settings: list[str]) 
 
     rows = []
     for each in PAPERS if target is None else [target]:
-        paper, items = find_items(each)
-        there = {name: x for name, x in items.items() if scale in x.grid.config.scales}
-        progress = plan_items(paper, there or items, scale, settings).progress(directory)
-        for name, item in items.items():
+        paper = find_items(each)
+        there = {name: x for name, x in paper.items.items() if scale in x.grid.config.scales}
+        known = replace(paper, items=there or paper.items)
+        progress = plan_items(known, scale, settings).progress(directory)
+        for name, item in paper.items.items():
             done = "not at this scale"
             if name in progress:
                 done = "{}/{}".format(*progress[name]) if progress[name][1] else "needs none"

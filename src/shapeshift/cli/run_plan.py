@@ -80,7 +80,7 @@ def run_cells(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -
     from shapeshift.lab import runner
     from shapeshift.lab.launchers import Slurm
     from shapeshift.lab.measures import usable
-    from shapeshift.papers.planning import CELLS, grids_of
+    from shapeshift.papers.planning import CELLS
     from shapeshift.papers.preflight import check_space, fetch_text, missing
 
     unfinished = plan.unfinished(directory)
@@ -92,9 +92,8 @@ def run_cells(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -
     with Display() as display:
         fetch_text(unfinished, display)
     left = Counter(cell.grid for cell in unfinished)
-    grids = grids_of(plan.items)
     for name, number in Counter(cell.grid for cell in plan.runs).items():
-        grid = grids[name].config
+        grid = plan.paper.grids[name].config
         notice(f"{grid.title or name}: {number - left[name]} of {number} runs are finished")
         for line in usable(grid.steps)[1]:
             notice(line)
@@ -111,11 +110,11 @@ def run_cells(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -
 
 def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:
     """Write and show the items, and the page of all results; return whether all could be made."""
-    from shapeshift.papers import reproduce as papers
+    from shapeshift.papers import planning
     from shapeshift.papers.write import text_table
     from shapeshift.report.page import PAGE, write_page
 
-    documents, failures = papers.write(plan, directory, prepared_root=prepared)
+    documents, failures = planning.write_items(plan, directory, prepared)
     for document in documents:
         folder = plan.folder(directory) / document.item
         for table in document.tables:

@@ -7,13 +7,11 @@ score is computed. The network is loaded once in a process and stays in memory.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from unittest.mock import patch
 
 from shapeshift.errors import ShapeshiftError, install_extra, reason
 from shapeshift.integrity import hash_file
@@ -23,8 +21,6 @@ DEFAULT_MODEL = "Unbabel/wmt20-comet-da"
 
 SCALE = 100
 """Factor by which papers multiply COMET."""
-
-_WEIGHTS_ONLY = {"TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "0"}
 
 
 def score(
@@ -66,13 +62,15 @@ def fetch(model: str) -> None:
 @lru_cache(maxsize=1)
 def load(name: str) -> tuple[Any, str]:
     """Return the network of a name or a path and its signature, downloaded if need be."""
+    import torch
+
     comet = require_comet()
     path = _find(comet, name)
     try:
-        # PyTorch, with which COMET reads its checkpoint, accepts tensors and plain values only: a
-        # checkpoint with other objects could run code, and is refused.
-        with patch.dict(os.environ, _WEIGHTS_ONLY):
-            network = comet.load_from_checkpoint(str(path))
+        # A checkpoint with other objects than tensors and plain values could run code: it is
+        # refused here, before COMET reads it in full.
+        torch.load(path, map_location="cpu", weights_only=True)
+        network = comet.load_from_checkpoint(str(path))
     except Exception as error:  # the package raises `Exception` itself
         raise ShapeshiftError(
             f"the COMET model {name!r} cannot be loaded ({reason(error)}); name another"

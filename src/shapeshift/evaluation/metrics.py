@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from sacrebleu.metrics.base import Metric as SacrebleuMetric
 from sacrebleu.metrics.bleu import BLEUScore
@@ -21,6 +21,7 @@ from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation import comet
 from shapeshift.evaluation.tokenizers import DEFAULT, make_bleu
 from shapeshift.schema import Strict
+from shapeshift.training.config import MetricName
 
 SACREBLEU: dict[str, Callable[[str], SacrebleuMetric]] = {
     "bleu": make_bleu,
@@ -30,7 +31,7 @@ SACREBLEU: dict[str, Callable[[str], SacrebleuMetric]] = {
 """Name → sacreBLEU's metric for one of its tokenizers, which chrF ignores. Other settings are
 sacreBLEU's defaults, which the signature lists."""
 
-METRICS = (*SACREBLEU, "comet")
+METRICS = get_args(MetricName)
 """The names of all metrics."""
 
 DEFAULT_METRICS = ("bleu", "chrf")

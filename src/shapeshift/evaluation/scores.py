@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -114,30 +114,3 @@ def sha256_lines(lines: Iterable[str]) -> str:
         digest.update(line.encode("utf-8"))
         digest.update(b"\n")
     return digest.hexdigest()
-
-
-def length_columns(systems: Mapping[str, Scores]) -> dict[str, tuple[LengthBucket, ...]]:
-    """Return each system's BLEU by length, after checking that they can be compared.
-
-    Raises:
-        ShapeshiftError: one has no BLEU by length, or was scored on other references, in other
-            length buckets, or with another signature than the first.
-    """
-    columns: dict[str, tuple[LengthBucket, ...]] = {}
-    bases: dict[str, object] = {}
-    for name, scores in systems.items():
-        if scores.by_length is None:
-            raise ShapeshiftError(
-                f"{name!r} has no BLEU by length; score it again with its source and length buckets"
-            )
-        columns[name] = scores.by_length
-        signatures = {x.score.signature for x in columns[name] if x.score is not None}
-        buckets = [(x.low, x.high, x.num_segments) for x in columns[name]]
-        bases[name] = scores.references_sha256, buckets, signatures
-        first = next(iter(bases))
-        if bases[name] != bases[first]:
-            raise ShapeshiftError(
-                f"{first!r} and {name!r} have other references, length buckets or BLEU signatures;"
-                " score both again on one test set, in the same way"
-            )
-    return columns

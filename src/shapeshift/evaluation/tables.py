@@ -31,7 +31,10 @@ class Table:
         cells = [[cell.replace("|", r"\|") for cell in row] for row in (self.header, *self.rows)]
         widths = [max(3, *map(len, column)) for column in zip(*cells, strict=True)]
         rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-        lines = [_markdown_row(row, widths) for row in (cells[0], rule, *cells[1:])]
+        lines = []
+        for first, *others in (cells[0], rule, *cells[1:]):
+            rest = (f"{x:>{width}}" for x, width in zip(others, widths[1:], strict=True))
+            lines.append(f"| {' | '.join((f'{first:<{widths[0]}}', *rest))} |")
         notes = [f"- {note}" for note in self.notes]
         return "\n".join([*lines, "", *notes]).rstrip() + "\n"
 
@@ -47,16 +50,11 @@ def score_tables(name: str, scores: Scores) -> list[Table]:
     tables = [Table(("metric", name), rows)]
     notes = [f"{score.name}: {score.signature}" for score in scores.scores]
     if scores.by_length is not None:
-        lengths = [
-            (
-                bucket.label,
-                str(bucket.num_segments),
-                NO_VALUE
-                if bucket.bleu is None
-                else f"{bucket.bleu:.2f}" + FEW_MARK * bucket.is_small,
-            )
-            for bucket in scores.by_length
-        ]
+        lengths = []
+        for bucket in scores.by_length:
+            bleu = NO_VALUE if bucket.bleu is None else f"{bucket.bleu:.2f}"
+            count = str(bucket.num_segments)
+            lengths.append((bucket.label, count, bleu + FEW_MARK * bucket.is_small))
         lengths.append(("all", str(scores.num_segments), dict(rows).get("BLEU", NO_VALUE)))
         tables.append(Table(("source length", "segments", name), lengths))
         signatures = {x.score.signature for x in scores.by_length if x.score is not None}
@@ -65,11 +63,3 @@ def score_tables(name: str, scores: Scores) -> list[Table]:
             notes.append(f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments")
     tables[-1] = replace(tables[-1], notes=[*dict.fromkeys(notes)])
     return tables
-
-
-def _markdown_row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    first, *others = (
-        f"{cell:<{width}}" if column == 0 else f"{cell:>{width}}"
-        for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    )
-    return f"| {' | '.join((first, *others))} |"

@@ -8,13 +8,14 @@ few are drawn hollow.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 
 from shapeshift.config import Config
 from shapeshift.data.config import Extrapolate, LengthSlice
+from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.lengths import FEW_SEGMENTS, LengthBucket
-from shapeshift.evaluation.scores import Scores, length_columns
+from shapeshift.evaluation.scores import Scores
 from shapeshift.evaluation.tables import FEW_MARK
 from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.significance import MARK
@@ -24,7 +25,8 @@ from shapeshift.papers.study import Bounds, Settings, Study
 from shapeshift.papers.verdicts import Part, mark_note, significant, with_p_value
 
 UNSEEN_MARK = "‡"
-_MIN_SPAN = 2.0  # of the vertical axis, BLEU: less is within the noise of a few hundred segments
+MIN_SPAN = 2.0
+"""Of the vertical axis, BLEU: less is within the noise of most test sets."""
 
 Values = dict[str, list[list[float]]]
 """System → for each bucket the BLEU of each run (seed); none for an empty bucket."""
@@ -46,7 +48,7 @@ class LengthBleu:
     buckets: Sequence[LengthBucket]
     systems: Values
     trained: Bounds | None = None
-    tests: Mapping[str, Mapping[int, Part]] | None = None
+    tests: Mapping[str, Mapping[int, Part]] = field(default_factory=dict)
     name: str = ""
 
     def is_unseen(self, bucket: LengthBucket) -> bool:
@@ -67,7 +69,7 @@ class LengthBleu:
             places=[f"{bucket.label}\n{bucket.num_segments:,}" for bucket in self.buckets],
             shaded=[(n - 0.5, n + 0.5) for n in places if self.is_unseen(self.buckets[n])],
             zero=zero,
-            min_span=_MIN_SPAN,
+            min_span=MIN_SPAN,
         )
 
 
@@ -78,11 +80,14 @@ def gather(
     over its mean, as their runs do not come in pairs.
 
     Raises:
-        ShapeshiftError: scores that cannot be compared.
+        ShapeshiftError: runs were scored on other references or lengths, or in another way.
     """
-    columns = length_columns(
-        {f"{name} (run {n})": x for name, runs in systems.items() for n, x in enumerate(runs, 1)}
-    )
+    first, *others = (_basis(run) for runs in systems.values() for run in runs)
+    if any(other != first for other in others):
+        raise ShapeshiftError(
+            f"{', '.join(systems)} have different references, source lengths or BLEU signatures;"
+            " by_length compares systems that translate the same text and are scored alike"
+        )
     values = {
         name: [
             [bucket.bleu for bucket in same if bucket.bleu is not None]
@@ -96,7 +101,14 @@ def gather(
             name: [[x - mean for x in seeds] for seeds, mean in zip(own, base, strict=True)]
             for name, own in values.items()
         }
-    return next(iter(columns.values())), values
+    return next(iter(systems.values()))[0].by_length or (), values
+
+
+def _basis(scores: Scores) -> object:
+    """Return what scores must have in common to be compared by length."""
+    buckets = ((x.low, x.high, x.num_segments, x.score) for x in scores.by_length or ())
+    signatures = [(*bounds, score and score.signature) for *bounds, score in buckets]
+    return scores.references_sha256, signatures
 
 
 def trained_lengths(config: Config) -> Bounds | None:
@@ -196,15 +208,14 @@ def _panel(study: Study, spec: ByLengthSpec, axes: Settings) -> LengthBleu | Non
 
 
 def _rows(panel: LengthBleu, systems: Sequence[str], is_gain: bool) -> Iterable[tuple[Entry, ...]]:
-    tests = panel.tests or {}
-    marked = {system: significant(own) for system, own in tests.items()}
+    marked = {system: significant(own) for system, own in panel.tests.items()}
     for place, bucket in enumerate(panel.buckets):
         fields = [number(bucket.num_segments, ",")]
         for system in systems:
             seeds = panel.systems[system][place] if system in panel.systems else []
             marks = FEW_MARK * bucket.is_small + MARK * (place in marked.get(system, ()))
-            field = summary(seeds, "mean ± stdev", marks, "+" * is_gain)
-            fields.append(with_p_value(field, tests.get(system, {}).get(place)))
+            entry = summary(seeds, "mean ± stdev", marks, "+" * is_gain)
+            fields.append(with_p_value(entry, panel.tests.get(system, {}).get(place)))
         label = bucket.label + UNSEEN_MARK * panel.is_unseen(bucket)
         yield (*words(*filter(None, (panel.name, label))), *fields)
 

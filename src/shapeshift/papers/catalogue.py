@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -38,7 +38,7 @@ def find_paper(name: str) -> Paper:
         )
     paper = PAPERS[name]
     items = {item: read_item(ITEMS / f"{name}-{item}.yaml", item) for item in paper["items"]}
-    return Paper(name, paper["title"], paper["citation"], items, paper.get("aliases", {}))
+    return Paper(name, paper["title"], paper["citation"], items)
 
 
 def find_grid(name: str, relative_to: Path = Path()) -> Grid:
@@ -104,8 +104,8 @@ def read_study(path: Path) -> Paper:
     return Paper(STUDIES, item.spec.title, citation, {path.stem: item})
 
 
-def find_items(target: str) -> tuple[Paper, dict[str, Item]]:
-    """Return the paper and the items that `PAPER` or `PAPER:ITEM[,ITEM…]` names.
+def find_items(target: str) -> Paper:
+    """Return a paper with the items that `PAPER` or `PAPER:ITEM[,ITEM…]` names.
 
     Raises:
         ShapeshiftError: there is no such paper or item.
@@ -113,12 +113,13 @@ def find_items(target: str) -> tuple[Paper, dict[str, Item]]:
     name, colon, wanted = target.partition(":")
     paper = find_paper(name)
     if not colon:
-        return paper, paper.items
-    chosen: Sequence[str] = [paper.aliases.get(item, item) for item in wanted.split(",")]
+        return paper
+    aliases = PAPERS[name].get("aliases", {})
+    chosen = [aliases.get(item, item) for item in wanted.split(",")]
     for item in chosen:
         if item not in paper.items:
             raise ShapeshiftError(
                 f"{name} has no item {item!r}{nearest(item, paper.items)} (it has"
                 f" {', '.join(paper.items)})"
             )
-    return paper, {item: paper.items[item] for item in paper.items if item in chosen}
+    return replace(paper, items={x: item for x, item in paper.items.items() if x in chosen})

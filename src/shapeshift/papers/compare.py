@@ -48,25 +48,23 @@ def comparison(
             "steps": ["score-test", "speed", "step-memory"],
         },
     )
-    cells = grid.cells(path.stem)
-    for cell in cells:
+    for cell in grid.cells(path.stem):
         try:
             check_label(cell.axes[AXIS], cell.config.position.scheme)
         except ShapeshiftError as error:
             raise ShapeshiftError(f"system {error}") from error
     first = next(iter(systems))
-    columns: dict[str, dict[str, str]] = {
-        "BLEU": {"split": "test"},
-        f"over {first}": {"gain_of": "BLEU"},
-        "chrF": {"metric": "chrF2", "split": "test"},
-        "speed": {"metric": "speed"},
-        "memory": {"metric": "step_memory", "bucket": f"length {MEMORY_LENGTH}"},
-        "parameters": {"metric": "parameters", "show": "whole number"},
-    }
     table = {
         "title": "test text",
         "rows": [AXIS],
-        "columns": columns,
+        "columns": {
+            "BLEU": {"split": "test"},
+            f"over {first}": {"gain_of": "BLEU"},
+            "chrF": {"metric": "chrF2", "split": "test"},
+            "speed": {"metric": "speed"},
+            "memory": {"metric": "step_memory", "bucket": f"length {MEMORY_LENGTH}"},
+            "parameters": {"metric": "parameters", "show": "whole number"},
+        },
         "baseline": {AXIS: first},
         "notes": [
             "speed: of training, over that of ape on the same batches",
@@ -79,9 +77,6 @@ def comparison(
         "systems": AXIS,
         "tested": True,
     }
-    has_lengths = any(cell.config.evaluation.length_buckets for cell in cells)
-    spec = {"title": title, "grid": "", "tables": [table]}
-    spec["by_length"] = [by_length] if has_lengths else []
+    spec = {"title": title, "grid": "", "tables": [table], "by_length": [by_length]}
     item = Item(ITEM, ItemSpec.model_validate(spec), grid)
-    citation = f"several position representations, {path}"
-    return Paper("positions", title, citation, {ITEM: item})
+    return Paper("positions", title, f"several position representations, {path}", {ITEM: item})

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-
-from matplotlib.figure import Figure
+from dataclasses import dataclass, replace
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.grid import Cell, Grid
 from shapeshift.lab.measures import find_function
 from shapeshift.papers.by_length import bleu_by_length
@@ -16,15 +12,12 @@ from shapeshift.papers.claims import judge_claims
 from shapeshift.papers.curves import curves
 from shapeshift.papers.document import Content
 from shapeshift.papers.measurements import check_measurements
-from shapeshift.papers.spec import ItemSpec, PlotSpec
+from shapeshift.papers.spec import ItemSpec
 from shapeshift.papers.study import Study, fits
 from shapeshift.papers.tables import TableBuilder, published_table
 
 STUDIES = "studies"
 """Stands for a paper's name where the item is a study of one's own."""
-
-_MIN_SPAN = 2.0
-"""Of the vertical axis of a plot, BLEU: less is within the noise of most test sets."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +59,7 @@ class Item:
         spec, content, published = self.spec, Content(), []
         for table in spec.tables:
             builder = TableBuilder(table, study, trained=spec.trained)
-            ours = builder.table(table.name or self.name)
-            if table.plot and (drawn := _plot(builder, table.plot, study)):
-                ours = ours.model_copy(update=drawn)
-            content.add(Content([ours]))
+            content.add(Content([builder.table(table.name or self.name)]))
             if table.published:
                 published.append(published_table(table, table.published, content.tables[-1]))
         for figure in spec.by_length:
@@ -85,35 +75,21 @@ class Item:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper and its items, in the paper's order.
+    """A paper and its items, or those of them that are asked for, in the paper's order.
 
     Attributes:
         name: of the folder of its items, such as `shape`.
         title: for people.
         citation: authors, year, title, venue.
         items: name → item.
-        aliases: other names → the item that holds this table or figure too.
     """
 
     name: str
     title: str
     citation: str
     items: dict[str, Item]
-    aliases: Mapping[str, str] = field(default_factory=dict)
 
-
-def _plot(builder: TableBuilder, plot: PlotSpec, study: Study) -> dict[str, str | Figure]:
-    """Draw a column over an axis, a line for each setting of `across`; return caption and drawing,
-    or nothing."""
-    settings = study.settings(plot.x)
-    lines = []
-    for group in builder.groups():
-        values = [builder.values({**group, plot.x: x}, builder.columns[plot.y]) for x in settings]
-        if any(values):
-            name = " ".join(group.values()) or plot.y
-            lines.append(Line(name, range(len(settings)), values))
-    if not lines:
-        return {}
-    panel = Panel(lines, plot.y, places=settings, min_span=_MIN_SPAN)
-    drawing = draw_lines([panel], plot.x_title or plot.x)
-    return {"figure": plot.title + bars_note(lines), "drawing": drawing}
+    @property
+    def grids(self) -> dict[str, Grid]:
+        """The grids of all items by their names."""
+        return {item.grid.name: item.grid for item in self.items.values()}

@@ -1,22 +1,31 @@
-"""Which runs the items of a paper need, and how far they are."""
+"""Which runs the items of a paper need, how far they are, and what is written of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
+from shapeshift import __version__
 from shapeshift.disk import make_directory, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
-from shapeshift.lab.grid import Cell, Grid
+from shapeshift.lab.grid import Cell
+from shapeshift.lab.locks import locked
 from shapeshift.lab.measures import usable
+from shapeshift.lab.results import write_csv
 from shapeshift.papers.document import FILE, ItemDocument
 from shapeshift.papers.item import Item, Paper
+from shapeshift.papers.study import Study
+from shapeshift.papers.write import write_item
 
 CELLS = "cells"
 """Folder of the runs: one for all papers and scales, since a run is named by its settings."""
+
+LOCK = ".lock"
+"""Held while items are written: of two commands the second finds what the first has computed."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +33,7 @@ class Plan:
     """What is to be run.
 
     Attributes:
-        paper, items: what is to be made: of what was asked for, items that have cells.
+        paper: with what is to be made: of the items that were asked for, those that have cells.
         scale: of all runs.
         cells: that some item needs, grid after grid.
         overrides: settings for all cells.
@@ -33,7 +42,6 @@ class Plan:
     """
 
     paper: Paper
-    items: Mapping[str, Item]
     scale: str
     cells: Sequence[Cell]
     overrides: Sequence[str]
@@ -54,7 +62,7 @@ class Plan:
         folder = self.folder(directory)
         with writing(folder):
             make_directory(folder)
-        for name in self.items:
+        for name in self.paper.items:
             path = folder / name
             if not (path / FILE).is_file():
                 continue
@@ -74,7 +82,7 @@ class Plan:
     @cached_property
     def runs(self) -> list[Cell]:
         """The cells that have to be run, with the measures that can be taken here."""
-        items = [item for item in self.items.values() if item.spec.trained]
+        items = [item for item in self.paper.items.values() if item.spec.trained]
         return [
             replace(cell, steps=tuple(usable(cell.steps)[0]))
             for cell in self.cells
@@ -94,7 +102,7 @@ class Plan:
         prepared data suffice."""
         unfinished = {(cell.grid, cell.key) for cell in self.unfinished(directory)}
         found = {}
-        for name, item in self.items.items():
+        for name, item in self.paper.items.items():
             needed = {(x.grid, x.key) for x in self.runs if item.spec.trained and item.needs(x)}
             found[name] = len(needed - unfinished), len(needed)
         return found
@@ -102,7 +110,6 @@ class Plan:
 
 def plan_items(
     paper: Paper,
-    items: Mapping[str, Item],
     scale: str,
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
@@ -112,8 +119,8 @@ def plan_items(
     """Resolve the cells that the items need; an item without any is left out.
 
     Args:
-        paper, items: from `catalogue.find_items`.
-        scale: a scale of their grids.
+        paper: from `catalogue.find_items`.
+        scale: a scale of its grids.
         overrides: settings for all cells, such as `data.corpus.root=PATH`.
         seeds: only cells with these; by default all of the grid's.
         command: what was typed, for the records.
@@ -123,7 +130,8 @@ def plan_items(
         ShapeshiftError: no such scale, settings that are wrong, or nothing to run with what is
             asked for.
     """
-    every = [cell for grid in grids_of(items).values() for cell in grid.cells(scale, overrides)]
+    items = paper.items
+    every = [cell for grid in paper.grids.values() for cell in grid.cells(scale, overrides)]
     needed = [cell for cell in every if any(item.needs(cell) for item in items.values())]
     known = {cell.seed for cell in needed}
     if unknown := set(seeds) - known:
@@ -133,12 +141,62 @@ def plan_items(
         )
     cells = [cell for cell in needed if not seeds or cell.seed in seeds]
     chosen = {name: item for name, item in items.items() if any(map(item.needs, cells))}
-    return Plan(paper, chosen, scale, cells, overrides, command, label)
+    return Plan(replace(paper, items=chosen), scale, cells, overrides, command, label)
 
 
-def grids_of(items: Mapping[str, Item]) -> dict[str, Grid]:
-    """Return the grids of all items by their names."""
-    return {item.grid.name: item.grid for item in items.values()}
+def write_items(
+    plan: Plan, directory: Path, prepared_root: Path
+) -> tuple[list[ItemDocument], dict[str, ShapeshiftError]]:
+    """Write the items from what is finished; return them, and why those that cannot be made cannot.
+
+    Items are written to `DIRECTORY/SCALE/PAPER/ITEM` (SCALE-GRID with another grid), each with
+    all measurements of its runs as `results.csv`.
+
+    Args:
+        plan: the items and their cells.
+        directory: of all results.
+        prepared_root: see `lab.train.train`.
+
+    Raises:
+        ShapeshiftError: see `Plan.open_folder`.
+    """
+    folder = plan.open_folder(directory)
+    written: list[ItemDocument] = []
+    failures: dict[str, ShapeshiftError] = {}
+    with locked(directory / LOCK, wait=True):
+        for name, item in plan.paper.items.items():
+            study = Study([*filter(item.needs, plan.cells)], directory / CELLS, prepared_root)
+            try:
+                document = _document(plan, name, item, study)
+                if item.spec.trained:
+                    write_csv(study.results, folder / name / "results.csv")
+                write_item(document, folder / name)
+                written.append(document)
+            except ShapeshiftError as error:
+                failures[name] = error
+    return written, failures
+
+
+def _document(plan: Plan, name: str, item: Item, study: Study) -> ItemDocument:
+    content, cells = item.build(study), study.cells()
+    done = [cell for cell in cells if not item.spec.trained or study.is_finished(cell)]
+    return ItemDocument(
+        paper=plan.paper.name,
+        item=name,
+        title=item.spec.title,
+        citation=plan.paper.citation,
+        scale=plan.scale,
+        command=plan.command,
+        version=__version__,
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        tables=tuple(table for table in content.tables if table.rows),
+        findings=tuple(content.findings),
+        configs={cell.key: cell.config.to_yaml() for cell in done},
+        unfinished=tuple({cell.key: cell.name for cell in cells if cell not in done}.values()),
+        settings=tuple(plan.overrides),
+        seeds=tuple(sorted({cell.seed for cell in done})) if item.spec.trained else (),
+        label=plan.label,
+    )
 
 
 def _listed(settings: Sequence[str]) -> str:

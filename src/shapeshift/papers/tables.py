@@ -6,20 +6,22 @@ from collections.abc import Iterator
 from statistics import fmean
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from shapeshift.data.config import FilesCorpus
+from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.measures import mean_of, usable
 from shapeshift.lab.significance import MARK
-from shapeshift.papers.by_length import bounds_label, length_bounds, trained_lengths
+from shapeshift.papers.by_length import MIN_SPAN, bounds_label, length_bounds, trained_lengths
 from shapeshift.papers.document import DocumentTable, Entry, number, summary, words
 from shapeshift.papers.metrics import FACTS
-from shapeshift.papers.spec import ColumnSpec, Published, PublishedSpec, TableSpec
+from shapeshift.papers.spec import ColumnSpec, PlotSpec, Published, PublishedSpec, TableSpec
 from shapeshift.papers.study import Settings, Study
 from shapeshift.papers.verdicts import Part, mark_note, significant, with_p_value
 from shapeshift.positions import KINDS
 
-Line = tuple[Settings, str]
+Place = tuple[Settings, str]
 """What a row is about: settings of the row axes, and a bucket."""
 
 _EMBEDDINGS = "layer 0"
@@ -30,10 +32,12 @@ class TableBuilder:
 
     def __init__(self, spec: TableSpec, study: Study, *, trained: bool = True):
         self._spec, self._study, self._trained = spec, study, trained
-        self.columns = spec.columns
+        self._columns = spec.columns
+        axis = spec.across
+        self._groups: list[Settings] = [{axis: x} for x in study.settings(axis)] if axis else [{}]
         cells = study.cells(spec.only)
         places = dict.fromkeys(tuple(cell.axes[axis] for axis in spec.rows) for cell in cells)
-        self._lines: list[Line] = [
+        self._lines: list[Place] = [
             (dict(zip(spec.rows, place, strict=True)), bucket)
             for place in places
             for bucket in spec.buckets or {"": None}
@@ -42,8 +46,8 @@ class TableBuilder:
     def table(self, name: str) -> DocumentTable:
         """Return the table, under a name which is that of its files."""
         columns: dict[str, list[Entry]] = {}
-        for group in self.groups():
-            for title, column in self.columns.items():
+        for group in self._groups:
+            for title, column in self._columns.items():
                 if not self._study.cells(column.only):
                     continue
                 if column.split == "each set":
@@ -54,6 +58,7 @@ class TableBuilder:
                 heading = " ".join([*settings.values(), title]).strip()
                 if heading not in columns:
                     columns[heading] = self._column(settings, column)
+        caption, drawing = self._plot(self._spec.plot) if self._spec.plot else ("", None)
         return DocumentTable(
             name=name,
             title=self._spec.title,
@@ -63,14 +68,27 @@ class TableBuilder:
                 for at, line in enumerate(self._lines)
             ),
             notes=tuple(self._notes()),
+            figure=caption,
+            drawing=drawing,
         )
 
-    def groups(self) -> list[Settings]:
-        """Return the settings of each group of columns."""
-        axis = self._spec.across
-        return [{axis: each} for each in self._study.settings(axis)] if axis else [{}]
+    def _plot(self, plot: PlotSpec) -> tuple[str, Figure | None]:
+        """Draw a column over an axis, a line for each setting of `across`; return the caption and
+        the drawing."""
+        settings, column = self._study.settings(plot.x), self._columns[plot.y]
+        values = {
+            " ".join(group.values()) or plot.y: [
+                self._values({**group, plot.x: x}, column) for x in settings
+            ]
+            for group in self._groups
+        }
+        lines = [Line(name, range(len(settings)), x) for name, x in values.items() if any(x)]
+        if not lines:
+            return "", None
+        panel = Panel(lines, plot.y, places=settings, min_span=MIN_SPAN)
+        return plot.title + bars_note(lines), draw_lines([panel], plot.x_title or plot.x)
 
-    def values(
+    def _values(
         self, place: Settings, column: ColumnSpec, bucket: str = "", dataset: str | None = None
     ) -> list[float]:
         """Return the measurements of a field; `place` are settings of its row and its group."""
@@ -93,7 +111,7 @@ class TableBuilder:
         return place | self._spec.only | column.only
 
     def _column(self, group: Settings, column: ColumnSpec) -> list[Entry]:
-        tests = self._tests(group, self.columns.get(column.gain_of, column))
+        tests = self._tests(group, self._columns.get(column.gain_of, column))
         differing = significant(tests)
         entries = []
         for at, (place, bucket) in enumerate(self._lines):
@@ -109,7 +127,7 @@ class TableBuilder:
     def _field(self, place: Settings, column: ColumnSpec, bucket: str, mark: str = "") -> Entry:
         settings = self._settings(place, column)
         if column.difference:
-            sides = (self.columns[title] for title in column.difference)
+            sides = (self._columns[title] for title in column.difference)
             first, second = (self._field(place, side, bucket).value for side in sides)
             return number(None if first is None or second is None else first - second)
         if column.count:
@@ -120,7 +138,7 @@ class TableBuilder:
             rows = self._study.rows(column.metric, settings, bucket=...)
             layers = (row.value for row in rows if row.bucket != _EMBEDDINGS)
             return number(min(layers, default=None), ".3f")
-        return summary(self.values(place, column, bucket), column.show, mark)
+        return summary(self._values(place, column, bucket), column.show, mark)
 
     def _count(self, settings: Settings, column: ColumnSpec) -> Entry:
         cells = (self._study.finished if self._trained else self._study.cells)(settings)
@@ -145,7 +163,7 @@ class TableBuilder:
         """Return the columns of each file of both splits, and the mean of them."""
         columns = {
             name: [
-                summary(self.values(place, column, bucket, name), column.show)
+                summary(self._values(place, column, bucket, name), column.show)
                 for place, bucket in self._lines
             ]
             for name in _each_set(self._study.cells()[0])
@@ -175,7 +193,7 @@ class TableBuilder:
                 tests[at] = self._study.compare(settings, against, split, lengths=bounds)
         return tests
 
-    def _names(self, line: Line) -> tuple[str, ...]:
+    def _names(self, line: Place) -> tuple[str, ...]:
         """Return the fields that name a row."""
         place, bucket = line
         if self._spec.labels:
@@ -185,7 +203,7 @@ class TableBuilder:
         return (*place.values(), *([bucket] if self._spec.buckets else []))
 
     def _notes(self) -> Iterator[str]:
-        if not all(column.count for column in self.columns.values()):
+        if not all(column.count for column in self._columns.values()):
             several = len({cell.seed for cell in self._study.cells()}) > 1
             yield "mean ± standard deviation over seeds" if several else "one seed"
         if self._spec.baseline:

@@ -1,15 +1,9 @@
 import math
-from typing import get_args
 
 import pytest
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.metrics import (
-    METRICS,
-    score_corpus,
-    score_sentences,
-)
-from shapeshift.training.config import MetricName
+from shapeshift.evaluation.metrics import score_corpus, score_sentences
 
 REFERENCES = ["The old gardener waters the roses.", "A small dog sleeps under the long table."]
 
@@ -31,9 +25,7 @@ def test_bleu_details_agree_with_the_definition():
     # 13a makes 7 + 9 reference tokens; the hypotheses lose 2 + 3 of them at the end.
     hypotheses = ["The old gardener waters the", "A small dog sleeps under the"]
     [bleu] = score_corpus(hypotheses, REFERENCES, ["bleu"])
-    assert bleu.details["reference_length"] == 16
-    assert bleu.details["hypothesis_length"] == 11
-    assert bleu.details["length_ratio"] == pytest.approx(11 / 16)
+    assert (bleu.details["reference_length"], bleu.details["hypothesis_length"]) == (16, 11)
     assert bleu.details["precisions"] == (100, 100, 100, 100)
     assert bleu.details["brevity_penalty"] == pytest.approx(math.exp(1 - 16 / 11))
     assert bleu.value == pytest.approx(100 * math.exp(1 - 16 / 11))
@@ -50,10 +42,6 @@ def test_bleu_details_agree_with_the_definition():
 def test_what_cannot_be_scored_is_refused(hypotheses, references, metrics, message):
     with pytest.raises(ShapeshiftError, match=message):
         score_corpus(hypotheses, references, metrics)
-
-
-def test_the_configuration_knows_the_registered_metrics():
-    assert get_args(MetricName) == tuple(METRICS)
 
 
 @pytest.mark.parametrize(

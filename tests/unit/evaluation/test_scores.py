@@ -4,7 +4,7 @@ import pytest
 
 from shapeshift import __version__
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.scores import Scores, evaluate, length_columns, sha256_lines
+from shapeshift.evaluation.scores import Scores, evaluate, sha256_lines
 
 HYPOTHESES = ["Der alte Gärtner gießt die Rosen.", "Ein kleiner Hund schläft."]
 REFERENCES = ["Der alte Gärtner gießt die roten Rosen.", "Ein kleiner Hund schläft."]
@@ -35,18 +35,3 @@ def test_another_document_is_refused_in_one_line(tmp_path, text):
     with pytest.raises(ShapeshiftError, match=r"scores\.json: no scores can be read") as raised:
         Scores.load(path)
     assert "\n" not in str(raised.value)
-
-
-def test_only_scores_of_one_test_set_with_one_signature_are_compared():
-    given = {"lengths": [6, 4], "length_buckets": [5]}
-    ours = evaluate(HYPOTHESES, REFERENCES, **given)
-    assert length_columns({"a": ours, "b": ours}) == {"a": ours.by_length, "b": ours.by_length}
-    for other in (
-        evaluate(HYPOTHESES, HYPOTHESES, **given),
-        evaluate(HYPOTHESES, REFERENCES, tokenizer="zh", **given),
-        ours.model_copy(update={"by_length": ours.by_length[:1]}),
-    ):
-        with pytest.raises(ShapeshiftError, match="'a' and 'b' have other references, length"):
-            length_columns({"a": ours, "b": other})
-    with pytest.raises(ShapeshiftError, match="'a' has no BLEU by length"):
-        length_columns({"a": evaluate(HYPOTHESES, REFERENCES)})

@@ -1,34 +1,36 @@
 import pytest
 
+from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.lengths import LengthBucket
 from shapeshift.evaluation.metrics import Score
 from shapeshift.evaluation.scores import Scores
 from shapeshift.lab.figures import draw_lines
 from shapeshift.papers.by_length import LengthBleu, gather
 
-EDGES = (10, 20, 30)
+BOUNDS = ((0, 10), (10, 20), (20, 30), (30, None))
 COUNTS = (40, 30, 0, 3)
 
 
-def scores(*values):
+def scores(*values, signature="tok:13a", references="", counts=COUNTS):
     """Scores whose buckets have these BLEU values; `None` for an empty bucket."""
-
-    def score(value):
-        return Score(name="BLEU", value=value, signature="tok:13a", details={})
-
-    bounds = zip((0, *EDGES), (*EDGES, None), COUNTS, values, strict=True)
+    buckets = [
+        LengthBucket(
+            low=low,
+            high=high,
+            num_segments=n,
+            score=None
+            if x is None
+            else Score(name="BLEU", value=x, signature=signature, details={}),
+        )
+        for (low, high), n, x in zip(BOUNDS, counts, values, strict=True)
+    ]
     return Scores(
         version="0",
-        num_segments=sum(COUNTS),
+        num_segments=73,
         hypotheses_sha256="",
-        references_sha256="",
-        scores=(score(20.0),),
-        by_length=tuple(
-            LengthBucket(
-                low=low, high=high, num_segments=n, score=None if value is None else score(value)
-            )
-            for low, high, n, value in bounds
-        ),
+        references_sha256=references,
+        scores=(),
+        by_length=tuple(buckets),
     )
 
 
@@ -36,8 +38,8 @@ APE = [scores(20, 24, None, 4), scores(22, 24, None, 8)]
 SHAPE = [scores(24, 25, None, 20)]
 
 
-def make(systems, trained=None):
-    return LengthBleu(*gather(systems), trained)
+def panel(systems, trained=None):
+    return LengthBleu(*gather(systems), trained).panel()
 
 
 def test_gains_are_measured_from_the_mean_of_the_baseline():
@@ -46,20 +48,26 @@ def test_gains_are_measured_from_the_mean_of_the_baseline():
 
 
 @pytest.mark.parametrize(
+    "other", [{"references": "a"}, {"signature": "tok:zh"}, {"counts": (39, 31, 0, 3)}]
+)
+def test_only_scores_of_one_text_with_one_signature_are_compared(other):
+    with pytest.raises(ShapeshiftError, match="APE, SHAPE have different references"):
+        gather({"APE": APE, "SHAPE": [scores(24, 25, None, 20, **other)]})
+
+
+@pytest.mark.parametrize(
     ("trained", "unseen"),
     [(None, []), ((1, None), []), ((1, 20), [2, 3]), ((1, 16), [2, 3]), ((10, 20), [0, 2, 3]),
      ((30, None), [0, 1, 2]), ((1, 1000), [])],
 )  # fmt: skip
 def test_buckets_without_a_length_of_training_are_shaded(trained, unseen):
-    panel = make({"APE": APE}, trained).panel()
-    assert panel.shaded == [(place - 0.5, place + 0.5) for place in unseen]
+    assert panel({"APE": APE}, trained).shaded == [(x - 0.5, x + 0.5) for x in unseen]
 
 
 def test_places_name_lengths_and_counts_and_small_buckets_are_hollow():
-    panel = make({"SHAPE": SHAPE}).panel()
-    assert panel.places == ["0–9\n40", "10–19\n30", "20–29\n0", "≥ 30\n3"]
-    [line] = panel.lines
-    assert line.hollow == [3]
-    [axes] = draw_lines([panel], "").axes
+    drawn = panel({"SHAPE": SHAPE})
+    assert drawn.places == ["0–9\n40", "10–19\n30", "20–29\n0", "≥ 30\n3"]
+    assert drawn.lines[0].hollow == [3]
+    [axes] = draw_lines([drawn], "").axes
     [hollow] = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
     assert list(hollow.get_ydata()) == [20]

@@ -62,13 +62,12 @@ def test_figure_6_agrees_with_what_was_measured_after_training(build, shape):
         {row.seed: row.value for row in shape.rows("shift_similarity", axes, bucket="layer 1")}
         for axes in ({"dataset": "interpolate", "position": name} for name in ("ape", "shape"))
     )
-    gains = content.values[similarity.CLAIM]
-    assert gains.keys() == ape.keys() == other.keys() == {1, 2}
-    assert all(gains[n] == pytest.approx(other[n] - ape[n], abs=1e-5) for n in gains)
+    assert content.values[similarity.CLAIM] == pytest.approx(
+        {seed: other[seed] - ape[seed] for seed in (1, 2)}, abs=1e-5
+    )
     maps = [axes for axes in content.tables[0].drawing.axes if axes.images]
     assert [axes.get_title() for axes in maps] == ["embeddings", "layer 1", "", ""]
     assert [axes.get_ylabel() for axes in maps] == ["ape", "", "shape", ""]
-    assert len({axes.images[0].get_clim() for axes in maps}) == 1
 
 
 def test_figures_3_and_7_count_all_sentences_of_both_sets(build, shape, max_length):
@@ -77,8 +76,6 @@ def test_figures_3_and_7_count_all_sentences_of_both_sets(build, shape, max_leng
     gains = table(build("shape:figure3"), "figure3-extrapolate")
     absolute = table(build("shape:figure7"), "figure7-extrapolate")
     assert sum(row[1].value for row in gains.rows) == len(data.valid) + len(data.test)
-    assert gains.header == ("source length", "segments", "rpe", "shape")
-    assert absolute.header == ("source length", "segments", "ape", "rpe", "shape")
     for gain, row in zip(gains.rows, absolute.rows, strict=True):
         if gain[2].value is not None:
             assert gain[2].value == pytest.approx(row[3].value - row[2].value)
@@ -92,9 +89,7 @@ def test_bleu_by_length_has_the_buckets_of_the_cell_that_asks(shape, max_length)
     evaluation = cell.config.evaluation.model_copy(update={"length_buckets": (7,)})
     other = replace(cell, config=cell.config.model_copy(update={"evaluation": evaluation}))
     assert other.key == cell.key  # one run, which both grids score
-    assert len(shape.scores(cell).by_length) == len(cell.config.evaluation.length_buckets) + 1
-    assert len(shape.scores(other).by_length) == 2
-    assert shape.scores(cell, ("valid", "test")).num_segments == 20 + 30
+    assert [len(shape.scores(x).by_length) for x in (cell, other)] == [6, 2]
     axes, beyond = cell.axes, (max_length + 1, None)
     tested = shape.compare(axes, {**axes, "position": "rpe"}, lengths=beyond).comparison
     assert shape.bleu(cell, "test", beyond) == pytest.approx(tested.score)
@@ -129,23 +124,20 @@ def test_table_3_has_the_sizes_and_figure_5_every_sentence(build, shape, max_len
 
 
 def test_figures_8_and_9_have_every_validation(build, shape):
-    num_runs = len(shape.finished({"dataset": "interpolate"}))
+    runs = shape.finished({"dataset": "interpolate"})
     for name in ("figure8", "figure9"):
         ours = table(build(f"shape:{name}"), f"{name}-interpolate")
-        assert [row[2].value for row in ours.rows] == [2, 4] * num_runs
-    [one] = shape.finished({"dataset": "vanilla", "position": "rpe"})
-    [loss] = [m.value for m in shape.results if m.cell == one.key and m.step == 4]
-    ours = table(build("shape:figure8"), "figure8-vanilla")
-    assert np.exp(loss) in [pytest.approx(row[4].value) for row in ours.rows]
+        assert [row[2].value for row in ours.rows] == [2, 4] * len(runs)
+    losses = [np.log(row[4].value) for row in ours.rows if row[2].value == 4]
+    last = [m.value for run in runs for m in shape.results if (m.cell, m.step) == (run.key, 4)]
+    assert losses == pytest.approx(last)
 
 
 # Shaw et al.
 
 
 def test_the_clipping_distances_stand_next_to_the_papers_and_in_the_figure(build, studies):
-    content = build("shaw:table2")
-    ours, paper = content.tables
-    assert [row[0] for row in texts(ours)] == ["0", "1", "2", "4", "16", "64", "256"]
+    ours, paper = build("shaw:table2").tables
     published = ["12.5", "25.5", "25.8", "25.9", "25.8", "25.9", "25.8"]
     assert [row[1] for row in texts(paper)] == published
     for row in ours.rows:
@@ -162,12 +154,10 @@ def test_the_clipping_distances_stand_next_to_the_papers_and_in_the_figure(build
 
 def test_nhks_table_2_has_the_mean_and_deviation_of_ours_and_theirs(build, studies):
     ours, paper = build("nhk:table2").tables
-    assert [row[:2] for row in texts(ours)[4:]] == [row[:2] for row in texts(paper)[2:]]
     rows = studies("nhk-table2").rows("BLEU", {"system": "original-qkv"}, dataset=mean_of("test"))
     assert len(rows) == 2
     assert ours.rows[0][2].value == pytest.approx(fmean(row.value for row in rows))
     assert " ± " in ours.rows[0][2].text
-    assert {row[3].text for row in ours.rows} == {"–"}  # COMET
     assert texts(ours)[4] == ["less-feeding", "none", "–", "–"]
     assert texts(paper)[0][2] == "29.13 ± 0.16 (median 29.05)"
 
@@ -182,7 +172,7 @@ def test_corpora_are_counted_without_a_run(studies):
 
 def test_figure3_shows_what_is_finished(build, studies):
     study, content = studies("nhk-figure3"), build("nhk:figure3")
-    sizes, by_length, paper = content.tables
+    sizes, by_length, _ = content.tables
     titles = [axes.get_title(loc="left") for axes in by_length.drawing.axes]
     assert [title for title in titles if title] == [
         "(a) trained on all lengths",
@@ -195,7 +185,6 @@ def test_figure3_shows_what_is_finished(build, studies):
     unfinished = by_length.header.index("original-qkv")
     assert [row[unfinished] == "–" for row in rows] == [False] * 5 + [True] * 5 + [False] * 5
     assert [row[1] for row in texts(sizes)] == ["all", "0–9", "16–21", "≥ 26"]
-    assert texts(sizes)[2][2:4] == ["–", "–"]
     short = study.finished({"lengths": "short"})[0]
     lengths = study.prepared(short).train.source_lengths
     assert [sizes.rows[1][place].value for place in (2, 3)] == [len(lengths), sum(lengths)]
@@ -207,7 +196,6 @@ def test_figure3_shows_what_is_finished(build, studies):
         bucket="0–9",
     )
     assert sizes.rows[1][bleu].value == pytest.approx(seen.value)
-    assert texts(paper)[0][1:3] == ["8,052,523", "93,327,696"]
     decide, unseen = content.findings
     assert decide.measured.startswith("24 comparisons")
     assert "long relative-cross-pe against" in unseen.measured
@@ -216,21 +204,14 @@ def test_figure3_shows_what_is_finished(build, studies):
 # Beyond the papers
 
 
-def rows_of(table):
-    """Row → column → entry."""
-    return {row[0].text: dict(zip(table.header, row, strict=True)) for row in table.rows}
-
-
 def test_the_master_table_has_numbers_of_what_is_finished(build, studies):
-    content = build("beyond:master")
-    rows = rows_of(table(content, "master"))
+    ours = table(build("beyond:master"), "master")
+    rows = {row[0].text: dict(zip(ours.header, row, strict=True)) for row in ours.rows}
     assert list(rows) == studies("beyond-datasets").settings("position")
     for name in ("ape", "alibi"):
         unknown = {title for title, entry in rows[name].items() if entry.value is None}
         assert unknown == {"position", "shift invariant"}
-    others = {title: entry.text for title, entry in rows["rope"].items()}
-    assert (others.pop("position"), others.pop("shift invariant")) == ("rope", "yes")
-    assert set(others.values()) == {"–"}
+    assert {entry.text for entry in rows["rope"].values()} == {"rope", "yes", "–"}
     invariant = {name for name, row in rows.items() if row["shift invariant"].text == "yes"}
     assert invariant >= {"nope", "rpe", "skew", "t5", "alibi", "rope", "xpos"}
     assert not invariant & {"ape", "learned", "shape", "randomized", "tupe"}
@@ -239,8 +220,7 @@ def test_the_master_table_has_numbers_of_what_is_finished(build, studies):
 def test_learning_has_a_row_for_each_checkpoint(build, studies):
     content = build("beyond:learning")
     course = table(content, "learning")
-    points = [(row[0].text, row[1].value) for row in course.rows]
-    assert points == [("ape", 2), ("ape", 4), ("shape-40", 2), ("shape-40", 4)]
+    assert [row[1].value for row in course.rows] == [2, 4, 2, 4]
     last = dict(zip(course.header, course.rows[1], strict=True))
     original, swapped = last["BLEU, original order"].value, last["swapped order"].value
     assert last["drop"].value == pytest.approx(original - swapped)
@@ -250,8 +230,6 @@ def test_learning_has_a_row_for_each_checkpoint(build, studies):
         if (row.axes.get("position"), row.step, row.bucket) == ("ape", 4, "layer 1 to 100")
     ]
     assert last["similarity to 100"].value == layer
-    for axes in course.drawing.axes:
-        assert len({*axes.get_legend_handles_labels()[1]}) == 2
 
 
 def test_a_limit_of_a_score_is_about_the_split_that_is_named(shape):

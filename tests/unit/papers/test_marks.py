@@ -19,7 +19,7 @@ def build(tmp_path):
     def make(name, given):
         paper, _, item = name.partition("-")
         item = find_paper(paper).items[item]
-        cells = item.grid.cells("tiny")
+        cells = [cell for cell in item.grid.cells("tiny") if cell.seed == 1]
         for cell in cells:
             for split, every in given.get(tuple(cell.axes.values()), {}).items():
                 lines = [
@@ -43,6 +43,7 @@ def marked(table):
 
 
 MARKED = {
+    "nhk-table2": ("system = original-qkv", {("less-feeding",): ALL, ("none",): HALF}, set()),
     "nhk-table3": (  # each direction by itself
         "system = original-qkv",
         {
@@ -55,25 +56,18 @@ MARKED = {
     ),
     "shaw-table3": (  # each split by itself
         "values = yes, keys = yes",
-        {
-            ("yes", "yes"): HALF,
-            ("no", "yes"): {"valid": 2, "test": 1},
-            ("yes", "no"): HALF,
-            ("no", "no"): ALL,
-        },
-        {("no", "yes", "test BLEU"), ("no", "no", "valid BLEU"), ("no", "no", "test BLEU")},
+        {("yes", "yes"): HALF, ("no", "yes"): {"valid": 2, "test": 1}, ("yes", "no"): HALF},
+        {("no", "yes", "test BLEU")},
     ),
     "beyond-places": (  # a baseline in another column
         "kind = none, place = self",
         {
             ("none", "self"): HALF,
             ("sinusoidal", "self"): ALL,
-            ("sinusoidal", "cross"): ALL,
             ("learned", "self"): HALF,
             ("learned", "cross"): ALL,
-            ("learned", "embedding"): HALF,
         },
-        {("sinusoidal", "self"), ("sinusoidal", "cross"), ("learned", "cross")},
+        {("sinusoidal", "self"), ("learned", "cross")},
     ),
 }
 """Grid → baseline in the note, translations, and what is marked."""
@@ -88,8 +82,5 @@ def test_a_column_marks_what_differs_from_its_baseline(grid, build):
     assert marked(table) == expected
     entries = [entry for row in table.rows for entry in row]
     assert all(x.p_value < 0.05 for x in entries if x.value is not None and x.text[-1] == "*")
-    assert any(entry.p_value is not None and entry.text[-1] != "*" for entry in entries)
-
-
-def test_without_the_baseline_nothing_is_marked(build):
-    assert marked(build("nhk-table2", {("less-feeding",): ALL, ("none",): HALF})) == set()
+    is_tested = [entry.p_value is not None for entry in entries if entry.text[-1:] != "*"]
+    assert any(is_tested) == bool(expected)

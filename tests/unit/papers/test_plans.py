@@ -2,6 +2,7 @@
 
 import csv
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from shapeshift.lab.grid import Grid
 from shapeshift.lab.launchers import InProcess, Slurm
 from shapeshift.lab.measures import Measurement, mean_of
 from shapeshift.lab.runner import run_cells
-from shapeshift.papers import catalogue, planning, preflight, reproduce
+from shapeshift.papers import catalogue, planning, preflight
 from shapeshift.papers.document import ItemDocument
 from shapeshift.papers.item import STUDIES, Item, Paper
 from shapeshift.papers.spec import ItemSpec
@@ -57,8 +58,8 @@ PAPER = paper()
 
 
 def plan(*names, scale="tiny", paper=PAPER, **options):
-    items = {name: paper.items[name] for name in names or paper.items}
-    return planning.plan_items(paper, items, scale, command="typed", **options)
+    asked = replace(paper, items={name: paper.items[name] for name in names or paper.items})
+    return planning.plan_items(asked, scale, command="typed", **options)
 
 
 class Recording:
@@ -103,7 +104,7 @@ def run(made, folder, launcher=None):
 
 
 def write(made, folder):
-    documents, failures = reproduce.write(made, folder, prepared_root=folder / "prepared")
+    documents, failures = planning.write_items(made, folder, folder / "prepared")
     assert not failures
     return documents
 
@@ -133,7 +134,7 @@ def test_overrides_reach_every_cell_and_seeds_choose():
 def test_an_item_runs_and_shows_its_own_cells_alone(tmp_path):
     items = {"some": item("Some", "one", only={"position": ["shape"]})}
     items["untrained"] = item("Sizes", "one", trained=False)
-    made = planning.plan_items(PAPER, items, "tiny", command="typed")
+    made = planning.plan_items(replace(PAPER, items=items), "tiny", command="typed")
     launcher, _ = run(made, tmp_path)
     assert [started[:2] for started in launcher.started] == [("shape", 1), ("shape", 2)]
     shown = {x.item: [row[0].text for row in x.tables[0].rows] for x in write(made, tmp_path)}
@@ -161,7 +162,7 @@ def test_results_with_other_settings_are_kept_apart_unless_they_are_empty(tmp_pa
 def test_a_study_does_not_replace_another_whose_file_has_the_same_name(tmp_path):
     def study(title, citation):
         made = Paper(STUDIES, title, citation, {"mine": item(title, "one")})
-        return planning.plan_items(made, made.items, "tiny")
+        return planning.plan_items(made, "tiny")
 
     run(study("A", "a.yaml"), tmp_path)
     for again in (study("A", "a.yaml"), study("changed", "a.yaml"), study("changed", "moved")):
@@ -178,7 +179,7 @@ def test_what_is_missing_is_named_once_for_all_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = catalogue.find_items("shape:table2")
     overrides = ["training.device=cuda", "training.validate_metrics=[bleu,comet]"]
-    made = planning.plan_items(*found, "small", overrides)
+    made = planning.plan_items(found, "small", overrides)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setitem(sys.modules, "comet", None)
     assert len(made.runs) == 27
@@ -189,12 +190,12 @@ def test_what_is_missing_is_named_once_for_all_runs(tmp_path, monkeypatch):
     for name in ("train", "valid", "test"):
         for language in ("en", "de"):
             (tmp_path / f"{name}.{language}").write_text("x\n")
-    made = planning.plan_items(*found, "small", ["training.device=cuda"])
+    made = planning.plan_items(found, "small", ["training.device=cuda"])
     assert missing(made.runs, tmp_path, hardware=False) == []
 
 
 def test_the_text_of_all_runs_is_fetched_once(monkeypatch):
-    made = planning.plan_items(*catalogue.find_items("shape:table2"), "paper")
+    made = planning.plan_items(catalogue.find_items("shape:table2"), "paper")
     fetched = []
     monkeypatch.setattr(preflight, "fetch", lambda corpus, progress: fetched.append(corpus))
     preflight.fetch_text(made.runs)
@@ -217,7 +218,7 @@ def test_runs_that_will_not_fit_on_the_disk_are_not_begun(tmp_path, monkeypatch)
 
 def test_an_item_without_a_run_that_was_asked_for_is_left_out(tmp_path):
     made = plan("table1", "table2", seeds=[2])  # table2's grid has seed 1 alone
-    assert [*made.items] == ["table1"]
+    assert [*made.paper.items] == ["table1"]
     assert {cell.grid for cell in made.cells} == {"one"}
     assert made.progress(tmp_path) == {"table1": (0, 2)}
 
@@ -245,7 +246,7 @@ def test_what_cannot_be_made_or_written_does_not_stop_the_others(tmp_path):
     folder = tmp_path / "tiny" / "toy"
     folder.mkdir(parents=True)
     (folder / "table1").touch()
-    found, errors = reproduce.write(made, tmp_path, prepared_root=tmp_path / "prepared")
+    found, errors = planning.write_items(made, tmp_path, tmp_path / "prepared")
     assert [one.item for one in found] == ["table2", "sizes"]
     assert str(errors["bad"]).startswith("no analysis 'nowhere:nothing'")
     assert not (folder / "bad").exists()
@@ -261,8 +262,7 @@ def test_papers_and_items_are_found_by_name_and_alias():
         with pytest.raises(ShapeshiftError, match=message):
             catalogue.find_items(target)
     for target, name in (("nhk:table4", "figure3"), ("shape:table4,offsets", "offsets")):
-        paper, items = catalogue.find_items(target)
-        assert items == {name: paper.items[name]}
+        assert [*catalogue.find_items(target).items] == [name]
 
 
 def test_the_list_shows_finished_runs_at_a_scale(tmp_path, monkeypatch, capsys):

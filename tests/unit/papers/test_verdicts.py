@@ -85,9 +85,8 @@ def test_what_has_no_runs_or_has_learned_nothing():
 
 def test_a_claim_is_judged_at_the_scales_that_can_test_it():
     limited = claim(scales=("paper",))
-    parts = {"a": compared(2.0, 2.0, 2.0)}
-    assert judge(limited, parts, "tiny") == "not tested at this scale"
-    assert judge(limited, parts, "paper") == "supported"
+    for scale, expected in (("tiny", "not tested at this scale"), ("paper", "supported")):
+        assert judge(limited, {"a": compared(2.0, 2.0, 2.0)}, scale) == expected
 
 
 def test_all_parts_of_a_claim_have_to_be_significant_together():
