@@ -13,6 +13,7 @@ import os
 import stat
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -74,10 +75,13 @@ def verify(
     Raises:
         ShapeshiftError: a file is missing, cannot be read, or differs from what was written.
     """
-    for name, expected in read_sums(directory, sums_remedy).items():
-        path = directory / name
-        if name.startswith(prefix) and (damage := _damage(path, expected)):
-            raise ShapeshiftError(f"{damage}; {remedy}", path=path)
+    sums = read_sums(directory, sums_remedy)
+    expected = {directory / name: sums[name] for name in sums if name.startswith(prefix)}
+    with ThreadPoolExecutor() as threads:
+        damages = threads.map(_damage, expected.keys(), expected.values())
+        for path, damage in zip(expected, damages, strict=True):
+            if damage:
+                raise ShapeshiftError(f"{damage}; {remedy}", path=path)
 
 
 def read_sums(directory: Path, remedy: str = _UNVERIFIED) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -210,13 +211,19 @@ def corpus_fingerprint(corpus: FilesCorpus | HubCorpus | GrammarCorpus) -> str:
         return digest.hexdigest()
     corpus = local_corpus(corpus)
     require_files(corpus)
-    for split in SPLITS:
-        digest.update(split.encode())
-        for paths in split_files(corpus, split):
-            for path in map(find_file, paths):
-                with reading(path):
-                    digest.update(bytes.fromhex(hash_file(path)))
+    with ThreadPoolExecutor() as threads:
+        for split in SPLITS:
+            digest.update(split.encode())
+            for paths in split_files(corpus, split):
+                for each in threads.map(_hash, paths):
+                    digest.update(bytes.fromhex(each))
     return digest.hexdigest()
+
+
+def _hash(path: Path) -> str:
+    found = find_file(path)
+    with reading(found):
+        return hash_file(found)
 
 
 def _paths(corpus: FilesCorpus, prefix: str) -> list[Path]:

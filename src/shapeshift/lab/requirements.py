@@ -89,13 +89,13 @@ def measure_run(config: Config) -> tuple[int, float]:
     The random sentences are of the length that `assumed_length` returns, or as long as the model
     has positions for: real text may be shorter.
     """
-    run, vocab_size = (config.model, config.position.scheme), config.data.subwords.vocab_size
-    model = build(*run, vocab_size, vocab_size)
+    vocab_size = config.data.subwords.vocab_size
+    model = build(config.model, config.position.scheme, vocab_size, vocab_size)
     room = capacity(model, training=True)
     lengths = (estimate.assumed_length(config.data), room.source, room.target)
     length = min(length for length in lengths if length is not None)
-    seconds = estimate.measure(*run, config.training, vocab_size, length)
-    return sum(parameter.numel() for parameter in model.parameters()), seconds
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    return num_parameters, estimate.measure(model, config.training, length)
 
 
 def _checks(config: Config, prepared: Path) -> Iterator[Callable[[], object]]:

@@ -10,7 +10,7 @@ from statistics import median
 import torch
 
 from shapeshift.data.config import DataConfig, Extrapolate, Interpolate, LengthSlice
-from shapeshift.model import ModelConfig, build
+from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.positions import Scheme
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import choose_device, tuned
@@ -24,9 +24,11 @@ MOMENTS = 2
 """Numbers that Adam, AdamW and RAdam keep for each parameter."""
 CPU_TOKENS = 4096
 """Most tokens of a batch that is measured on a CPU, whose time is proportional to them."""
+WARM_UP_TOKENS = 256
+"""Of the batch before those, which is slower."""
 NUM_BATCHES = 3
-"""How many batches are measured, after one warm-up."""
-BUDGET_S = 10.0
+"""How many batches are measured at most."""
+BUDGET_S = 0.5
 """Seconds after which no further batch is measured."""
 
 
@@ -69,33 +71,34 @@ def disk_bytes(training: TrainingConfig, num_parameters: int, directory: Path | 
     return max(0, needed - sum(file.stat().st_size for file in files if file.is_file()))
 
 
-def measure(
-    model: ModelConfig, scheme: Scheme, training: TrainingConfig, vocab_size: int, length: int
-) -> float:
+def measure(model: Transformer, training: TrainingConfig, length: int) -> float:
     """Return the seconds of an update, of all its batches, measured here on a few batches of random
     sentences, and scaled up if those are smaller than training's.
 
     Args:
-        model, scheme, training: of the run.
-        vocab_size: of either side.
+        model: of the run, whose weights stay; it is moved to the run's device.
+        training: of the run.
         length: tokens of a sentence with `</s>`; see `assumed_length`.
     """
     device = choose_device(training.device)
     length = min(length, training.batch.max_tokens)
     most = training.batch.max_sentences or training.batch.max_tokens
     whole = min(training.batch.max_tokens // length, most)
-    num_pairs = whole if device.type == "cuda" else min(whole, max(1, CPU_TOKENS // length))
-    batch = random_batch(num_pairs, length, (vocab_size, vocab_size), device)
+    num_pairs = warm_up = whole
+    if device.type == "cpu":
+        num_pairs, warm_up = (min(whole, max(1, x // length)) for x in (CPU_TOKENS, WARM_UP_TOKENS))
+    sizes = model.source.tokens.num_embeddings, model.target.tokens.num_embeddings
+    batch = random_batch(num_pairs, length, sizes, device)
     times: list[float] = []
     with tuned(device):
-        step = TrainingStep(build(model, scheme, vocab_size, vocab_size).to(device), training)
-        if training.compile:
+        step = TrainingStep(model.to(device), training)
+        step(random_batch(warm_up, length, sizes, device))
+        if training.compile:  # compiled for lengths that differ
             step(batch)
-        while len(times) <= NUM_BATCHES and sum(times) < BUDGET_S:
+        while len(times) < NUM_BATCHES and sum(times) < BUDGET_S:
             began = time.perf_counter()
             step(batch)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             times.append(time.perf_counter() - began)
-    seconds = median(times[1:] or times)  # the first batch is slower
-    return seconds * training.accumulation * whole / num_pairs
+    return median(times) * training.accumulation * whole / num_pairs

@@ -26,12 +26,14 @@ def test_models_are_counted_without_memory():
     assert count_parameters(giant, PRESETS["ape"], 1_000_000) > 7e11
 
 
-def test_the_time_is_the_median_without_the_first_step_and_scaled(monkeypatch):
+def test_the_time_is_the_median_after_a_warm_up_and_scaled(monkeypatch):
     """Of updates of three batches, which a CPU measures a tenth of."""
     monkeypatch.setattr(estimate, "CPU_TOKENS", 62)
-    ticks = iter([0.0, 3.0, 3.0, 5.0, 5.0, 6.0, 6.0, 9.0])  # steps of 3, 2, 1 and 3 seconds
+    ticks = iter([0.0, 0.2, 1.0, 1.1, 2.0, 2.4])  # steps of 0.2, 0.1 and 0.4 seconds
     monkeypatch.setattr(estimate.time, "perf_counter", lambda: next(ticks))
-    assert measure(TINY, PRESETS["ape"], training(620, accumulation=3), 200, 31) == 60.0
+    model = build(TINY, PRESETS["ape"], 200, 200)
+    seconds = measure(model, training(620, accumulation=3, precision="fp32"), 31)
+    assert seconds == pytest.approx(0.2 * 3 * 10)
     assert next(ticks, None) is None
 
 
