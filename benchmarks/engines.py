@@ -19,7 +19,7 @@ from shapeshift.data.config import SubwordsConfig
 from shapeshift.data.grammar import generate
 from shapeshift.data.subwords import EOS, Subwords
 from shapeshift.decoding.config import DecodingConfig, NoPenalty
-from shapeshift.decoding.running import Runner, Searcher
+from shapeshift.decoding.running import Runner
 from shapeshift.export import ctranslate2, onnx
 from shapeshift.export.running import open_export
 from shapeshift.export.trained import Trained
@@ -58,7 +58,7 @@ def main() -> None:
         with torch.no_grad():
             model.output.weight[EOS] = 0.0
         sources = subwords.encode_source([source for source, _ in pairs[: args.sentences]])
-        engines: dict[str, Searcher] = {
+        engines: dict[str, Runner] = {
             "torch": Runner(model, config),
             "torch, bf16": Runner(model, config, autocast=torch.bfloat16),
         }
@@ -74,8 +74,7 @@ def main() -> None:
         for _ in range(args.rounds):
             for name, engine in engines.items():
                 start = time.perf_counter()
-                for _ in engine.search(sources, 1):
-                    pass
+                engine.search(sources)
                 times[name].append(time.perf_counter() - start)
     print(f"{args.size}, {args.position}, beam {args.beam}, {args.threads} threads: sentences/s")
     for name, seconds in times.items():

@@ -10,7 +10,6 @@ import torch
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.search import Hypothesis
-from shapeshift.decoding.translator import Translator
 from shapeshift.model import Transformer
 
 VOCABULARY = 40
@@ -43,9 +42,9 @@ def translate(
     config = DecodingConfig(
         beam=2, max_sentences=at_once, max_length_a=1, max_length_b=2, **settings
     )
-    translator = Translator(model, None, config, autocast=autocast)
+    runner = Runner(model, config, autocast=autocast)
     calls = [sources[n : n + at_once] for n in range(0, len(sources), at_once)]
-    return [found for call in calls for found in translator.search(call, 2)]
+    return [found for call in calls for found in runner.search(call, 2)]
 
 
 def score(

@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shapeshift.data.batching import Batch, make_batch
-from shapeshift.decoding.invariance import FixedRows
 from shapeshift.decoding.search import Stepper, beam_search
 from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss
 from shapeshift.positions import PRESETS, Scheme
@@ -98,12 +97,9 @@ def test_search_reads_every_few_steps(
     model = make_model(PRESETS["shape"], vocabulary=1000)
     source, _ = sentences
     with Reads() as reads:
-        stepper: Stepper = model.start(source, beam)
-        if fixed:
-            stepper = FixedRows(stepper, len(source), len(source), beam, source.device)
-        counted = CountedStepper(stepper, reads)
+        counted = CountedStepper(model.start(source, beam), reads)
         limits = torch.tensor([14, 6, 11])
-        beam_search(counted, limits, beam=beam, check_every=4)
+        beam_search(counted, limits, beam=beam, check_every=4, fixed_rows=fixed)
     num_reads = [after - before for before, after in itertools.pairwise(counted.before)]
     assert len(num_reads) >= 10
     between = [count for step, count in enumerate(num_reads, 1) if step % 4]

@@ -26,6 +26,7 @@ from shapeshift.config import Config
 from shapeshift.data.config import SubwordsConfig
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.config import DecodingConfig
+from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import Translator
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, build
@@ -70,7 +71,8 @@ def translator(max_source_length: int | None, on_long: str, invariant: bool) -> 
         on_long=on_long,
         batch_invariant=invariant,
     )
-    return Translator(build(ModelConfig(**shape), PRESETS["ape"], size, size), subwords(), config)
+    model = build(ModelConfig(**shape), PRESETS["ape"], size, size)
+    return Translator(Runner(model, config), subwords())
 
 
 def first_fault(data: bytes, on_long: str | None) -> tuple[list[str], int | None]:

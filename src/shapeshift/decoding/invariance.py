@@ -7,7 +7,7 @@ whose shapes depend on its own length alone, its `Frame`:
 - it is padded to the next multiple of 4, and shares a batch only with sentences of that width
   (padding is masked, and its share of every sum is 0);
 - the number of rows is that of the frame, 16 for a sentence of up to 255 subwords; missing rows
-  are filled with copies, and a sentence that has finished keeps its rows (`FixedRows`);
+  are filled with copies, and a sentence that has finished keeps its rows;
 - attention is computed as two products and a softmax (`math_attention`), because the fused kernel
   of a CPU gives equal rows of one call different bits.
 
@@ -25,9 +25,8 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from shapeshift.data.subwords import BOS, EOS, PAD, UNK
+from shapeshift.data.subwords import EOS, PAD, UNK
 from shapeshift.decoding.capacity import Capacity
-from shapeshift.decoding.search import Stepper
 from shapeshift.model import Transformer
 
 MAX_ROWS = 16
@@ -66,41 +65,6 @@ def fill(ids: Tensor, rows: int, width: int) -> Tensor:
     """Return ids `(B, S)` as `(rows, width)`: padded on the right, then copies of the last row."""
     padded = torch.nn.functional.pad(ids, (0, width - ids.shape[1]), value=PAD)
     return torch.cat((padded, padded[-1:].expand(rows - len(padded), -1)))
-
-
-class FixedRows:
-    """A stepper that computes all of its initial rows at every step, finished sentences included.
-
-    Args:
-        stepper: with `beam` rows for each of `rows` sentences.
-        num_sentences: the first `num_sentences` are real, the others are copies.
-        rows: sentences of the frame.
-        beam: rows of a sentence.
-        device: of the stepper.
-    """
-
-    def __init__(
-        self, stepper: Stepper, num_sentences: int, rows: int, beam: int, device: torch.device
-    ):
-        self._stepper = stepper
-        self._num_rows = rows * beam
-        self._beam = beam
-        self._live = torch.arange(num_sentences * beam, device=device)  # row of each live row
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """Feed the last token of every live row; return `(A·beam, V)` logits of the next."""
-        all_tokens = tokens.new_full((self._num_rows,), BOS)
-        all_tokens[self._live] = tokens
-        return self._stepper.step(all_tokens)[self._live]
-
-    def reorder(self, rows: Tensor) -> None:
-        """Let live row i continue from live row `rows[i]`; each sentence keeps its rows."""
-        before = self._live[rows]
-        first = before[:: self._beam] // self._beam * self._beam  # of each sentence that is left
-        self._live = (first[:, None] + torch.arange(self._beam, device=rows.device)).flatten()
-        order = torch.arange(self._num_rows, device=rows.device)
-        order[self._live] = before
-        self._stepper.reorder(order)
 
 
 def math_attention() -> AbstractContextManager[None]:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import EOS, PAD
-from shapeshift.decoding.capacity import Capacity, capacity
+from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.decoding.invariance import (
     MAX_ROWS,
-    FixedRows,
     Frame,
     fill,
     frame,
@@ -24,32 +22,11 @@ from shapeshift.decoding.invariance import (
     rows_agree,
 )
 from shapeshift.decoding.scoring import evaluating, score_references
-from shapeshift.decoding.search import Hypothesis, Stepper, beam_search
+from shapeshift.decoding.search import Hypothesis, beam_search
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Transformer, copy_for_inference
 
 Ids = Sequence[Sequence[int]]
-
-
-@runtime_checkable
-class Searcher(Protocol):
-    """What a `Translator` searches and scores with: a `Runner`, or a model in another engine."""
-
-    capacity: Capacity
-
-    def search(
-        self, sources: Ids, n_best: int
-    ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
-        """See `Runner.search`."""
-        ...
-
-    def score(self, sources: Ids, targets: Ids) -> list[list[float]]:
-        """See `Runner.score`."""
-        ...
-
-    def length_limit(self, source_length: int) -> int:
-        """See `Runner.length_limit`."""
-        ...
 
 
 class Runner:
@@ -63,6 +40,7 @@ class Runner:
 
     Attributes:
         capacity: how long sentences may be.
+        config: as given.
     """
 
     def __init__(
@@ -74,31 +52,31 @@ class Runner:
     ):
         self.capacity = capacity(model)
         self._model = model
-        self._config = config
+        self.config = config
         self._device = torch.device(device)
         self._autocast = autocast
         self._max_rows: int | None = None  # of a frame; measured when first needed
         self._copy: tuple[list[tuple[int, int]], Transformer] | None = None  # and weights' versions
 
-    def search(
-        self, sources: Ids, n_best: int
-    ) -> Iterator[tuple[list[int], list[list[Hypothesis]]]]:
-        """Yield the numbers of the sources of each batch, and their hypotheses, best first.
+    def search(self, sources: Ids, n_best: int = 1) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each source, best first.
 
         Args:
-            sources: ids without `</s>`; an empty one is in no batch.
+            sources: ids without `</s>`, for example from a token store. An empty one has one
+                hypothesis, empty, with score 0.
             n_best: hypotheses of each source, at most the beam.
 
         Raises:
             ShapeshiftError: the model has no positions for a source, gives NaN, or memory runs out;
                 `n_best` exceeds the beam.
         """
+        results = [[Hypothesis([], log_prob=0.0, score=0.0)] for _ in sources]
         model = self._fast_model()
         for numbers, shape in self._batches([(len(ids) + 1,) if ids else (0,) for ids in sources]):
-            yield (
-                numbers,
-                self._search_batch(model, [sources[n] for n in numbers], n_best, shape),
-            )
+            found = self._search_batch(model, [sources[n] for n in numbers], n_best, shape)
+            for number, hypotheses in zip(numbers, found, strict=True):
+                results[number] = hypotheses
+        return results
 
     def score(self, sources: Ids, targets: Ids) -> list[list[float]]:
         """Return the log-probability of each token of each target, with its `</s>`.
@@ -128,7 +106,7 @@ class Runner:
     def length_limit(self, source_length: int) -> int:
         """Return the most tokens, `</s>` included, for a source of `source_length` subwords."""
         most = self.capacity.target
-        limit = self._config.length_limit(source_length)
+        limit = self.config.length_limit(source_length)
         return limit if most is None else min(limit, most)
 
     def _fast_model(self) -> Transformer:
@@ -148,23 +126,23 @@ class Runner:
     def _search_batch(
         self, model: Transformer, sources: Ids, n_best: int, shape: Frame | None
     ) -> list[list[Hypothesis]]:
-        beam = self._config.beam
+        beam = self.config.beam
         rows = [torch.tensor([*ids, EOS]) for ids in sources]
         source = pad_sequence(rows, batch_first=True, padding_value=PAD)  # (B, S)
         if shape is not None:
             source = fill(source, shape.rows, *shape.widths)  # (rows, width)
-        limits = torch.tensor([self.length_limit(len(ids)) for ids in sources])
+        limits = [self.length_limit(len(ids)) for ids in sources]
+        limits += limits[-1:] * (len(source) - len(limits))  # of the copies
         with self._ready():
-            stepper: Stepper = model.start(source.to(self._device), beam)
-            if shape is not None:
-                stepper = FixedRows(stepper, len(sources), shape.rows, beam, self._device)
-            return beam_search(
-                stepper,
-                limits.to(self._device),
+            found = beam_search(
+                model.start(source.to(self._device), beam),
+                torch.tensor(limits, device=self._device),
                 beam=beam,
                 n_best=n_best,
-                penalty=self._config.length_penalty,
+                penalty=self.config.length_penalty,
+                fixed_rows=shape is not None,
             )
+        return found[: len(sources)]
 
     def _batches(
         self, sizes: Sequence[tuple[int, ...]]
@@ -176,7 +154,7 @@ class Runner:
             sizes: tokens of each sentence, or of both sides of each pair, with `</s>`; sentences
                 of 0 tokens are left out.
         """
-        config = self._config
+        config = self.config
         numbers = [number for number, size in enumerate(sizes) if any(size)]
         frames: dict[int, Frame] = {}
         if config.batch_invariant:
@@ -201,7 +179,7 @@ class Runner:
         if self._max_rows is None:
             with self._ready():
                 agree = rows_agree(
-                    self._fast_model(), self._config.beam, self.capacity, self._device
+                    self._fast_model(), self.config.beam, self.capacity, self._device
                 )
             self._max_rows = MAX_ROWS if agree else 1
         return self._max_rows
@@ -219,7 +197,7 @@ class Runner:
         with ExitStack() as stack:
             stack.enter_context(evaluating(self._model))
             stack.enter_context(autocast)
-            if self._config.batch_invariant:
+            if self.config.batch_invariant:
                 stack.enter_context(math_attention())
             try:
                 yield

@@ -77,6 +77,7 @@ def beam_search(
     n_best: int = 1,
     penalty: Penalty = NO_PENALTY,
     check_every: int | None = None,
+    fixed_rows: bool = False,
 ) -> list[list[Hypothesis]]:
     """Keep the `beam` most probable unfinished hypotheses at every step; return the best finished.
 
@@ -99,6 +100,7 @@ def beam_search(
         check_every: steps after which sentences that stopped leave the batch; the result is the
             same. By default 1 on a CPU; a GPU would wait for each check, and computes stopped
             sentences for a few steps instead.
+        fixed_rows: sentences that stopped keep their rows, so that all steps have one shape.
 
     Returns:
         For each sentence its hypotheses, best score first: n_best of them, or as many as there are.
@@ -132,13 +134,13 @@ def beam_search(
         kept = sums[:, 0] / live.best_divisors > finished.worst(live.sentences)  # (A,)
         if beam == 1:
             kept &= ~is_eos[:, 0]
-        num_rows = len(live.last)
         checked = length % check_every == 0 or length == longest
-        rows = live.advance(
-            kept, sums[:, :beam], parents[:, :beam], tokens[:, :beam], length, checked
-        )
-        if not len(rows):
+        if checked and not kept.any():
             break
+        num_rows, leave = len(live.last), checked and not fixed_rows
+        rows = live.advance(
+            kept, sums[:, :beam], parents[:, :beam], tokens[:, :beam], length, leave
+        )
         if beam > 1 or len(rows) < num_rows:  # in greedy search each row continues itself
             stepper.reorder(rows)
     return finished.results()
@@ -255,12 +257,12 @@ class _Live:
         parents: Tensor,
         tokens: Tensor,
         length: int,
-        checked: bool,
+        leave: bool,
     ) -> Tensor:
         """Append a token to every hypothesis of the sentences where `kept`, `(A,)`, is true. Drop
-        the other sentences if `checked`; else they have no hypothesis any more. Return the old row
-        of each new one."""
-        if not checked:
+        the other sentences if they `leave`; else they have no hypothesis any more. Return the old
+        row of each new one."""
+        if not leave:
             sums = sums.masked_fill(~kept[:, None], -math.inf)
         elif not kept.all():
             self.limits, self.best_divisors = self.limits[kept], self.best_divisors[kept]

@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 
-import torch
-
 from shapeshift.data.subwords import EOS, Subwords
-from shapeshift.decoding.config import DecodingConfig
-from shapeshift.decoding.running import Runner, Searcher
+from shapeshift.decoding.running import Runner
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.decoding.splitting import split_text
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model import Transformer
 
 LINES = "<lines>"
 """Name in errors of text that has none."""
@@ -74,44 +70,31 @@ class _Plan:
 class Translator:
     """Translates text with a model.
 
-    The model may be in training mode: it is in evaluation mode only during each batch.
-
     Args:
-        model: a translation model, already on `device`; or what searches in another engine.
+        runner: the model, and how it searches.
         subwords: the subword models that it was trained with.
-        config: beam, penalty, limits and batch size.
-        device: where the model is.
         joined: each line is parts joined by ` <sep> `, as in the Interpolate datasets.
-        autocast: run the model under autocast to this type, such as `torch.bfloat16`; None runs it
-            in the type of its weights. Log-probabilities are float32 always.
         detokenize: applied to the text of each translation.
 
     Attributes:
-        limit: the most subwords of a line: `config.max_source_length`, or what the model has
-            positions for if that is less; None if neither is a limit.
+        limit: the most subwords of a line: `max_source_length` of the runner's settings, or what
+            the model has positions for if that is less; None if neither is a limit.
     """
 
     def __init__(
         self,
-        model: Transformer | Searcher,
+        runner: Runner,
         subwords: Subwords,
-        config: DecodingConfig,
-        device: torch.device | str = "cpu",
         *,
         joined: bool = False,
-        autocast: torch.dtype | None = None,
         detokenize: Callable[[str], str] = str,
     ):
+        self.runner = runner
         self.subwords = subwords
-        self.config = config
         self._joined = joined
         self._detokenize = detokenize
-        self.runner: Searcher = (
-            model if isinstance(model, Searcher) else Runner(model, config, device, autocast)
-        )
-        most = self.runner.capacity.source_subwords
-        limits = [limit for limit in (config.max_source_length, most) if limit is not None]
-        self.limit = min(limits, default=None)
+        limits = (runner.config.max_source_length, runner.capacity.source_subwords)
+        self.limit = min((limit for limit in limits if limit is not None), default=None)
 
     def translate(self, lines: Iterable[str]) -> Iterator[str]:
         """Yield the best translation of every line: one line out for each line in, in order.
@@ -151,7 +134,7 @@ class Translator:
             ShapeshiftError: reading `lines` raises it; a line is too long and `config.on_long` is
                 `error`; `n_best` exceeds the beam; the model gives NaN; memory runs out.
         """
-        lines, size = iter(lines), 1 if stream else self.config.buffer_size
+        lines, size = iter(lines), 1 if stream else self.runner.config.buffer_size
         for first in count(1, size):
             plans, fault = self._read(lines, size, first, name)
             yield from self._answer(plans, n_best, each_token)
@@ -159,24 +142,6 @@ class Translator:
                 raise fault
             if len(plans) < size:
                 return
-
-    def search(self, sources: Sequence[Sequence[int]], n_best: int = 1) -> list[list[Hypothesis]]:
-        """Return the best hypotheses of every source, in order.
-
-        Args:
-            sources: subword ids without `</s>`, for example from a token store. An empty one has
-                one hypothesis, empty, with score 0.
-            n_best: hypotheses of each source, at most the beam.
-
-        Raises:
-            ShapeshiftError: `n_best` exceeds the beam; the model gives NaN, or has no positions for
-                a source; memory runs out.
-        """
-        results = [[Hypothesis([], log_prob=0.0, score=0.0)] for _ in sources]
-        for batch, outputs in self.runner.search(sources, n_best):
-            for number, hypotheses in zip(batch, outputs, strict=True):
-                results[number] = hypotheses
-        return results
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the source ids of each line, none where it is blank."""
@@ -206,13 +171,13 @@ class Translator:
 
     def _plan(self, line: str, ids: list[int]) -> _Plan:
         """Split, skip or refuse a line that is too long."""
-        limit, on_long = self.limit, self.config.on_long
+        limit, on_long = self.limit, self.runner.config.on_long
         if limit is None or len(ids) <= limit:
             return _Plan(len(ids), [ids], [])
         if on_long == "skip":
             return _Plan(len(ids), [], [])
         if on_long == "error":
-            own = limit == self.config.max_source_length
+            own = limit == self.runner.config.max_source_length
             why = "decoding.max_source_length" if own else "the model has no positions for more"
             raise ShapeshiftError(
                 f"{len(ids):,} subwords, expected at most {limit:,} ({why}); cut such lines with"
@@ -231,19 +196,26 @@ class Translator:
         self, plans: list[_Plan], n_best: int, each_token: bool
     ) -> Iterator[TranslatedLine]:
         sources = [ids for plan in plans for ids in plan.pieces]
+        found = self.runner.search(sources, n_best)
+        pairs = [
+            (source, hypothesis.tokens)
+            for source, hypotheses in zip(sources, found, strict=True)
+            for hypothesis in hypotheses
+            if source
+        ]
+        scores = iter(self.runner.score(*zip(*pairs, strict=True)) if each_token and pairs else [])
         nothing = Translation("", 0.0, 0.0, tokens=[] if each_token else None)
-        translations = [[nothing] for _ in sources]
-        for batch, results in self.runner.search(sources, n_best):
-            tokens = self._tokens([sources[n] for n in batch], results) if each_token else None
-            for piece, hypotheses in zip(batch, results, strict=True):
-                limit = self.runner.length_limit(len(sources[piece]))
-                translations[piece] = [
-                    self._translation(each, limit, next(tokens) if tokens else None)
-                    for each in hypotheses
-                ]
-        pieces = iter(translations)
+        translations = (
+            [
+                self._translation(source, each, next(scores) if each_token else None)
+                for each in hypotheses
+            ]
+            if source
+            else [nothing]
+            for source, hypotheses in zip(sources, found, strict=True)
+        )
         for plan in plans:
-            parts = list(islice(pieces, len(plan.pieces)))
+            parts = list(islice(translations, len(plan.pieces)))
             yield TranslatedLine(
                 _join(parts, plan.joiners, nothing),
                 plan.num_subwords,
@@ -251,31 +223,20 @@ class Translator:
                 len(plan.pieces),
             )
 
-    def _tokens(
-        self, sources: Sequence[Sequence[int]], outputs: list[list[Hypothesis]]
-    ) -> Iterator[list[tuple[str, float]]]:
-        """Yield the subwords of each hypothesis of each source and their log-probabilities."""
-        pairs = [
-            (source, hypothesis.tokens)
-            for source, hypotheses in zip(sources, outputs, strict=True)
-            for hypothesis in hypotheses
-        ]
-        scores = self.runner.score(*map(list, zip(*pairs, strict=True)))
-        for (_, ids), log_probs in zip(pairs, scores, strict=True):
-            pieces = self.subwords.target_pieces([*ids, EOS])
-            yield [*zip(pieces, log_probs, strict=True)]
-
     def _translation(
-        self, hypothesis: Hypothesis, limit: int, tokens: list[tuple[str, float]] | None
+        self, source: list[int], hypothesis: Hypothesis, log_probs: list[float] | None
     ) -> Translation:
-        text = ""
+        text, tokens = "", None
         if hypothesis.tokens:
             text = self._detokenize(self.subwords.decode_target(hypothesis.tokens))
+        if log_probs is not None:
+            pieces = self.subwords.target_pieces([*hypothesis.tokens, EOS])
+            tokens = [*zip(pieces, log_probs, strict=True)]
         return Translation(
             text.replace("\n", " "),
             hypothesis.log_prob,
             hypothesis.score,
-            at_limit=hypothesis.length >= limit,
+            at_limit=hypothesis.length >= self.runner.length_limit(len(source)),
             tokens=tokens,
         )
 

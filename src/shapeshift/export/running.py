@@ -10,7 +10,7 @@ import torch
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.capacity import Capacity
 from shapeshift.decoding.config import DecodingConfig
-from shapeshift.decoding.running import Ids, Runner, Searcher
+from shapeshift.decoding.running import Ids, Runner
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.errors import ShapeshiftError
 
@@ -22,8 +22,8 @@ from .trained import exponent
 
 def open_export(
     folder: Path, subwords: Subwords, config: DecodingConfig, device: torch.device
-) -> Searcher:
-    """Return what searches with a model that `shapeshift export` wrote, as `Runner` does.
+) -> Runner:
+    """Return what searches with a model that `shapeshift export` wrote.
 
     Raises:
         ShapeshiftError: the folder holds no exported model, a damaged one, or one for transformers;
@@ -74,7 +74,7 @@ class CTranslate2Runner(Runner):
     def _search_batch(
         self, model: Any, sources: Ids, n_best: int, shape: object
     ) -> list[list[Hypothesis]]:
-        beam = self._config.beam
+        beam = self.config.beam
         if not 1 <= n_best <= beam:
             raise ShapeshiftError(
                 f"n_best is {n_best}, expected 1 to decoding.beam={beam}; set"
@@ -86,7 +86,7 @@ class CTranslate2Runner(Runner):
             [list(ids) for ids in sources],
             beam_size=beam,
             num_hypotheses=beam,
-            length_penalty=exponent(self._config.length_penalty),
+            length_penalty=exponent(self.config.length_penalty),
             min_decoding_length=0,
             max_decoding_length=most,
         )
@@ -113,6 +113,6 @@ class CTranslate2Runner(Runner):
             score: log p / n^power, where n counts the `</s>` of what is shorter than `most`.
         """
         n = len(ids) + (len(ids) < most)
-        log_prob = score * n ** exponent(self._config.length_penalty)
+        log_prob = score * n ** exponent(self.config.length_penalty)
         kept = ids[: limit - 1]
-        return Hypothesis(kept, log_prob, log_prob / self._config.length_penalty(len(kept) + 1))
+        return Hypothesis(kept, log_prob, log_prob / self.config.length_penalty(len(kept) + 1))

@@ -84,7 +84,7 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
             f" positions for {most}; give a shorter one"
         )
     (translation,) = translator.translate_lines([sentence])
-    (hypotheses,) = translator.search([source])
+    (hypotheses,) = translator.runner.search([source])
     target = [token for token in hypotheses[0].tokens if token != EOS]
     batch = make_batch([source], [target]).to(run.device)
     offsets = tuple(x for x in OFFSETS if most is None or len(source) + x <= most)

@@ -20,7 +20,7 @@ from shapeshift.config import Config, load_config
 from shapeshift.data.config import DataConfig, GrammarCorpus, Interpolate
 from shapeshift.data.prepared import REPORT_OF_RUN
 from shapeshift.data.subwords import Subwords
-from shapeshift.decoding.running import Searcher
+from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import Translator
 from shapeshift.disk import PARTIAL, remove, writing
 from shapeshift.errors import ShapeshiftError, nearest
@@ -210,8 +210,7 @@ class Run:
             folder = self.directory / engine
             exported = open_export(folder, subwords, self.config.decoding, self.device)
             return make_translator(self.config, exported, subwords)
-        model = model or self.model(which, self.device)
-        return make_translator(self.config, model, subwords)
+        return make_translator(self.config, model or self.model(which, self.device), subwords)
 
     @cached_property
     def _translator(self) -> Translator:
@@ -249,21 +248,15 @@ def load_run(directory: str | Path, overrides: Sequence[str] = ()) -> Run:
     return run
 
 
-def make_translator(
-    config: Config, model: Transformer | Searcher, subwords: Subwords
-) -> Translator:
-    """Return what translates text with a model under these settings."""
-    device = choose_device(config.training.device)
-    dtype = choose_precision(config.training.precision, device)
-    return Translator(
-        model,
-        subwords,
-        config.decoding,
-        device,
-        joined=isinstance(config.data.dataset, Interpolate),
-        autocast=None if dtype == torch.float32 else dtype,
-        detokenize=detokenizer(config),
-    )
+def make_translator(config: Config, model: Transformer | Runner, subwords: Subwords) -> Translator:
+    """Return what translates text with a model, ours or an exported one, under these settings."""
+    if not isinstance(model, Runner):
+        device = choose_device(config.training.device)
+        dtype = choose_precision(config.training.precision, device)
+        autocast = None if dtype == torch.float32 else dtype
+        model = Runner(model, config.decoding, device, autocast)
+    joined = isinstance(config.data.dataset, Interpolate)
+    return Translator(model, subwords, joined=joined, detokenize=detokenizer(config))
 
 
 def has_begun(directory: Path) -> bool:

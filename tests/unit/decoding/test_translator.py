@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from shapeshift.data.subwords import join_ids, split_parts
 from shapeshift.decoding.config import AveragePenalty, DecodingConfig, NoPenalty
+from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import TranslatedLine, Translation, Translator
 from shapeshift.errors import ShapeshiftError
 
@@ -68,7 +69,7 @@ class CopierState:
 
 def translator(model: Copier | None = None, **settings: object) -> Translator:
     config = DecodingConfig.model_validate({"beam": 3, **settings})
-    return Translator(model or Copier(), Characters(), config)
+    return Translator(Runner(model or Copier(), config), Characters())
 
 
 def candidates(lines: list[str], n_best: int, **settings: object) -> list[list[Translation]]:
@@ -154,16 +155,13 @@ def test_length_limits_go_by_the_own_source() -> None:
 
 
 def test_joined_lines_have_separators_between_their_parts() -> None:
-    config = DecodingConfig()
-    joined = Translator(Copier(), Characters(), config, joined=True)
+    joined = Translator(translator().runner, Characters(), joined=True)
     assert list(joined.translate(["a <sep> b.", "c"])) == ["a|b.", "c"]
-    assert list(Translator(Copier(), Characters(), config).translate(["a <sep> b."])) == [
-        "a sep b."
-    ]
+    assert list(translator().translate(["a <sep> b."])) == ["a sep b."]
 
 
 def test_translations_are_detokenised() -> None:
-    upper = Translator(Copier(), Characters(), DecodingConfig(), detokenize=str.upper)
+    upper = Translator(translator().runner, Characters(), detokenize=str.upper)
     assert list(upper.translate(["ab c", ""])) == ["AB C", ""]
 
 

@@ -54,18 +54,16 @@ def test_search_and_scores_are_the_same(make, tmp_path):
     export(made.trained, tmp_path / "model")
     config = DecodingConfig(beam=3, max_tokens=30, max_length_a=0.5)
     theirs = open_export(tmp_path / "model", made.subwords, config, torch.device("cpu"))
-    assert isinstance(theirs, Runner)
     assert isinstance(theirs._model, OnnxModel)
+    own = Runner(made.model, config)
     lines = ["The old dog sees a cat.", "", "A man sleeps.", "The girl buys the red house.", "cat"]
     ours, translations = (
-        [*Translator(model, made.subwords, config).translate(lines)]
-        for model in (made.model, theirs)
+        [*Translator(runner, made.subwords).translate(lines)] for runner in (own, theirs)
     )
     assert translations == ours
     pairs = [[7, 8, 9], [5]], [[6, 7], [9, 9, 9, 9]]
-    expected = Runner(made.model, config).score(*pairs)
-    for tokens, own in zip(theirs.score(*pairs), expected, strict=True):
-        assert tokens == pytest.approx(own, abs=1e-4)
+    for tokens, expected in zip(theirs.score(*pairs), own.score(*pairs), strict=True):
+        assert tokens == pytest.approx(expected, abs=1e-4)
 
 
 def test_an_export_that_loses_its_cache_is_not_written(make, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import torch
 
 from shapeshift.data.subwords import EOS
 from shapeshift.decoding.config import AveragePenalty, DecodingConfig, GnmtPenalty, NoPenalty
-from shapeshift.decoding.running import Runner, Searcher
+from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import Translator
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import PRESETS
@@ -54,11 +54,9 @@ def made(data, tmp_path_factory):
 def translators(made, **settings):
     model, subwords, folder = made
     config = DecodingConfig(**{"max_tokens": 20, **settings})
-    ours = Translator(model, subwords, config)
-    theirs = Translator(open_export(folder, subwords, config, CPU), subwords, config)
-    assert isinstance(ours.runner, Runner)
+    ours = Translator(Runner(model, config), subwords)
+    theirs = Translator(open_export(folder, subwords, config, CPU), subwords)
     assert isinstance(theirs.runner, CTranslate2Runner)
-    assert isinstance(theirs.runner, Searcher)
     return ours, theirs
 
 
@@ -82,7 +80,7 @@ def test_greedy_search_is_the_same(made):
 def test_scores_are_those_of_the_penalty(penalty, made):
     _, theirs = translators(made, beam=4, length_penalty=penalty)
     sources = theirs.encode(LINES)
-    for hypotheses, source in zip(theirs.search(sources, 4), sources, strict=True):
+    for hypotheses, source in zip(theirs.runner.search(sources, 4), sources, strict=True):
         if not source:
             continue
         assert len(hypotheses) == 4
@@ -123,7 +121,7 @@ def test_what_is_no_export_is_refused(made, tmp_path):
     with pytest.raises(ShapeshiftError, match=r"batch_invariant has no effect.*--engine torch"):
         open_export(folder, subwords, DecodingConfig(batch_invariant=True), CPU)
     with pytest.raises(ShapeshiftError, match=r"set decoding\.beam=5"):
-        [*open_export(folder, subwords, config, CPU).search([[7]], 5)]
+        open_export(folder, subwords, config, CPU).search([[7]], 5)
 
 
 def test_a_damaged_export_is_refused(made, tmp_path):

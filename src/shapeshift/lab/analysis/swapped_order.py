@@ -111,7 +111,7 @@ def translate(translator: Translator, pairs: Sequence[Pair]) -> tuple[list[str],
     decode = translator.subwords.decode_target
 
     def first(ordered: Sequence[Sequence[int]], place: int) -> list[str]:
-        found = (parts(best.tokens)[place] for best, *_ in translator.search(ordered))
+        found = (parts(best.tokens)[place] for best, *_ in translator.runner.search(ordered))
         return [decode(output) for output in found]
 
     references = [decode(parts(target)[0]) for _, target in pairs]

@@ -22,7 +22,7 @@ class Rigged:
     subwords = Words()
 
     def __init__(self, translate=lambda sentences: sentences):
-        self.translate = translate
+        self.translate, self.runner = translate, self
 
     def search(self, sources):
         results = []
