@@ -73,14 +73,14 @@ class Seen:
     def __init__(self, trainer):
         self.trainer = trainer
         self.pairs, self.draws, self.steps, self.gradients = [], [], [], {}
-        loss = trainer._loss
+        batch = trainer._batch
 
-        def watched(objective, store, pairs, epsilon):
+        def watched(store, pairs):
             if store is trainer.train:
                 self.pairs.append([trainer.progress.update + 1, *map(int, pairs)])
-            return loss(objective, store, pairs, epsilon)
+            return batch(store, pairs)
 
-        trainer._loss = watched
+        trainer._batch = watched
         trainer.model.source.register_forward_hook(self._see_draws)
         trainer.optimizer.register_step_pre_hook(self._see_step)
 

@@ -1,4 +1,4 @@
-"""A training step by itself, to measure its time or memory."""
+"""The step of training: gradients of batches, and the optimiser's step on them."""
 
 from __future__ import annotations
 
@@ -6,52 +6,109 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import nn
 
 from shapeshift.data.batching import Batch, make_batch
 from shapeshift.data.subwords import SPECIAL_PIECES
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model import Transformer, label_smoothed_loss
+from shapeshift.model import Loss, Transformer, label_smoothed_loss
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.optim import build_optimizer
+from shapeshift.training.parallel import Parallel
 from shapeshift.training.precision import autocast, choose_precision
 
 
+class Objective(nn.Module):
+    """The loss as a module, as DDP needs it."""
+
+    def __init__(self, model: Transformer, dtype: torch.dtype):
+        super().__init__()
+        self.model = model
+        self.dtype = dtype
+
+    def forward(self, batch: Batch, epsilon: float) -> Loss:
+        """Return the loss of a batch on the model's device; see `label_smoothed_loss`."""
+        ids = batch.source, batch.target_input, batch.target_output
+        with autocast(batch.source.device, self.dtype):
+            return label_smoothed_loss(self.model, *ids, epsilon, batch.real)
+
+
 class TrainingStep:
-    """Forward pass, backward pass and step of the optimiser on one batch, with the work of an
-    update of one process. The learning rate is 0: the weights stay. On a GPU the work may continue
-    after the call.
+    """A model and its optimiser.
+
+    Called with a batch on the model's device, it does the work of an update of one process, to
+    measure its time or memory. The learning rate is 0 then: the weights stay. On a GPU the work may
+    continue after the call.
 
     Args:
         model: on its device; it is set to training mode.
         config: how to train.
+        parallel: this process and the others.
+
+    Attributes:
+        objective: of this process alone.
+        shared: the same, whose backward pass averages gradients over all processes.
     """
 
-    def __init__(self, model: Transformer, config: TrainingConfig):
+    def __init__(
+        self, model: Transformer, config: TrainingConfig, parallel: Parallel | None = None
+    ):
         self.model = model.train()
         if config.compile:
             compile_layers(model)
         self.optimizer = build_optimizer(config.optimizer, model.parameters())
         self._config = config
         self._device = model.output.weight.device
-        self._dtype = choose_precision(config.precision, self._device)
+        self.objective = Objective(model, choose_precision(config.precision, self._device))
+        self.shared = (parallel or Parallel()).average_gradients(self.objective)
+
+    def add_gradient(self, batch: Batch, num_tokens: float) -> Loss:
+        """Add the gradient of a batch's loss over `num_tokens`; return the loss."""
+        with self._naming_failures(batch):
+            loss: Loss = self.shared(batch, self._config.label_smoothing)
+            (loss.smoothed / num_tokens).backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    def finish(self) -> None:
+        """Let the optimiser take its step on the gradients, which are then gone."""
+        with self._naming_failures():
+            if self._config.clip_norm is not None:
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._config.clip_norm)
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
 
     def __call__(self, batch: Batch) -> None:
-        """Take the step on a batch on the model's device."""
-        shape = f"with a batch of {tuple(batch.source.shape)}; lower training.batch.max_tokens"
-        with naming_failures(self._device, shape), autocast(self._device, self._dtype):
-            loss = label_smoothed_loss(
-                self.model,
-                batch.source,
-                batch.target_input,
-                batch.target_output,
-                self._config.label_smoothing,
-                batch.real,
+        """Take the step on a batch."""
+        self.add_gradient(batch, batch.num_target_tokens)
+        self.finish()
+
+    @contextmanager
+    def _naming_failures(self, batch: Batch | None = None) -> Iterator[None]:
+        """Raise a `ShapeshiftError` where memory runs out, for the gradient of a batch or in the
+        optimiser's step, and for what the compiler of `torch.compile` complains about."""
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                reason = " ".join(str(error).split("\n\n")[0].split())
+                raise ShapeshiftError(
+                    f"torch.compile failed ({reason}); provide what it needs, or set"
+                    " training.compile=false"
+                ) from error
+            exhausted = isinstance(error, torch.OutOfMemoryError | MemoryError)
+            if not exhausted and "DefaultCPUAllocator" not in str(error):
+                raise
+            where = (
+                "in the optimiser's step: weights, gradients and moments do not fit; lower"
+                " model.dim, model.ff_dim or the number of layers"
             )
-        (loss.smoothed / loss.num_tokens).backward()  # type: ignore[no-untyped-call]
-        if self._config.clip_norm is not None:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._config.clip_norm)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+            if batch is not None:
+                where = (
+                    f"with a batch of {len(batch)} pairs of at most {batch.source.shape[1]} source"
+                    f" and {batch.target_output.shape[1]} target tokens; lower"
+                    " training.batch.max_tokens (and raise training.accumulation by as much)"
+                )
+            raise ShapeshiftError(f"out of memory on {self._device} {where}") from error
 
 
 def compile_layers(model: Transformer) -> None:
@@ -63,30 +120,6 @@ def compile_layers(model: Transformer) -> None:
     model.packs = False  # one graph for all lengths, whatever is padding
     for layer in (*model.encoder, *model.decoder):
         layer.compile(fullgraph=True, dynamic=True)
-
-
-@contextmanager
-def naming_failures(device: torch.device, where: str) -> Iterator[None]:
-    """Raise a `ShapeshiftError` where PyTorch, on a GPU or a CPU, or Python runs out of memory, and
-    for what the compiler of `torch.compile` complains about.
-
-    Args:
-        device: at work.
-        where: memory runs out, and what to lower.
-    """
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-            reason = " ".join(str(error).split("\n\n")[0].split())
-            raise ShapeshiftError(
-                f"torch.compile failed ({reason}); provide what it needs, or set"
-                " training.compile=false"
-            ) from error
-        exhausted = isinstance(error, torch.OutOfMemoryError | MemoryError)
-        if not exhausted and "DefaultCPUAllocator" not in str(error):
-            raise
-        raise ShapeshiftError(f"out of memory on {device} {where}") from error
 
 
 def random_batch(

@@ -9,13 +9,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from shapeshift.data.batching import collate, plan_epoch, plan_in_order
+from shapeshift.data.batching import Batch, collate, plan_epoch, plan_in_order
 from shapeshift.data.store import TokenStore
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model import Loss, Transformer, label_smoothed_loss
+from shapeshift.model import Loss, Transformer
 from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
 from shapeshift.training.config import TrainingConfig
@@ -23,31 +22,11 @@ from shapeshift.training.guards import Guard, Pairs
 from shapeshift.training.log import Log, RunningMetrics
 from shapeshift.training.manifest import Progress
 from shapeshift.training.observer import Observer
-from shapeshift.training.optim import build_optimizer, learning_rate
+from shapeshift.training.optim import learning_rate
 from shapeshift.training.parallel import MAX, Parallel
-from shapeshift.training.precision import autocast, choose_device, choose_precision, tuned
-from shapeshift.training.step import compile_layers, naming_failures
+from shapeshift.training.precision import choose_device, tuned
+from shapeshift.training.step import TrainingStep
 from shapeshift.training.stopping import StoppedError, StopSignals
-
-
-class Objective(nn.Module):
-    """The loss as a module, as DDP needs it."""
-
-    def __init__(self, model: Transformer):
-        super().__init__()
-        self.model = model
-
-    def forward(
-        self,
-        source: Tensor,
-        target_input: Tensor,
-        target_output: Tensor,
-        epsilon: float,
-        real: tuple[Tensor, Tensor],
-    ) -> tuple[Tensor, Tensor]:
-        """Return the summed loss, smoothed (with gradient) and not; see `label_smoothed_loss`."""
-        loss = label_smoothed_loss(self.model, source, target_input, target_output, epsilon, real)
-        return loss.smoothed, loss.nll
 
 
 class Trainer:
@@ -104,7 +83,6 @@ class Trainer:
             )
         self.parallel = parallel or Parallel()
         self.device = choose_device(config.device, self.parallel.local_rank)
-        self.dtype = choose_precision(config.precision, self.device)
         self.model = model.to(self.device)
         for side in (model.source, model.target):
             # A batch has a seed, whichever process trains it.
@@ -113,11 +91,8 @@ class Trainer:
         self.train, self.valid = train, valid
         self.checkpoints = checkpoints
         self.validate = validate
-        if config.compile:
-            compile_layers(model)
-        self.optimizer = build_optimizer(config.optimizer, model.parameters())
-        self._objective: nn.Module = Objective(model)
-        self._train_objective = self.parallel.average_gradients(self._objective)
+        self._step = TrainingStep(model, config, self.parallel)
+        self.optimizer = self._step.optimizer
         self.guard = Guard(model, self.optimizer, self.parallel)
         self.progress = Progress()
         self._valid_plan = plan_in_order(valid.source_lengths, valid.target_lengths, config.batch)
@@ -232,15 +207,7 @@ class Trainer:
         metrics.add(losses)
         for group in self.optimizer.param_groups:
             group["lr"] = self._learning_rate(update)
-        where = (
-            f"in the optimiser's step of update {update}: weights, gradients and moments do not"
-            " fit; lower model.dim, model.ff_dim or the number of layers"
-        )
-        with naming_failures(self.device, where):
-            if self.config.clip_norm is not None:
-                torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
-            self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        self._step.finish()
         self.progress.update = update
 
     def _differentiate(self, update: int, batches: list[Pairs]) -> list[Loss]:
@@ -248,35 +215,22 @@ class Trainer:
         num_tokens = sum(
             int(self.train.target_lengths[pairs].sum()) + len(pairs) for pairs in batches
         )
+        # The processes' gradients are averaged: multiplied by their number, the mean is the sum.
+        divisor = num_tokens / self.parallel.world_size
         own = self.parallel.share(batches)
         self.model.train()
         losses = []
         for number, pairs in own:
+            # By the batch's number in the update: any number of processes draws the same.
+            torch.manual_seed(derive(self.config.seed, "dropout", update, number))
+            batch = self._batch(self.train, pairs)
             exchange: AbstractContextManager[None] = nullcontext()  # after the last batch
-            if isinstance(self._train_objective, DistributedDataParallel) and number != own[-1][0]:
-                exchange = self._train_objective.no_sync()
+            shared = self._step.shared
+            if isinstance(shared, DistributedDataParallel) and number != own[-1][0]:
+                exchange = shared.no_sync()
             with exchange:
-                losses.append(self._add_gradient(update, number, pairs, num_tokens))
+                losses.append(self._step.add_gradient(batch, divisor))
         return losses
-
-    def _add_gradient(self, update: int, number: int, pairs: Pairs, num_tokens: int) -> Loss:
-        source, target = (
-            int(lengths[pairs].max()) + 1
-            for lengths in (self.train.source_lengths, self.train.target_lengths)
-        )
-        where = (
-            f"in update {update}, with a batch of {len(pairs)} pairs of at most {source} source and"
-            f" {target} target tokens; lower training.batch.max_tokens (and raise"
-            " training.accumulation by as much)"
-        )
-        # By the batch's number in the update: any number of processes draws the same.
-        torch.manual_seed(derive(self.config.seed, "dropout", update, number))
-        # The processes' gradients are averaged: multiplied by their number, the mean is the sum.
-        divisor = num_tokens / self.parallel.world_size
-        with naming_failures(self.device, where):
-            loss = self._loss(self._train_objective, self.train, pairs, self.config.label_smoothing)
-            (loss.smoothed / divisor).backward()  # type: ignore[no-untyped-call]
-        return loss
 
     def _learning_rate(self, update: int) -> float:
         return learning_rate(
@@ -286,13 +240,8 @@ class Trainer:
             max_updates=self.config.max_updates,
         )
 
-    def _loss(self, objective: nn.Module, store: TokenStore, pairs: Pairs, epsilon: float) -> Loss:
-        batch = collate(store, pairs).to(self.device, non_blocking=True)
-        with autocast(self.device, self.dtype):
-            smoothed, nll = objective(
-                batch.source, batch.target_input, batch.target_output, epsilon, batch.real
-            )
-        return Loss(smoothed, nll, batch.num_target_tokens)
+    def _batch(self, store: TokenStore, pairs: Pairs) -> Batch:
+        return collate(store, pairs).to(self.device, non_blocking=True)
 
     def _report(self, metrics: RunningMetrics) -> None:
         self.guard.check()
@@ -341,7 +290,7 @@ class Trainer:
     def _valid_loss(self) -> float:
         nll, num_tokens = 0.0, 0
         for _, pairs in self.parallel.share(self._valid_plan):
-            loss = self._loss(self._objective, self.valid, pairs, 0.0)
+            loss = self._step.objective(self._batch(self.valid, pairs), 0.0)
             nll += float(loss.nll)
             num_tokens += loss.num_tokens
         sums = torch.tensor([nll, num_tokens], dtype=torch.float64, device=self.device)

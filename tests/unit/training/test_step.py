@@ -75,11 +75,11 @@ def no_memory_of_a_cpu(*_):
 def test_memory_that_ends_is_one_line_with_the_remedies(lab):
     in_a_batch, in_the_step = lab.make(), lab.make()
     in_a_batch.model.register_forward_pre_hook(no_memory_of_a_cpu)
-    with pytest.raises(ShapeshiftError, match=r"^out of memory on cpu in ") as caught:
+    with pytest.raises(ShapeshiftError, match=r"^out of memory on cpu with ") as caught:
         lab.fit(in_a_batch)
-    for words in ("with a batch of 8 pairs of at most", "batch.max_tokens", "accumulation"):
+    for words in ("a batch of 8 pairs of at most", "batch.max_tokens", "accumulation"):
         assert words in str(caught.value)
     in_the_step.optimizer.register_step_pre_hook(no_memory)
-    with pytest.raises(ShapeshiftError, match=r"optimiser's step of update 1: .*model\.dim"):
+    with pytest.raises(ShapeshiftError, match=r"optimiser's step: .*model\.dim"):
         lab.fit(in_the_step)
     assert in_a_batch.checkpoints.updates() == []
