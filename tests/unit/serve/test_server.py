@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from urllib.parse import urlsplit
 
@@ -100,8 +101,6 @@ def text(**body):
 HOSTILE = [
     (text(sentences=["a"], runs=["none"]), 404),
     (text(sentences=["a\nb"]), 422),
-    (text(sentences=[]), 422),
-    (text(sentences=["a"] * 65), 413),
     (text(sentences=["a" * 4001]), 413),
     (text(sentences=["a b " * 200]), 413),  # subwords
     (text(sentences=[1, None, {}]), 422),
@@ -110,11 +109,9 @@ HOSTILE = [
     (b'{"sentences": [NaN, 1e999]}', 422),
     (b'{"sentences": ["a"], "x": ' + b"9" * 5000 + b"}", 400),
     (b"[" * 200_000, 400),
-    (b"", 422),
     (b"\xff\xfe\x00", 400),
     (b'{"sentences": ["\xff"]}', 400),
     (b" " * 300_000, 413),
-    (text(sentence="a"), 422),
 ]
 
 
@@ -170,7 +167,7 @@ class Held:
     def __init__(self, service, url, monkeypatch):
         self.service, self.url = service, url
         self.go, self.began = threading.Event(), threading.Event()
-        self.translated = []
+        self.translated, self.pool = [], ThreadPoolExecutor(4)
         run = service.runs["ape"]
         compute = run.compute
 
@@ -183,16 +180,15 @@ class Held:
         monkeypatch.setattr(run, "compute", slowly)
 
     def ask(self, *sentences):
-        """Send a request from a thread; return where its response will be."""
-        responses = []
+        """Send a request from a thread; return its response, which is to come."""
         body = {"sentences": sentences}
-        thread = threading.Thread(
-            target=lambda: responses.append(
-                httpx2.post(f"{self.url}/translate", json=body, timeout=20)
-            )
-        )
-        thread.start()
-        return thread, responses
+        return self.pool.submit(httpx2.post, f"{self.url}/translate", json=body, timeout=20)
+
+    def ask_and_wait(self, *sentences):
+        """As `ask`; return when the sentences are being translated."""
+        response = self.ask(*sentences)
+        assert self.began.wait(10)
+        return response
 
 
 @pytest.fixture
@@ -206,36 +202,26 @@ def held(request, folders, monkeypatch):
 
 @pytest.mark.parametrize("held", [{"max_waiting": 3}], indirect=True)
 def test_a_full_queue_is_429_and_what_waits_is_served(held):
-    first = held.ask("a")
-    assert held.began.wait(10)
-    waiting = held.ask("b", "c", "d")
+    requests = [held.ask_and_wait("a"), held.ask("b", "c", "d")]
     wait_until(lambda: held.service.batcher.num_waiting() == 3)
-    response = httpx2.post(f"{held.url}/translate", json={"sentences": ["e"]})
-    assert response.status_code == 429
-    assert int(response.headers["retry-after"]) >= 1
+    refused = held.ask("e").result(20)
+    assert (refused.status_code, int(refused.headers["retry-after"])) == (429, 1)
     held.go.set()
-    for thread, responses in (first, waiting):
-        thread.join(20)
-        assert responses[0].status_code == 200
+    assert [each.result(20).status_code for each in requests] == [200, 200]
 
 
 @pytest.mark.parametrize("held", [{"request_s": 1.5}], indirect=True)
 def test_what_takes_too_long_is_503_and_what_has_not_begun_is_dropped(held):
-    requests = [held.ask("a")]
-    assert held.began.wait(10)
-    requests.append(held.ask("b"))
-    for thread, responses in requests:
-        thread.join(20)
-        assert responses[0].status_code == 503
-        assert int(responses[0].headers["retry-after"]) >= 1
+    for response in [held.ask_and_wait("a"), held.ask("b")]:
+        assert response.result(20).status_code == 503
+        assert int(response.result().headers["retry-after"]) >= 1
     held.go.set()
     wait_until(held.service.batcher.is_idle)
     assert held.translated == ["a"]
 
 
 def test_the_work_of_a_client_that_goes_away_is_dropped(held):
-    first = held.ask("a")
-    assert held.began.wait(10)
+    first = held.ask_and_wait("a")
     body = text(sentences=["b"] * 10)
     with connect(held.url) as connection:
         send_head(connection, len(body))
@@ -243,42 +229,30 @@ def test_the_work_of_a_client_that_goes_away_is_dropped(held):
         wait_until(lambda: held.service.batcher.num_waiting() == 10)
     wait_until(lambda: held.service.batcher.num_waiting() == 0)
     held.go.set()
-    first[0].join(20)
+    first.result(20)
     assert held.translated == ["a"]
 
 
-def test_after_a_signal_the_queue_is_finished_and_new_work_refused(folders, monkeypatch):
-    with serving(folders[:1]) as (service, url), httpx2.Client(base_url=url) as other:
-        held = Held(service, url, monkeypatch)
-        first = held.ask("a")
-        assert held.began.wait(10)
-        waiting = held.ask("b")
-        wait_until(lambda: service.batcher.num_waiting() == 1)
-        service.server.handle_exit(15, None)
-        for response in (
-            other.get("/health"),
-            other.post("/translate", json={"sentences": ["c"]}),
-        ):
-            assert response.status_code == 503
-            assert response.headers["retry-after"]
-        held.go.set()
-        for thread, responses in (first, waiting):
-            thread.join(20)
-            assert responses[0].status_code == 200
-        wait_until(lambda: not service.server.thread.is_alive())
+def test_after_a_signal_the_queue_is_finished_and_new_work_refused(held):
+    with httpx2.Client(base_url=held.url) as other:
+        requests = [held.ask_and_wait("a"), held.ask("b")]
+        wait_until(lambda: held.service.batcher.num_waiting() == 1)
+        held.service.server.handle_exit(15, None)
+        for refused in (other.get("/health"), other.post("/translate", json={"sentences": ["c"]})):
+            assert refused.status_code == 503
+            assert refused.headers["retry-after"]
+    held.go.set()
+    assert [each.result(20).status_code for each in requests] == [200, 200]
+    wait_until(lambda: not held.service.server.thread.is_alive())
 
 
-def test_a_batch_that_does_not_end_does_not_keep_the_server(folders, monkeypatch):
-    with serving(folders[:1], Limits(request_s=0.3)) as (service, url):
-        held = Held(service, url, monkeypatch)
-        thread, responses = held.ask("a")
-        assert held.began.wait(10)
-        service.server.handle_exit(15, None)
-        thread.join(20)
-        assert responses[0].status_code == 503
-        wait_until(lambda: not service.server.thread.is_alive())
-        assert not service.batcher.is_idle()
-        held.go.set()
+@pytest.mark.parametrize("held", [{"request_s": 0.3}], indirect=True)
+def test_a_batch_that_does_not_end_does_not_keep_the_server(held):
+    response = held.ask_and_wait("a")
+    held.service.server.handle_exit(15, None)
+    assert response.result(20).status_code == 503
+    wait_until(lambda: not held.service.server.thread.is_alive())
+    assert not held.service.batcher.is_idle()
 
 
 @pytest.fixture(scope="module")
@@ -294,33 +268,20 @@ def test_a_body_that_does_not_come_is_408(impatient):
         assert status_of(connection) == 408
 
 
-def drip(connection):
-    """Send a byte now and then; return after how many seconds the connection is closed."""
-    began = time.monotonic()
-    connection.settimeout(0.05)
-    while time.monotonic() - began < 10:
-        try:
-            connection.sendall(b"G")
-            if not connection.recv(1):
-                break
-        except TimeoutError:
-            continue
-        except ConnectionError:
-            break
-    return time.monotonic() - began
-
-
 @pytest.mark.parametrize("before", [b"", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])
 def test_a_head_that_does_not_come_closes_the_connection(impatient, before):
-    with connect(impatient) as connection:
-        if before:
-            connection.sendall(before)
-            stream = connection.makefile("rb")
-            assert b"200" in stream.readline()
-            while stream.readline().strip():
-                pass
-            assert stream.read(18) == b'{"status":"ready"}'
-        assert drip(connection) < 5  # a byte now and then does not help
+    got, deadline = b"", time.monotonic() + 5
+    with connect(impatient) as connection, suppress(ConnectionError):
+        connection.sendall(before)
+        connection.settimeout(0.05)
+        while time.monotonic() < deadline:
+            connection.sendall(b"G")  # a byte now and then does not help
+            with suppress(TimeoutError):
+                if not (more := connection.recv(1000)):
+                    break
+                got += more
+    assert time.monotonic() < deadline
+    assert (b" 200 " in got) == bool(before)
 
 
 def test_a_body_of_a_gigabyte_is_not_read(impatient):

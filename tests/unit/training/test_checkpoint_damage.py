@@ -63,9 +63,7 @@ def forged(document):
 HASH = "0" * 64
 HOSTILE = {
     "name of a parent": {"files": {MODEL: HASH, f"../update-00000001/{OPTIMIZER}": HASH}},
-    "one name more": {"files": {MODEL: HASH, OPTIMIZER: HASH, "x.safetensors": HASH}},
     "hash of another type": {"files": {MODEL: 7, OPTIMIZER: HASH}},
-    "update of another type": {"progress": {"update": "2"}},
     "unknown progress": {"progress": {"update": 2, "rank": 1}},
     "another update": {"progress": {"update": 1}},
     "unknown key": {"extra": 1},

@@ -1,34 +1,12 @@
-"""The training step that is measured."""
+"""Compiled steps, and steps that do not end."""
 
-import copy
 from functools import partial
 
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from shapeshift.data.batching import collate, plan_epoch
 from shapeshift.errors import ShapeshiftError
-from shapeshift.training.step import TrainingStep
-
-
-@pytest.mark.parametrize("clip_norm", [None, 0.01])
-def test_it_has_the_gradient_of_the_first_update_of_training(lab, clip_norm):
-    trainer = lab.make(
-        position="ape", dropout=0.0, max_updates=1, accumulation=1, clip_norm=clip_norm
-    )
-    config, train = trainer.config, trainer.train
-    lengths = train.source_lengths, train.target_lengths
-    plan = plan_epoch(*lengths, config.batch, seed=config.seed, epoch=0)
-    step = TrainingStep(copy.deepcopy(trainer.model), config)
-    step(collate(train, plan[0]))
-    lab.fit(trainer)
-    for ours, theirs in zip(step.model.parameters(), trainer.model.parameters(), strict=True):
-        means = (
-            optimizer.state[p]["exp_avg"]
-            for optimizer, p in ((step.optimizer, ours), (trainer.optimizer, theirs))
-        )
-        torch.testing.assert_close(*means, rtol=1e-3, atol=1e-7)
 
 
 @pytest.fixture

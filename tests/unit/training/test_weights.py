@@ -1,10 +1,8 @@
 """Files of weights: checked when read, and averaged."""
 
-import json
-
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.training.checkpoints import Checkpoints
@@ -14,28 +12,18 @@ from shapeshift.training.weights import average, is_average_of, load_weights
 from .models import linear
 
 
-def with_header(header, data=b"", length=None):
-    """Return a safetensors file, or what begins like one."""
-    text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    return (len(text) if length is None else length).to_bytes(8, "little") + text + data
+def file_of(**tensors):
+    return save({name: torch.ones(*shape) for name, shape in tensors.items()})
 
 
-def bias(dtype="F32", size=12):
-    return {"dtype": dtype, "shape": [3], "data_offsets": [0, size]}
-
-
-def weight(offset):
-    return {"dtype": "F32", "shape": [3, 3], "data_offsets": [offset, offset + 36]}
-
-
+WHOLE = file_of(bias=(3,), weight=(3, 3))
 HOSTILE = {
     "nothing": b"",
-    "huge length": with_header({"bias": bias()}, bytes(12), length=2**63),
-    "not JSON": with_header(b"{bias: 1}"),
-    "deeply nested": with_header(b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
-    "overlapping": with_header({"bias": bias(), "weight": weight(8)}, bytes(44)),
-    "another dtype": with_header({"bias": bias("I32"), "weight": weight(12)}, bytes(48)),
-    "a weight too few": with_header({"bias": bias()}, bytes(12)),
+    "huge length": (2**63).to_bytes(8, "little") + WHOLE[8:],
+    "deeply nested": (10**5).to_bytes(8, "little") + b"[" * 10**5,
+    "overlapping": WHOLE.replace(b"[12,48]", b"[8,44] ")[:-4],
+    "another dtype": WHOLE.replace(b"F32", b"I32"),
+    "a weight too few": file_of(bias=(3,)),
 }
 
 
