@@ -55,10 +55,7 @@ class Config(Strict):
         cls, position: PositionConfig, info: ValidationInfo
     ) -> PositionConfig:
         if "model" in info.data:  # else its own errors are reported
-            try:
-                check_in_model(position.scheme, info.data["model"])
-            except ShapeshiftError as error:
-                raise ValueError(str(error)) from error
+            check_in_model(position.scheme, info.data["model"])
         return position
 
     @model_validator(mode="after")

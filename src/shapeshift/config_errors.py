@@ -120,14 +120,11 @@ def _unknown(place: Place, config: type[BaseModel]) -> str:
             )
     if name in NOT_HERE:
         return f"unknown key; {NOT_HERE[name]}"
-    paths = {path: path.rpartition(".")[2] for path in key_paths(config)}
-    paths = {path: key for path, key in paths.items() if not f"{where}.".startswith(f"{path}.")}
-    own = {key: path for path, key in paths.items() if path.rpartition(".")[0] == section}
-    every = {key: path for path, key in reversed(paths.items())}
-    close = closest(name, own) or closest(name, every, 0.8)
+    paths = [path for path in key_paths(config) if not f"{where}.".startswith(f"{path}.")]
+    own = {key: path for path in paths for at, _, key in [path.rpartition(".")] if at == section}
     meant = find_key(name, config, (f"{section}.",) if section else ())
     if meant not in paths:
-        meant = own.get(close, every.get(close)) if close else None
+        meant = own.get(closest(name, own) or "")
     if meant is None:
         return "unknown key" + (f" (known: {', '.join(own)})" if own else "")
     top = ", at the top level" * (section != "" and "." not in meant)

@@ -102,59 +102,60 @@ def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
         ShapeshiftError: once for all settings that are not of this form, that contradict each
             other, or that name an item of a list which is not there.
     """
-    values: dict[_Keys, Any] = {}
+    preset: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     errors: list[str] = []
     for setting in settings:
         try:
-            for keys, value in _leaves(*_parse(setting)):
-                before = values.setdefault(keys, value)
-                if before != value:
-                    both = f"{before!r} and {value!r}"
-                    raise ShapeshiftError(f"{dotted(keys)} is given twice, {both}; give one")
+            each = _parse(setting)
+            if isinstance(each.get("position"), str):
+                preset = _unite(preset, each, ())
+            else:
+                given = _unite(given, each, ())
         except ShapeshiftError as error:
             errors.append(str(error))
-    if isinstance(preset := values.get(("position",)), str):
-        del values["position",]
-        name = values.get(("position", "name"), preset)
-        if name != preset and str(name) in PRESETS:
-            errors.append(f"position.name is given twice, {preset!r} and {name!r}; give one")
-        if ("position", "parts") in values:
-            errors.append(f"position.parts and the preset {preset!r} are both given; give one")
-    given: dict[str, Any] = {}
-    for keys in sorted(values, key=len):
-        node: Any = given
-        for depth, key in enumerate(keys[:-1], start=1):
-            node = node.setdefault(key, {})
-            if not isinstance(node, dict):
-                errors.append(_goes_through_value(keys[: depth + 1]))
-                break
-        else:
-            node[keys[-1]] = values[keys]
+    if preset and isinstance(own := given.get("position"), dict):
+        named = preset["position"]
+        if own.get("name", named) != named and str(own["name"]) in PRESETS:
+            errors.append(f"position is given twice, {named!r} and {own['name']!r}; give one")
+        if isinstance(own.get("parts"), list):
+            errors.append(f"position.parts and the preset {named!r} are both given; give one")
     if errors:
         raise ShapeshiftError("; ".join(errors))
-    if isinstance(preset, str):
-        document = merge(document, {"position": preset})
-    return merge(document, given)
+    return merge(merge(document, preset), given)
 
 
-def _parse(setting: str) -> tuple[_Keys, Any]:
+def _parse(setting: str) -> dict[str, Any]:
     name, equals, text = setting.partition("=")
-    keys = tuple(name.split("."))
+    keys = name.split(".")
     if not equals or not all(keys):
         raise ShapeshiftError(f"an override looks like training.max_updates=500, got {setting!r}")
     try:
-        return keys, parse_yaml(text)
+        value = parse_yaml(text)
     except ShapeshiftError as error:
         raise ShapeshiftError(f"the value of {setting[:200]!r} is {error}") from error
+    *above, last = keys
+    given = {last: value}
+    for key in reversed(above):
+        given = {key: given}
+    return given
 
 
-def _leaves(keys: _Keys, value: Any) -> Iterable[tuple[_Keys, Any]]:
-    """Return what a value gives to each key below."""
-    if keys in _CHOICES and keys != ("position",) and isinstance(value, str):
-        value = {_CHOICES[keys]: value}
-    if not isinstance(value, dict):
-        return [(keys, value)]
-    return [leaf for key, below in value.items() for leaf in _leaves((*keys, key), below)]
+def _unite(one: Any, other: Any, keys: _Keys) -> Any:
+    """Return what two overrides set together, which is the same in either order."""
+    if keys != ("position",):
+        one, other = _section(one, keys), _section(other, keys)
+    if isinstance(one, dict) and isinstance(other, dict):
+        both = {x: _unite(one[x], other[x], (*keys, x)) for x in one.keys() & other.keys()}
+        return {**one, **other, **both}
+    if one != other:
+        raise ShapeshiftError(f"{dotted(keys)} is given twice, {one!r} and {other!r}; give one")
+    return one
+
+
+def _section(value: Any, keys: _Keys) -> Any:
+    """Return a section, spelled out if a name stands for it."""
+    return {_CHOICES[keys]: value} if keys in _CHOICES and isinstance(value, str) else value
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,10 +165,7 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merge(base: Any, over: Any, keys: _Keys) -> Any:
-    if keys in _CHOICES:
-        base, over = (
-            {_CHOICES[keys]: each} if isinstance(each, str) else each for each in (base, over)
-        )
+    base, over = _section(base, keys), _section(over, keys)
     if not isinstance(over, dict):
         return over
     if keys == ("position",):
@@ -178,16 +176,14 @@ def _merge(base: Any, over: Any, keys: _Keys) -> Any:
         filled_in = SIZES.get(str(base.get("size", "base")), {})
         base = {key: value for key, value in base.items() if filled_in.get(key) != value}
     if isinstance(base, list):
-        items = list(base)
-        for key, value in over.items():
-            name = (*keys, key)
-            if not str(key).isdecimal() or int(key) >= len(items):
-                problem = f"{key!r} is not one of the {len(items)} items, from 0"
-                raise ShapeshiftError(f"{dotted(name)!r}: {problem}")
-            items[int(key)] = _merge(items[int(key)], value, name)
-        return items
+        items = {str(number): item for number, item in enumerate(base)}
+        if missing := [key for key in over if str(key) not in items]:
+            problem = f"{missing[0]!r} is not one of the {len(items)} items, from 0"
+            raise ShapeshiftError(f"{dotted((*keys, missing[0]))!r}: {problem}")
+        return [*_merge(items, {str(key): value for key, value in over.items()}, keys).values()]
     if not isinstance(base, dict | None):
-        raise ShapeshiftError(_goes_through_value((*keys, *list(over)[:1])))
+        place = dotted((*keys, *list(over)[:1]))
+        raise ShapeshiftError(f"{place!r} goes through a plain value, which has no keys")
     base = base or {}
     return {**base, **{key: _merge(base.get(key), over[key], (*keys, key)) for key in over}}
 
@@ -216,7 +212,3 @@ def _spell_out_position(base: Any, over: Mapping[str, Any]) -> Any:
         if whole and "name" not in over:
             del base["name"]  # which is not that of other parts
     return base
-
-
-def _goes_through_value(keys: _Keys) -> str:
-    return f"{dotted(keys)!r} goes through a plain value, which has no keys"

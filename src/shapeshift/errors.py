@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 _LONGEST_WORD = 1_000
 
 
-class ShapeshiftError(Exception):
+class ShapeshiftError(ValueError):
     """Bad input, a bad setting, a missing file: something the user can fix.
 
     The message is one line that says what is wrong, what was expected and what would work. A very
@@ -47,6 +49,20 @@ def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
 def install_extra(name: str) -> str:
     """Return how to install an extra of this package, to follow what is not installed."""
     return f"install the extra {name} (pip install '.[{name}]' in a copy of the repository)"
+
+
+def require(extra: str, *modules: str) -> Any:
+    """Return the first of some modules that an extra of this package brings.
+
+    Raises:
+        ShapeshiftError: one of them cannot be imported.
+    """
+    try:
+        first, *_ = map(import_module, modules)
+        return first
+    except ImportError as error:
+        problem = f"this needs {modules[0]} ({reason(error)})"
+        raise ShapeshiftError(f"{problem}; {install_extra(extra)}") from error
 
 
 def reason(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from shapeshift.disk import DISK, make_directory, replace_file, writing
+from shapeshift.disk import DISK, save
 from shapeshift.errors import ShapeshiftError
 
 SUMS = "SHA256SUMS"
@@ -51,7 +51,7 @@ def store(directory: Path, contents: Mapping[str, bytes]) -> None:
         _write_sums(directory, known | hashes)
     for name, content in contents.items():
         if _damage(directory / name, hashes[name]):
-            _save(directory / name, content)
+            save(directory / name, content)
 
 
 def restore(directory: Path, contents: Mapping[str, bytes]) -> None:
@@ -107,13 +107,7 @@ def digest(document: Any) -> str:
 
 def _write_sums(directory: Path, hashes: Mapping[str, str]) -> None:
     body = "".join(f"{value}  {name}\n" for name, value in sorted(hashes.items())).encode()
-    _save(directory / SUMS, body + b"# " + _own_hash(body))
-
-
-def _save(path: Path, content: bytes) -> None:
-    with writing(path):  # by a name that the next one replaces, should this process be killed
-        make_directory(path.parent)
-        replace_file(path, content)
+    save(directory / SUMS, body + b"# " + _own_hash(body))
 
 
 def _own_hash(body: bytes) -> bytes:

@@ -29,7 +29,7 @@ def test_an_extra_that_a_message_names_is_one_that_there_is() -> None:
     root = Path(shapeshift.__file__).parent
     text = "".join(path.read_text(encoding="utf-8") for path in root.rglob("*.py"))
     project = tomllib.loads((root.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
-    named = set(re.findall(r"install_extra\([\"'](\w+)[\"']\)", text))
+    named = set(re.findall(r"(?:install_extra|require)\([\"'](\w+)[\"']", text))
     assert named
     assert named <= project["project"]["optional-dependencies"].keys()
     assert "pip install '.[hf]'" in install_extra("hf")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from shapeshift.errors import ShapeshiftError, install_extra
+from shapeshift.errors import ShapeshiftError, require
 
 if TYPE_CHECKING:
     from torch import nn
@@ -82,15 +82,10 @@ def _load(name: str) -> tuple[nn.Module, Run | None]:
         return _call(*name.split(":", 1)), None
     if "/" in name and path.parent.is_dir() and not path.exists():
         raise ShapeshiftError("no such folder", path=path)
+    transformers = require("hf", "transformers")
     try:
-        import transformers
-
         config = transformers.AutoConfig.from_pretrained(name)
         model: nn.Module = _class_of(config).from_pretrained(name)
-    except ModuleNotFoundError as error:
-        raise ShapeshiftError(
-            f"{name!r}: a model of Hugging Face needs transformers ({error}); {install_extra('hf')}"
-        ) from error
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ShapeshiftError(

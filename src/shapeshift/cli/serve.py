@@ -11,7 +11,7 @@ import typer
 from shapeshift.cli.options import Settings, refuse_without_effect
 from shapeshift.cli.output import notice
 from shapeshift.cli.signals import SignalledError
-from shapeshift.errors import ShapeshiftError, install_extra
+from shapeshift.errors import require
 from shapeshift.serve.limits import Limits
 
 
@@ -54,13 +54,9 @@ def serve(
 
     settings = overrides or []
     refuse_without_effect(settings)
-    try:
-        from shapeshift.serve.server import Server, address, bind, is_loopback
-        from shapeshift.serve.service import ServedRun, Service
-    except ModuleNotFoundError as error:
-        if error.name not in ("fastapi", "starlette", "uvicorn", "h11", "prometheus_client"):
-            raise
-        raise ShapeshiftError(f"{error}; {install_extra('serve')}") from error
+    require("serve", "fastapi", "uvicorn", "prometheus_client")
+    from shapeshift.serve.server import Server, address, bind, is_loopback
+    from shapeshift.serve.service import ServedRun, Service
 
     with bind(host, port) as listener:
         served = [ServedRun(path, settings) for path in dict.fromkeys(runs)]

@@ -47,13 +47,23 @@ class Archive(Strict):
     hash: str = Field(pattern=r"^(sha256:[0-9a-f]{64}|md5:[0-9a-f]{32})$")
 
 
-def _other_than_source(cls: Any, target: str, info: ValidationInfo) -> str:
-    if target == info.data.get("source"):
-        raise ValueError(f"source and target are both {target!r}")
-    return target
+class _Text(Strict):
+    """What corpora other than the grammar have in common."""
+
+    @field_validator("target", check_fields=False)
+    @classmethod
+    def _two_languages(cls, target: str, info: ValidationInfo) -> str:
+        if target == info.data.get("source"):
+            raise ValueError(f"source and target are both {target!r}")
+        return target
+
+    def prefixes(self, split: Split) -> list[str]:
+        """The entries of one split: prefixes of files or splits of a dataset, and test sets."""
+        entries: list[str] = getattr(self, split)
+        return entries
 
 
-class FilesCorpus(Strict):
+class FilesCorpus(_Text):
     """Parallel text in two files for each entry, one sentence per line. The entry `train` stands
     for `<root>/train.<source>` and `<root>/train.<target>`, plain or gzipped (`train.en.gz`).
 
@@ -85,8 +95,6 @@ class FilesCorpus(Strict):
     test_references: list[str] = added([])
     archive: Archive | None = added(None)
 
-    _two_languages = field_validator("target")(_other_than_source)
-
     @field_validator("valid_references", "test_references")
     @classmethod
     def _one_reference_each(cls, references: list[str], info: ValidationInfo) -> list[str]:
@@ -95,11 +103,6 @@ class FilesCorpus(Strict):
         if references and len(references) != len(entries):
             raise ValueError(f"has {len(references)} entries, but {split} has {len(entries)}")
         return references
-
-    def prefixes(self, split: Split) -> list[str]:
-        """The entries of one split: prefixes and test sets."""
-        entries: list[str] = getattr(self, split)
-        return entries
 
     def references(self, split: Split) -> list[str]:
         """The entries that translations of a split are scored against; none: its target side."""
@@ -112,7 +115,7 @@ class FilesCorpus(Strict):
         return label((named or self.prefixes(split))[number])
 
 
-class HubCorpus(Strict):
+class HubCorpus(_Text):
     """A dataset of the Hugging Face hub, or a local folder that the library `datasets` can read.
 
     The text is downloaded once and stored as text files under `root`; all later runs read these
@@ -148,13 +151,6 @@ class HubCorpus(Strict):
     test: list[str] = Field(default=["test"], min_length=1)
     share: float = Field(default=1.0, gt=0.0, le=1.0)
     seed: int = Field(default=1, ge=0)
-
-    _two_languages = field_validator("target")(_other_than_source)
-
-    def prefixes(self, split: Split) -> list[str]:
-        """The entries of one split."""
-        entries: list[str] = getattr(self, split)
-        return entries
 
 
 class GrammarCorpus(Strict):

@@ -85,13 +85,8 @@ def local_corpus(corpus: FilesCorpus | HubCorpus) -> FilesCorpus:
 
 
 def missing_files(corpus: FilesCorpus) -> list[Path]:
-    """Return the files of the corpus's prefixes that are not there, plain or gzipped."""
-    needed: list[Path] = []
-    for split in SPLITS:
-        for entry in corpus.prefixes(split):
-            needed += [] if is_test_set(entry) else _paths(corpus, entry)
-        for entry in corpus.references(split):
-            needed += [] if is_test_set(entry) else _paths(corpus, entry)[1:]
+    """Return the files of a corpus that are not there, plain or gzipped."""
+    needed = (path for split in SPLITS for paths in split_files(corpus, split) for path in paths)
     return [path for path in needed if not path.exists() and not Path(f"{path}.gz").exists()]
 
 

@@ -28,7 +28,6 @@ from shapeshift.data.config import (
     FilesCorpus,
     GrammarCorpus,
     Split,
-    SubwordsConfig,
 )
 from shapeshift.data.corpora import (
     check_text,
@@ -226,21 +225,22 @@ def _fingerprint(config: DataConfig) -> str:
 
 def _subwords_of(directory: Path, config: DataConfig) -> Subwords:
     """Return the subword models of a run or of prepared data."""
-    reports = [directory / name for name in (REPORT, REPORT_OF_RUN) if (directory / name).is_file()]
-    if not reports:
+    remedy = "train or prepare it again, or give another folder"
+    report = next((x for x in (REPORT, REPORT_OF_RUN) if (directory / x).is_file()), None)
+    if report is None:
         raise ShapeshiftError(
             "is neither a run nor prepared data, whose subword models could be used; give a folder"
             " made by `shapeshift train` or `shapeshift prepare`",
             path=directory,
         )
-    remedy = "train or prepare it again, or give another folder"
-    for name in (reports[0].name, "subwords/"):
+    for name in (report, "subwords/"):
         verify(directory, name, remedy=remedy)
-    theirs, own = Report.read(reports[0], remedy).config.subwords, config.subwords
-    given = {
-        name: getattr(theirs, name) for name in SubwordsConfig.model_fields if name != "models"
-    }
-    other = [f"data.subwords.{x}={value}" for x, value in given.items() if getattr(own, x) != value]
+    theirs, own = Report.read(directory / report, remedy).config.subwords, config.subwords
+    other = [
+        f"data.subwords.{name}={value}"
+        for name, value in theirs
+        if name != "models" and getattr(own, name) != value
+    ]
     if other:
         raise ShapeshiftError(
             f"has subword models of other settings than these; set {' '.join(other)}",

@@ -109,14 +109,13 @@ class Subwords:
     @classmethod
     def load(cls, directory: Path) -> Subwords:
         """Load what `train` wrote."""
-        joint = directory / "joint.model"
-        paths = [joint] if joint.exists() else [directory / f"{x}.model" for x in _SIDES]
-        for path in paths:
-            if not path.is_file():
-                raise ShapeshiftError(
-                    "no subword model; expected joint.model, or source.model and target.model",
-                    path=directory,
-                )
+        joint, *both = (directory / f"{name}.model" for name in ("joint", "source", "target"))
+        paths = [joint] if joint.exists() else both
+        if not all(path.is_file() for path in paths):
+            raise ShapeshiftError(
+                "no subword model; expected joint.model, or source.model and target.model",
+                path=directory,
+            )
         return cls(*(path.read_bytes() for path in paths))
 
     def encode_source(self, texts: Sequence[str], *, joined: bool = False) -> list[list[int]]:
@@ -156,10 +155,14 @@ class Subwords:
         PAD, BOS and EOS leave no trace. SEP becomes ` <sep> `, as in the reference text of joined
         datasets; UNK becomes SentencePiece's ` ⁇ `.
         """
-        return _decode(self._target, ids)
-
-
-_SIDES = ("source", "target")
+        # Models drop control symbols when they decode, and with them any trace of SEP.
+        parts: list[list[int]] = [[]]
+        for i in ids:
+            if i == SEP:
+                parts.append([])
+            else:
+                parts[-1].append(int(i))
+        return SEPARATOR.join(map(self._target.decode, parts))
 
 
 class Pieces:
@@ -224,17 +227,6 @@ def _encode(model: Any, texts: Sequence[str], joined: bool) -> list[list[int]]:
     return ids
 
 
-def _decode(model: Any, ids: Iterable[int]) -> str:
-    # Models drop control symbols when they decode, and with them any trace of SEP.
-    parts: list[list[int]] = [[]]
-    for i in ids:
-        if i == SEP:
-            parts.append([])
-        else:
-            parts[-1].append(int(i))
-    return SEPARATOR.join(model.decode(part) for part in parts)
-
-
 def _train(sentences: Callable[[], Iterator[str]], config: SubwordsConfig) -> bytes:
     """Train one model on what `sentences` yields and return it serialised."""
     if config.algorithm == "presplit":
@@ -286,17 +278,14 @@ def _catching(sentences: Callable[[], Iterator[str]], caught: list[BaseException
 
 def _explain(error: RuntimeError, vocab_size: int) -> Exception:
     """Turn SentencePiece's refusal into an error that names a size that would do."""
-    message = str(error)
+    message, key = str(error), "data.subwords.vocab_size"
     if match := re.search(r"value <= (\d+)", message):
-        return ShapeshiftError(
-            f"vocab_size={vocab_size} is more than the training text can fill; "
-            f"set data.subwords.vocab_size to {match[1]} or less"
-        )
-    if match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        return ShapeshiftError(
-            f"vocab_size={vocab_size} is less than the characters of the training text need; set "
-            f"data.subwords.vocab_size to {match[1]} or more, or lower character_coverage"
-        )
-    if "sentences_.empty()" in message:
+        problem, remedy = "more than the training text can fill", f"{match[1]} or less"
+    elif match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        problem = "less than the characters of the training text need"
+        remedy = f"{match[1]} or more, or lower character_coverage"
+    elif "sentences_.empty()" in message:
         return ShapeshiftError("the training text is empty: no subword model can be trained")
-    return error
+    else:
+        return error
+    return ShapeshiftError(f"{key}={vocab_size} is {problem}; set {key} to {remedy}")

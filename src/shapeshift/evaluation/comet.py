@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from shapeshift.errors import ShapeshiftError, install_extra, reason
+from shapeshift.errors import ShapeshiftError, reason, require
 from shapeshift.integrity import hash_file
 
 DEFAULT_MODEL = "Unbabel/wmt20-comet-da"
@@ -86,17 +86,10 @@ def load(name: str) -> tuple[Any, str]:
 
 def require_comet() -> ModuleType:
     """Return the package."""
-    try:
-        import comet
-    except ImportError as error:
-        raise ShapeshiftError(
-            f"COMET needs unbabel-comet, which cannot be imported ({reason(error)});"
-            f" {install_extra('comet')}, or leave comet out of the metrics"
-        ) from error
+    comet: ModuleType = require("comet", "comet")
     for logger in ("pytorch_lightning", "lightning.pytorch"):  # they log each use of a device
         logging.getLogger(logger).setLevel(logging.WARNING)
-    module: ModuleType = comet
-    return module
+    return comet
 
 
 def _find(comet: ModuleType, name: str) -> Path:

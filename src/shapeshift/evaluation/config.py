@@ -7,7 +7,6 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.comet import DEFAULT_MODEL
 from shapeshift.evaluation.tokenizers import AUTO, check_name
 from shapeshift.schema import Strict, added
@@ -47,9 +46,6 @@ class EvaluationConfig(Strict):
     @field_validator("tokenize")
     @classmethod
     def _known_tokenizer(cls, tokenize: str) -> str:
-        try:
-            if tokenize != AUTO:
-                check_name(tokenize)
-        except ShapeshiftError as error:
-            raise ValueError(f"{error}; or {AUTO}") from error
+        if tokenize != AUTO:
+            check_name(tokenize)
         return tokenize

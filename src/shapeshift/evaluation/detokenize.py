@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shapeshift.data.subwords import SEPARATOR, split_parts
-from shapeshift.errors import ShapeshiftError, install_extra
+from shapeshift.errors import require
 
 
 def moses(language: str) -> Callable[[str], str]:
@@ -18,13 +18,7 @@ def moses(language: str) -> Callable[[str], str]:
     Args:
         language: of the text, such as `de`; some rules depend on it.
     """
-    try:
-        from sacremoses import MosesDetokenizer
-    except ImportError as error:
-        raise ShapeshiftError(
-            f"evaluation.detokenize=moses needs sacremoses: {install_extra('moses')}"
-        ) from error
-    detokenizer = MosesDetokenizer(lang=language)
+    detokenizer = require("moses", "sacremoses").MosesDetokenizer(lang=language)
 
     def detokenize(text: str) -> str:
         parts = (detokenizer.detokenize(part.split()) for part in split_parts(text))

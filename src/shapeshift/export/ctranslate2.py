@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Subwords
 from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.scoring import evaluating
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, require
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import NORM_EPS, DecoderLayer, EncoderLayer, Residual
@@ -27,7 +27,7 @@ from shapeshift.positions import T5, Representation, Rotary, Shaw
 from .folder import Report, new_folder
 from .parity import BEAM, Ids, LogProbs, check
 from .support import STACKS, acting, has_linear_bias, self_attentions, support, unsupported
-from .trained import Trained, require
+from .trained import Trained
 
 
 def export(

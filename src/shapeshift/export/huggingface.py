@@ -24,7 +24,7 @@ from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, Subwords
 from shapeshift.decoding.capacity import Capacity, capacity
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.disk import save
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, require
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.position_config import PositionConfig
 
@@ -32,7 +32,7 @@ from . import marian
 from .folder import Report, new_folder
 from .parity import BEAM, Ids, LogProbs, check
 from .support import EXACT
-from .trained import Trained, exponent, require
+from .trained import Trained, exponent
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -27,6 +27,7 @@ from torch.export import Dim
 from shapeshift.data.subwords import BOS, EOS
 from shapeshift.decoding.capacity import Capacity, capacity
 from shapeshift.decoding.scoring import evaluating
+from shapeshift.errors import require
 from shapeshift.model import Memory, Transformer
 from shapeshift.model.attention import Attention
 from shapeshift.model.cache import SourceKeyValues
@@ -35,7 +36,7 @@ from shapeshift.model.layers import LayerCache
 from .folder import Report, new_folder
 from .parity import OwnEngine, check
 from .support import EXACT
-from .trained import Trained, require
+from .trained import Trained
 
 OPSET = 18
 NEEDED = ("onnx", "onnxruntime", "onnx", "onnxscript")  # the extra, and its modules

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.config import DecodingConfig, GnmtPenalty, LengthPenalty, NoPenalty
-from shapeshift.errors import ShapeshiftError, install_extra
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.position_config import PositionConfig
 
@@ -40,18 +37,3 @@ def exponent(penalty: LengthPenalty) -> float:
     if isinstance(penalty, NoPenalty):
         return 0.0
     return penalty.alpha if isinstance(penalty, GnmtPenalty) else 1.0
-
-
-def require(extra: str, *modules: str) -> Any:
-    """Return the first of some modules that an extra of this package brings.
-
-    Raises:
-        ShapeshiftError: one of them is not installed.
-    """
-    try:
-        found = [import_module(name) for name in modules]
-    except ImportError as error:
-        raise ShapeshiftError(
-            f"this needs {error.name}, which is not installed; {install_extra(extra)}"
-        ) from error
-    return found[0]

@@ -105,10 +105,7 @@ class GridConfig(Strict):
     @field_validator("steps")
     @classmethod
     def _check_steps(cls, steps: tuple[str, ...]) -> tuple[str, ...]:
-        try:
-            check_measures(steps)
-        except ShapeshiftError as error:
-            raise ValueError(str(error)) from error
+        check_measures(steps)
         return steps
 
     @model_validator(mode="after")

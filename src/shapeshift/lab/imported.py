@@ -14,11 +14,10 @@ from shapeshift.data.config import SPLITS
 from shapeshift.data.prepared import IMPORTED_FROM, REPORT_OF_RUN, Report, SubwordsReport
 from shapeshift.data.subwords import BOS, EOS, Subwords
 from shapeshift.decoding.scoring import evaluating
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, require
 from shapeshift.export import marian, marian_subwords
 from shapeshift.export.marian_subwords import Side
 from shapeshift.export.parity import TOLERANCE
-from shapeshift.export.trained import require
 from shapeshift.integrity import store
 from shapeshift.lab.run import AVERAGE, SUBWORDS, Run, has_begun
 from shapeshift.model import ModelConfig, Transformer

@@ -16,7 +16,7 @@ import torch
 
 import shapeshift
 from shapeshift.disk import open_in_place
-from shapeshift.errors import ShapeshiftError, install_extra
+from shapeshift.errors import ShapeshiftError, require
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.runner import Job, RefusedError
@@ -164,12 +164,7 @@ class Slurm:
         parameters: Mapping[str, Any],
         cluster: str = "slurm",
     ):
-        try:
-            import submitit
-        except ImportError as error:
-            raise ShapeshiftError(
-                f"SLURM needs submitit, which is not installed; {install_extra('slurm')}"
-            ) from error
+        submitit = require("slurm", "submitit")
         self.num_slots = num_jobs
         try:
             self._executor = submitit.AutoExecutor(folder=str(directory / "%j"), cluster=cluster)

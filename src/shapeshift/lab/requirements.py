@@ -9,9 +9,9 @@ from shapeshift.config import Config
 from shapeshift.data.config import FilesCorpus, GrammarCorpus, HubCorpus
 from shapeshift.data.corpora import require_files
 from shapeshift.data.prepared import Prepared
-from shapeshift.data.sources.hub import is_exported, require_datasets
+from shapeshift.data.sources.hub import NEEDED, is_exported
 from shapeshift.decoding.capacity import capacity
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, require
 from shapeshift.evaluation import comet
 from shapeshift.evaluation.detokenize import moses
 from shapeshift.evaluation.tokenizers import make_bleu
@@ -103,7 +103,7 @@ def _checks(config: Config, prepared: Path) -> Iterator[Callable[[], object]]:
     if isinstance(corpus, FilesCorpus) and corpus.archive is None:
         yield lambda: require_files(corpus)
     if isinstance(corpus, HubCorpus) and not (prepared.is_dir() or is_exported(corpus)):
-        yield require_datasets
+        yield lambda: require(*NEEDED)
     yield lambda: make_bleu(config.bleu_tokenizer)
     if config.evaluation.detokenize == "moses" and not isinstance(corpus, GrammarCorpus):
         yield lambda: moses(corpus.target)

@@ -49,23 +49,17 @@ class PositionConfig(Strict):
     @model_validator(mode="before")
     @classmethod
     def _expand_preset(cls, given: Any) -> Any:
-        try:
-            if isinstance(given, str):
-                return expand_preset(given)
-            return lay_over_preset(given) if isinstance(given, dict) else given
-        except ShapeshiftError as error:
-            raise ValueError(str(error)) from error
+        if isinstance(given, str):
+            return expand_preset(given)
+        return lay_over_preset(given) if isinstance(given, dict) else given
 
     @model_validator(mode="after")
     def _check(self) -> PositionConfig:
-        try:
-            scheme = self.scheme
-            check(scheme)
-            with torch.device("meta"):  # costs nothing, and finds values that are out of range
-                build_position_ids(scheme)
-            check_label(self.name, scheme)
-        except ShapeshiftError as error:
-            raise ValueError(str(error)) from error
+        scheme = self.scheme
+        check(scheme)
+        with torch.device("meta"):  # costs nothing, and finds values that are out of range
+            build_position_ids(scheme)
+        check_label(self.name, scheme)
         return self
 
     @property

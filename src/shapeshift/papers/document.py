@@ -226,5 +226,7 @@ class ItemDocument(Strict):
             return cls.model_validate(document)
         except OSError as error:
             raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
+        except ShapeshiftError:
+            raise
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
             raise ShapeshiftError(f"not the document of an item; {remedy}", path=path) from error

@@ -216,7 +216,7 @@ ABSENT += " train: [a], valid: [b], test: [c]}"
     ("settings", "module", "message"),
     [
         (["training.device=cuda:99"], None, "use auto or cpu"),
-        ([COMET, "evaluation.comet_model=none"], "comet", "COMET needs unbabel-comet"),
+        ([COMET, "evaluation.comet_model=none"], "comet", "needs comet"),
         (["evaluation.detokenize=moses", ABSENT], "sacremoses", "needs sacremoses"),
         (["evaluation.tokenize=ja-mecab"], "MeCab", r"pip install '\.\[ja\]'"),
     ],

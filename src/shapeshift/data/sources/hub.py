@@ -21,9 +21,10 @@ from typing import Any
 from shapeshift.data.config import SPLITS, FilesCorpus, HubCorpus, Split, is_test_set
 from shapeshift.data.sources.download import Progress
 from shapeshift.data.sources.folders import build_once
-from shapeshift.errors import ShapeshiftError, install_extra, reason
+from shapeshift.errors import ShapeshiftError, reason, require
 from shapeshift.integrity import verify
 
+NEEDED = ("hub", "datasets")
 RECORD = "corpus.json"
 _PROGRESS_EVERY = 10_000
 
@@ -38,7 +39,7 @@ def export(corpus: HubCorpus, on_progress: Progress | None = None) -> FilesCorpu
     build_once(
         folder_of(corpus),
         lambda: is_exported(corpus),
-        lambda new: _export(require_datasets(), corpus, new, on_progress),
+        lambda new: _export(require(*NEEDED), corpus, new, on_progress),
     )
     return exported(corpus)
 
@@ -73,17 +74,6 @@ def folder_of(corpus: HubCorpus) -> Path:
 def is_exported(corpus: HubCorpus) -> bool:
     """Return whether the text is here."""
     return folder_of(corpus).is_dir()
-
-
-def require_datasets() -> Any:
-    """Return the library `datasets`."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise ShapeshiftError(
-            f"a corpus from the hub needs the library datasets: {install_extra('hub')}"
-        ) from error
-    return datasets
 
 
 def _plain(name: str) -> str:
