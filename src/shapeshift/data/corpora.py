@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,7 +18,7 @@ from shapeshift.data.config import (
     is_test_set,
 )
 from shapeshift.data.sources import hub
-from shapeshift.data.sources.download import Progress, download, unpack
+from shapeshift.data.sources.download import Progress, download, unpack, watched
 from shapeshift.data.sources.files import find_file, read_parallel, reading
 from shapeshift.data.sources.testsets import fetch_test_set, local_test_set
 from shapeshift.errors import ShapeshiftError, closest
@@ -85,8 +85,13 @@ def local_corpus(corpus: FilesCorpus | HubCorpus) -> FilesCorpus:
 
 
 def missing_files(corpus: FilesCorpus) -> list[Path]:
-    """Return the files of a corpus that are not there, plain or gzipped."""
-    needed = (path for split in SPLITS for paths in split_files(corpus, split) for path in paths)
+    """Return the files of the corpus's prefixes that are not there, plain or gzipped."""
+    needed: list[Path] = []
+    for split in SPLITS:
+        for entry in corpus.prefixes(split):
+            needed += [] if is_test_set(entry) else _paths(corpus, entry)
+        for entry in corpus.references(split):
+            needed += [] if is_test_set(entry) else _paths(corpus, entry)[1:]
     return [path for path in needed if not path.exists() and not Path(f"{path}.gz").exists()]
 
 
@@ -115,7 +120,7 @@ def require_files(corpus: FilesCorpus) -> None:
     )
 
 
-def check_text(corpus: FilesCorpus, on_progress: Callable[[int], None]) -> dict[Split, int]:
+def check_text(corpus: FilesCorpus, on_progress: Progress | None = None) -> dict[Split, int]:
     """Read all text of a corpus once to check it; return the number of pairs of each split.
 
     Raises:
@@ -124,11 +129,8 @@ def check_text(corpus: FilesCorpus, on_progress: Callable[[int], None]) -> dict[
     """
     sizes: dict[Split, int] = {}
     for split in ("test", "valid", "train"):  # train last: a fault in the others shows sooner
-        done = sizes[split] = 0
-        for done, _ in enumerate(read_split(corpus, split), start=1):
-            if done % _PROGRESS_EVERY == 0:
-                on_progress(sum(sizes.values()) + done)
-        sizes[split] = done
+        lines = watched(read_split(corpus, split), "check the text", None, on_progress)
+        sizes[split] = sum(1 for _ in lines)
         require_lines(corpus, split, sizes[split])
     return sizes
 

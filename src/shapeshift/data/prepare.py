@@ -49,7 +49,7 @@ from shapeshift.data.prepared import (
     read_report,
     text_paths,
 )
-from shapeshift.data.sources.download import Progress
+from shapeshift.data.sources.download import Progress, watched
 from shapeshift.data.sources.folders import build_once
 from shapeshift.data.store import TokenStore, write_store
 from shapeshift.data.subwords import Subwords, join_pieces
@@ -97,12 +97,12 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
         sizes = {split: config.corpus.num_pairs(split) for split in SPLITS}
     else:
         corpus = local_corpus(config.corpus)
-        sizes = check_text(corpus, lambda done: report("check the text", done, None))
+        sizes = check_text(corpus, report)
     subwords = _train_subwords(directory / "subwords", config, corpus, report)
     splits: dict[Split, SplitReport] = {}
     for split in ("test", "valid", "train"):  # train last: a fault in the others shows sooner
         dropped: Counter[str] = Counter()
-        lines = _watched(read_split(corpus, split), f"encode {split}", sizes[split], report)
+        lines = watched(read_split(corpus, split), f"encode {split}", sizes[split], report)
         built = build(_encode(lines, subwords), config.dataset, split, dropped)
         store = _write_split(directory, split, built, subwords)
         if not len(store):
@@ -144,23 +144,10 @@ def _train_subwords(
             save(directory / path.name, path.read_bytes())
         return subwords
     return Subwords.train(
-        lambda: _watched(read_split(corpus, "train"), "train subwords", None, report),
+        lambda: watched(read_split(corpus, "train"), "train subwords", None, report),
         config.subwords,
         directory,
     )
-
-
-def _watched(
-    lines: Iterator[tuple[str, ...]], stage: str, total: int | None, report: Progress
-) -> Iterator[tuple[str, ...]]:
-    """Yield the lines of a split and report how many went by."""
-    done = 0
-    report(stage, done, total)
-    for done, each in enumerate(lines, start=1):
-        yield each
-        if done % _CHUNK == 0:
-            report(stage, done, total)
-    report(stage, done, done)
 
 
 def _encode(lines: Iterator[tuple[str, ...]], subwords: Subwords) -> Iterator[Pair]:

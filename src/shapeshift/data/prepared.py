@@ -18,7 +18,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from shapeshift.data.config import DataConfig, Split
+from shapeshift.data.config import SPLITS, DataConfig, Split
 from shapeshift.data.sources.files import read_lines
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import Subwords
@@ -117,9 +117,7 @@ class Prepared:
         remedy = _remedy(self.directory)
         verify(self.directory, remedy=remedy, sums_remedy=remedy)
         self.subwords = Subwords.load(self.directory / "subwords")
-        self.train = TokenStore(self.directory / "train")
-        self.valid = TokenStore(self.directory / "valid")
-        self.test = TokenStore(self.directory / "test")
+        self.train, self.valid, self.test = (TokenStore(self.directory / x) for x in SPLITS)
 
     def store(self, split: Split) -> TokenStore:
         """The token store of a split."""

@@ -11,10 +11,10 @@ import time
 import urllib.request
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from shapeshift import __version__
 from shapeshift.data.config import Archive
@@ -23,11 +23,26 @@ from shapeshift.data.sources.folders import exclusive
 from shapeshift.disk import make_directory, move, partial_directory, write_file, writing
 from shapeshift.errors import ShapeshiftError, reason
 
+T = TypeVar("T")
 Progress = Callable[[str, int, int | None], None]
 """Called with the name of a stage, how much of it is done, and of how much, where that is known."""
 
+_PROGRESS_EVERY = 10_000
 _CHUNK = 1 << 20
 _WAITS_S = (1, 2, 4)  # before another attempt
+
+
+def watched(
+    items: Iterable[T], stage: str, total: int | None, on_progress: Progress | None
+) -> Iterator[T]:
+    """Yield what a stage works on, and report how much has gone by."""
+    report, done = on_progress or (lambda *_: None), 0
+    report(stage, done, total)
+    for done, each in enumerate(items, start=1):
+        yield each
+        if done % _PROGRESS_EVERY == 0:
+            report(stage, done, total)
+    report(stage, done, done)
 
 
 class _NetworkError(Exception):
@@ -94,11 +109,6 @@ def _compare(file: Path, path: Path, archive: Archive) -> None:
         )
 
 
-def is_archive(path: Path) -> bool:
-    """Return whether a file is an archive that `unpack` reads."""
-    return path.is_file() and (tarfile.is_tarfile(path) or zipfile.is_zipfile(path))
-
-
 def unpack(archive: Path, folder: Path, wanted: Callable[[str], bool]) -> list[Path]:
     """Put the wanted files of an archive into a folder; nothing appears before all are read.
 
@@ -160,7 +170,7 @@ def find_prefixes(path: Path, languages: tuple[str, str], folder: Path) -> list[
         folder: where an archive is unpacked, into a folder of its own.
     """
     ending = re.compile(rf"\.({'|'.join(map(re.escape, languages))})(\.gz)?$")
-    if not is_archive(path):
+    if not path.is_file() or not (tarfile.is_tarfile(path) or zipfile.is_zipfile(path)):
         return [ending.sub("", str(path))]
     files = unpack(
         path, folder / path.name.partition(".")[0], lambda name: bool(ending.search(name))

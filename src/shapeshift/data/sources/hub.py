@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from shapeshift.data.config import SPLITS, FilesCorpus, HubCorpus, Split, is_test_set
-from shapeshift.data.sources.download import Progress
+from shapeshift.data.sources.download import Progress, watched
 from shapeshift.data.sources.folders import build_once
 from shapeshift.errors import ShapeshiftError, reason, require
 from shapeshift.integrity import verify
 
 NEEDED = ("hub", "datasets")
 RECORD = "corpus.json"
-_PROGRESS_EVERY = 10_000
 
 
 def export(corpus: HubCorpus, on_progress: Progress | None = None) -> FilesCorpus:
@@ -105,20 +104,16 @@ def _export(datasets: Any, corpus: HubCorpus, folder: Path, on_progress: Progres
             " at the free disk space"
         ) from error
     for (split, entry), dataset in zip(wanted, loaded, strict=True):
-        name, draws, num_pairs = _file(split, entry), random.Random(corpus.seed), 0
+        name, draws = _file(split, entry), random.Random(corpus.seed)
         share = corpus.share if split == "train" else 1.0
         drawn = (row for row in dataset if share == 1.0 or draws.random() < share)
         with (
             (folder / f"{name}.{corpus.source}").open("wb") as source,
             (folder / f"{name}.{corpus.target}").open("wb") as target,
         ):
-            for num_pairs, row in enumerate(drawn, start=1):
+            for row in watched(drawn, f"fetch {name}", None, on_progress):
                 for file, text in zip((source, target), _texts(row, corpus, entry), strict=True):
                     file.write(f"{text}\n".encode())
-                if on_progress is not None and num_pairs % _PROGRESS_EVERY == 0:
-                    on_progress(f"fetch {name}", num_pairs, None)
-        if on_progress is not None:
-            on_progress(f"fetch {name}", num_pairs, num_pairs)
     settings = corpus.model_dump(mode="json", exclude={"root"})
     record = json.dumps({"settings": settings, "commit": commit}, indent=1) + "\n"
     (folder / RECORD).write_text(record, "utf-8")
