@@ -56,28 +56,6 @@ def model(**settings: object) -> dict:
     return {"model": settings}
 
 
-@pytest.mark.parametrize("text", ["# to be written\n", "[model]", "model"])
-def test_a_file_without_sections_is_no_configuration(text: str, tmp_path: Path) -> None:
-    (tmp_path / "none.yaml").write_text(text)
-    (tmp_path / "mine.yaml").write_text("extends: none.yaml\n")
-    for name in ("none.yaml", "mine.yaml"):
-        with pytest.raises(ShapeshiftError, match=r"none\.yaml: expected .*for all defaults"):
-            load_config(tmp_path / name)
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("SHAPE", "did you mean 'shape'?"),
-        ("shaw", "did you mean 'rpe'?"),
-        ("none", "did you mean 'nope'?"),
-        ("shifted", "set position.position_ids.name=shifted"),
-    ],
-)
-def test_a_name_that_is_no_preset_is_answered_with_what_is_meant(name: str, said: str) -> None:
-    assert said in refused({"position": name})
-
-
 def test_the_answer_to_a_kind_that_is_no_preset_works() -> None:
     message = refused({"position": "kerple"})
     remedy = re.search(r"write (position=)'(.*)'", message)
@@ -187,6 +165,11 @@ def test_all_errors_are_reported_at_once() -> None:
         (position({"kind": "shaw", "add_to": "keys", "share_tables": True}), "one table"),
         ({"data": {"corpus": {"source": "no", "train": "a"}}}, r"`corpus:` is missing \(files, hu"),
         ({"position": {"name": "alibbi"}}, "did you mean 'alibi'"),
+        ({"position": "SHAPE"}, "did you mean 'shape'?"),
+        ({"position": "shaw"}, "did you mean 'rpe'?"),
+        ({"position": "none"}, "did you mean 'nope'?"),
+        ({"position": "shifted"}, "set position.position_ids.name=shifted"),
+        (model(zzzzz=1), "unknown key .known: "),
         ({"position": {"name": "mine", "position_ids": {"name": "shifted"}}}, "no parts are given"),
         (called("rope", {"kind": "alibi"}), "named 'rope'"),
         (called("rope"), "named 'rope'"),
@@ -241,16 +224,6 @@ def test_a_wrong_key_is_answered_with_the_right_one(override: str, meant: str) -
     assert f"unknown key; did you mean '{meant}'" in refused({}, override)
 
 
-def test_an_option_is_looked_for_in_the_settings_of_its_command_first() -> None:
-    assert find_key("max_tokens", Config, ("decoding",)) == "decoding.max_tokens"
-    assert find_key("max_tokens", Config, ("training",)) == "training.batch.max_tokens"
-
-
-@pytest.mark.parametrize("override", ["model.zzzzz=1", "training.qqq={a: 1}"])
-def test_a_key_like_no_other_is_answered_with_those_of_its_section(override: str) -> None:
-    assert "unknown key (known: " in refused({}, override)
-
-
 def test_overrides_reach_into_sections_presets_and_lists() -> None:
     document = {"position": "rpe", "training": {"max_updates": 3}}
     config = parse_config(
@@ -290,6 +263,7 @@ def test_overrides_reach_into_sections_presets_and_lists() -> None:
         (("position=rope", "position.parts.0.place=cross"), "named 'rope'"),
         (("training.seed=1", "training.seed=2"), "training.seed is given twice"),
         (("position=ape", "position.name=rope"), "position is given twice"),
+        (("position.name=alibbi",), "did you mean 'alibi'"),
         (("position=ape", "position.name=a", "position=rope"), "position is given twice"),
         (("position=ape", "position={name: a, parts: [{kind: skew}]}"), "preset 'ape' are both"),
         (("training.schedule=noam", "training.schedule.name=cosine"), "name is given twice"),
@@ -303,10 +277,6 @@ def test_overrides_that_cannot_be_are_refused_in_any_order(
 ) -> None:
     for order in (overrides, overrides[::-1]):
         assert re.search(problem, refused(BASE, *order))
-
-
-def test_a_label_that_is_nearly_a_preset_is_no_name_for_the_one_that_is_there() -> None:
-    assert "did you mean 'alibi'" in refused({"position": "ape"}, "position.name=alibbi")
 
 
 def test_the_remedy_for_a_wrong_name_works() -> None:

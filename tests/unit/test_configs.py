@@ -1,6 +1,5 @@
 """The files in configs/, files that extend others, and the pages in docs/ that are generated."""
 
-import re
 import runpy
 from importlib import metadata
 from pathlib import Path
@@ -109,6 +108,7 @@ def test_files_extend_in_a_chain_each_relative_to_its_own_folder(tmp_path):
             r"run\.yaml: extends itself",
         ),
         ({"run": "extends: a.yaml", "a": "x:\n  - [1"}, r"a\.yaml:\d+: not YAML"),
+        ({"run": "extends: a.yaml", "a": "[model]"}, r"a\.yaml: expected .* for all defaults"),
     ],
 )
 def test_what_cannot_be_extended_is_named(files, message, tmp_path):
@@ -126,15 +126,6 @@ def test_a_generated_page_is_fresh(page):
     made = runpy.run_path(str(ROOT / "docs" / f"generate_{page}.py"))["document"]()
     written = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     assert written == made, f"run: python docs/generate_{page}.py"
-
-
-def test_the_page_of_positions_names_tests_that_exist():
-    page = (ROOT / "docs" / "positions.md").read_text(encoding="utf-8")
-    named = re.findall(r"`(test_\w+\.py)(?:::(test_\w+))?`", page)
-    assert len(named) > 10
-    for file, test in named:
-        text = (ROOT / "tests" / "contract" / file).read_text(encoding="utf-8")
-        assert not test or f"def {test}(" in text, f"{file}::{test}"
 
 
 def test_nhk_scores_english_japanese_in_words_and_all_else_as_ever():

@@ -74,12 +74,6 @@ def test_what_another_process_is_writing_stays(tmp_path):
     assert os.listdir(tmp_path) == ["out"]
 
 
-def test_a_folder_that_another_one_is_writing_stays(tmp_path):
-    with partial_directory(tmp_path / "out") as first, partial_directory(tmp_path / "out") as other:
-        assert set(tmp_path.iterdir()) == {first, other}
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_deleting_a_folder_deletes_the_links_in_it_alone(tmp_path):
     precious, doomed = tmp_path / "precious", tmp_path / "doomed"
     (doomed / "deep").mkdir(parents=True)
@@ -138,10 +132,3 @@ def test_standard_output_in_a_file_is_written_in_order(tmp_path):
     with (tmp_path / "out").open("w") as out:
         subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
     assert (tmp_path / "out").read_text() == "before\ntext\nafter\n"
-
-
-@pytest.mark.parametrize("name", ["file/out", "."])
-def test_what_cannot_be_written_is_an_error_of_the_user(tmp_path, name):
-    (tmp_path / "file").touch()
-    with pytest.raises(ShapeshiftError, match="cannot be written"), replacing(tmp_path / name):
-        pass

@@ -140,9 +140,3 @@ def test_the_table_has_no_cycle() -> None:
         assert free, f"a cycle among {sorted(left)}"
         for name in free:
             del left[name]
-
-
-def test_the_command_line_starts_without_torch() -> None:
-    modules = "shapeshift, shapeshift.cli, shapeshift.decoding.config"
-    code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

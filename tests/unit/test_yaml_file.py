@@ -97,17 +97,8 @@ NASTY = (
     *("[" * 60, "ä😀", "|\n  text"),
 )
 KEYS = (
-    "name",
-    "corpus",
-    "kind",
-    "parts",
-    "position_ids",
-    "extends",
-    "seed",
-    "1",
-    "<<",
-    "null",
-    "?",
+    *("name", "corpus", "kind", "parts", "position_ids", "extends", "seed", "1"),
+    *("<<", "null", "?"),
 )
 
 

@@ -25,6 +25,9 @@ class Forgetful(LlamaForCausalLM):
 def make(size=16):
     return Forgetful(LlamaConfig(vocab_size=30, hidden_size=16, num_hidden_layers=1,
         num_attention_heads=2, intermediate_size=16, max_position_embeddings=32))
+
+def sized(dim):
+    return make(dim)
 """
 
 
@@ -61,55 +64,23 @@ def test_an_encoder_is_opened_as_one(tmp_path: Path, model: Any, side: str) -> N
     assert side in out
 
 
-FILES = """
-from torch import nn
-
-class Bag(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.tokens = nn.Embedding(30, 8)
-    def forward(self, ids):
-        return (self.tokens(ids).mean(1, keepdim=True) + self.tokens(ids)) @ self.tokens.weight.T
-
-def build():
-    return Bag()
-
-def sized(dim):
-    return Bag()
-"""
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "bag_models.py").write_text(FILES)
-    (tmp_path / "runs").mkdir()
-    return tmp_path
-
-
-def test_a_model_without_positions_fails(folder: Path) -> None:
-    command = ("check", "bag_models:build", "--max-length", "5")
-    code, out, err = shapeshift(folder, *command)
-    assert code == 1, err
-    assert "effect" in out
-    code, out, _ = shapeshift(folder, *command, "--positions", "none")
-    assert (code, "FAIL" in out) == (0, False)
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("nowhere", "nowhere"),
         ("no_such_module:make", "'no_such_module:make' without arguments returns a model: No"),
-        ("bag_models:sized", "missing 1 required positional argument: 'dim'"),
+        ("forgetful_models:sized", "missing 1 required positional argument: 'dim'"),
         ("runs", "neither the folder of a run, nor module:factory, nor"),
         ("runs/none", "runs/none: no such folder"),
     ],
 )
 def test_what_is_no_model_is_one_line(
-    folder: Path, name: str, message: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, name: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "forgetful_models.py").write_text(FACTORY)
+    (tmp_path / "runs").mkdir()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    code, _, err = shapeshift(folder, "check", name)
+    code, _, err = shapeshift(tmp_path, "check", name)
     assert code == 1
     assert err.startswith("shapeshift: error: ")
     assert err.count("\n") == 1

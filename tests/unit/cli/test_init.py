@@ -12,10 +12,3 @@ def test_95_percent_of_the_sentences_are_no_longer_than_the_longest():
     found = survey([("a " * length, "b") for length in lengths])
     table = _table({"train": found, "valid": survey([("a b", "c")])}, CORPUS)
     assert table.rows[1][1:] == ("13.0 / 19 / 20", "2.0 / 2 / 2")
-
-
-def test_text_that_is_in_the_training_text_is_counted():
-    train = survey([("a b", "c")])
-    test = survey([("d", "e"), ("a b", "c")], train.sources)
-    table = _table({"train": train, "test": test}, CORPUS)
-    assert ("whose source is in the training text", "0", "1") in table.rows

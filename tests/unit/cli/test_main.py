@@ -137,10 +137,6 @@ def fake(body, **options):
             r"Traceback \(most recent call last\):\n(?!.*local value).*\nRuntimeError: ours\n",
         ),
     ],
-    ids=[
-        *("success", "an error of the user", "a full disk", "a permission", "a wrong call"),
-        *("an interrupt", "a bug"),
-    ],
 )
 def test_how_a_command_ends(body, status, out, err):
     done = fake(body, stdout=subprocess.PIPE)

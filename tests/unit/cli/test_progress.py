@@ -74,15 +74,6 @@ def test_a_run_that_goes_on_is_timed_from_where_it_goes_on(show, clock):
     ]
 
 
-def test_what_fails_is_not_ticked_off(show):
-    shown = show()
-    display = Display()
-    display("encode train", 1, 2)
-    with pytest.raises(ZeroDivisionError), display:
-        display("encode train", 2 // 0, 2)
-    assert shown() == ""
-
-
 def test_a_terminal_shows_a_bar_for_each_cell_at_work(show, clock):
     shown = show(force_terminal=True, color_system=None, width=80)
     with GridDisplay(CELLS[:3]) as display:

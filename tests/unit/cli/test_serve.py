@@ -97,16 +97,6 @@ def test_a_port_that_is_taken(folder):
     assert "Address already in use; give another --port" in err
 
 
-def test_the_missing_extra_is_named(folder, monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("shapeshift.serve")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
-    code, _, err = shapeshift(folder, "serve", "run")
-    assert code == 1
-    assert "pip install '.[serve]'" in err
-    assert err.count("\n") == 1
-
-
 def test_an_address_of_other_machines_is_announced(folder, monkeypatch):
     monkeypatch.setattr(Server, "serve_until_signal", lambda server: True)
     code, _, err = shapeshift(folder, "serve", "run", "--host", "0.0.0.0", "--port", "0")

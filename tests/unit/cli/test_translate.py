@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import threading
@@ -14,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from shapeshift.cli.translate import translate
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.translator import Translator
 
@@ -135,11 +133,6 @@ def test_long_lines_are_named_with_their_numbers(run: Path) -> None:
     assert "expected at most 39 (the model has no positions for more)" in err
 
 
-class Terminal(io.TextIOWrapper):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_options_reach_the_translator(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, translate_lines = [], Translator.translate_lines
 
@@ -150,8 +143,7 @@ def test_options_reach_the_translator(run: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Translator, "translate_lines", noted)
     options = ("--on-long", "skip", "--set", "decoding.batch_invariant=true")
     assert shapeshift(run.parent, "translate", "run", "text", *options)[0] == 0
-    monkeypatch.setattr("sys.stdin", Terminal(io.BytesIO(b"ab\n")))
-    translate(run)
+    assert shapeshift(run.parent, "translate", "run", stdin=b"ab\n", terminal=True)[0] == 0
     (config, from_file), (default, from_terminal) = asked
     assert (config.batch_invariant, config.on_long) == (True, "skip")
     assert (default.batch_invariant, from_file, from_terminal) == (False, False, True)

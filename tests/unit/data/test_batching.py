@@ -119,9 +119,3 @@ def test_batches_hold_what_rows_padded_one_at_a_time_hold(tmp_path_factory, pair
         assert {batch.source.dtype, batch.target_input.dtype, batch.pairs.dtype} == {torch.int64}
         assert batch.num_source_tokens == int((batch.source != 0).sum())
         assert batch.num_target_tokens == int((batch.target_output != 0).sum())
-
-
-def test_moving_a_batch_moves_every_tensor():
-    moved = make_batch([[11, 12], [13]], [[21, 22, 23], [24]]).to("meta")
-    assert {x.device.type for x in vars(moved).values() if isinstance(x, torch.Tensor)} == {"meta"}
-    assert moved.num_target_tokens == 6

@@ -3,7 +3,6 @@
 import os
 import random
 import shutil
-import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
@@ -151,18 +150,6 @@ def test_one_process_prepares_and_the_others_wait(text, tmp_path):
     with ThreadPoolExecutor(3) as threads:  # a lock belongs to an open file: one for each thread
         assert len({*threads.map(run, range(3))}) == 1
     assert stages.count("encode valid") == 2  # its beginning and its end
-
-
-def test_what_a_killed_preparation_left_goes_with_the_next(text, tmp_path):
-    child = os.fork()
-    if not child:
-        kill = lambda stage, *_: "encode" in stage and os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
-        prepare(config(text), tmp_path / "data" / "out", kill)
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
-    assert len([*(tmp_path / "data").glob(".partial-*-out")]) == 1
-    prepare(config(text), tmp_path / "data" / "out")
-    assert {x.name for x in (tmp_path / "data").iterdir()} == {".out.lock", "out"}
 
 
 def test_a_dataset_without_pairs_is_an_error(text, tmp_path):

@@ -133,12 +133,6 @@ def test_what_is_not_there_is_named_and_nothing_is_left(settings, message, libra
     assert folders(corpus) == []
 
 
-def test_the_extra_is_named(monkeypatch, corpus):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(ShapeshiftError, match=r"pip install '\.\[hub\]'"):
-        fetch(corpus)
-
-
 def test_a_branch_is_read_at_one_commit(library, corpus, monkeypatch):
     class HfApi:
         def dataset_info(self, repo, *, revision):
