@@ -6,14 +6,14 @@
     python benchmarks/compare.py memory
     python benchmarks/compare.py peers     # and other toolkits, which peers.sh installs
 
-Text: `--text train.en train.de`, or the built-in corpus. A joint BPE of 8,000 is learnt on it and
-batches are cut by our own planner (4,096 padded tokens a side). Both models have the same shape,
-dropout, label smoothing and Adam (fused, one step a batch). The two take turns, batch by batch, so
-that noise of the machine meets both alike; ratios are medians of the ratios of neighbouring steps,
-with their quartiles. To take turns costs each something, in bf16 MarianMT more than us. With
-`--apart` each trains in processes of its own, one after the other, ours with the settings of memory
-and of oneDNN that `shapeshift train` has, MarianMT with its own; ratios are then of neighbouring
-processes.
+Text: `--text train.en train.de`, or the built-in corpus. A joint BPE of 8,000 (built-in: 7,000) is
+learnt on it and batches are cut by our own planner (4,096 padded tokens a side). Both models have
+the same shape, dropout, label smoothing and Adam (fused, one step a batch). The two take turns,
+batch by batch, so that noise of the machine meets both alike; ratios are medians of the ratios of
+neighbouring steps, with their quartiles. To take turns costs each something, in bf16 MarianMT more
+than us. With `--apart` each trains in processes of its own, one after the other, ours with the
+settings of memory and of oneDNN that `shapeshift train` has, MarianMT with its own; ratios are then
+of neighbouring processes.
 
 What is counted: real source tokens plus real target tokens, `</s>` included, `<s>` and padding not.
 Decoding: forced steps of search, none may end early; sentences a second.
@@ -258,8 +258,7 @@ def compare(args: argparse.Namespace) -> None:
 def apart(args: argparse.Namespace) -> None:
     """Print the training speed of each system in processes of its own."""
     if args.system is not None:
-        batches, _, vocabulary = prepare(args)
-        system = build_system(args, vocabulary)
+        system, batches = read_work(args)
         for number, batch in enumerate(batches):
             if number == 2:
                 began = time.perf_counter()
@@ -268,7 +267,7 @@ def apart(args: argparse.Namespace) -> None:
         count = sum(batch.num_source_tokens + batch.num_target_tokens for batch in batches[2:])
         print(count / seconds)
         return
-    rounds = [[float(run_alone(name)) for name in SYSTEMS] for _ in range(args.repeats)]
+    rounds = run_apart(args, args.repeats)
     ours, theirs = (statistics.median(rates) for rates in zip(*rounds, strict=True))
     ratios = sorted(one / other for one, other in rounds)
     print(
@@ -276,6 +275,23 @@ def apart(args: argparse.Namespace) -> None:
         f" {args.repeats} rounds: shapeshift {ours:,.0f} tokens/s, marian {theirs:,.0f} tokens/s;"
         f" ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
     )
+
+
+def run_apart(args: argparse.Namespace, num_rounds: int) -> list[list[float]]:
+    """Return what the processes print, ours and MarianMT's in each round. All train on the same
+    batches, which this process makes, so that theirs do nothing else."""
+    batches, _, vocabulary = prepare(args)
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(Path(folder, "work.pt"))
+        torch.save((vocabulary, [vars(batch) for batch in batches]), file)
+        return [
+            [float(run_alone(name, "--work", file)) for name in SYSTEMS] for _ in range(num_rounds)
+        ]
+
+
+def read_work(args: argparse.Namespace) -> tuple[Ours | Marian, list[Batch]]:
+    vocabulary, batches = torch.load(args.work)
+    return build_system(args, vocabulary), [Batch(**batch) for batch in batches]
 
 
 def run_alone(system: str, *more: str) -> str:
@@ -296,14 +312,13 @@ def build_system(args: argparse.Namespace, vocabulary: int) -> Ours | Marian:
 def memory(args: argparse.Namespace) -> None:
     """Print the peak resident memory of training, each system in a process of its own."""
     if args.system is None:
-        ours, theirs = (int(run_alone(name)) / 1024 for name in SYSTEMS)
+        ours, theirs = (peak / 1024 for peak in run_apart(args, 1)[0])
         print(
             f"memory, {args.size}, {args.precision}, {args.threads} thread(s): shapeshift"
             f" {ours:,.0f} MiB, marian {theirs:,.0f} MiB; ratio {ours / theirs:.2f}"
         )
         return
-    batches, _, vocabulary = prepare(args)
-    system = build_system(args, vocabulary)
+    system, batches = read_work(args)
     for batch in batches[:8]:
         system.train(batch)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
@@ -408,7 +423,7 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32", choices=DTYPES)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--position", default="ape", choices=PRESETS)
-    parser.add_argument("--vocabulary", type=int, default=8000)
+    parser.add_argument("--vocabulary", type=int, help="default: 8000, of the built-in corpus 7000")
     parser.add_argument("--tokens", type=int, default=4096, help="of a batch, padded")
     parser.add_argument("--steps", type=int, default=12, help="of training, measured")
     parser.add_argument("--sentences", type=int, default=200, help="to decode")
@@ -423,6 +438,7 @@ def main() -> None:
     parser.add_argument("--work", help=argparse.SUPPRESS)
     parser.add_argument("--system", choices=SYSTEMS, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    args.vocabulary = args.vocabulary or (8000 if args.text else 7000)
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
     together = args.what == "training" and not args.apart
