@@ -3,7 +3,7 @@
     python docs/generate_positions.py
 
 What a kind is, where it acts and what it costs stand in the code alone; a test compares the file
-with it, and that every kind has a numerical reference.
+with it.
 """
 
 from __future__ import annotations
@@ -103,14 +103,6 @@ COLUMNS = {
 OVER_CELLS = {"cell", "scheme", "compiled_scheme", "stacked"}
 """The fixtures of the contract tests that run over every kind at every place."""
 
-NUMERICS = {
-    "none": "attention",
-    "sinusoidal": "sinusoidal",
-    "learned": "",
-    "rotary": "rotary",
-}
-"""Kind → the reference, where its name is another or there is nothing to compute."""
-
 
 def document() -> str:
     """Return the whole page."""
@@ -204,22 +196,11 @@ def _kinds() -> list[str]:
             f"`{name}`",
             entry.summary,
             "decoder" if entry.build.causal_only else "both",
-            _reference(name),
         )
         for name, entry in KINDS.items()
     ]
-    header = ("kind", "what it does", "stacks", "reference")
+    header = ("kind", "what it does", "stacks")
     return ["## Kinds", "", *_table(header, rows)]
-
-
-def _reference(kind: str) -> str:
-    name = NUMERICS.get(kind, kind)
-    if not name:
-        return "– (a look-up)"
-    path = f"tests/numerics/test_{name}_reference.py"
-    if not (ROOT / path).exists():
-        raise FileNotFoundError(f"kind {kind!r} has no numerical reference: write {path}")
-    return f"`{path}`"
 
 
 def _cells() -> list[str]:
@@ -281,8 +262,8 @@ in training, `aot_eager`; `inductor` runs only with SHAPE, in `make test-slow`.
 """
 
 _REFERENCES = """\
-The column *reference* names the slow float64 implementation, written from the paper, with which the
-tests compare a kind. `tests/numerics/test_against_other_libraries.py` compares kinds with other
+`tests/numerics/test_references.py` compares every kind with a slow float64 implementation, written
+from the paper. `tests/numerics/test_against_other_libraries.py` compares kinds with other
 libraries.
 """
 
