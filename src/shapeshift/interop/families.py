@@ -2,15 +2,13 @@
 
 The classes are known by name, so nothing here imports `transformers`. A position embedding is a
 table; the number that a token gets is a *row* of it. Families differ in where the rows of a
-sequence begin (BART: row 2), in whether padding has a row of its own (RoBERTa, OPT, M2M100), and in
-what the module is called with: rows, positions, token ids, a mask or only a shape.
+sequence begin (BART: row 2) and in whether padding has a row of its own (RoBERTa, OPT, M2M100).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,25 +21,18 @@ class Family:
     """Position embeddings that work alike.
 
     Args:
-        numbers: takes the module and the arguments of its call; returns the number of each token,
-            integers `(T,)`, `(1, T)` or `(B, T)`.
-        start: the row of number 0.
+        start: the row of the first token, where it is not behind the row of padding.
         padding_row: of padding, which no shift may move, or the module's attribute that holds it;
             None if there is none.
-        table: the attribute that holds the table `(rows, D)`; None if the module itself looks rows
-            up, and then it need not have a table at all.
+        table: the attribute that holds the table `(rows, D)`; None if the module is called with
+            rows, and then it need not have a table at all.
         channels: the order of a sinusoidal table's channels; None if the table is learned.
     """
 
-    numbers: Callable[..., Tensor]
     start: int = 0
     padding_row: int | str | None = None
     table: str | None = "weight"
     channels: Channels | None = None
-
-    def rows(self, module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the rows that a call of the module looks up, `(T,)`, `(1, T)` or `(B, T)`."""
-        return self.numbers(module, *args, **kwargs) + self.start
 
     def padding(self, module: nn.Module) -> int | None:
         """Return the row of padding, or None. One that is not before the first token's is a
@@ -80,74 +71,23 @@ class Family:
         return torch.allclose(self.formula(table, rows), table[rows], atol=1e-2)
 
 
-def _given(module: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
-    rows: Tensor = next(iter((*args, *kwargs.values())))
-    return rows
-
-
-def _counted(
-    module: nn.Module,
-    tokens: Tensor | Sequence[int] | None = None,
-    cache_length: int = 0,
-    position_ids: Tensor | None = None,
-) -> Tensor:
-    if tokens is None:  # BART's decoder, called with embeddings
-        assert position_ids is not None, "the model is called with ids or with positions"
-        return position_ids  # (T,) or (B, T)
-    num_sequences, length = (tokens.shape if isinstance(tokens, Tensor) else tokens)[:2]
-    if position_ids is None:
-        device = module.get_parameter("weight").device
-        position_ids = torch.arange(length, device=device) + cache_length
-    return position_ids.expand(num_sequences, -1)  # (B, T)
-
-
-def _masked(
-    module: nn.Module,
-    attention_mask: Tensor,
-    cache_length: int = 0,
-    position_ids: Tensor | None = None,
-) -> Tensor:
-    if position_ids is None:
-        position_ids = (attention_mask.cumsum(1) * attention_mask - 1).long()
-        position_ids = position_ids[:, cache_length:]
-    return position_ids  # (B, T); padding is at −1
-
-
-def _after_padding(
-    module: nn.Module,
-    input_ids: Tensor | None = None,
-    inputs_embeds: Tensor | None = None,
-    cache_length: int = 0,
-) -> Tensor:
-    padding = getattr(module, "padding_idx", None) or 0
-    if input_ids is not None:
-        real = (input_ids != padding).long()
-        return (real.cumsum(1) + cache_length) * real + padding  # (B, T)
-    assert inputs_embeds is not None, "the model is called with ids or with embeddings"
-    num_sequences, length = inputs_embeds.shape[:2]
-    rows = torch.arange(length, device=inputs_embeds.device) + cache_length
-    return (rows + padding + 1).expand(num_sequences, -1)  # (B, T)
-
-
-CALLED_WITH_ROWS = Family(_given, padding_row="padding_idx", table=None)
+CALLED_WITH_ROWS = Family(padding_row="padding_idx", table=None)
 """A plain `nn.Embedding`, or what wraps one."""
 
-_BART = Family(_counted, start=2)
-_MARIAN = Family(_counted, channels="halves")
-_M2M100 = Family(
-    _after_padding, padding_row="padding_idx", table="weights", channels="tensor2tensor"
-)
+_FROM_0, _FROM_2 = Family(), Family(start=2)
+_MARIAN = Family(channels="halves")
+_M2M100 = Family(padding_row="padding_idx", table="weights", channels="tensor2tensor")
 
 FAMILIES: dict[str, Family] = {
-    "BlenderbotLearnedPositionalEmbedding": Family(_counted),
-    "BlenderbotSmallLearnedPositionalEmbedding": Family(_counted),
-    "BartLearnedPositionalEmbedding": _BART,
-    "LEDLearnedPositionalEmbedding": Family(_counted),
-    "MBartLearnedPositionalEmbedding": _BART,
-    "PLBartLearnedPositionalEmbedding": _BART,
-    "BioGptLearnedPositionalEmbedding": Family(_masked, start=2),
-    "OPTLearnedPositionalEmbedding": Family(_masked, start=2, padding_row=1),
-    "TrOCRLearnedPositionalEmbedding": _BART,
+    "BlenderbotLearnedPositionalEmbedding": _FROM_0,
+    "BlenderbotSmallLearnedPositionalEmbedding": _FROM_0,
+    "BartLearnedPositionalEmbedding": _FROM_2,
+    "LEDLearnedPositionalEmbedding": _FROM_0,
+    "MBartLearnedPositionalEmbedding": _FROM_2,
+    "PLBartLearnedPositionalEmbedding": _FROM_2,
+    "BioGptLearnedPositionalEmbedding": _FROM_2,
+    "OPTLearnedPositionalEmbedding": Family(start=2, padding_row=1),
+    "TrOCRLearnedPositionalEmbedding": _FROM_2,
     "MarianSinusoidalPositionalEmbedding": _MARIAN,
     "PegasusSinusoidalPositionalEmbedding": _MARIAN,
     "M2M100SinusoidalPositionalEmbedding": _M2M100,
@@ -155,8 +95,8 @@ FAMILIES: dict[str, Family] = {
     "Speech2TextSinusoidalPositionalEmbedding": _M2M100,
     "TrOCRSinusoidalPositionalEmbedding": _M2M100,
     "modeling_fsmt.SinusoidalPositionalEmbedding": replace(_M2M100, table="weight"),
-    "WhisperPositionalEmbedding": Family(_counted),
-    "XGLMSinusoidalPositionalEmbedding": replace(_M2M100, numbers=_given, start=2),
+    "WhisperPositionalEmbedding": _FROM_0,
+    "XGLMSinusoidalPositionalEmbedding": replace(_M2M100, start=2),
 }
 """By the class of the position embedding; with its file where others use the same name."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 import torch
@@ -19,8 +20,6 @@ from shapeshift.positions.position_ids import draw_offsets
 from .changed import HANDLES, UNDO, refuse_changed
 from .decoder_only import restore_position
 from .families import Family, family_of, find, relative_kind
-
-_RENAMED = {"past_key_values_length": "cache_length"}
 
 
 def shift_positions(
@@ -130,6 +129,8 @@ class _Shift:
         self._max_offset = max_offset
         self._num_sequences: int | None = None
         self._is_sinusoidal = self._family.is_sinusoidal(module)
+        self._reader: Any = copy(module)  # whose table has other numbers, see `_rows`
+        vars(self._reader).update(_parameters={}, _buffers={})
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A forward pre-hook: note how many sequences there are."""
@@ -145,9 +146,7 @@ class _Shift:
         """A forward hook: the embeddings of shifted positions while training."""
         if not module.training:
             return None
-        # transformers called `cache_length` otherwise before its version 5.24.
-        renamed = {_RENAMED.get(name, name): value for name, value in kwargs.items()}
-        rows = self._family.rows(module, *args, **renamed)
+        rows = self._rows(module, args, kwargs)
         rows = rows if rows.ndim > 1 else rows.unsqueeze(0)  # (B|1, T)
         last = rows.shape[-1] - 1
         if can_read(rows) and rows.numel():
@@ -177,6 +176,20 @@ class _Shift:
             beyond = torch.arange(len(table), len(table) + self._max_offset, device=table.device)
             table = torch.cat((table, self._family.formula(table, beyond)))
         return F.embedding(shifted, table)
+
+    def _rows(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
+        """Return the rows that a call looks up, `(T,)`, `(1, T)` or `(B, T)`: what it returns where
+        each row of the table is its own number."""
+        name, table = self._family.table, self._family.table_of(module)
+        if name is None or table is None:
+            rows: Tensor = next(iter((*args, *kwargs.values())))
+            return rows
+        setattr(self._reader, name, torch.arange(len(table), device=table.device).unsqueeze(1))
+        for key, other in module.named_buffers():
+            if key != name:  # to which TrOCR of transformers 4 casts its table
+                setattr(self._reader, key, other.float())
+        rows = self._reader.forward(*args, **kwargs)  # (…, T, 1)
+        return rows.squeeze(-1).long()
 
     def check_room(self, module: nn.Module, last: int) -> None:
         """Raise an error if a learned table has no row for position `last`, shifted by K."""
