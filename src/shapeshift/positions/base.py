@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from .arguments import checked, shown
+from .checks import checked, shown
 from .pairs import add
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from .arguments import SIZES
 from .base import PROMISES, Representation, ScoreMod, check_sizes, inherits, total
+from .checks import SIZES
 
 
 class Chain(Representation):

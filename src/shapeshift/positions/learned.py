@@ -41,15 +41,13 @@ class Learned(Encoding):
     def encode(self, pos: Tensor, like: Tensor) -> Tensor:
         pos, limit = as_positions(pos), self.max_position()
         first, last = bounds(pos)
-        if first < 0:
-            raise ShapeshiftError(
-                f"the learned table starts at position 0, got position {first}; count from 0, or"
-                " use a kind without a limit such as 'sinusoidal'"
+        if first < 0 or last > limit:
+            remedy = (
+                f"train with num_positions={last + 1} or more" if first >= 0 else "count from 0"
             )
-        if last > limit:
             raise ShapeshiftError(
-                f"a sequence of {pos.shape[-1]} tokens needs position {last}, but the learned table"
-                f" ends at {limit}; train with num_positions={last + 1} or more, or use a kind"
-                " without a limit such as 'sinusoidal'"
+                f"a sequence of {pos.shape[-1]} tokens has positions {first} to {last}, but the"
+                f" learned table ends at {limit}; {remedy}, or use a kind without a limit such as"
+                " 'sinusoidal'"
             )
         return F.embedding(pos, self.weight).to(like.dtype)  # (B|1, T, D)

@@ -9,9 +9,9 @@ from typing import Any
 
 from shapeshift.errors import ShapeshiftError
 
-from .arguments import check_arguments
 from .base import Representation
 from .chain import Chain
+from .checks import check_arguments
 from .position_ids import Absolute, Randomized, Shifted
 from .registry import FIXED_BY_MODEL, KINDS, POSITION_IDS, check_name, check_options, entry
 from .scheme import PLACES, PRESETS, STACKS, Part, Scheme
@@ -54,7 +54,7 @@ class Placed:
     cross_attention: list[Representation]
 
 
-def get(name: str, **options: Any) -> Representation:
+def get(name: str, /, **options: Any) -> Representation:
     """Build the position representation of a preset or a kind.
 
         get("rope", head_dim=64)
@@ -80,8 +80,8 @@ def get(name: str, **options: Any) -> Representation:
             f"{name!r} has no meaning for tokens on the right, got causal=False; use another kind,"
             " such as 'rotary'"
         )
-    used = {key: sizes[key] for key in _sizes(kind) if key in sizes}
-    return KINDS[kind].build(**used, **options)
+    taken = inspect.signature(KINDS[kind].build).parameters
+    return KINDS[kind].build(**{key: sizes[key] for key in sizes if key in taken}, **options)
 
 
 def _kind_of(name: str) -> tuple[str, Mapping[str, Any]]:
@@ -98,12 +98,6 @@ def _kind_of(name: str) -> tuple[str, Mapping[str, Any]]:
             f" {scheme}; use shapeshift.{'SHAPE' if name == 'shape' else 'positions.place'}"
         )
     return part.kind, part.options
-
-
-def _sizes(kind: str) -> list[str]:
-    """Return the arguments of a kind that are sizes of the model, or `causal`."""
-    parameters = inspect.signature(KINDS[kind].build).parameters
-    return [name for name in FIXED_BY_MODEL if name in parameters]
 
 
 def check(scheme: Scheme) -> None:
@@ -188,14 +182,10 @@ def check_numbers(position_ids: Absolute, position: Representation) -> None:
 
 
 def _build(part: Part, stack: Stack) -> Representation:
-    available = {
-        "dim": stack.dim,
-        "num_heads": stack.num_heads,
-        "head_dim": stack.dim // stack.num_heads,
-        "causal": stack.name == "decoder" and part.at == "self",
-    }
-    sizes = {name: available[name] for name in _sizes(part.kind)}
-    return KINDS[part.kind].build(**sizes, **part.options)
+    sizes = {"dim": stack.dim, "num_heads": stack.num_heads}
+    causal = stack.name == "decoder" and part.at == "self"
+    head_dim = stack.dim // stack.num_heads
+    return get(part.kind, **sizes, head_dim=head_dim, causal=causal, **part.options)
 
 
 def _layers(parts: list[Part], stack: Stack) -> list[Representation]:

@@ -7,8 +7,7 @@ from torch import Tensor, distributed, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from .arguments import checked, shown
-from .checks import check_offset, whole_number
+from .checks import check_offset, checked, shown, whole_number
 
 
 class Absolute(nn.Module):

@@ -12,8 +12,8 @@ from torch import nn
 from shapeshift.errors import ShapeshiftError, nearest
 
 from .alibi import ALiBi
-from .arguments import SIZES, check_arguments
 from .base import Representation
+from .checks import SIZES, check_arguments
 from .fire import FIRE
 from .kerple import KERPLE
 from .learned import Learned
@@ -25,8 +25,8 @@ from .t5 import T5
 from .tupe import TUPE
 from .xpos import XPos
 
-M = TypeVar("M", bound=nn.Module, covariant=True)
 T = TypeVar("T")
+M = TypeVar("M", bound=nn.Module, covariant=True)
 
 
 @dataclass(frozen=True)

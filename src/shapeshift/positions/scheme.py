@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .arguments import check_arguments
-from .checks import whole_number
+from .checks import check_arguments, whole_number
 from .registry import KINDS
 
 PLACES = ("embedding", "self", "cross")

@@ -80,16 +80,13 @@ class XPos(Representation):
         turned = []
         for x, pos, sign in ((q, pos_q, 1), (k, pos_k, -1)):
             check_sizes(self, head_dim=x.shape[-1])
-            self._check_range(pos, x.dtype)
+            limit, furthest = self._reach(x.dtype), max(map(abs, bounds(as_positions(pos))))
+            if furthest > limit:
+                raise ShapeshiftError(
+                    f"xpos in {x.dtype} reaches position {limit}, got {furthest}; use kind 'rotary'"
+                )
             steps = as_positions(pos).to(theta.dtype).unsqueeze(-1)  # (B|1, T, 1)
             scale = zeta ** (steps * (sign / self.scale_base))  # (B|1, T, E/2)
             angles = steps * theta  # (B|1, T, E/2)
             turned.append(rotate(x, angles.cos() * scale, angles.sin() * scale, self.pairs))
         return turned[0], turned[1]
-
-    def _check_range(self, pos: Tensor, dtype: torch.dtype) -> None:
-        limit, furthest = self._reach(dtype), max(map(abs, bounds(as_positions(pos))))
-        if furthest > limit:
-            raise ShapeshiftError(
-                f"xpos in {dtype} reaches position {limit}, got {furthest}; use kind 'rotary'"
-            )
