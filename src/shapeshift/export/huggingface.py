@@ -12,8 +12,6 @@ What MarianMT can hold becomes a MarianMT model, see `marian`. Everything else i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +45,7 @@ def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024)
             folder holds something; the check fails; the disk refuses.
     """
     transformers = require("hf", "transformers")
+    transformers.utils.logging.disable_progress_bar()  # of files that take no time
     model, shape = trained.model, trained.shape
     if trained.subwords.presplit or trained.subword_models is None:
         raise ShapeshiftError(
@@ -60,7 +59,7 @@ def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024)
         exported, own = _as_shapeshift(model, shape, trained.position), capacity(model)
     limit = min(limit for limit in (own.source, own.target, max_length) if limit is not None)
     _set_generation(exported, trained.decoding, limit)
-    with new_folder(target) as partial, _without_bars():
+    with new_folder(target) as partial:
         folder = partial / "model"
         exported.save_pretrained(folder)
         _write_tokenizer(folder, trained.subwords, trained.subword_models, limit)
@@ -119,19 +118,6 @@ class Engine:
         return list(
             zip(found.sequences[:, 1:].tolist(), found.sequences_scores.tolist(), strict=True)
         )
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    """Keep transformers from showing bars for files that are written and read in no time."""
-    logging = require("hf", "transformers.utils.logging")
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _as_shapeshift(

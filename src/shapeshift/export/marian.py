@@ -29,6 +29,19 @@ if TYPE_CHECKING:
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
 """What transformers calls an activation → what we call it."""
 
+SETTINGS = {
+    "d_model": "dim",
+    "encoder_attention_heads": "num_heads",
+    "encoder_ffn_dim": "ff_dim",
+    "tie_word_embeddings": "tie_output",
+    "encoder_layers": "encoder_layers",
+    "decoder_layers": "decoder_layers",
+    "dropout": "dropout",
+    "attention_dropout": "attention_dropout",
+    "activation_dropout": "activation_dropout",
+}
+"""MarianMT's name of a setting → ours."""
+
 NEVER = -100.0
 """The logit's bias of a token that the model does not generate: e^-100 is nothing in float32."""
 
@@ -67,20 +80,12 @@ def convert(model: Transformer, shape: ModelConfig, max_length: int) -> MarianMT
             vocab_size=model.source.tokens.num_embeddings,
             decoder_vocab_size=model.target.tokens.num_embeddings,
             max_position_embeddings=max_length,
-            encoder_layers=shape.encoder_layers,
-            decoder_layers=shape.decoder_layers,
-            encoder_ffn_dim=shape.ff_dim,
             decoder_ffn_dim=shape.ff_dim,
-            encoder_attention_heads=shape.num_heads,
             decoder_attention_heads=shape.num_heads,
-            d_model=shape.dim,
             activation_function=shape.activation,
-            dropout=shape.dropout,
-            attention_dropout=shape.attention_dropout,
-            activation_dropout=shape.activation_dropout,
             scale_embedding=True,
             share_encoder_decoder_embeddings=shape.share_embeddings,
-            tie_word_embeddings=shape.tie_output,
+            **{theirs: getattr(shape, ours) for theirs, ours in SETTINGS.items()},
             pad_token_id=PAD,
             eos_token_id=EOS,
             bos_token_id=BOS,
@@ -121,21 +126,10 @@ def shape_of(config: MarianConfig, *, share_embeddings: bool, output_bias: bool)
         reasons.append(f"d_model is {config.d_model}, expected an even number")
     if reasons:
         raise ShapeshiftError(f"our model cannot hold this MarianMT model: {'; '.join(reasons)}")
-    return ModelConfig(
-        dim=config.d_model,
-        num_heads=config.encoder_attention_heads,
-        ff_dim=config.encoder_ffn_dim,
-        encoder_layers=config.encoder_layers,
-        decoder_layers=config.decoder_layers,
-        norm="post",
-        activation=ACTIVATIONS[config.activation_function],
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        activation_dropout=config.activation_dropout,
-        share_embeddings=share_embeddings,
-        tie_output=config.tie_word_embeddings,
-        output_bias=output_bias,
-    )
+    settings: dict[str, Any] = {ours: getattr(config, name) for name, ours in SETTINGS.items()}
+    settings |= {"share_embeddings": share_embeddings, "output_bias": output_bias}
+    activation = ACTIVATIONS[config.activation_function]
+    return ModelConfig(norm="post", activation=activation, **settings)
 
 
 @torch.no_grad()

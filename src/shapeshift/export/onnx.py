@@ -85,47 +85,30 @@ def write(model: Transformer, folder: Path) -> None:
     past = [x[:, :, :3] for x in cross]
     names = [f"{what}_{n}" for n in range(len(model.decoder)) for what in ("keys", "values")]
     memory = ["mask", "positions", *(f"source_{name}" for name in names)]
-    _save(
-        encoder, (source,), ({0: B, 1: S},), folder / "encoder.onnx", ["source"], memory
-    )  # fmt: skip
-    _save(
-        decoder,
-        (tokens, mask, pos, cross, past),
-        (
-            {0: B, 1: T},
-            {0: B, 3: S},
-            {1: S},
-            [{0: B, 2: S}] * len(cross),
-            [{0: B, 2: P}] * len(past),
+    by_pair = [{0: B, 2: S}] * len(cross), [{0: B, 2: P}] * len(past)
+    programs: dict[str, tuple[Any, ...]] = {
+        "encoder": (encoder, (source,), ({0: B, 1: S},), ["source"], memory),
+        "decoder": (
+            decoder,
+            (tokens, mask, pos, cross, past),
+            ({0: B, 1: T}, {0: B, 3: S}, {1: S}, *by_pair),
+            ["tokens", *memory, *(f"past_{name}" for name in names)],
+            ["logits", *names],
         ),
-        folder / "decoder.onnx",
-        ["tokens", *memory, *(f"past_{name}" for name in names)],
-        ["logits", *names],
-    )
-
-
-def _save(
-    module: nn.Module,
-    sample: tuple[Any, ...],
-    dynamic_shapes: tuple[Any, ...],
-    path: Path,
-    input_names: list[str],
-    output_names: list[str],
-) -> None:
-    # It warns about names of dimensions, and of packages that it does without.
-    logging.disable(logging.WARNING)
+    }
+    logging.disable(logging.WARNING)  # about names of dimensions, and packages it does without
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            program = torch.onnx.export(
-                module.eval(), sample, dynamic_shapes=dynamic_shapes, dynamo=True, verbose=False,
-                opset_version=OPSET, input_names=input_names, output_names=output_names,
-            )  # fmt: skip
+            for name, (module, sample, shapes, inputs, outputs) in programs.items():
+                program = torch.onnx.export(
+                    module.eval(), sample, dynamic_shapes=shapes, dynamo=True, verbose=False,
+                    opset_version=OPSET, input_names=inputs, output_names=outputs,
+                )  # fmt: skip
+                assert program is not None, "so it does with dynamo=True"
+                program.save(folder / f"{name}.onnx")
     finally:
         logging.disable(logging.NOTSET)
-    if program is None:
-        raise TypeError("torch.onnx returned no program")
-    program.save(path)
 
 
 class _Encoder(nn.Module):

@@ -9,8 +9,6 @@ agree with an export that lost them, so taking our model's positions away must m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -24,8 +22,6 @@ from shapeshift.decoding.scoring import evaluating, score_references
 from shapeshift.decoding.search import Stepper, beam_search
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Transformer
-from shapeshift.model.attention import Attention
-from shapeshift.model.layers import Embedding
 from shapeshift.positions import T5, Representation, Shaw
 from shapeshift.positions.base import temporarily_set
 
@@ -149,7 +145,7 @@ def check(model: Transformer, engine: Engine, max_length: int, longest: tuple[in
             f"a token's log-probability differs by {max(log_prob, worst_alone):.2g}, expected at"
             f" most {TOLERANCE:g}"
         )
-    steps = _num_steps(model, targets)
+    steps = min(MAX_STEPS, max(map(len, targets)), capacity(model).target or MAX_STEPS)
     found, expected = engine.search(sources, steps), own.search(sources, steps)
     beam_score = max(
         abs(a - b) / (len(ids) + 1) for (ids, a), (_, b) in zip(found, expected, strict=True)
@@ -160,8 +156,12 @@ def check(model: Transformer, engine: Engine, max_length: int, longest: tuple[in
     if not beam_score <= TOLERANCE:
         raise _failed(f"beam search finds another output, whose score differs by {beam_score:.2g}")
     effects = {}
-    for stack in filter(lambda name: _knows_positions(model, name), STACKS):
-        with _without_positions(model, stack):
+    for stack, embedding in zip(STACKS, (model.source, model.target), strict=True):
+        attentions = self_attentions(model, stack)
+        acts = any(acting(attention.position) for attention in attentions)
+        if not acts and not embedding.position.overrides("embed"):
+            continue
+        with temporarily_set([embedding, *attentions], "position", Representation()):
             effects[stack] = _largest(own.score(sources, targets), theirs)
         if not effects[stack] > TOLERANCE:
             raise ParityError(
@@ -187,10 +187,6 @@ def _largest(ours: LogProbs, theirs: LogProbs) -> float:
     return float(torch.tensor(differences, dtype=torch.float64).max())  # NaN stays
 
 
-def _num_steps(model: Transformer, targets: Ids) -> int:
-    return min(MAX_STEPS, max(map(len, targets)), capacity(model).target or MAX_STEPS)
-
-
 class _Endless:
     """A stepper with the rules of `Engine.search`: every hypothesis ends at the limit, without
     paying for its `</s>`."""
@@ -211,19 +207,3 @@ class _Endless:
 
     def reorder(self, rows: Tensor) -> None:
         self._stepper.reorder(rows)
-
-
-def _with_positions(model: Transformer, stack: str) -> list[Embedding | Attention]:
-    embedding = model.source if stack == "encoder" else model.target
-    return [embedding, *self_attentions(model, stack)]
-
-
-def _knows_positions(model: Transformer, stack: str) -> bool:
-    embedding, *attentions = (module.position for module in _with_positions(model, stack))
-    return embedding.overrides("embed") or any(acting(position) for position in attentions)
-
-
-@contextmanager
-def _without_positions(model: Transformer, stack: str) -> Iterator[None]:
-    with temporarily_set(_with_positions(model, stack), "position", Representation()):
-        yield

@@ -49,9 +49,11 @@ def unsupported(scheme: Scheme, model: ModelConfig) -> str | None:
     with torch.device("meta"):
         has_gaps = type(build_position_ids(scheme)) not in (Absolute, Shifted)
         gaps = f"{scheme.position_ids.name} positions may have gaps" if has_gaps else None
-        stacks = zip(STACKS, _placed(scheme, model), strict=True)
-        reasons = [_unsupported(name, placed, gaps) for name, placed in stacks]
-    return next((reason for reason in reasons if reason is not None), None)
+        for name, layers in zip(STACKS, (model.encoder_layers, model.decoder_layers), strict=True):
+            placed = place(scheme, Stack(name, model.dim, model.num_heads, layers))
+            if reason := _unsupported(name, placed, gaps):
+                return reason
+    return None
 
 
 def support(scheme: Scheme, model: ModelConfig) -> str:
@@ -59,15 +61,8 @@ def support(scheme: Scheme, model: ModelConfig) -> str:
     reason = unsupported(scheme, model)
     if reason is not None:
         return f"{REFUSED}: {reason}"
-    with torch.device("meta"):
-        kinds = [
-            kind
-            for placed in _placed(scheme, model)
-            for attention in placed.self_attention
-            for kind in acting(attention)
-        ]
-    is_ntk = (isinstance(kind, Rotary) and kind.scaling == "ntk" for kind in kinds)
-    return REWRITTEN if any(is_ntk) or any(isinstance(kind, Skew) for kind in kinds) else EXACT
+    is_ntk = any(part.options.get("scaling") == "ntk" for part in scheme.parts)
+    return REWRITTEN if is_ntk or any(part.kind == "skew" for part in scheme.parts) else EXACT
 
 
 ENGINES = ("Hugging Face", "ONNX", "CTranslate2")
@@ -123,19 +118,13 @@ def self_attentions(model: Transformer, stack: str) -> list[Attention]:
     return [cast(Attention, layer.attention) for layer in layers]
 
 
-def _placed(scheme: Scheme, model: ModelConfig) -> Iterator[Placed]:
-    layers = {"encoder": model.encoder_layers, "decoder": model.decoder_layers}
-    for name in STACKS:
-        yield place(scheme, Stack(name, model.dim, model.num_heads, layers[name]))
-
-
 def _unsupported(stack: str, placed: Placed, gaps: str | None) -> str | None:
-    for attention in placed.cross_attention:
-        for kind in acting(attention):
-            return (
-                f"{_name(kind)} at cross acts in attention to the source, where CTranslate2 has no"
-                f" positions; use {_nearest(kind)}"
-            )
+    crossing = [kind for attention in placed.cross_attention for kind in acting(attention)]
+    if crossing:
+        return (
+            f"{_name(crossing[0])} at cross acts in attention to the source, where CTranslate2 has"
+            f" no positions; use {_nearest(crossing[0])}"
+        )
     embedded = [kind for kind in placed.embedding.kinds() if kind.overrides("embed")]
     linear_bias = has_linear_bias(stack, placed.self_attention)
     for attention in placed.self_attention:

@@ -55,11 +55,10 @@ def shaw_attention(
         for name, weight in weights.items()
         if name.startswith(prefix)
     }
-    for names in LIBRARIES.values():
-        if f"{names['keys']}.weight" in own:
-            break
-    else:
-        tables = " nor ".join(f"{names['keys']}.weight" for names in LIBRARIES.values())
+    known = {f"{names['keys']}.weight": names for names in LIBRARIES.values()}
+    names = next((names for table, names in known.items() if table in own), None)
+    if names is None:
+        tables = " nor ".join(known)
         raise ShapeshiftError(f"neither {tables} is among the weights that begin with {prefix!r}")
     projections = [own[f"{names[part]}.weight"] for part in "qkv"]
     dim = projections[0].shape[1]
