@@ -44,15 +44,6 @@ def rotary(**options: object) -> Part:
 SINUSOIDAL = Part("sinusoidal", "embedding")
 
 
-def is_cell(scheme: Scheme) -> bool:
-    """Return whether a preset is one of `CELLS`, a kind with its default options at a place."""
-    [part] = scheme.parts if len(scheme.parts) == 1 else [None]
-    return part is not None and scheme in (
-        Scheme(parts=(Part(part.kind, part.place),)),
-        Scheme(parts=(Part(part.kind),)),
-    )
-
-
 CELLS = {
     f"{kind}@{place}": Scheme(
         parts=(Part(kind, place, "decoder" if entry.build.causal_only else "both"),)
@@ -119,7 +110,7 @@ VARIANTS = {
     ),
 }
 SCHEMES = {
-    **{name: scheme for name, scheme in PRESETS.items() if not is_cell(scheme)},
+    **{name: scheme for name, scheme in PRESETS.items() if scheme not in CELLS.values()},
     **CELLS,
     **NUMBERINGS,
     **VARIANTS,

@@ -13,37 +13,33 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 from shapeshift.attention import attend, attend_with_probs, backends, causal_mask, flex
 from shapeshift.model.transformer import padding_mask
-from shapeshift.positions import KINDS, Chain, Representation
+from shapeshift.positions import KINDS, Chain, Representation, get
 
 from .conftest import Reads
 
 B, H, E = 3, 2, 8
-FIXED = {"dim": H * E, "num_heads": H, "head_dim": E}
-
-
-def make(name: str, **options: object) -> Representation:
-    """A kind with options that the short sequences of these tests reach."""
-    build = KINDS[name].build
-    wanted = build.__init__.__annotations__
-    torch.manual_seed(0)
-    return build(**{key: FIXED[key] for key in FIXED if key in wanted}, **options)
-
-
+F64 = torch.float64
 SHORT = {
     "t5": {"num_buckets": 8, "max_distance": 6},
     "skew": {"max_distance": 3},
     "shaw": {"add_to": "keys", "max_distance": 3},
 }
+"""Options that the short sequences of these tests reach."""
+
+
+def make(name: str, **options: object) -> Representation:
+    torch.manual_seed(0)
+    sizes = {"dim": H * E, "num_heads": H, "head_dim": E}
+    return get(name, **sizes, **{**SHORT.get(name, {}), **options}).double()
+
+
 SERVED = {
-    name: make(name, **SHORT.get(name, {}))
+    name: make(name)
     for name, entry in KINDS.items()
     if entry.build.score_mod is not Representation.score_mod
 }
-SERVED |= {
-    "t5, causal": make("t5", causal=True, **SHORT["t5"]),
-    "skew, causal": make("skew", causal=True, **SHORT["skew"]),
-    "a chain": Chain(make("alibi"), make("shaw", **SHORT["shaw"]), make("kerple")),
-}
+SERVED |= {f"{name}, causal": make(name, causal=True) for name in ("t5", "skew")}
+SERVED |= {"a chain": Chain(make("alibi"), make("shaw"), make("kerple"))}
 
 
 @pytest.fixture
@@ -64,16 +60,24 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
     torch._dynamo.reset()
 
 
-def inputs(length: int, dtype: torch.dtype) -> tuple[list[Tensor], Tensor, Tensor]:
+def inputs(length: int) -> tuple[list[Tensor], Tensor, Tensor]:
     """Heads of queries, keys and values; a mask of padding; positions, an offset a sentence."""
-    generator = torch.Generator().manual_seed(1)
-    heads = [
-        torch.randn(B, H, length, E, generator=generator, dtype=dtype).requires_grad_()
-        for _ in range(3)
-    ]
+    torch.manual_seed(1)
+    heads = torch.randn(3, B, H, length, E, dtype=F64)
     ids = torch.full((B, length), 4)
     ids[1, length // 2 :] = ids[2, length - 1 :] = 0
-    return heads, padding_mask(ids, dtype), torch.arange(length) + torch.tensor([[0], [40], [7]])
+    pos = torch.arange(length) + torch.tensor([[0], [40], [7]])
+    return [x.clone().requires_grad_() for x in heads], padding_mask(ids, F64), pos
+
+
+def explicit(
+    heads: list[Tensor], mask: Tensor | None, position: Representation, *pos: Tensor, causal: bool
+) -> Tensor:
+    """Attention in plain steps, by the hooks."""
+    if causal:
+        later = causal_mask(pos[0].shape[1], pos[1].shape[1], F64, heads[0].device)
+        mask = later if mask is None else mask + later
+    return attend_with_probs(*heads, mask, position, *pos)[0]
 
 
 def outcome(out: Tensor, tensors: list[Tensor]) -> list[Tensor]:
@@ -89,18 +93,16 @@ def outcome(out: Tensor, tensors: list[Tensor]) -> list[Tensor]:
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize("name", SERVED)
 def test_a_score_mod_is_what_the_hooks_add(name: str, causal: bool, runs: list[object]) -> None:
-    dtype, tolerance = torch.float64, 1e-12
-    position = SERVED[name].to(dtype)
+    position = SERVED[name]
     if position.causal_only and not causal:
         pytest.skip("it has no meaning for keys right of their query")
-    heads, mask, pos = inputs(11, dtype)
+    heads, mask, pos = inputs(11)
     tensors = [*heads, *position.parameters()]
     got = outcome(attend(*heads, mask, position, pos, pos, causal=causal), tensors)
     assert len(runs) == 1
-    total = mask + causal_mask(11, 11, dtype, mask.device) if causal else mask
-    expected = outcome(attend_with_probs(*heads, total, position, pos, pos)[0], tensors)
+    expected = outcome(explicit(heads, mask, position, pos, pos, causal=causal), tensors)
     for one, other in zip(got, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
@@ -108,18 +110,16 @@ def test_a_score_mod_is_what_the_hooks_add(name: str, causal: bool, runs: list[o
 def test_left_padding_packing_and_no_mask(name: str, runs: list[object]) -> None:
     """Positions need not grow by one; queries may be the last of the keys; a mask may be of any
     shape, or there may be none."""
-    position = SERVED[name].double()
-    heads, _, pos = inputs(12, torch.float64)
+    position = SERVED[name]
+    heads, _, pos = inputs(12)
     packed = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4, 0, 1, 2]])
     document = (packed == 0).cumsum(1)
-    apart = torch.zeros(1, 1, 12, 12, dtype=torch.float64)
+    apart = torch.zeros(1, 1, 12, 12, dtype=F64)
     apart.masked_fill_(document[:, None, :, None] != document[:, None, None], float("-inf"))
     for mask, positions, queries in ((apart, packed, 12), (None, pos, 12), (None, pos, 5)):
         q, pos_q = heads[0][:, :, -queries:], positions[:, -queries:]
         got = attend(q, *heads[1:], mask, position, pos_q, positions, causal=True)
-        total = causal_mask(queries, 12, torch.float64, q.device)
-        total = total if mask is None else total + mask
-        expected, _ = attend_with_probs(q, *heads[1:], total, position, pos_q, positions)
+        expected = explicit([q, *heads[1:]], mask, position, pos_q, positions, causal=True)
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
     assert len(runs) == 3
 
@@ -130,10 +130,9 @@ def test_what_has_no_score_mod_is_left_to_other_backends(runs: list[object]) -> 
             return None
 
     assert not NoBias(num_heads=H).overrides("score_mod")
-    heads, mask, pos = inputs(6, torch.float64)
-    part = Chain(make("shaw", **SHORT["shaw"]), make("tupe"))
-    for position in (make("shaw", add_to="values"), part):
-        attend(*heads, mask, position.double(), pos, pos)
+    heads, mask, pos = inputs(6)
+    for position in (make("shaw", add_to="values"), Chain(make("shaw"), make("tupe"))):
+        attend(*heads, mask, position, pos, pos)
     assert not runs
 
 
@@ -184,12 +183,11 @@ def test_one_graph_serves_all_lengths(
     else:
         kernel = torch.compile(torch_flex.flex_attention, dynamic=True, backend=graphs)
         monkeypatch.setattr(flex, "flex_attention", kernel)
-    position, counts = SERVED["t5"].double(), []
+    position, counts = SERVED["t5"], []
     for length in (9, 11, 14):
-        heads, mask, pos = inputs(length, torch.float64)
+        heads, mask, pos = inputs(length)
         got = compute(*heads, mask, position, pos, pos, causal=True)
-        total = mask + causal_mask(length, length, torch.float64, mask.device)
-        expected, _ = attend_with_probs(*heads, total, position, pos, pos)
+        expected = explicit(heads, mask, position, pos, pos, causal=True)
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
         counts.append(graphs.frame_count)
     assert counts[0] == counts[-1]

@@ -65,32 +65,28 @@ def close(got: Sequence[Tensor], expected: Sequence[Tensor], *, atol: float) -> 
 
 # Rotary
 
+LINEAR = {"scaling": "linear", "factor": 4.0}
+
 
 @pytest.mark.parametrize("offset", [0, 3000])
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("family", "name", "ours", "theirs"),
     [
-        ({}, {}),
-        ({"scaling": "linear", "factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+        ("llama", "Llama", {}, {}),
+        ("llama", "Llama", LINEAR, {"rope_type": "linear", "factor": 4.0}),
+        ("gpt_neox", "GPTNeoX", {"fraction": 0.25}, {"partial_rotary_factor": 0.25}),
     ],
-    ids=["plain", "linear"],
+    ids=["plain", "linear", "partial"],
 )
-def test_rotary_in_halves_is_llamas(
-    heads: tuple[Tensor, Tensor], ours: dict[str, Any], theirs: dict[str, Any], offset: int
+def test_rotary_in_halves_is_llamas_and_gpt_neoxs(
+    heads: tuple[Tensor, Tensor], family: str, name: str, ours: Any, theirs: Any, offset: int
 ) -> None:
     pos = Absolute()(B, T, offset=torch.tensor([offset, 2 * offset]))
-    module = hugging_face("llama")
-    cos_sin = module.LlamaRotaryEmbedding(config_of("Llama", **theirs))(torch.zeros(()), pos)
+    module = hugging_face(family)
+    embedding = getattr(module, f"{name}RotaryEmbedding")(config_of(name, **theirs))
+    cos_sin = embedding(torch.zeros(()), pos)
     got = Rotary(head_dim=E, pairs="halves", **ours).rotate(*heads, pos, pos)
     close(got, module.apply_rotary_pos_emb(*heads, *cos_sin), atol=2e-3 if offset else 1e-5)
-
-
-def test_part_of_the_channels_turns_as_in_gpt_neox(heads: tuple[Tensor, Tensor]) -> None:
-    module, pos = hugging_face("gpt_neox"), Absolute()(B, T)
-    config = config_of("GPTNeoX", partial_rotary_factor=0.25)
-    cos_sin = module.GPTNeoXRotaryEmbedding(config)(torch.zeros(()), pos)
-    got = Rotary(head_dim=E, pairs="halves", fraction=0.25).rotate(*heads, pos, pos)
-    close(got, module.apply_rotary_pos_emb(*heads, *cos_sin), atol=1e-5)
 
 
 def test_yarn_is_that_of_transformers_but_for_the_ramp() -> None:

@@ -47,18 +47,18 @@ def position_of(scheme):
     return PositionConfig(name="mine", position_ids=ids, parts=parts)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make(data, apart):
     """Makes a model of a scheme; all that it consists of is random, biases and norms too."""
 
-    def make(scheme, subwords=None, **settings):
+    def make(scheme, subwords=None, *, seed=3, noise=0.1, **settings):
         subwords = subwords or data.subwords
         shape = ModelConfig(**{**TINY, **settings})
-        torch.manual_seed(3)
+        torch.manual_seed(seed)
         model = build(shape, scheme, subwords.source_size, subwords.target_size).eval()
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter += 0.1 * torch.randn_like(parameter)
+                parameter += noise * torch.randn_like(parameter)
         folder = (data if subwords is data.subwords else apart).directory / "subwords"
         trained = Trained(model, shape, position_of(scheme), subwords, folder, longest=(30, 25))
         return SimpleNamespace(trained=trained, model=model, shape=shape, subwords=subwords)

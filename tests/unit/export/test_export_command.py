@@ -26,7 +26,13 @@ from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.manifest import MODEL, Progress
 from shapeshift.training.weights import average
 
-GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "exporting.md"
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def guide(n):
+    """Return a block of Python of the guide: for transformers, ONNX, CTranslate2."""
+    page = Path(__file__).parents[3] / "docs" / "guides" / "exporting.md"
+    return PYTHON.findall(page.read_text())[n]
 
 
 @pytest.fixture
@@ -91,7 +97,7 @@ def test_a_run_is_exported_for_transformers(run):
     card = (folder / "README.md").read_text()
     assert "shaw at self" in card
     assert "import shapeshift.huggingface" in card
-    (code,) = re.findall(r"^```python\n(.*?)^```", card, re.MULTILINE | re.DOTALL)
+    (code,) = PYTHON.findall(card)
     names = {}
     code = code.replace("path of this folder", str(folder)).replace("A sentence.", "A man sleeps.")
     code = code.replace("(**batch)", "(**batch, num_beams=1, max_new_tokens=20)")
@@ -99,8 +105,7 @@ def test_a_run_is_exported_for_transformers(run):
     limits = ["decoding.max_length_a=0", "decoding.max_length_b=20"]
     expected = load_run(run, ["decoding.beam=1", *limits]).translate(["A man sleeps."])
     assert names["translations"] == expected
-    guide = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)[0]
-    exec(guide, names)
+    exec(guide(0), names)
     [translation] = names["translate"](folder, ["A man sleeps."])
     assert translation
     refused = invoke(run, "--to", "huggingface", "--quantization", "int8")
@@ -132,24 +137,11 @@ def test_a_model_card_has_the_scores_of_its_weights_and_no_others(run, tmp_path)
     assert "These weights are not scored yet." in (run / "huggingface" / "README.md").read_text()
 
 
-def test_the_guide_translates(run, monkeypatch):
-    pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
-    assert invoke(run).exit_code == 0
-    monkeypatch.chdir(run.parents[1])
-    _, _, code = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
-    names = {}
-    exec(code, names)
-    settings = ["decoding.beam=4", "decoding.length_penalty.alpha=0"]
-    assert names["translations"] == load_run(run, settings).translate(names["lines"])
-
-
 @pytest.mark.long
 def test_the_guide_translates_with_onnx(run, tmp_path):
     pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
     assert invoke(run, "--to", "onnx").exit_code == 0
-    _, code, _ = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
-    names = {}
-    exec(code, names)
+    exec(guide(1), names := {})
     limits = ["decoding.beam=1", "decoding.max_length_a=0", "decoding.max_length_b=21"]
     expected = load_run(run, limits).translate(["A man sleeps."])
     assert names["translate"](run / "onnx", "A man sleeps.", 20) == expected[0]
@@ -200,7 +192,7 @@ def translate(run, *arguments):
     return CliRunner().invoke(app, ["translate", str(run), *map(str, arguments)])
 
 
-def test_translate_runs_the_exported_model(run, tmp_path, monkeypatch):
+def test_translate_and_the_guide_run_the_exported_model(run, tmp_path, monkeypatch):
     pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
     text = tmp_path / "text"
     text.write_text("A man sleeps.\n\nThe old dog sees the cat.\nno words at all\n")
@@ -220,3 +212,7 @@ def test_translate_runs_the_exported_model(run, tmp_path, monkeypatch):
     refused = translate(run, *arguments, "--engine", "ctranslate2", "--checkpoint", "last")
     assert refused.exit_code == 2
     assert "has no effect on ctranslate2" in refused.stderr
+    monkeypatch.chdir(run.parents[1])
+    exec(guide(2), names := {})
+    settings = ["decoding.beam=4", "decoding.length_penalty.alpha=0"]
+    assert names["translations"] == load_run(run, settings).translate(names["lines"])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -16,8 +19,6 @@ pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installe
 
 from shapeshift.export.ctranslate2 import export
 from shapeshift.export.running import CTranslate2Runner, open_export
-from shapeshift.export.trained import Trained
-from shapeshift.model.position_config import PositionConfig
 
 CPU = torch.device("cpu")
 
@@ -33,22 +34,14 @@ LINES = [
 
 
 @pytest.fixture(scope="module")
-def made(data, tmp_path_factory):
-    """A model of random weights that ends its sentences, and its export."""
-    from .conftest import TINY, ModelConfig, build
-
-    shape, scheme = ModelConfig(**TINY), PRESETS["ape"]
-    torch.manual_seed(30)  # for which the model ends some of its sentences
-    size = data.subwords.source_size
-    model = build(shape, scheme, size, size).eval()
+def made(make, tmp_path_factory):
+    """A model of random weights that ends some of its sentences, and its export."""
+    made = make(PRESETS["ape"], seed=30, noise=0.3)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.3 * torch.randn_like(parameter)
-        model.output.weight[EOS] *= 3
+        made.model.output.weight[EOS] *= 3
     folder = tmp_path_factory.mktemp("run") / "ctranslate2"
-    trained = Trained(model, shape, PositionConfig(name="ape"), data.subwords, longest=(12, 12))
-    export(trained, folder, max_length=60)
-    return model, data.subwords, folder
+    export(replace(made.trained, longest=(12, 12)), folder, max_length=60)
+    return made.model, made.subwords, folder
 
 
 def translators(made, **settings):
@@ -125,8 +118,6 @@ def test_what_is_no_export_is_refused(made, tmp_path):
 
 
 def test_a_damaged_export_is_refused(made, tmp_path):
-    import shutil
-
     _, subwords, folder = made
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "config.json").write_text("{}")

@@ -17,6 +17,8 @@ from shapeshift.interop.torch_nn import (
 )
 from shapeshift.positions import (
     KINDS,
+    ALiBi,
+    Chain,
     Graph,
     Shaw,
     Shifted,
@@ -165,3 +167,9 @@ def test_a_preset_at_the_embedding_is_refused(name: str) -> None:
     for layer in (MultiheadAttention, TransformerEncoderLayer, TransformerDecoderLayer):
         with pytest.raises(ShapeshiftError, match=f"{name!r} adds positions to the embeddings"):
             layer(D, H, position=name)
+
+
+def test_a_position_built_for_another_size_is_refused() -> None:
+    message = "built for num_heads=2, but here it is 4; build it for dim=16, num_heads=4, h"
+    with pytest.raises(ShapeshiftError, match=message):
+        MultiheadAttention(D, H, position=Chain(Chain(ALiBi(num_heads=2))))
