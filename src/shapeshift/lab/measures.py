@@ -27,7 +27,7 @@ from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.metrics import Score as MetricScore
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.integrity import store, verify
-from shapeshift.lab.run import Run
+from shapeshift.lab.run import RESULTS, Run
 from shapeshift.lab.score import translate_and_score
 from shapeshift.schema import Strict
 from shapeshift.training.log import read_log
@@ -161,12 +161,12 @@ def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Mea
     paper reports (Kiyono et al. 2021, Table 2 and Table 5)."""
     scores = translate_and_score(run, split, prepared_root=data.directory.parent)
     sources, references = data.text(split)
-    results = run.directory / "results"
     # Next to the translations, so that significance tests need only the run.
-    keep_lines(results / references_file(split), references)
-    hypotheses = kept_lines(results / hypotheses_file(split))
+    keep_lines(run.directory, split, "references", references)
+    hypotheses = kept_lines(run.directory, split, "average")
     sets = files_of(data, split, len(references))
-    keep_lines(results / files_file(split), [f"{part.start} {part.stop}" for part in sets.values()])
+    bounds = [f"{part.start} {part.stop}" for part in sets.values()]
+    keep_lines(run.directory, split, "files", bounds)
     rows = measurements_of(scores, split)
     for name, part in sets.items():
         file_scores = evaluate(
@@ -204,37 +204,27 @@ SWAPPED: Final = "swapped-order"
 references of both."""
 
 
-def hypotheses_file(split: str) -> str:
-    """Return the name of the file of translations in a run's `results/`."""
-    return f"{split}.average.txt"
+Kept = Literal["average", "references", "files"]
+"""What is kept of a split: the translations of the final model, the references, and, where the
+split has several files, a line for each: its first pair and the one after its last."""
 
 
-def references_file(split: str) -> str:
-    """Return the name of the file of references in a run's `results/`."""
-    return f"{split}.references.txt"
-
-
-def files_file(split: str) -> str:
-    """Return the name of the file in a run's `results/` with a line for each file of a split, where
-    there are several: its first pair and the one after its last."""
-    return f"{split}.files.txt"
-
-
-def keep_lines(path: Path, lines: Iterable[str]) -> None:
+def keep_lines(run: Path, split: str, kind: Kept, lines: Iterable[str]) -> None:
     """Write a text file of a run's results, whole or not at all, and its hash."""
-    store(path.parent, {path.name: "".join(line + "\n" for line in lines).encode()})
+    content = "".join(line + "\n" for line in lines).encode()
+    store(run / RESULTS, {f"{split}.{kind}.txt": content})
 
 
-def kept_lines(path: Path) -> list[str]:
+def kept_lines(run: Path, split: str, kind: Kept) -> list[str]:
     """Read a text file of a run's results, compared with its hash.
 
     Raises:
         ShapeshiftError: it is missing, or not what was written.
     """
-    steps = path.parent.parent.with_name("steps")
+    results, name, steps = run / RESULTS, f"{split}.{kind}.txt", run.with_name("steps")
     remedy = f"remove the record of the measure that wrote it from {steps}, and it is made again"
-    verify(path.parent, path.name, remedy=remedy)
-    return list(read_lines(path))
+    verify(results, name, remedy=remedy)
+    return list(read_lines(results / name))
 
 
 def measurements_of(scores: Scores, dataset: str, bucket: str | None = None) -> list[Measurement]:

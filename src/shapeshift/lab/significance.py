@@ -30,12 +30,8 @@ from shapeshift.evaluation.tokenizers import DEFAULT
 from shapeshift.integrity import read_sums
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
-from shapeshift.lab.measures import (
-    files_file,
-    hypotheses_file,
-    kept_lines,
-    references_file,
-)
+from shapeshift.lab.measures import Kept, kept_lines
+from shapeshift.lab.run import RESULTS
 
 LEVEL = 0.05
 """A p-value below this is called significant."""
@@ -177,12 +173,22 @@ def compare_cells(
         ShapeshiftError: cells that were scored against different references or with different
             tokenizers.
     """
-    first = _results(test[0], root)
-    references = _chosen(first / references_file(split), wanted)
-    tokenizer = test[0].config.bleu_tokenizer
+
+    def lines(cell: Cell, split: str, kind: Kept = "average") -> list[str]:
+        kept = kept_lines(CellFolder(root / cell.key).run, split, kind)
+        if wanted is None:
+            return kept
+        check_parallel(len(kept), len(wanted))
+        return [line for line, chosen in zip(kept, wanted, strict=True) if chosen]
+
+    def outputs(cells: Sequence[Cell], split: str) -> Outputs:
+        return {cell.seed: lines(cell, split) for cell in cells}
+
+    references, tokenizer = lines(test[0], split, "references"), test[0].config.bleu_tokenizer
+    first = CellFolder(root / test[0].key).run / RESULTS
     for cell in (*test, *against):
-        results = _results(cell, root)
-        if _chosen(results / references_file(split), wanted) != references:
+        results = CellFolder(root / cell.key).run / RESULTS
+        if lines(cell, split, "references") != references:
             raise ShapeshiftError(
                 f"scored against other references than {first}; the two cannot be compared",
                 path=results,
@@ -193,13 +199,8 @@ def compare_cells(
                 f" {tokenizer}; they cannot be compared: give all one evaluation.tokenize",
                 path=results,
             )
-
-    def outputs(cells: Sequence[Cell], split: str) -> Outputs:
-        name = hypotheses_file(split)
-        return {cell.seed: _chosen(_results(cell, root) / name, wanted) for cell in cells}
-
-    name = files_file(split)
-    bounds = kept_lines(first / name) if wanted is None and name in read_sums(first) else []
+    has_files = wanted is None and f"{split}.files.txt" in read_sums(first)
+    bounds = lines(test[0], split, "files") if has_files else []
     return compare(
         outputs(test, split),
         outputs(against, split),
@@ -208,18 +209,6 @@ def compare_cells(
         files=[slice(*map(int, line.split())) for line in bounds] or _ALL,
         minus=None if minus is None else (outputs(test, minus), outputs(against, minus)),
     )
-
-
-def _results(cell: Cell, root: Path) -> Path:
-    return CellFolder(root / cell.key).run / "results"
-
-
-def _chosen(path: Path, wanted: Sequence[bool] | None) -> list[str]:
-    lines = kept_lines(path)
-    if wanted is None:
-        return lines
-    check_parallel(len(lines), len(wanted))
-    return [line for line, chosen in zip(lines, wanted, strict=True) if chosen]
 
 
 def _sampled(

@@ -23,14 +23,7 @@ from shapeshift.integrity import digest
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.identity import other_tokenizer
-from shapeshift.lab.measures import (
-    OPTIONAL,
-    ORIGINAL,
-    TRAIN,
-    hypotheses_file,
-    kept_lines,
-    references_file,
-)
+from shapeshift.lab.measures import OPTIONAL, ORIGINAL, TRAIN, kept_lines
 from shapeshift.lab.results import Row, collect, tabulate
 from shapeshift.lab.run import Run, prepared_directory
 from shapeshift.lab.significance import (
@@ -133,12 +126,11 @@ class Study:
             buckets = cell.config.evaluation.length_buckets
 
         def compute() -> Scores:
-            results = self.run(cell).directory / "results"
-            data = self.prepared(cell)
+            run, data = self.run(cell).directory, self.prepared(cell)
             hypotheses, references, lengths = [], [], []
             for split in splits:
-                hypotheses += kept_lines(results / hypotheses_file(split))
-                references += kept_lines(results / references_file(split))
+                hypotheses += kept_lines(run, split, "average")
+                references += kept_lines(run, split, "references")
                 lengths += [int(n) for n in data.store(split).source_lengths]
             return evaluate(
                 hypotheses,

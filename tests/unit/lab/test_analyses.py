@@ -2,12 +2,11 @@
 
 import pytest
 
-from shapeshift.data.sources.files import read_lines
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.lab.analysis import learning, similarity, swapped_order
 from shapeshift.lab.analysis.learning import SHIFTS
-from shapeshift.lab.measures import ORIGINAL, SWAPPED, hypotheses_file, references_file
+from shapeshift.lab.measures import ORIGINAL, SWAPPED, kept_lines
 
 
 @pytest.fixture
@@ -38,12 +37,11 @@ def test_swapped_order_is_for_joined_pairs_alone(relative, joined):
     rows = swapped_order.measure(*joined)
     orders = ["original order", "swapped order"]
     assert [m.bucket for m in rows if m.metric == "BLEU" and m.signature] == orders
-    results = joined[0].directory / "results"
-    for m, name in zip(rows, (ORIGINAL, SWAPPED), strict=True):
-        kept = [
-            [*read_lines(results / f)] for f in (hypotheses_file(name), references_file(ORIGINAL))
-        ]
-        assert [m.hypotheses, m.references] == [sha256_lines(lines) for lines in kept]
+    texts = (ORIGINAL, "average"), (SWAPPED, "average"), (ORIGINAL, "references")
+    *outputs, references = (kept_lines(joined[0].directory, *each) for each in texts)
+    for m, lines in zip(rows, outputs, strict=True):
+        kept = lines, references
+        assert [m.hypotheses, m.references] == [*map(sha256_lines, kept)]
         assert m.value == pytest.approx(score_corpus(*kept, ("bleu",))[0].value)
 
 

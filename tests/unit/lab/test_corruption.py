@@ -53,8 +53,7 @@ class Place:
             content += [store.source_size, store.target_size]
             content += [ids.tolist() for pair in store for ids in pair]
         content += [self.cell.record(step, config) for step in ("train", "score-test")]
-        for name in ("test.average.txt", "test.references.txt"):
-            content.append(kept_lines(self.cell.run / "results" / name))
+        content += [kept_lines(self.cell.run, "test", kind) for kind in ("average", "references")]
         model = run.model()  # the average
         content += [run.config, run.subwords().fingerprint]
         read_log(run.directory / "log.jsonl")  # a record for people: its numbers are not verified

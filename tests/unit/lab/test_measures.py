@@ -60,7 +60,7 @@ def test_each_file_of_a_split_is_scored_and_their_mean(two_sets, monkeypatch):
     assert chrf["test mean"].value == pytest.approx((chrf["test/test"].value + 100) / 2)
     assert chrf["test mean"].signature == chrf["test/valid"].signature
     assert {m.bucket for m in rows if m.bucket} == {"0–3", "≥ 4"}
-    assert kept_lines(run.directory / "results" / "test.files.txt") == ["0 21", "21 33"]
+    assert kept_lines(run.directory, "test", "files") == ["0 21", "21 33"]
 
 
 def test_joined_pairs_belong_to_the_file_that_they_begin_in(two_sets, make_config):

@@ -133,12 +133,12 @@ def test_other_text_is_not_measured(cell, trained, text, make_config, tmp_path):
 def test_damaged_translations_are_made_again(cell, trained):
     path = cell.run / "results" / "test.average.txt"
     do_work(cell, trained.config, ["score-test"], trained.prepared)
-    lines = kept_lines(path)
+    lines = kept_lines(cell.run, "test", "average")
     path.write_text(path.read_text("utf-8").swapcase(), "utf-8")
     with pytest.raises(ShapeshiftError, match=r"average\.txt: differs .*; remove the record") as x:
-        kept_lines(path)
+        kept_lines(cell.run, "test", "average")
     assert f"{cell.path / 'steps'}, and it is made again" in str(x.value)
     (record,) = (cell.path / "steps").glob("score-test.*.json")
     record.unlink()
     do_work(cell, trained.config, ["score-test"], trained.prepared)
-    assert kept_lines(path) == lines
+    assert kept_lines(cell.run, "test", "average") == lines

@@ -8,13 +8,7 @@ import pytest
 from shapeshift.lab import costs
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.launchers import InProcess
-from shapeshift.lab.measures import (
-    Measurement,
-    hypotheses_file,
-    keep_lines,
-    mean_of,
-    references_file,
-)
+from shapeshift.lab.measures import Measurement, keep_lines, mean_of
 from shapeshift.lab.runner import run_cells
 from shapeshift.papers.catalogue import find_grid, find_paper
 from shapeshift.papers.study import Study
@@ -79,11 +73,9 @@ def put(root, cell, found=MEANS, *, hypotheses=None, checkpoint="c", steps=(), t
         )  # fmt: skip
         folder.write_record(record, cell.config)
     if hypotheses is not None:
-        results = folder.run / "results"
-        results.mkdir(parents=True, exist_ok=True)
         for split in texts:
-            keep_lines(results / hypotheses_file(split), hypotheses)
-            keep_lines(results / references_file(split), REFERENCES)
+            keep_lines(folder.run, split, "average", hypotheses)
+            keep_lines(folder.run, split, "references", REFERENCES)
 
 
 def texts(table):

@@ -10,7 +10,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
-from shapeshift.lab.measures import keep_lines, mean_of, references_file
+from shapeshift.lab.measures import keep_lines, mean_of
 from shapeshift.papers.study import Study
 
 from .conftest import REFERENCES, measured, put
@@ -110,8 +110,8 @@ def test_lengths_choose_the_sentences_that_are_compared(scored):
 def test_of_several_files_the_mean_is_tested(scored):
     """Of which the first has one sentence alone, in which `shape` is no better."""
     for cell in CELLS:
-        results = CellFolder(scored / cell.key).run / "results"
-        keep_lines(results / "test.files.txt", ["0 1", f"1 {len(REFERENCES)}"])
+        run = CellFolder(scored / cell.key).run
+        keep_lines(run, "test", "files", ["0 1", f"1 {len(REFERENCES)}"])
     mean = compared(scored)
     ape, files = REFERENCES[:10] + WORSE[10:], (slice(0, 1), slice(1, None))
     bleu = [score_corpus(ape[x], REFERENCES[x], ("bleu",))[0].value for x in files]
@@ -119,8 +119,8 @@ def test_of_several_files_the_mean_is_tested(scored):
 
 
 def test_texts_that_do_not_compare_are_refused(scored):
-    results = CellFolder(scored / CELLS[0].key).run / "results"
-    keep_lines(results / references_file("test"), ["x", *REFERENCES[1:]])
+    run = CellFolder(scored / CELLS[0].key).run
+    keep_lines(run, "test", "references", ["x", *REFERENCES[1:]])
     with pytest.raises(ShapeshiftError, match="against other references"):
         compared(scored)
     char = make_cell("shape", 1, "evaluation.tokenize=char")

@@ -41,7 +41,5 @@ def _eighths(run: Run) -> list[int]:
 def _validation_bleu(run: Run, data: Prepared, which: str) -> Measurement:
     sources, references = data.text("valid")
     hypotheses = list(run.translator(which).translate(sources))
-    [bleu] = score_corpus(
-        hypotheses, references, ("bleu",), tokenizer=run.config.bleu_tokenizer, sources=sources
-    )
+    [bleu] = score_corpus(hypotheses, references, ("bleu",), tokenizer=run.config.bleu_tokenizer)
     return Measurement(metric="BLEU", value=bleu.value, dataset="valid", signature=bleu.signature)

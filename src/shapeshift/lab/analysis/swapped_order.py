@@ -18,15 +18,7 @@ from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import SEP
 from shapeshift.decoding.translator import Translator
 from shapeshift.evaluation.scores import evaluate
-from shapeshift.lab.measures import (
-    ORIGINAL,
-    SWAPPED,
-    Measurement,
-    hypotheses_file,
-    keep_lines,
-    measurements_of,
-    references_file,
-)
+from shapeshift.lab.measures import ORIGINAL, SWAPPED, Measurement, keep_lines, measurements_of
 from shapeshift.lab.run import Run
 
 NUM_PAIRS = 10_000
@@ -48,10 +40,9 @@ def measure(run: Run, data: Prepared, which: str = "average") -> list[Measuremen
     wanted = min(max(_MIN_SAMPLE, round(len(data.train) / _SAMPLED)), NUM_PAIRS)
     references, *both = translate(run.translator(which), sample(data.train, wanted))
     if which == "average":
-        results = run.directory / "results"
         for name, outputs in zip((ORIGINAL, SWAPPED), both, strict=True):
-            keep_lines(results / hypotheses_file(name), outputs)
-        keep_lines(results / references_file(ORIGINAL), references)
+            keep_lines(run.directory, name, "average", outputs)
+        keep_lines(run.directory, ORIGINAL, "references", references)
     rows: list[Measurement] = []
     for name, outputs in zip(("original order", "swapped order"), both, strict=True):
         tokenizer = run.config.bleu_tokenizer
