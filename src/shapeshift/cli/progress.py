@@ -11,8 +11,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 
 from shapeshift.cli import output
 from shapeshift.cli.output import duration, notice
+from shapeshift.lab import cell_folder
 from shapeshift.lab.measures import TRAIN
-from shapeshift.lab.status import CellStatus, State
+from shapeshift.lab.runner import State
 from shapeshift.training.observer import Observer
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ class TrainingDisplay(Observer):
 
 class GridDisplay:
     """Shows the cells of a grid: a bar for each running cell, and a line when a cell starts another
-    step or ends. A `GridObserver`, and a context manager.
+    step or ends. A context manager.
 
     Args:
         cells: cells of one or more grids; if several share a folder, the first is named.
@@ -161,31 +162,34 @@ class GridDisplay:
             self._display.end(phase)
         self._display.__exit__(None)
 
-    def changed(self, cell: Cell, status: CellStatus) -> None:
+    def changed(
+        self, cell: Cell, state: State, step: str | None, progress: cell_folder.Progress
+    ) -> None:
         """Move a bar; print a line for a new step or state."""
         key, name, now = cell.key, self._names[cell.key], time.monotonic()
-        before, self._states[key] = self._states[key], status.state
-        is_running = status.state is State.RUNNING
-        phase = f"{name} {status.step}" if is_running and status.step else ""
+        before, self._states[key] = self._states[key], state
+        is_running = state is State.RUNNING
+        phase = f"{name} {step}" if is_running and step else ""
         if key in self._phases and self._phases[key] != phase:
             self._display.end(self._phases.pop(key))
         if phase:
             self._phases[key] = phase
             self._began.setdefault(key, now)
             values = [
-                "" if status.loss is None else f"loss {status.loss:.3f}",
-                "" if status.tokens_per_s is None else f"{status.tokens_per_s:,.0f} tokens/s",
+                "" if progress.loss is None else f"loss {progress.loss:.3f}",
+                "" if progress.tokens_per_s is None else f"{progress.tokens_per_s:,.0f} tokens/s",
             ]
-            training = (status.update, status.max_updates, " · ".join(filter(None, values)))
-            self._display.show(phase, *(training if status.step == TRAIN else (0, None)))
-        elif is_running or status.state in (before, State.WAITING):
+            most, note = cell.config.training.max_updates, " · ".join(filter(None, values))
+            training = (progress.update, most, note)
+            self._display.show(phase, *(training if step == TRAIN else (0, None)))
+        elif is_running or state in (before, State.WAITING):
             return
-        elif status.state is State.FAILED:
+        elif state is State.FAILED:
             notice(f"{name}: failed ({self._overall(now)})", "bold red")
-        elif status.state is not State.FINISHED:
-            is_elsewhere = status.state is State.ELSEWHERE
-            state = "another command is at work on it" if is_elsewhere else "stopping"
-            notice(f"{name}: {state}", "yellow")
+        elif state is not State.FINISHED:
+            is_elsewhere = state is State.ELSEWHERE
+            what = "another command is at work on it" if is_elsewhere else "stopping"
+            notice(f"{name}: {what}", "yellow")
         elif before is not State.WAITING:  # else it was finished before this command
             self._num_ended += 1
             took = f" ({duration(now - self._began[key])})" if key in self._began else ""

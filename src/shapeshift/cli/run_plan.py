@@ -103,7 +103,7 @@ def run_cells(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -
             directory / CELLS,
             launcher,
             prepared_root=prepared,
-            observer=bars,
+            changed=bars.changed,
             command=plan.command,
         )
 

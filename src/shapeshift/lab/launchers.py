@@ -74,14 +74,6 @@ class Subprocesses:
         return cls([{"OMP_NUM_THREADS": threads}] * num_processes)
 
     @classmethod
-    def on_gpus(cls) -> Subprocesses:
-        """Return a launcher that gives each cell one of the CUDA devices that PyTorch can use."""
-        devices = [*map(str, range(torch.cuda.device_count()))]
-        if devices and (seen := os.environ.get("CUDA_VISIBLE_DEVICES")):
-            devices = [each.strip() for each in seen.split(",")]
-        return cls([{"CUDA_VISIBLE_DEVICES": device} for device in devices])
-
-    @classmethod
     def for_cells(cls, cells: Collection[Cell]) -> Subprocesses:
         """Return a launcher that fits cells: one at a time on each GPU if they may use GPUs;
         otherwise as many as the cores leave room for.
@@ -89,9 +81,11 @@ class Subprocesses:
         The number of threads decides how sums round. Here it depends on the width of the models
         alone, not on the number of cells at a time as in `on_cpu`.
         """
-        devices = {cell.config.training.device for cell in cells}
-        if devices <= {"auto", "cuda"} and torch.cuda.is_available():
-            return cls.on_gpus()
+        wanted = {cell.config.training.device for cell in cells}
+        if wanted <= {"auto", "cuda"} and torch.cuda.is_available():
+            seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+            devices = seen.split(",") if seen else [*map(str, range(torch.cuda.device_count()))]
+            return cls([{"CUDA_VISIBLE_DEVICES": device.strip()} for device in devices])
         cores = num_cores()
         if any(cell.config.model.dim > NARROW for cell in cells):
             threads = min(THREADS, cores)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -13,15 +14,30 @@ from shapeshift.data.config import FilesCorpus
 from shapeshift.data.corpora import corpus_fingerprint
 from shapeshift.disk import make_directory
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.cell_folder import CellFolder
+from shapeshift.lab.cell_folder import CellFolder, Progress
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.locks import is_locked
 from shapeshift.lab.measures import TRAIN
-from shapeshift.lab.status import CellStatus, GridObserver, State
 from shapeshift.lab.work import BUSY, Order
 
 Failed = list[tuple[Cell, str]]
 """Cells that failed, and the last lines of each."""
+
+
+class State(StrEnum):
+    """What is happening to a cell. `ELSEWHERE`: another runner is at work on it. `STOPPING`: it was
+    asked to end, and will go on another time."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    ELSEWHERE = "elsewhere"
+    STOPPING = "stopping"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+Changed = Callable[[Cell, State, str | None, Progress], object]
+"""Receives a cell, what is happening to it, the step that is not done, and how far training is."""
 
 
 class RefusedError(ShapeshiftError):
@@ -69,7 +85,7 @@ def run_cells(
     launcher: Launcher,
     *,
     prepared_root: Path = Path("prepared"),
-    observer: GridObserver | None = None,
+    changed: Changed = lambda *_: None,
     poll_s: float = 1.0,
     command: str = "",
 ) -> Failed:
@@ -87,7 +103,7 @@ def run_cells(
         root: folder of the cells' folders.
         launcher: where to run them.
         prepared_root: see `lab.train.train`.
-        observer: receives the status of each cell.
+        changed: called when a cell's state changes, and about once a second while it is running.
         poll_s: seconds between two looks at the running cells.
         command: what the user typed, for the records.
 
@@ -96,7 +112,7 @@ def run_cells(
         RefusedError: the launcher starts no cell although none is running.
         StoppedError: a signal has ended training in this process; a checkpoint is saved.
     """
-    runner = _Runner(root, launcher, observer, prepared_root, command)
+    runner = _Runner(root, launcher, changed, prepared_root, command, launcher.num_slots)
     for cell in _merged(cells):
         runner.enlist(cell)
     try:
@@ -107,21 +123,17 @@ def run_cells(
     return runner.failed
 
 
+@dataclass
 class _Runner:
-    def __init__(
-        self,
-        root: Path,
-        launcher: Launcher,
-        observer: GridObserver | None,
-        prepared_root: Path,
-        command: str,
-    ):
-        self._root, self._launcher, self._observer = root, launcher, observer
-        self._prepared_root, self._command = prepared_root, command
-        self._room = launcher.num_slots
-        self.failed: Failed = []
-        self._queue: list[Cell] = []
-        self._running: dict[int, tuple[Cell, Job]] = {}  # by slot
+    root: Path
+    launcher: Launcher
+    changed: Changed
+    prepared_root: Path
+    command: str
+    room: int
+    failed: Failed = field(default_factory=list)
+    queue: list[Cell] = field(default_factory=list)
+    running: dict[int, tuple[Cell, Job]] = field(default_factory=dict)  # by slot
 
     def enlist(self, cell: Cell) -> None:
         """Put a cell into the queue, or count it as finished."""
@@ -135,36 +147,36 @@ class _Runner:
         if self._is_finished(cell):
             self._report(cell, State.FINISHED)
         else:
-            self._queue.append(cell)
+            self.queue.append(cell)
             self._report(cell, State.WAITING)
 
     def advance(self) -> bool:
         """Look after the running jobs and start others; return whether anything is left to do."""
-        for slot in list(self._running):
+        for slot in list(self.running):
             self._look_after(slot)
-        for cell in self._queue[:]:  # each once: a busy one goes to the end
-            if len(self._running) >= self._room:
+        for cell in self.queue[:]:  # each once: a busy one goes to the end
+            if len(self.running) >= self.room:
                 break
-            self._queue.remove(cell)
+            self.queue.remove(cell)
             if self._is_finished(cell):  # by another runner
                 self._report(cell, State.FINISHED)
             elif is_locked(self._folder(cell).lock):
                 self._postpone(cell)
             else:
                 self._start(cell)
-        return bool(self._queue or self._running)
+        return bool(self.queue or self.running)
 
     def stop(self) -> None:
         """Stop all jobs."""
-        for _, job in self._running.values():
+        for _, job in self.running.values():
             job.interrupt()
-        for cell, _ in self._running.values():
+        for cell, _ in self.running.values():
             self._report(cell, State.STOPPING)
-        for _, job in self._running.values():
+        for _, job in self.running.values():
             job.stop()
 
     def _folder(self, cell: Cell) -> CellFolder:
-        return CellFolder(self._root / cell.key)
+        return CellFolder(self.root / cell.key)
 
     def _is_finished(self, cell: Cell) -> bool:
         return not self._folder(cell).missing(cell.steps, cell.config)
@@ -176,29 +188,29 @@ class _Runner:
             folder=path,
             config=cell.config.model_dump(mode="json"),
             steps=cell.steps,
-            prepared_root=self._prepared_root,
-            command=self._command,
+            prepared_root=self.prepared_root,
+            command=self.command,
         )
-        slot = min({*range(self._launcher.num_slots)} - self._running.keys())
+        slot = min({*range(self.launcher.num_slots)} - self.running.keys())
         try:
-            job = self._launcher.start(order, slot)
+            job = self.launcher.start(order, slot)
         except RefusedError:
-            if not self._running:
+            if not self.running:
                 raise
-            self._queue.insert(0, cell)
-            self._room = len(self._running)
+            self.queue.insert(0, cell)
+            self.room = len(self.running)
             return
-        self._running[slot] = cell, job
+        self.running[slot] = cell, job
         self._report(cell, State.RUNNING)
         self._look_after(slot)
 
     def _look_after(self, slot: int) -> None:
-        cell, job = self._running[slot]
+        cell, job = self.running[slot]
         status = job.poll()
         if status is None:
             self._report(cell, State.RUNNING)
             return
-        del self._running[slot]
+        del self.running[slot]
         if status == BUSY:
             self._postpone(cell)
         elif status == 0 and self._is_finished(cell):
@@ -210,20 +222,13 @@ class _Runner:
             self._report(cell, State.FAILED)
 
     def _postpone(self, cell: Cell) -> None:
-        self._queue.append(cell)
+        self.queue.append(cell)
         self._report(cell, State.ELSEWHERE)
 
     def _report(self, cell: Cell, state: State) -> None:
-        if self._observer is None:
-            return
         folder = self._folder(cell)
-        status = CellStatus(
-            state,
-            step=next(iter(folder.missing(cell.steps, cell.config)), None),
-            max_updates=cell.config.training.max_updates,
-            **folder.progress().model_dump(),
-        )
-        self._observer.changed(cell, status)
+        step = next(iter(folder.missing(cell.steps, cell.config)), None)
+        self.changed(cell, state, step, folder.progress())
 
 
 def _merged(cells: Iterable[Cell]) -> list[Cell]:

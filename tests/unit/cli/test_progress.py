@@ -1,7 +1,6 @@
 """What a command shows of its phases and of a grid's cells, on a terminal and in a file."""
 
 import io
-from dataclasses import replace
 
 import pytest
 
@@ -9,18 +8,26 @@ from shapeshift.cli import output, progress
 from shapeshift.cli.output import plain_console
 from shapeshift.cli.progress import Display, GridDisplay, TrainingDisplay
 from shapeshift.config import parse_config
+from shapeshift.lab.cell_folder import Progress
 from shapeshift.lab.grid import Cell
-from shapeshift.lab.status import CellStatus, State
+from shapeshift.lab.runner import State
 
 CELLS = [
-    Cell("mine", "tiny", {"position": "ape"}, seed, parse_config({}, [f"training.seed={seed}"]))
+    Cell(
+        "mine",
+        "tiny",
+        {"position": "ape"},
+        seed,
+        parse_config({"training": {"seed": seed, "max_updates": 2000}}),
+    )
     for seed in range(1, 4)
 ]
-RUNNING = CellStatus(
-    State.RUNNING, "train", update=1200, max_updates=2000, loss=1.2345, tokens_per_s=28_123.4
-)
-SCORING = CellStatus(State.RUNNING, "score-test", update=2000, max_updates=2000, loss=1.2)
-FINISHED = CellStatus(State.FINISHED, update=CELLS[0].config.training.max_updates)
+SCORING = (State.RUNNING, "score-test", Progress(update=2000, loss=1.2))
+FINISHED = (State.FINISHED, None, Progress(update=2000))
+
+
+def running(update):
+    return State.RUNNING, "train", Progress(update=update, loss=1.2345, tokens_per_s=28_123.4)
 
 
 @pytest.fixture
@@ -78,15 +85,15 @@ def test_a_terminal_shows_a_bar_for_each_cell_at_work(show, clock):
     shown = show(force_terminal=True, color_system=None, width=80)
     with GridDisplay(CELLS[:3]) as display:
         for update in range(1000, 1301, 10):
-            display.changed(CELLS[0], replace(RUNNING, update=update))
+            display.changed(CELLS[0], *running(update))
             clock[0] += 2
-        display.changed(CELLS[1], SCORING)
+        display.changed(CELLS[1], *SCORING)
         display._display._progress.refresh()
         bars = shown().splitlines()[-2:]
-        display.changed(CELLS[1], CellStatus(State.FAILED))
+        display.changed(CELLS[1], State.FAILED, "train", Progress())
         assert "✓" not in shown()
-        display.changed(CELLS[2], CellStatus(State.ELSEWHERE))
-        display.changed(CELLS[2], FINISHED)
+        display.changed(CELLS[2], State.ELSEWHERE, None, Progress())
+        display.changed(CELLS[2], *FINISHED)
     assert "ape/1 train" in bars[0]
     assert "1,300/2,000 loss 1.234 · 28,123 tokens/s · about 2 min left" in bars[0]
     assert "ape/2 score-test" in bars[1]
@@ -98,15 +105,15 @@ def test_a_terminal_shows_a_bar_for_each_cell_at_work(show, clock):
 def test_a_pipe_gets_a_line_for_each_event(show, clock):
     shown = show()
     with GridDisplay(CELLS[:3]) as display:
-        display.changed(CELLS[1], FINISHED)  # before this command: it is not listed
-        display.changed(CELLS[0], CellStatus(State.WAITING))
+        display.changed(CELLS[1], *FINISHED)  # before this command: it is not listed
+        display.changed(CELLS[0], State.WAITING, None, Progress())
         for updates in range(0, 401, 10):  # a second each
-            display.changed(CELLS[0], replace(RUNNING, update=1200 + updates))
+            display.changed(CELLS[0], *running(1200 + updates))
             clock[0] += 1
-        display.changed(CELLS[0], SCORING)
-        display.changed(CELLS[0], SCORING)
+        display.changed(CELLS[0], *SCORING)
+        display.changed(CELLS[0], *SCORING)
         clock[0] += 1
-        display.changed(CELLS[0], FINISHED)
+        display.changed(CELLS[0], *FINISHED)
     assert shown().splitlines() == [
         "ape/1 train: 1,200 of 2,000 · loss 1.234 · 28,123 tokens/s",
         "ape/1 train: 1,510 of 2,000 · loss 1.234 · 28,123 tokens/s · about 49 s left",

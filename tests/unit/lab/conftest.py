@@ -14,8 +14,7 @@ from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.launchers import InProcess
 from shapeshift.lab.run import prepared_directory
-from shapeshift.lab.runner import run_cells
-from shapeshift.lab.status import State
+from shapeshift.lab.runner import State, run_cells
 from shapeshift.lab.train import train
 from shapeshift.lab.work import Order, work
 from shapeshift.training.log import read_log
@@ -185,8 +184,8 @@ class Acting:
 
         launcher.start = remember
 
-    def changed(self, cell, status):
-        enough = status.update >= 12 and status.state is State.RUNNING
+    def changed(self, cell, state, step, progress):
+        enough = progress.update >= 12 and state is State.RUNNING
         if enough and cell.key in self.jobs and cell.key not in self._done:
             self._done.add(cell.key)
             self._action(cell, self.jobs[cell.key])

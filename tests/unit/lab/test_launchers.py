@@ -41,7 +41,8 @@ def test_workers_that_are_killed_or_orphaned_lose_nothing(
     observer = acting(launcher, kill_or_orphan)
     failed = run_cells(
         cells, tmp_path, launcher,
-        prepared_root=prepared, observer=observer, poll_s=0.1, command="-c 'import shapeshift'",
+        prepared_root=prepared, changed=observer.changed, poll_s=0.1,
+        command="-c 'import shapeshift'",
     )  # fmt: skip
     killed, orphaned = ({x.key: lines for x, lines in failed}[cell.key] for cell in cells)
     assert killed == "ended with status -9 and no message"
@@ -91,11 +92,12 @@ def test_narrow_runs_leave_no_core_idle_and_wide_ones_get_threads(
     ("seen", "devices"),
     [("", ["0", "1"]), ("3, 5", ["3", "5"]), ("MIG-a,MIG-b", ["MIG-a", "MIG-b"])],
 )
-def test_each_run_has_a_gpu(seen, devices, monkeypatch):
+def test_each_run_has_a_gpu(make_cell, seen, devices, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", seen)
-    environments = Subprocesses.on_gpus()._environments
-    assert environments == [{"CUDA_VISIBLE_DEVICES": device} for device in devices]
+    launcher = Subprocesses.for_cells([make_cell("training.device=cuda")])
+    assert launcher._environments == [{"CUDA_VISIBLE_DEVICES": device} for device in devices]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
@@ -113,9 +115,8 @@ def test_a_cell_runs_through_submitit_and_saves_when_it_is_cancelled(
             os.kill(int(child), signal.SIGTERM)
 
     cells = tmp_path / "cells"
-    failed = run_cells(
-        [cell], cells, launcher, prepared_root=prepared, observer=acting(launcher, cancel)
-    )
+    changed = acting(launcher, cancel).changed
+    failed = run_cells([cell], cells, launcher, prepared_root=prepared, changed=changed)
     [(_, line)] = failed
     assert line.startswith("stopped by SIGTERM")
     (done,) = map(int, re.findall(r"after update (\d+)", line))

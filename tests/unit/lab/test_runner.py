@@ -9,8 +9,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.locks import locked
-from shapeshift.lab.runner import RefusedError, run_cells
-from shapeshift.lab.status import State
+from shapeshift.lab.runner import RefusedError, State, run_cells
 from shapeshift.lab.work import BUSY
 
 CONFIG = parse_config({"model": {"size": "tiny"}, "training": {"max_updates": 40}})
@@ -82,15 +81,16 @@ class Recorder:
     def __init__(self):
         self.states = {}
 
-    def changed(self, cell, status):
-        self.last = status
+    def changed(self, cell, state, step, progress):
+        self.step, self.progress = step, progress
         states = self.states.setdefault(cell.name, [])
-        if not states or states[-1] != status.state:
-            states.append(status.state)
+        if not states or states[-1] != state:
+            states.append(state)
 
 
 def run(cells, root, launcher, observer=None):
-    return run_cells(cells, root, launcher, observer=observer, poll_s=0.0, command="x")
+    changed = (observer or Recorder()).changed
+    return run_cells(cells, root, launcher, changed=changed, poll_s=0.0, command="x")
 
 
 def test_every_cell_runs_once_with_the_measures_of_all_its_grids(tmp_path):
@@ -144,9 +144,9 @@ def test_a_cell_that_another_runner_finishes_is_waited_for_and_not_started(tmp_p
     with locked(folder.lock):
 
         class Finishing(Recorder):
-            def changed(self, cell, status):
-                super().changed(cell, status)
-                if status.state is State.ELSEWHERE:  # as the other runner would, later
+            def changed(self, cell, state, *rest):
+                super().changed(cell, state, *rest)
+                if state is State.ELSEWHERE:  # as the other runner would, later
                     finish(folder, ())
 
         recorder = Finishing()
@@ -170,11 +170,11 @@ def test_ctrl_c_stops_the_jobs_and_says_so(tmp_path):
     keys = [cell.key for cell in cells]
 
     class Impatient(Recorder):
-        def changed(self, cell, status):
-            super().changed(cell, status)
-            if status.state is State.STOPPING:
+        def changed(self, cell, state, *rest):
+            super().changed(cell, state, *rest)
+            if state is State.STOPPING:
                 assert launcher.interrupted == keys
-            elif status.state is State.RUNNING and len(launcher.started) == 2:
+            elif state is State.RUNNING and len(launcher.started) == 2:
                 raise KeyboardInterrupt
 
     launcher, recorder = Stub(num_slots=2, rounds=9), Impatient()
@@ -216,9 +216,8 @@ def test_a_status_is_read_from_the_cell_s_folder(tmp_path):
     ):
         (folder.path / "progress.json").write_text(written, encoding="utf-8")
         run([cell], tmp_path, Stub(statuses={cell.key: [1]}), report)
-        status = report.last
-        assert (status.step, status.update, status.max_updates) == ("train", expected, 40)
-    assert (status.loss, status.tokens_per_s) == (2.5, 7.0)
+        assert (report.step, report.progress.update) == ("train", expected)
+    assert (report.progress.loss, report.progress.tokens_per_s) == (2.5, 7.0)
     finish(folder, ())
     run([cell], tmp_path, Stub(statuses={cell.key: [1]}), report)
-    assert report.last.step == "score-test"
+    assert report.step == "score-test"
