@@ -27,10 +27,8 @@ def is_locked(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # no file yet, or no locks on this file system, which `locked` reports
-        return False
+    except OSError as error:  # else: no file yet, or no locks here, which `locked` reports
+        return isinstance(error, BlockingIOError)
     return False
 
 

@@ -152,26 +152,22 @@ class Run:
         Raises:
             ShapeshiftError: if there is no such checkpoint.
         """
-        path = self.directory / AVERAGE
-        if which == "average" and path.exists():
-            return path
-        updates = self.checkpoints.updates()
-        if not updates:
-            raise ShapeshiftError("has no checkpoint yet", path=self.directory)
-        known: dict[str, int | None] = {"last": updates[-1], **{str(x): x for x in updates}}
-        if which == "best":
-            known["best"] = self.checkpoints.progress(updates[-1]).best_update
-        update = known.get(which)
-        if update is not None:
+        average, updates = self.directory / AVERAGE, self.checkpoints.updates()
+        if which == "average" and average.exists():
+            return average
+        known: dict[str, int | None] = {str(update): update for update in updates}
+        if updates:
+            known["last"] = updates[-1]
+            if which == "best":
+                known["best"] = self.checkpoints.progress(updates[-1]).best_update
+        if update := known.get(which):
             return self.checkpoints.path(update) / MODEL
-        problem = {
-            "average": f"training is not finished, so there is no {AVERAGE} yet, or it was removed;"
-            " run the training command again, or take --checkpoint last",
-            "best": "was not validated yet, so there is no best checkpoint; take --checkpoint last",
-        }
-        unknown = f"no checkpoint {which!r}; there are average, best, last and"
-        unknown += f" {', '.join(map(str, updates))}"
-        raise ShapeshiftError(problem.get(which, unknown), path=self.directory)
+        raise ShapeshiftError(
+            f"has no weights {which!r} (expected average, best, last or an update; checkpoints:"
+            f" {', '.join(map(str, updates)) or 'none'}); finish training with the same command, or"
+            " take --checkpoint last",
+            path=self.directory,
+        )
 
     def model(
         self, which: str | Path = "average", device: torch.device | None = None

@@ -100,13 +100,15 @@ def test_weights_by_name_and_by_number(trained, copied):
     best = min(losses, key=losses.get)
     assert run.weights("best") == run.checkpoints.path(best) / MODEL
     for which in ("16", "newest", "015", ""):
-        with pytest.raises(ShapeshiftError, match="average, best, last and 15, 30, 45"):
+        with pytest.raises(
+            ShapeshiftError, match="average, best, last or an update; checkpoints: 15, 30, 45"
+        ):
             run.weights(which)
     (copied.directory / "average.safetensors").unlink()
-    with pytest.raises(ShapeshiftError, match=r"training is not finished.* take --checkpoint last"):
+    with pytest.raises(ShapeshiftError, match=r"no weights .average.*or take --checkpoint last"):
         copied.weights()
     shutil.rmtree(copied.directory / "checkpoints")
-    with pytest.raises(ShapeshiftError, match="copied: has no checkpoint yet"):
+    with pytest.raises(ShapeshiftError, match="copied: has no weights .last.*checkpoints: none"):
         copied.weights("last")
 
 
