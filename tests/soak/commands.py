@@ -156,9 +156,11 @@ def write_toy(folder: Path, max_updates: int, **training: object) -> dict[str, o
     words = ["".join(rng.choices("abcdef", k=rng.randint(1, 3))) for _ in range(20)]
     text = folder / "text"
     text.mkdir(parents=True)
-    sizes = {"train": 100, "valid": 8, "test": 8}
+    sizes = {"train": 120, "valid": 12, "test": 21}
     for split, size in sizes.items():
-        lines = [" ".join(rng.choices(words, k=rng.randint(1, 6))) + "\n" for _ in range(size)]
+        lines = [" ".join(rng.choices(words, k=rng.randint(1, 5))) + "\n" for _ in range(size)]
+        if split == "test":
+            lines[2] = "\n"  # an empty sentence
         (text / f"{split}.low").write_text("".join(lines), encoding="utf-8")
         (text / f"{split}.up").write_text("".join(lines).upper(), encoding="utf-8")
     corpus = {"corpus": "files", "root": str(text), "source": "low", "target": "up"}

@@ -1,8 +1,8 @@
 """A run of a few seconds: words are translated to upper case."""
 
-import random
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +21,8 @@ from shapeshift.training.log import read_log
 from shapeshift.training.observer import Observer
 from shapeshift.training.trainer import Trainer
 
+from ...soak.commands import write_toy  # noqa: TID252 (`tests` is no package)
+
 
 def make_order(folder, config, steps, prepared_root, command="make it"):
     """Return the order for the work on a cell with these settings."""
@@ -38,58 +40,29 @@ def do_work(*arguments, **options):
     work(make_order(*arguments, **options))
 
 
-SIZES = {"train": 120, "valid": 12, "test": 21}
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory):
+    """The settings of a tiny run; its text is written."""
+    own = {"batch": {"max_sentences": 16}, "checkpoint_every": 15, "keep_checkpoints": 3}
+    schedule = {"name": "inverse_sqrt", "peak": 0.01, "warmup_updates": 5}
+    folder = tmp_path_factory.mktemp("toy")
+    toy = write_toy(folder, 45, log_every=50, schedule=schedule, **own)
+    buckets = {"evaluation": {"length_buckets": [4, 8]}}
+    return toy | buckets | {"position": "shape", "decoding": {"max_length_b": 3.0}}
 
 
 @pytest.fixture(scope="session")
-def text(tmp_path_factory):
+def text(toy):
     """A folder of parallel text; line 3 of the test set is empty."""
-    folder = tmp_path_factory.mktemp("text")
-    rng = random.Random(3)
-    words = ["".join(rng.choices("abcdef", k=rng.randint(1, 3))) for _ in range(20)]
-    for split, size in SIZES.items():
-        lines = [" ".join(rng.choices(words, k=rng.randint(1, 5))) for _ in range(size)]
-        if split == "test":
-            lines[2] = ""
-        for language, fold in (("low", str.lower), ("up", str.upper)):
-            path = folder / f"{split}.{language}"
-            path.write_text("".join(fold(line) + "\n" for line in lines), encoding="utf-8")
-    return folder
+    return Path(toy["data"]["corpus"]["root"])
 
 
 @pytest.fixture(scope="session")
-def make_config(text):
+def make_config(toy):
     """Makes configurations of tiny runs; overrides are those of the command line."""
 
     def make(*overrides):
-        document = {
-            "data": {
-                "corpus": {
-                    "corpus": "files",
-                    "root": str(text),
-                    "source": "low",
-                    "target": "up",
-                    **{split: [split] for split in SIZES},
-                },
-                "subwords": {"vocab_size": 40},
-            },
-            "model": {
-                "dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 1, "decoder_layers": 1
-            },
-            "position": "shape",
-            "training": {
-                "max_updates": 45,
-                "batch": {"max_sentences": 16},
-                "schedule": {"name": "inverse_sqrt", "peak": 0.01, "warmup_updates": 5},
-                "precision": "fp32",
-                "device": "cpu",
-                "checkpoint_every": 15,
-                "keep_checkpoints": 3,
-                "average_checkpoints": 2,
-            },
-            "decoding": {"max_length_b": 3.0},
-            "evaluation": {"length_buckets": [4, 8]},
-        }  # fmt: skip
+        document = toy
         for override in overrides:  # a later one counts
             document = lay_over(document, [override])
         return parse_config(document)

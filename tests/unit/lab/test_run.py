@@ -108,7 +108,7 @@ def test_weights_by_name_and_by_number(trained, copied):
     with pytest.raises(ShapeshiftError, match=r"no weights .average.*or take --checkpoint last"):
         copied.weights()
     shutil.rmtree(copied.directory / "checkpoints")
-    with pytest.raises(ShapeshiftError, match="copied: has no weights .last.*checkpoints: none"):
+    with pytest.raises(ShapeshiftError, match=r"copied: has no weights .last.*checkpoints: none"):
         copied.weights("last")
 
 
