@@ -50,7 +50,7 @@ def test_training_learns_and_shows_the_scores(folder, trained):
     losses = [x["loss"] for x in read_log(folder / "run" / "log.jsonl") if "loss" in x]
     assert losses[-1] < 0.8 * losses[0]
     scores = Scores.load(folder / "run" / "results" / "test.average.json")
-    assert scores.num_segments == 8
+    assert scores.num_segments == 21
     out, err = trained
     assert f"{scores.find('BLEU').value:.2f}" in out
     assert f"update {MAX_UPDATES} · valid loss" in err

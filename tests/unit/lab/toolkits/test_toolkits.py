@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from shapeshift.config import parse_config
 from shapeshift.data.prepare import prepare
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
@@ -30,86 +29,56 @@ from shapeshift.lab.toolkits.opennmt import OPENNMT
 from shapeshift.lab.work import Order
 
 TOOLKITS = ("fairseq", "opennmt-py")
-WORDS = ["rot", "blau", "grün", "weiß", "gelb"]
-LINES = {
-    "train": [f"{a} {b}" for a in WORDS for b in WORDS],
-    "valid": ["rot blau", "", "gelb"],
-    "test": ["grün rot weiß", "blau"],
-}
+SETTINGS = (
+    "position=ape", "decoding={beam: 6, length_penalty: {name: none}}", "model.decoder_layers=3",
+    "training.schedule={name: noam, factor: 2.0, warmup_updates: 100, peak: null}",
+    "training.accumulation=3",
+    "training.batch={max_tokens: 700, max_sentences: null}",
+    "training.max_updates=50", "training.checkpoint_every=20",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """Prepared text that is the same on both sides: who copies translates perfectly."""
-    folder = tmp_path_factory.mktemp("copy")
-    for split, lines in LINES.items():
-        for language in ("src", "tgt"):
-            text = "".join(f"{line}\n" for line in lines)
-            (folder / f"{split}.{language}").write_text(text, encoding="utf-8")
-    return prepare(make_config(folder).data, folder / "prepared")
-
-
-def make_config(folder, *overrides):
-    document = {
-        "data": {
-            "corpus": {
-                "corpus": "files", "root": str(folder), "source": "src", "target": "tgt",
-                **{split: [split] for split in LINES},
-            },
-            "subwords": {"vocab_size": 30},
-        },
-        "model": {
-            "dim": 64, "num_heads": 4, "ff_dim": 96, "encoder_layers": 2, "decoder_layers": 3,
-        },
-        "training": {
-            "max_updates": 50, "checkpoint_every": 20, "average_checkpoints": 2, "device": "cpu",
-            "schedule": {"name": "noam", "factor": 2.0, "warmup_updates": 100},
-            "batch": {"max_tokens": 700}, "accumulation": 3,
-        },
-        "decoding": {"beam": 6, "length_penalty": {"name": "none"}},
-    }  # fmt: skip
-    return parse_config(document, overrides)
+def data(make_config, prepared):
+    return prepare(make_config().data, prepared / "toolkits")
 
 
 @pytest.fixture
-def baseline(data, tmp_path):
+def baseline(make_config, data, tmp_path):
     """overrides → what a toolkit gets"""
-    root = data.report.config.corpus.root
-
-    def make(*overrides):
-        (tmp_path / "it").mkdir(exist_ok=True)
-        config = make_config(root, *overrides)
-        return Baseline(config, data, tmp_path / "text", tmp_path / "it", False)
-
-    return make
+    folder = tmp_path / "it"
+    folder.mkdir()
+    return lambda *overrides: Baseline(
+        make_config(*SETTINGS, *overrides), data, tmp_path / "text", folder, False
+    )
 
 
 def test_text_is_written_as_numbers_and_read_back(data, baseline):
-    run = baseline()
+    run, (_, references) = baseline(), data.text("test")
     export(data, run.text)
-    lines = (run.text / "valid.src").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 2  # the empty pair is left out
-    assert {x for line in lines for x in line.split()} <= {*run.vocabularies["src"], "<unk>"}
+    lines = (run.text / "test.tgt").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == len(references) - 1  # the empty pair is left out
+    assert {x for line in lines for x in line.split()} <= {*run.vocabularies["tgt"], "<unk>"}
     assert len(run.vocabularies["src"]) == data.subwords.source_size - 4
-    assert join(lines, data, "valid") == LINES["valid"]
-    assert join(["<unk>", ""], data, "test") == [data.subwords.decode_target([1]), ""]
-    with pytest.raises(ShapeshiftError, match="wrote 1 translations of test, expected 2"):
+    assert join(lines, data, "test") == references
+    assert join(["<unk>", *lines[1:]], data, "test")[0] == data.subwords.decode_target([1])
+    with pytest.raises(ShapeshiftError, match="wrote 1 translations of test, expected 20"):
         join(lines[:1], data, "test")
 
 
-def test_a_toolkit_s_translations_are_scored_as_ours(data, tmp_path):
+def test_a_toolkit_s_translations_are_scored_as_ours(make_config, data, tmp_path):
     def copy(run, programs):
         run.directory.mkdir()
-        files = {split: (run.text / f"{split}.src", run.directory / split) for split in TEST_SPLITS}
+        files = {split: (run.text / f"{split}.tgt", run.directory / split) for split in TEST_SPLITS}
         return {split: [programs["cp"], *map(str, pair)] for split, pair in files.items()}
 
     def read(run, split):
         return (run.directory / split).read_text().splitlines()
 
     measure = Toolkit("copying", ("cp",), "", copy, read)
-    config = make_config(data.report.config.corpus.root, "evaluation.tokenize=char")
+    config = make_config(*SETTINGS, "evaluation.tokenize=char")
     rows = measure(Run.create(tmp_path / "cell" / "run", config), data)
-    [bleu] = score_corpus(LINES["test"], LINES["test"], ["bleu"], tokenizer="char")
+    [bleu] = score_corpus(*[data.text("test")[1]] * 2, ["bleu"], tokenizer="char")
     assert [row.dataset for row in rows] == ["valid", "valid mean", "test", "test mean"]
     assert {(row.metric, row.bucket) for row in rows} == {("BLEU", "copying")}
     assert (rows[2].value, rows[2].signature) == (bleu.value, bleu.signature)
@@ -131,7 +100,7 @@ def test_fairseq_gets_the_same_hyperparameters(baseline, tmp_path):
     commands = commands_of(FAIRSEQ, run, tmp_path)
     assert [*commands] == ["preprocess", "train", "average", "translate-valid", "translate-test"]
     train, translate = commands["train"], commands["translate-test"]
-    assert float(after(train, "--lr")) == pytest.approx(2.0 * (64 * 100) ** -0.5)
+    assert float(after(train, "--lr")) == pytest.approx(2.0 * (32 * 100) ** -0.5)
     wanted = {"--max-tokens": "700", "--update-freq": "3", "--decoder-layers": "3"}
     assert {option: after(train, option) for option in wanted} == wanted
     assert {"--share-all-embeddings", "--encoder-normalize-before", "--cpu"} <= {*train}
@@ -174,7 +143,7 @@ def test_opennmt_gets_the_same_hyperparameters(baseline, tmp_path):
     settings = yaml.safe_load((run.directory / "train.yaml").read_text())
     assert settings["learning_rate"] == pytest.approx(2.0)
     wanted = {"batch_type": "tokens", "batch_size": 700, "accum_count": [3], "dec_layers": 3}
-    wanted |= {"share_embeddings": True, "bucket_size": len(LINES["train"])}
+    wanted |= {"share_embeddings": True, "bucket_size": 120}
     assert settings.items() >= wanted.items()
     models = [Path(word).name for word in commands["average"][2:4]]
     assert models == ["model_step_40.pt", "model_step_50.pt"]
@@ -182,7 +151,7 @@ def test_opennmt_gets_the_same_hyperparameters(baseline, tmp_path):
     other = "{name: inverse_sqrt, peak: 0.003, warmup_updates: 300, factor: null}"
     commands_of(OPENNMT, baseline(f"training.schedule={other}"), tmp_path)
     settings = yaml.safe_load((run.directory / "train.yaml").read_text())
-    assert settings["learning_rate"] == pytest.approx(0.003 * (64 * 300) ** 0.5)
+    assert settings["learning_rate"] == pytest.approx(0.003 * (32 * 300) ** 0.5)
 
 
 @pytest.mark.parametrize(
