@@ -1,6 +1,6 @@
 """Train a tiny model in several processes, in every way that `test_distributed.py` asks for.
 
-    python tests/integration/ranks.py FOLDER --worlds 2
+    python tests/integration/ranks.py FOLDER
 
 The processes are forked from this one, which has imported the package, and talk over gloo. Each
 writes what it saw to `FOLDER/RUN/RANK.json`; gradients go to `FOLDER/RUN/gradients.safetensors`.
@@ -8,7 +8,6 @@ writes what it saw to `FOLDER/RUN/RANK.json`; gradients go to `FOLDER/RUN/gradie
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
@@ -210,11 +209,7 @@ def fork_ranks(folder, run, world, spoil):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--worlds", type=int, nargs="+", default=[2])
-    options = parser.parse_args()
-    folder = options.folder
+    folder = Path(sys.argv[1])
     torch.set_num_threads(1)
     write_stores(folder)
     ends = {}
@@ -222,17 +217,15 @@ def main() -> None:
     def go(run, world, spoil=None):
         ends.setdefault(run, []).append(fork_ranks(folder, run, world, spoil))
 
-    go("alone", 1)
-    for world in options.worlds:
+    for world in (1, 2, 4):
         go(f"ddp-{world}", world)
-    if 2 in options.worlds:
-        go("nonfinite", 2, poison)
-        go("killed", 2, send(signal.SIGKILL, update=4))
-        go("killed", 1)
-        go("stopped", 2, send(signal.SIGTERM, update=3))
-        for rank in range(2):
-            (folder / "stopped" / f"{rank}.json").rename(folder / "stopped" / f"first-{rank}.json")
-        go("stopped", 2)
+    go("nonfinite", 2, poison)
+    go("killed", 2, send(signal.SIGKILL, update=4))
+    go("killed", 1)
+    go("stopped", 2, send(signal.SIGTERM, update=3))
+    for rank in range(2):
+        (folder / "stopped" / f"{rank}.json").rename(folder / "stopped" / f"first-{rank}.json")
+    go("stopped", 2)
     (folder / "ends.json").write_text(json.dumps(ends), encoding="utf-8")
 
 

@@ -17,9 +17,12 @@ RANKS = Path(__file__).with_name("ranks.py")
 ACCUMULATION = 4
 
 
-def run_ranks(folder, *worlds):
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """The folder of what all processes have seen."""
+    folder = tmp_path_factory.mktemp("ranks")
     done = subprocess.run(
-        [sys.executable, str(RANKS), str(folder), "--worlds", *map(str, worlds)],
+        [sys.executable, str(RANKS), str(folder)],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -28,11 +31,6 @@ def run_ranks(folder, *worlds):
     assert done.returncode == 0, done.stdout + done.stderr
     (folder / "stderr.txt").write_text(done.stderr, encoding="utf-8")
     return folder
-
-
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory):
-    return run_ranks(tmp_path_factory.mktemp("ranks"), 2)
 
 
 def seen(folder, run, rank):
@@ -63,8 +61,10 @@ def assert_close(found, expected, atol):
         torch.testing.assert_close(found[name], expected[name], rtol=0, atol=atol)
 
 
-def check_same_run(folder, run, world):
-    alone, parts = seen(folder, "alone", 0), [seen(folder, run, rank) for rank in range(world)]
+@pytest.mark.parametrize("world", [2, 4])
+def test_several_processes_have_the_data_draws_and_gradient_of_one(ranks, world):
+    folder, run = ranks, f"ddp-{world}"
+    alone, parts = seen(folder, "ddp-1", 0), [seen(folder, run, rank) for rank in range(world)]
     assert len(alone["pairs"]) == 6 * ACCUMULATION
     assert in_turn(part["pairs"] for part in parts) == alone["pairs"]
     # The offset of each sentence, and which units were dropped.
@@ -72,21 +72,12 @@ def check_same_run(folder, run, world):
     assert len({json.dumps(draw) for draw in alone["draws"]}) == len(alone["draws"])
     gradients = load_file(folder / run / "gradients.safetensors")
     assert {name.partition(".")[0] for name in gradients} == {"1", "2"}
-    assert_close(gradients, load_file(folder / "alone" / "gradients.safetensors"), atol=1e-6)
-    losses = [[line["loss"] for line in training_lines(folder, x)] for x in (run, "alone")]
+    assert_close(gradients, load_file(folder / "ddp-1" / "gradients.safetensors"), atol=1e-6)
+    losses = [[line["loss"] for line in training_lines(folder, x)] for x in (run, "ddp-1")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert len(losses[0]) == 6
     for file in ("model", "optimizer"):
-        assert_close(saved(folder, run, file), saved(folder, "alone", file), atol=1e-5)
-
-
-def test_two_processes_have_the_data_draws_and_gradient_of_one(ranks):
-    check_same_run(ranks, "ddp-2", 2)
-
-
-@pytest.mark.slow
-def test_four_processes_have_the_data_draws_and_gradient_of_one(tmp_path):
-    check_same_run(run_ranks(tmp_path, 4), "ddp-4", 4)
+        assert_close(saved(folder, run, file), saved(folder, "ddp-1", file), atol=1e-5)
 
 
 def test_every_update_is_logged_and_saved_once(ranks):
@@ -117,8 +108,8 @@ def test_when_one_process_is_killed_the_other_ends_within_a_minute(ranks):
 def test_a_checkpoint_is_continued_by_another_number_of_processes(ranks):
     report = seen(ranks, "killed", 0)
     assert (report["resumed"], report["began"], report["updates"]) == (2, 2, 6)
-    assert_close(saved(ranks, "killed"), saved(ranks, "alone"), atol=1e-5)
-    losses = [training_lines(ranks, x)[-1]["loss"] for x in ("killed", "alone")]
+    assert_close(saved(ranks, "killed"), saved(ranks, "ddp-1"), atol=1e-5)
+    losses = [training_lines(ranks, x)[-1]["loss"] for x in ("killed", "ddp-1")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
