@@ -22,9 +22,8 @@ from shapeshift.config import Config
 from shapeshift.disk import PARTIAL, open_in_place, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import digest, store, verify
-from shapeshift.lab.identity import how_to_score, identity_fields
+from shapeshift.lab.identity import how_to_score
 from shapeshift.lab.measures import TRAIN, Measurement
-from shapeshift.lab.run import Run, has_begun
 from shapeshift.schema import Strict
 
 _TAIL_BYTES = 1 << 14
@@ -79,23 +78,6 @@ class CellFolder:
         self.run = path / "run"
         self.lock, self.output = path / "lock", path / "output.log"
         self._progress = path / "progress.json"
-
-    def reconcile(self, config: Config) -> Config:
-        """Return the settings to work with: `config`, but in the words of the run that is there.
-
-        Raises:
-            ShapeshiftError: the run has other settings, although the key is the same: a default has
-                changed since.
-        """
-        if not has_begun(self.run):
-            return config
-        old = Run(self.run).config
-        if identity_fields(old) != identity_fields(config):
-            raise ShapeshiftError(
-                "was made when other settings were default; move the folder away to train anew",
-                path=self.path,
-            )
-        return config.model_copy(update={"position": old.position, "model": old.model})
 
     def record(self, step: str, config: Config) -> StepRecord | None:
         """Return what is recorded of a step, or `None` if it is not done.

@@ -165,16 +165,11 @@ def _name_lines(axes: Axes, panel: Panel, styles: Mapping[str, Look], gap: float
     heights = accumulate([*up][::-1], lambda above, y: min(y, above - gap), initial=1 + gap)
     for name, height in zip(order[::-1], [*heights][1:], strict=True):
         sample: dict[str, Any] = {**styles[name], "markevery": [1], "markeredgecolor": "white"}
-        where: dict[str, Any] = {"transform": axes.transAxes, "clip_on": False}
-        axes.plot([1.05, 1.09, 1.13], [height] * 3, scalex=False, scaley=False, **where, **sample)
+        sample |= {"clip_on": False, "transform": axes.transAxes}
+        axes.plot([1.05, 1.09, 1.13], [height] * 3, scalex=False, scaley=False, **sample)
+        colour = styles[name]["color"]
         axes.text(
-            1.15,
-            height,
-            name,
-            color=styles[name]["color"],
-            fontsize=7,
-            va="center",
-            transform=axes.transAxes,
+            1.15, height, name, color=colour, fontsize=7, va="center", transform=axes.transAxes
         )
         axes.annotate(
             "",
@@ -189,18 +184,15 @@ def _name_lines(axes: Axes, panel: Panel, styles: Mapping[str, Look], gap: float
 def _set_heights(axes: Axes, panel: Panel) -> None:
     """Set the vertical limits, and the ticks of a logarithmic axis."""
     axes.margins(y=0.1)
-    low, high = axes.get_ylim()
+    low, high = map(math.log, axes.get_ylim()) if panel.log else axes.get_ylim()
+    missing = (math.log(panel.min_span or 1) if panel.log else panel.min_span) - (high - low)
+    low, high = low - max(0.0, missing) / 2, high + max(0.0, missing) / 2
     if panel.log:
-        if panel.min_span and high / low < panel.min_span:
-            middle = (low * high) ** 0.5
-            low, high = middle / panel.min_span**0.5, middle * panel.min_span**0.5
+        low, high = math.exp(low), math.exp(high)
         steps = (1, 2, 5) if high / low > 4 else tuple(range(1, 10))
         axes.yaxis.set_major_locator(LogLocator(10, subs=steps))
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
         axes.minorticks_off()
-    elif high - low < panel.min_span:
-        middle = (low + high) / 2
-        low, high = middle - panel.min_span / 2, middle + panel.min_span / 2
     seeds = [value for line in panel.lines for values in line.values for value in values]
     if low < 0 <= min(seeds, default=-1.0):  # what cannot be negative has no room below 0
         low, high = 0.0, max(high, panel.min_span)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from shapeshift.config import Config, parse_config
 from shapeshift.data.config import SPLITS
@@ -22,7 +21,7 @@ from shapeshift.integrity import store
 from shapeshift.lab.run import AVERAGE, SUBWORDS, Run, has_begun
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.layers import NORM_EPS
-from shapeshift.training.weights import average, weights
+from shapeshift.training.weights import weights
 
 if TYPE_CHECKING:
     from transformers import MarianMTModel, MarianTokenizer
@@ -81,12 +80,8 @@ def import_marian(
         splits={},
         versions={IMPORTED_FROM: name},
     )
-    store(directory, {**files, REPORT_OF_RUN: report.model_dump_json(indent=2).encode()})
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "imported" / "model.safetensors"
-        path.parent.mkdir()
-        save_file(weights(ours), path)
-        average([path], directory / AVERAGE)
+    files |= {REPORT_OF_RUN: report.model_dump_json(indent=2).encode()}
+    store(directory, files | {AVERAGE: save(weights(ours), {"average_of": "imported"})})
     return run
 
 
@@ -113,9 +108,7 @@ def _sides(theirs: MarianMTModel, tokenizer: Any) -> tuple[Side, Side]:
     vocabularies += [tokenizer.target_encoder if tokenizer.separate_vocabs else tokenizer.encoder]
     sizes = (config.vocab_size, config.decoder_vocab_size)
     sides: list[Side] = []
-    splitters = [
-        each.serialized_model_proto() for each in (tokenizer.spm_source, tokenizer.spm_target)
-    ]
+    splitters = [x.serialized_model_proto() for x in (tokenizer.spm_source, tokenizer.spm_target)]
     is_joint = splitters[0] == splitters[1] and vocabularies[0] == vocabularies[1]
     for spm, vocabulary, size in zip(splitters, vocabularies, sizes, strict=True):
         if len(vocabulary) != size:
@@ -138,17 +131,11 @@ def _check(ours: Transformer, theirs: Any, sides: tuple[Side, Side]) -> None:
     for what transformers adds to the variance of a LayerNorm."""
     generator = torch.Generator().manual_seed(0)
     rows = [torch.tensor([x or 0 for x in side.rows]) for side in sides]
-    source, target = (
-        torch.tensor(usable)[torch.randint(len(usable), (4, 40), generator=generator)]
-        for usable in (
-            [
-                n
-                for n, row in enumerate(side.rows)
-                if row is not None and n > EOS and n not in side.never
-            ]
-            for side in sides
-        )
-    )
+    known = [
+        torch.tensor([n for n, x in enumerate(side.rows) if x and n > EOS and n not in side.never])
+        for side in sides
+    ]
+    source, target = (x[torch.randint(len(x), (4, 40), generator=generator)] for x in known)
     target[:, 0] = BOS
     for part in theirs.modules():
         if isinstance(part, torch.nn.LayerNorm):

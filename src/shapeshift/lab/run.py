@@ -8,7 +8,7 @@ is not a run yet: everything in it may be replaced.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -27,18 +27,13 @@ from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.detokenize import moses
 from shapeshift.export.running import open_export
 from shapeshift.integrity import SUMS, restore, store, verify
-from shapeshift.lab.identity import NEUTRAL, how_to_validate
+from shapeshift.lab.identity import identity_fields
 from shapeshift.model import Transformer, build
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.config import Cosine
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.precision import choose_device, choose_precision
 from shapeshift.training.weights import load_weights
-
-RESUMABLE = {*NEUTRAL} - {"position.name", "model.size"}
-"""Settings that a run may be continued with although they differ. The two that are taken out name
-what is spelled out next to them. Those of `evaluation` by which its checkpoints are judged may not
-differ: such scores do not compare."""
 
 CHANGES_RESULTS = {
     "training.max_updates",
@@ -47,8 +42,9 @@ CHANGES_RESULTS = {
     "training.final_weights",
     "decoding",
 }
-"""Settings that may differ as well; `results/`, which belongs to the older ones, is then deleted.
-`decoding` may not differ where validation translates."""
+"""Settings that a run may be continued with although results depend on them; `results/`, which
+belongs to the older ones, is then deleted. `decoding` may not differ where validation translates.
+"""
 
 CONFIG = "config.yaml"
 SUBWORDS = "subwords"
@@ -105,8 +101,7 @@ class Run:
             ShapeshiftError: see `check`, or it cannot be written.
         """
         directory = Path(directory)
-        changed = cls.check(directory, config)
-        if any(not _is_in(name, RESUMABLE) for name in changed):
+        if cls.check(directory, config):
             delete(directory / RESULTS)
         if not has_begun(directory):
             for name in (SUMS, REPORT_OF_RUN, SUBWORDS):
@@ -115,8 +110,8 @@ class Run:
         return cls(directory)
 
     @classmethod
-    def check(cls, directory: str | Path, config: Config) -> list[str]:
-        """Return the names of the settings in which a run that is continued differs from `config`.
+    def check(cls, directory: str | Path, config: Config) -> bool:
+        """Return whether a run that is continued has results of other settings than `config`.
         Nothing is written, except a `config.yaml` of these settings that was damaged.
 
         Raises:
@@ -133,7 +128,7 @@ class Run:
             raise ShapeshiftError(
                 "holds something that is not a run; name a new folder", path=directory
             )
-        return []
+        return False
 
     @property
     def device(self) -> torch.device:
@@ -283,21 +278,20 @@ def delete(path: Path) -> None:
         remove(path)
 
 
-def _check_same(run: Run, new: Config) -> list[str]:
-    """Return the names of the settings that differ, which may differ in a run that has begun."""
-    old, directory = run.config, run.directory
-    free = RESUMABLE | CHANGES_RESULTS
+def _check_same(run: Run, new: Config) -> bool:
+    """Return whether settings differ that results depend on, all of which may."""
+    old, directory, free = run.config, run.directory, CHANGES_RESULTS
     if isinstance(old.training.schedule, Cosine):  # which ends at max_updates
         free = free - {"training.max_updates"}
     if old.training.validated_metrics:  # scores of another search do not compare
         free = free - {"decoding"}
-    changed = _differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
-    refused = [name for name in changed if not _is_in(name, free)]
-    judged = _differences(how_to_validate(old), how_to_validate(new), "evaluation")
-    refused += [name for name in judged if name not in refused]
-    if refused:
+    changed = _differences(identity_fields(old), identity_fields(new))
+    if refused := [x for x in changed if not any(f"{x}.".startswith(f"{key}.") for key in free)]:
+        named = ", ".join(refused).replace(
+            "validation.", "evaluation."
+        )  # as `identity_fields` has it
         raise ShapeshiftError(
-            f"holds a run with another {', '.join(refused)}; name a new folder, or continue with"
+            f"holds a run with another {named}; name a new folder, or continue with"
             " the settings in its config.yaml",
             path=directory,
         )
@@ -309,19 +303,15 @@ def _check_same(run: Run, new: Config) -> list[str]:
             f" training.max_updates={max(done, old.training.max_updates)}",
             path=directory,
         )
-    return changed
-
-
-def _is_in(name: str, settings: Set[str]) -> bool:
-    """Return whether a setting is one of `settings`, or in a section that is."""
-    return any(name == key or name.startswith(key + ".") for key in settings)
+    return bool(changed)
 
 
 def _differences(old: Any, new: Any, name: str = "") -> list[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        return [
-            found
-            for key in sorted(old.keys() | new.keys())
-            for found in _differences(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))
-        ]
-    return [] if old == new else [name]
+    if not (isinstance(old, dict | None) and isinstance(new, dict | None)):
+        return [] if old == new else [name]
+    old, new = old or {}, new or {}
+    return [
+        found
+        for key in sorted(old.keys() | new.keys())
+        for found in _differences(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))
+    ]

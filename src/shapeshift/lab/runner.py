@@ -18,6 +18,7 @@ from shapeshift.lab.cell_folder import CellFolder, Progress
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.locks import is_locked
 from shapeshift.lab.measures import TRAIN
+from shapeshift.lab.run import Run
 from shapeshift.lab.work import BUSY, Order
 
 Failed = list[tuple[Cell, str]]
@@ -138,7 +139,7 @@ class _Runner:
     def enlist(self, cell: Cell) -> None:
         """Put a cell into the queue, or count it as finished."""
         folder, config = self._folder(cell), cell.config
-        folder.reconcile(config)
+        Run.check(folder.run, config)
         corpus = config.data.corpus
         if isinstance(corpus, FilesCorpus) and folder.record(TRAIN, config) is not None:
             text = _fingerprint(corpus.model_dump_json())

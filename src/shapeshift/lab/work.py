@@ -78,7 +78,7 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
     make_directory(folder.path)
     with locked(folder.lock):
         open_in_place(folder.output, "wb").close()  # which is our standard output, perhaps
-        config = folder.reconcile(parse_config(order.config))
+        config = parse_config(order.config)
         missing = folder.missing(order.steps, config)
         if not missing:
             return

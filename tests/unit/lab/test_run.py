@@ -152,7 +152,7 @@ COSINE = "training.schedule={name: cosine, warmup_updates: 5, peak: 0.01}"
     ("shared", "overrides", "named"),
     [
         ([], ["training.seed=2"], "training.seed"),
-        ([], ["model.dim=64", "position=ape"], "model.dim, position.name, position.position_ids"),
+        ([], ["model.dim=64", "position=ape"], "model.dim, position.position_ids"),
         ([], ["data.subwords.vocab_size=41"], "data.subwords.vocab_size"),
         ([COSINE], ["training.max_updates=50"], "training.max_updates"),  # where it ends
         # Scores of another kind do not compare with those that the log holds.
@@ -179,6 +179,7 @@ def test_other_settings_are_refused_and_named(
         ([], "decoding.length_penalty={name: none}"),
         ([], "evaluation.tokenize=char"),
         ([BLEU], "evaluation.tokenize=13a"),  # which `auto` stands for
+        ([], "position={name: mine, position_ids: {name: shifted, max_offset: 500}}"),
     ],
 )
 def test_settings_that_do_not_change_training_may_change(make_config, tmp_path, shared, override):

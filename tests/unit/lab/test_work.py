@@ -86,13 +86,15 @@ def test_other_words_for_the_same_settings_go_on_with_the_same_run(cell, trained
     renamed = make_config(
         "training.max_updates=15", position, "training.log_every=7", "decoding.buffer_size=9"
     )
-    config = cell.reconcile(renamed)
-    assert config.position.name == "shape"
-    assert (config.training.log_every, config.decoding.buffer_size) == (7, 9)
     do_work(cell, renamed, ["stub_measures:STUB"], trained.prepared)
     assert cell.missing(["stub_measures:STUB"], trained.config) == []
-    with pytest.raises(ShapeshiftError, match="made when other settings were default"):
-        cell.reconcile(make_config("training.max_updates=16"))
+    other = make_config("training.max_updates=15", "training.label_smoothing=0.2")
+    with pytest.raises(
+        ShapeshiftError, match=r"holds a run with another training\.label_smoothing"
+    ):
+        do_work(
+            cell, other, ["stub_measures:OTHER"], trained.prepared
+        )  # a default that has changed
 
 
 def attempt_here(cell, trained, steps):
