@@ -190,7 +190,7 @@ def test_settings_that_do_not_change_training_may_change(make_config, tmp_path, 
 
 def test_overrides_hold_for_one_opening(copied):
     run = Run(copied.directory, ["decoding.beam=1", "training.device=cpu"])
-    assert run.config.decoding.beam == run.translator().config.beam == 1
+    assert run.config.decoding.beam == run.translator().runner.config.beam == 1
     assert Run(copied.directory).config.decoding.beam == 4
     with pytest.raises(
         ShapeshiftError, match=r"decoding\.beem: unknown key; did you mean 'decoding.beam'"
