@@ -225,12 +225,18 @@ def sentences() -> tuple[Tensor, Tensor]:
     return source, target_input
 
 
-class Reads(TorchDispatchMode):
-    """Counts the operators by which the host reads what a device has computed."""
+READS = {"_local_scalar_dense", "item", "is_nonzero", "nonzero", "equal"}
+"""Operators by which the host reads what a device has computed."""
 
-    NAMES = ("_local_scalar_dense", "item", "is_nonzero", "nonzero", "equal")
-    count = 0
+
+class Watch(TorchDispatchMode):
+    """Calls `see(operator, arguments, result)` for each operator of PyTorch in its context."""
+
+    def __init__(self, see: Callable[[Any, Any, Any], object]):
+        super().__init__()
+        self.see = see
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += func.overloadpacket.__name__ in self.NAMES
-        return func(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        self.see(func, args, out)
+        return out

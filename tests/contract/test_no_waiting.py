@@ -6,40 +6,37 @@ what is made on the CPU and copied is counted.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from shapeshift.data.batching import Batch, make_batch
-from shapeshift.decoding.search import Stepper, beam_search
-from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss
+from shapeshift.decoding.search import beam_search
+from shapeshift.model import DecoderState, ModelConfig, Transformer, build, label_smoothed_loss
 from shapeshift.positions import PRESETS, Scheme
 
-from .conftest import Reads
+from .conftest import READS, Watch
 
 META = torch.device("meta")
 
 
-class Elsewhere(TorchDispatchMode):
-    """Collects the operators that compute on the CPU, but for single numbers."""
+@contextmanager
+def nothing_on_the_cpu() -> Iterator[None]:
+    """Assert that no operator computes on the CPU, but for single numbers."""
+    operators = []
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.operators: list[str] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> object:
-        out = func(*args, **(kwargs or {}))
+    def see(operator: Any, _: Any, out: Any) -> None:
         if isinstance(out, Tensor) and out.device.type == "cpu" and out.ndim:
-            self.operators.append(str(func))
-        return out
+            operators.append(str(operator))
+
+    with Watch(see):
+        yield
+    assert operators == []
 
 
 @pytest.fixture
@@ -56,36 +53,21 @@ def test_no_step_of_decoding_waits(scheme: Scheme, make_model: Callable[..., Tra
     state = model.start(source, beam=2)
     last = torch.empty(6, dtype=torch.int64, device=META)
     for _ in range(2):
-        with Elsewhere() as elsewhere:
+        with nothing_on_the_cpu():
             assert state.step(last).shape == (6, 11)
-        assert elsewhere.operators == []
 
 
 def test_no_training_step_waits(
     scheme: Scheme, make_model: Callable[..., Transformer], batch: Batch
 ) -> None:
     model = make_model(scheme, dropout=0.1).to(META).train()
-    with Elsewhere() as elsewhere:
+    with nothing_on_the_cpu():
         loss = label_smoothed_loss(
             model, batch.source, batch.target_input, batch.target_output, 0.1, batch.real
         )
         loss.smoothed.backward()
     assert loss.num_tokens == 11
     assert all(parameter.grad is not None for parameter in model.parameters())
-    assert elsewhere.operators == []
-
-
-class CountedStepper:
-    """Notes how many reads there had been at each step."""
-
-    def __init__(self, stepper: Stepper, reads: Reads):
-        self.stepper, self.reads = stepper, reads
-        self.reorder = stepper.reorder
-        self.before: list[int] = []
-
-    def step(self, tokens: Tensor) -> Tensor:
-        self.before.append(self.reads.count)
-        return self.stepper.step(tokens)
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -96,11 +78,22 @@ def test_search_reads_every_few_steps(
     """What a GPU does, counted on a CPU: between checks nothing is read."""
     model = make_model(PRESETS["shape"], vocabulary=1000)
     source, _ = sentences
-    with Reads() as reads:
-        counted = CountedStepper(model.start(source, beam), reads)
-        limits = torch.tensor([14, 6, 11])
-        beam_search(counted, limits, beam=beam, check_every=4, fixed_rows=fixed)
-    num_reads = [after - before for before, after in itertools.pairwise(counted.before)]
+    num_reads = [0]  # after each step
+
+    class Counted(DecoderState):
+        def step(self, tokens: Tensor) -> Tensor:
+            num_reads.append(0)
+            return super().step(tokens)
+
+    def see(operator: Any, *_: Any) -> None:
+        num_reads[-1] += operator.overloadpacket.__name__ in READS
+
+    with torch.inference_mode():
+        state = Counted(model, model.encode(source), beam)
+    limits = torch.tensor([14, 6, 11])
+    with Watch(see):
+        beam_search(state, limits, beam=beam, check_every=4, fixed_rows=fixed)
+    num_reads = num_reads[1:-1]
     assert len(num_reads) >= 10
     between = [count for step, count in enumerate(num_reads, 1) if step % 4]
     assert set(between) == {0}
@@ -125,3 +118,20 @@ def test_a_causal_kernel_is_given_no_mask(
     layers = len(model.decoder)
     assert calls.count((True, True)) == layers
     assert calls.count((False, False)) == len(model.encoder) + layers  # only padding is masked
+
+
+@pytest.mark.parametrize("preset", ["ape", "rpe", "t5", "alibi"])
+def test_in_half_precision_no_mask_casts_the_scores(preset: str) -> None:
+    """A sum in place of two tensors of different types casts the larger one twice."""
+    model = build(ModelConfig(size="tiny"), preset, 20, 20)
+    is_mixed = []
+
+    def see(operator: Any, arguments: Any, _: Any) -> None:
+        if operator is torch.ops.aten.add_.Tensor and isinstance(arguments[1], Tensor):
+            is_mixed.append(arguments[0].dtype != arguments[1].dtype)
+
+    source = torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0]])
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16), Watch(see):
+        model(source, torch.tensor([[2, 5, 6], [2, 7, 0]]))
+    assert is_mixed
+    assert not any(is_mixed)
