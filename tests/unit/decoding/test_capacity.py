@@ -59,10 +59,11 @@ def test_one_token_more_is_refused_by_the_model(scheme: Scheme) -> None:
         model(short, one_more)
 
 
-def test_a_table_in_one_stack_limits_that_side() -> None:
+def test_a_table_in_one_stack_limits_that_side_and_others_nothing() -> None:
     scheme = Scheme(parts=(Part("learned", stacks="encoder", options=LEARNED),))
     assert capacity(make(scheme)) == Capacity(12, None)
     assert capacity(make(scheme)).source_subwords == 11
+    assert capacity(make(Scheme(parts=(Part("sinusoidal"),)))) == Capacity()
 
 
 def test_a_kind_of_ones_own_declares_its_limit() -> None:
@@ -78,8 +79,3 @@ def test_a_kind_of_ones_own_declares_its_limit() -> None:
     assert capacity(model) == Capacity(7, None)
     with pytest.raises(ShapeshiftError, match="up to 9, but Short takes positions up to 6"):
         check_numbers(Shifted(max_offset=9), model.encoder[0].attention.position)
-
-
-def test_other_models_have_no_limit() -> None:
-    assert capacity(make(Scheme(parts=(Part("sinusoidal"),)))) == Capacity()
-    assert capacity(object()).source_subwords is None

@@ -1,54 +1,33 @@
-"""Forced scoring on models whose probabilities are known, and against search."""
+"""Forced scoring of large batches and in half precision; that search agrees is in `contract`."""
 
 from __future__ import annotations
 
+import pytest
 import torch
-from torch import Tensor, nn
 
 from shapeshift.data.batching import make_batch
+from shapeshift.decoding import scoring
 from shapeshift.decoding.scoring import score_references
+from shapeshift.model import ModelConfig, build
 
 
-class Bigram(nn.Module):
-    """Logits from the last token plus a shift from the source; drops out while it trains."""
-
-    def __init__(self, vocabulary: int = 9, seed: int = 0):
-        super().__init__()
-        self.table = nn.Embedding(vocabulary, vocabulary)
-        nn.init.normal_(self.table.weight, generator=torch.Generator().manual_seed(seed))
-        self.dropout = nn.Dropout(0.5)
-
-    def encode(self, source: Tensor) -> Tensor:
-        return self.table(source[:, 0])
-
-    def decode(self, target_input: Tensor, memory: Tensor) -> Tensor:
-        return self.dropout(self.table(target_input) + memory[:, None])
-
-    def project(self, hidden: Tensor) -> Tensor:
-        return 2 * hidden
-
-
-def test_pieces_of_a_large_batch_are_put_together_in_order() -> None:
-    model = Bigram(seed=1)
-    generator = torch.Generator().manual_seed(2)
-    rows = torch.randint(4, 9, (50, 60), generator=generator).tolist()
-    targets = [row[: 20 + i % 41] for i, row in enumerate(rows)]
-    sources = [[4 + i % 5] for i in range(50)]
-    together = score_references(model, make_batch(sources, targets))
-    assert (together != 0).sum() == sum(len(target) + 1 for target in targets) > 1024
-    alone = [
-        score_references(model, make_batch([s], [t])).sum(dim=1)
-        for s, t in zip(sources, targets, strict=True)
-    ]
-    torch.testing.assert_close(together.sum(dim=1), torch.cat(alone))
+def test_pieces_of_a_large_batch_are_put_together_in_order(monkeypatch) -> None:
+    model = build(ModelConfig(size="tiny", dim=8, num_heads=2, ff_dim=8), "ape", 9, 9)
+    targets = [[4 + (i + t) % 5 for t in range(1 + i % 7)] for i in range(12)]
+    batch = make_batch([[4 + i % 5] for i in range(12)], targets)
+    whole = score_references(model, batch)
+    assert (whole != 0).sum() == sum(len(target) + 1 for target in targets)
+    monkeypatch.setattr(scoring, "_TOKENS_AT_ONCE", 36)
+    torch.testing.assert_close(score_references(model, batch), whole)
+    assert model.training
 
 
 def test_half_precision_is_normalised_in_single() -> None:
-    model = Bigram(vocabulary=2000).bfloat16()
+    model = build(ModelConfig(size="tiny", dim=8, num_heads=2, ff_dim=8), "ape", 2000, 2000)
+    model.bfloat16().eval()
     batch = make_batch([[4]], [[5, 6, 7]])
     scores = score_references(model, batch)
-    hidden = model.eval().decode(batch.target_input, model.encode(batch.source))
-    logits = model.project(hidden).double()[0]
-    expected = logits.log_softmax(-1).gather(1, batch.target_output.T).squeeze(1)
+    logits = model.project(model(batch.source, batch.target_input)).double()[0]
+    expected = logits.log_softmax(-1).gather(1, batch.target_output.T).T
     assert scores.dtype == torch.float32
-    torch.testing.assert_close(scores[0].double(), expected, rtol=1e-5, atol=1e-5)
+    assert scores.tolist()[0] == pytest.approx(expected.tolist()[0], rel=1e-5)

@@ -76,28 +76,16 @@ def candidates(lines: list[str], n_best: int, **settings: object) -> list[list[T
     return [line.candidates for line in translator(**settings).translate_lines(lines, n_best)]
 
 
-LINES = [
-    "the cat.",
-    "",
-    "a",
-    "   ",
-    "a much longer line than all of the others.",
-    "\t",
-    "zz",
-    "q r s",
-]
-EXPECTED = ["" if line.isspace() else line for line in LINES]
-
-
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize(
     "settings", [{}, {"buffer_size": 1}, {"buffer_size": 3}, {"max_sentences": 2}]
 )
 def test_one_line_out_for_each_line_in(beam: int, settings: dict[str, int]) -> None:
-    lines = [*LINES, "öü", "日"]  # nothing is left of these after encoding
-    expected = [*EXPECTED, "", "", "ab", "", "a b"]
-    found = translator(beam=beam, **settings).translate([*lines, "ab\n", "\n", "a\nb"])
-    assert list(found) == expected
+    lines = ["the cat.", "", "a", "   ", "a much longer line than all others.", "\t", "zz", "q r s"]
+    expected = ["" if line.isspace() else line for line in lines]
+    lines += ["öü", "日", "ab\n", "\n", "a\nb"]  # nothing is left of two after encoding
+    found = translator(beam=beam, **settings).translate(lines)
+    assert list(found) == [*expected, "", "", "ab", "", "a b"]
 
 
 def test_batches_are_sorted_and_keep_to_the_budget() -> None:
@@ -107,11 +95,9 @@ def test_batches_are_sorted_and_keep_to_the_budget() -> None:
     assert found == lines
     assert model.shapes[0] == (1, 31)  # over the budget by itself
     assert all(rows * width <= 20 for rows, width in model.shapes[1:])
-    assert [width for _, width in model.shapes] == sorted(
-        (w for _, w in model.shapes), reverse=True
-    )
-    assert max(rows for rows, _ in model.shapes) == 4
-    assert sum(rows for rows, _ in model.shapes) == len(lines)
+    rows, widths = zip(*model.shapes, strict=True)
+    assert [*widths] == sorted(widths, reverse=True)
+    assert (max(rows), sum(rows)) == (4, len(lines))
 
 
 def test_a_window_is_answered_before_the_next_is_read() -> None:
@@ -127,11 +113,9 @@ def test_a_window_is_answered_before_the_next_is_read() -> None:
     assert next(answers) == "a"
     assert read == ["a", "b"]
     read.clear()
-    for count, answer in enumerate(
-        translator(buffer_size=2).translate_lines(lines(), stream=True), start=1
-    ):
-        assert len(read) == count
-        assert read[-1] == answer.candidates[0].text
+    for answer in translator(buffer_size=2).translate_lines(lines(), stream=True):
+        assert read.pop() == answer.candidates[0].text
+        assert not read
 
 
 def test_n_best_is_sorted_and_scored() -> None:
@@ -139,8 +123,7 @@ def test_n_best_is_sorted_and_scored() -> None:
     assert len(found[0]) == 3
     assert found[0][0].text == "abc"
     scores = [translation.score for translation in found[0]]
-    assert scores == sorted(scores, reverse=True)
-    assert len({translation.text for translation in found[0]}) == 3
+    assert scores == sorted(set(scores), reverse=True)
     assert found[0][0].score == pytest.approx(found[0][0].log_prob / 4)
     assert [(t.text, t.log_prob, t.score) for t in found[1]] == [("", 0.0, 0.0)]
 
@@ -154,15 +137,11 @@ def test_length_limits_go_by_the_own_source() -> None:
     assert len(model.shapes) == 1
 
 
-def test_joined_lines_have_separators_between_their_parts() -> None:
-    joined = Translator(translator().runner, Characters(), joined=True)
-    assert list(joined.translate(["a <sep> b.", "c"])) == ["a|b.", "c"]
+def test_joined_lines_have_separators_and_translations_are_detokenised() -> None:
+    runner = translator().runner
+    joined = Translator(runner, Characters(), joined=True, detokenize=str.upper)
+    assert list(joined.translate(["a <sep> b.", "c", ""])) == ["A|B.", "C", ""]
     assert list(translator().translate(["a <sep> b."])) == ["a sep b."]
-
-
-def test_translations_are_detokenised() -> None:
-    upper = Translator(translator().runner, Characters(), detokenize=str.upper)
-    assert list(upper.translate(["ab c", ""])) == ["AB C", ""]
 
 
 def test_the_model_is_evaluated_whatever_its_mode() -> None:
@@ -223,12 +202,9 @@ def test_candidates_of_a_split_line_join_those_of_its_pieces() -> None:
 
 def test_a_translation_as_long_as_it_may_be_is_marked() -> None:
     settings = {"max_length_a": 0.0, "max_length_b": 4, "beam": 1}
-    lines = candidates(["ab", "abcde", ""], 1, **settings)
-    assert [(best[0].text, best[0].at_limit) for best in lines] == [
-        ("ab", False),
-        ("abc", True),
-        ("", False),
-    ]
+    found = [best for [best] in candidates(["ab", "abcde", ""], 1, **settings)]
+    assert [best.text for best in found] == ["ab", "abc", ""]
+    assert [best.at_limit for best in found] == [False, True, False]
 
 
 def test_memory_that_runs_out_is_reported_with_the_line() -> None:
