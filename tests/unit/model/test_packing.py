@@ -10,7 +10,6 @@ from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_los
 from shapeshift.model.loss import linear_cross_entropy
 from shapeshift.model.packing import Packing
 from shapeshift.positions import Representation
-from shapeshift.training.step import compile_layers
 
 
 class Neighbours(Representation):
@@ -29,12 +28,6 @@ TARGET_OUTPUT = torch.tensor([[5, 6, 3], [3, 0, 0], [7, 3, 0]])
 
 def loss(model: Transformer) -> Tensor:
     return label_smoothed_loss(model, SOURCE, TARGET_INPUT, TARGET_OUTPUT, 0.1).smoothed
-
-
-def test_compiled_layers_have_one_shape_of_input() -> None:
-    model = build(ModelConfig(size="tiny"), "ape", 10, 10)
-    compile_layers(model)
-    assert not model.packs
 
 
 @pytest.mark.parametrize("position", ["ape", "rpe", "tupe", "neighbours"])

