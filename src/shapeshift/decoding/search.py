@@ -113,8 +113,14 @@ def beam_search(
         raise ShapeshiftError(
             f"n_best is {n_best}, expected 1 to decoding.beam={beam}; set decoding.beam={n_best}"
         )
-    lengths_at_limit, longest = _limit_values(limits)
-    divisors = _divisors(penalty, longest, limits.device)
+    lengths_at_limit = set(limits.tolist())
+    if min(lengths_at_limit) < 1:
+        raise ShapeshiftError(
+            f"a length limit is {min(lengths_at_limit)}, expected 1 or more (the </s>)"
+        )
+    longest = max(lengths_at_limit)
+    lp = [1.0, *map(penalty, range(1, longest + 1))]  # lp(0) is unused
+    divisors = torch.tensor(lp, device=limits.device)
     finished = _Finished(len(limits), n_best, longest, limits.device)
     live = _Live(limits, longest, beam, divisors[limits])
     if check_every is None:
@@ -144,19 +150,6 @@ def beam_search(
         if beam > 1 or len(rows) < num_rows:  # in greedy search each row continues itself
             stepper.reorder(rows)
     return finished.results()
-
-
-def _limit_values(limits: Tensor) -> tuple[set[int], int]:
-    """Return the lengths at which some sentence is at its limit, and the largest."""
-    values = set(limits.tolist())
-    if min(values) < 1:
-        raise ShapeshiftError(f"a length limit is {min(values)}, expected 1 or more (the </s>)")
-    return values, max(values)
-
-
-def _divisors(penalty: Penalty, longest: int, device: torch.device) -> Tensor:
-    """Return lp(n) for n = 0 … longest, where lp(0) is unused."""
-    return torch.tensor([1.0, *map(penalty, range(1, longest + 1))], device=device)
 
 
 def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

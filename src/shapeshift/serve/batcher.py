@@ -114,12 +114,11 @@ class Batcher:
         longest = 0
         for job in self._waiting:
             width = max(longest, job.size)
-            fits = not batch or (
-                job.key == batch[0].key and (len(batch) + 1) * width <= self._max_tokens
-            )
             if job.result.done():
                 continue
-            if fits:
+            if not batch or (
+                job.key == batch[0].key and (len(batch) + 1) * width <= self._max_tokens
+            ):
                 batch.append(job)
                 longest = width
             else:

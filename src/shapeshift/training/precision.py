@@ -73,20 +73,17 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     """
     if name == "fp32":
         return torch.float32
-    if device.type == "cuda":
-        fast = torch.cuda.is_bf16_supported(including_emulation=False)
-        if name == "bf16" and not fast:
-            raise ShapeshiftError("this GPU has no bf16; use training.precision=fp32 or auto")
-    elif name == "bf16":
-        fast = True
-        if not has_bf16_products():
-            raise ShapeshiftError(
-                "this CPU has no bf16, in which it would take many times as long; use"
-                " training.precision=fp32 or auto"
-            )
-    else:
-        fast = _multiplies_bf16_faster()
-    return torch.bfloat16 if fast else torch.float32
+    on_gpu = device.type == "cuda"
+    has_bf16 = on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
+    if name == "auto":
+        fast = has_bf16 if on_gpu else _multiplies_bf16_faster()
+        return torch.bfloat16 if fast else torch.float32
+    if not (has_bf16 if on_gpu else has_bf16_products()):
+        raise ShapeshiftError(
+            f"this {'GPU' if on_gpu else 'CPU'} has no bf16, in which it would take many times as"
+            " long; use training.precision=fp32 or auto"
+        )
+    return torch.bfloat16
 
 
 @functools.cache

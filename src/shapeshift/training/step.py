@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import nn
@@ -47,7 +47,6 @@ class TrainingStep:
 
     Attributes:
         objective: of this process alone.
-        shared: the same, whose backward pass averages gradients over all processes.
     """
 
     def __init__(
@@ -60,12 +59,19 @@ class TrainingStep:
         self._config = config
         self._device = model.output.weight.device
         self.objective = Objective(model, choose_precision(config.precision, self._device))
-        self.shared = (parallel or Parallel()).average_gradients(self.objective)
+        self._shared = (parallel or Parallel()).average_gradients(self.objective)
 
-    def add_gradient(self, batch: Batch, num_tokens: float) -> Loss:
-        """Add the gradient of a batch's loss over `num_tokens`; return the loss."""
-        with self._naming_failures(batch):
-            loss: Loss = self.shared(batch, self._config.label_smoothing)
+    def add_gradient(self, batch: Batch, num_tokens: float, exchange: bool = True) -> Loss:
+        """Add the gradient of a batch's loss over `num_tokens`; return the loss.
+
+        Args:
+            batch: on the model's device.
+            num_tokens: what the summed loss is divided by.
+            exchange: whether all gradients so far are averaged over the processes.
+        """
+        no_sync = getattr(self._shared, "no_sync", nullcontext)  # of DDP
+        with self._naming_failures(batch), nullcontext() if exchange else no_sync():
+            loss: Loss = self._shared(batch, self._config.label_smoothing)
             (loss.smoothed / num_tokens).backward()  # type: ignore[no-untyped-call]
         return loss
 

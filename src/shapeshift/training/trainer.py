@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from shapeshift.data.batching import Batch, collate, plan_epoch, plan_in_order
 from shapeshift.data.store import TokenStore
@@ -224,12 +222,8 @@ class Trainer:
             # By the batch's number in the update: any number of processes draws the same.
             torch.manual_seed(derive(self.config.seed, "dropout", update, number))
             batch = self._batch(self.train, pairs)
-            exchange: AbstractContextManager[None] = nullcontext()  # after the last batch
-            shared = self._step.shared
-            if isinstance(shared, DistributedDataParallel) and number != own[-1][0]:
-                exchange = shared.no_sync()
-            with exchange:
-                losses.append(self._step.add_gradient(batch, divisor))
+            is_last = number == own[-1][0]
+            losses.append(self._step.add_gradient(batch, divisor, exchange=is_last))
         return losses
 
     def _learning_rate(self, update: int) -> float:
