@@ -188,7 +188,8 @@ class _Shift:
         for key, other in module.named_buffers():
             if key != name:  # to which TrOCR of transformers 4 casts its table
                 setattr(self._reader, key, other.float())
-        rows = self._reader.forward(*args, **kwargs)  # (…, T, 1)
+        # Of the class: accelerate replaces that of the module, which would read the module's table.
+        rows = type(module).forward(self._reader, *args, **kwargs)  # (…, T, 1)
         return rows.squeeze(-1).long()
 
     def check_room(self, module: nn.Module, last: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from accelerate.hooks import ModelHook, add_hook_to_module
 from tests.unit.tiny_models import ALL, LEARNED, SINUSOIDAL, Example, make
 from torch import Tensor, nn
 
@@ -208,6 +209,20 @@ def test_embeddings_instead_of_ids_are_shifted_on_both_sides(example: Example) -
         model(inputs_embeds=embeddings, decoder_inputs_embeds=embeddings)
     for name in example.modules:
         assert set(offsets(seen[name], example.rows(model, name), example.first)) == {0, 1, 2, 3}
+
+
+def test_a_model_that_accelerate_dispatched_is_shifted() -> None:
+    """Its hooks replace the `forward` of each module by one that calls the module's own."""
+    outputs = []
+    for dispatched in (False, True):
+        example = ALL["bart"]
+        model, ids = example.build(), some_ids(3)
+        for name in example.modules if dispatched else ():
+            add_hook_to_module(model.get_submodule(name), ModelHook())
+        shift_positions(model, 9)
+        torch.manual_seed(1)
+        outputs.append(example.outputs(model, ids))
+    assert torch.equal(*outputs)
 
 
 def test_a_shifted_model_can_be_pickled() -> None:
