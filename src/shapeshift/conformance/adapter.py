@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from copy import copy, deepcopy
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -31,13 +30,6 @@ SOURCE_LENGTH, TARGET_LENGTH = 7, 4
 
 class UnsupportedError(Exception):
     """The model cannot be asked this; the message is the reason."""
-
-
-@dataclass
-class Cache:
-    """What incremental decoding keeps between calls; `state` is the model's own."""
-
-    state: Any = None
 
 
 class Subject:
@@ -82,7 +74,7 @@ class Subject:
         ids: Tensor,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        cache: Cache | None = None,
+        cache: list[Any] | None = None,
     ) -> Tensor:
         """Return logits `(B, T, V)` of `ids (B, T)`.
 
@@ -91,7 +83,7 @@ class Subject:
             attention_mask: `(B, T)`, 1 on tokens and 0 on padding, of those in the cache as well;
                 or what is added to the scores, `(B, 1, T, T)`.
             position_ids: `(B, T)`; None leaves them to the model.
-            cache: of the calls before; is written to.
+            cache: holds the model's own state of the calls before, empty at first; is written to.
 
         Raises:
             UnsupportedError: the model does not take this.
@@ -99,9 +91,10 @@ class Subject:
         kwargs: dict[str, Any] = {}
         first, is_whole = ids, "decoder_input_ids" in self.names
         if is_whole and self.side == "decoder":
-            first, kwargs["decoder_input_ids"] = self.fixed(SOURCE_LENGTH, len(ids)), ids
+            first = fixed(self.usable_ids, SOURCE_LENGTH, len(ids))
+            kwargs["decoder_input_ids"] = ids
         elif is_whole:
-            kwargs["decoder_input_ids"] = self.fixed(TARGET_LENGTH, len(ids))
+            kwargs["decoder_input_ids"] = fixed(self.usable_ids, TARGET_LENGTH, len(ids))
         if attention_mask is not None:
             kwargs[self.mask_name] = attention_mask
             if self.takes_position_ids and position_ids is None:
@@ -115,20 +108,16 @@ class Subject:
         if "use_cache" in self.names:
             kwargs["use_cache"] = cache is not None
         if cache is not None:
-            kwargs["past_key_values"] = cache.state
+            kwargs["past_key_values"] = cache[0] if cache else None
         out = self.model(first, **kwargs)
         if cache is not None:
             kept = out[1:2] if isinstance(out, tuple) else (getattr(out, "past_key_values", None),)
-            cache.state = kept[0] if kept else None
-            if cache.state is None:
+            if not kept or kept[0] is None:
                 raise UnsupportedError("it returns no cache")
+            cache[:] = kept
         if not isinstance(out, Tensor):
             out = out[0] if isinstance(out, tuple) else getattr(out, "logits", out)
         return out  # type: ignore[no-any-return]
-
-    def fixed(self, length: int, rows: int) -> Tensor:
-        """Return the ids `(rows, length)` of the side that does not change."""
-        return _fixed(self.usable_ids, length, rows)
 
     def changed(self, change: Callable[[nn.Module], object]) -> Subject:
         """Return this subject with a copy of the model, to which `change` was applied."""
@@ -169,14 +158,14 @@ class Side(nn.Module):
             offset = position_ids[:, 0]
         other = offset if self.both else None
         if self.side == "decoder":
-            source, target = _fixed(self.usable_ids, SOURCE_LENGTH, len(ids)), ids
+            source, target = fixed(self.usable_ids, SOURCE_LENGTH, len(ids)), ids
             source_offset, target_offset = other, offset
         else:
             if attention_mask is not None:
                 if not attention_mask[:, 0].all():
                     raise UnsupportedError("padding stands right of a sentence in this model")
                 ids = ids * attention_mask
-            source, target = ids, _fixed(self.usable_ids, TARGET_LENGTH, len(ids))
+            source, target = ids, fixed(self.usable_ids, TARGET_LENGTH, len(ids))
             source_offset, target_offset = offset, other
         if use_cache:
             state = past_key_values or model.start(source, offset=source_offset)
@@ -185,7 +174,8 @@ class Side(nn.Module):
         return model.project(model.decode(target, memory, offset=target_offset)), None
 
 
-def _fixed(usable_ids: Tensor, length: int, rows: int) -> Tensor:
+def fixed(usable_ids: Tensor, length: int, rows: int) -> Tensor:
+    """Return the ids `(rows, length)` of the side that does not change."""
     return usable_ids[torch.arange(length) * 5 % len(usable_ids)].expand(rows, -1)
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from .adapter import Cache, Subject, UnsupportedError
+from .adapter import Subject, UnsupportedError, fixed
 
 LENGTHS = (2, 3, 4, 5, 7, 10, 18, 34, 70, 150, 300)
 """Of the sequences; beyond 256, bfloat16 has no odd numbers."""
@@ -74,7 +75,6 @@ class Probe:
     def __init__(self, subject: Subject, max_length: int):
         self.subject = in_double(subject)
         self.lengths = [n for n in LENGTHS if n <= min(max_length, subject.limit or max_length)]
-        self._bf16: tuple[Subject, Subject] | None = None
         self.allowed = self.detectable = self._noise(2**-24)
         if next(self.subject.model.parameters()).dtype is torch.float64:
             self.detectable = self._noise(2**-34)
@@ -101,7 +101,7 @@ class Probe:
 
     def _returns_cache(self) -> bool:
         try:
-            self.subject.logits(self.ids(2), cache=Cache())
+            self.subject.logits(self.ids(2), cache=[])
         except UnsupportedError:
             return False
         except Exception:  # which the properties report
@@ -129,7 +129,8 @@ class Probe:
 
     def pieces(self, ids: Tensor, sizes: Sequence[int], mask: Tensor | None = None) -> Tensor:
         """Return the logits of `ids` decoded in pieces of these sizes, with a cache."""
-        cache, end, out = Cache(), 0, []
+        cache: list[Any] = []
+        end, out = 0, []
         for size in sizes:
             end += size
             seen = None if mask is None else mask[:, :end]
@@ -152,11 +153,10 @@ class Probe:
         out = self.subject.logits(padded, mask)
         return out[:, by:] if self.subject.aligned else out
 
+    @cached_property
     def in_bf16(self) -> tuple[Subject, Subject]:
-        """Return the subject in bfloat16, and the control: only its weights are rounded."""
-        if self._bf16 is None:
-            self._bf16 = self.subject.changed(_to_bf16), self.subject.changed(_round_to_bf16)
-        return self._bf16
+        """The subject in bfloat16, and the control: only its weights are rounded."""
+        return self.subject.changed(_to_bf16), self.subject.changed(_round_to_bf16)
 
 
 def difference(got: Tensor, wanted: Tensor) -> float:
@@ -199,8 +199,7 @@ def in_double(subject: Subject) -> Subject:
 
 def _check_output(subject: Subject) -> None:
     """Raise a `ShapeshiftError` if the model does not return logits for each token."""
-    ids = subject.fixed(length=3, rows=2)
-    out: object = subject.logits(ids)
+    out: object = subject.logits(fixed(subject.usable_ids, length=3, rows=2))
     returned = f"a {type(out).__name__} without logits"
     if isinstance(out, Tensor):
         fits = out.ndim == 3 and out.shape[0] == 2 and out.shape[2] > 1

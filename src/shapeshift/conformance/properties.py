@@ -105,19 +105,15 @@ def packing(probe: Probe, length: int) -> Iterator[Case]:
     row = torch.cat(parts, dim=1)
     pos = torch.cat([torch.arange(part.shape[1]) for part in parts]).unsqueeze(0)
     alone = torch.cat([subject.logits(part) for part in parts], dim=1)
-    refused = ""
     try:
-        by_ids = probe.same("position ids alone", subject.logits(row, None, pos), alone, row)
-    except UnsupportedError:
-        raise
-    except Exception as error:  # such as xPos, for which later positions may not be seen
-        refused = line(error)
-    else:
+        out = _or_refused(partial(subject.logits, row, None, pos))
+        by_ids = probe.same("position ids alone", out, alone, row)
         if by_ids.margin <= 1 or not subject.takes_mask:
             yield by_ids
             return
-    if not subject.takes_mask:
-        raise RefusedError(refused)
+    except RefusedError:  # such as xPos, for which later positions may not be seen
+        if not subject.takes_mask:
+            raise
     is_second = torch.arange(row.shape[1]) >= length
     allowed = is_second[:, None] == is_second
     allowed = allowed if probe.sees_ahead else allowed.tril()
@@ -158,7 +154,7 @@ def bfloat16(probe: Probe, length: int) -> Iterator[Case]:
     """
     subject, ids = probe.subject, probe.ids(length)
     try:
-        lower, control = probe.in_bf16()
+        lower, control = probe.in_bf16
         out = lower.logits(ids)
     except Exception as error:
         raise UnsupportedError(f"it does not run in bfloat16: {line(error)}") from error

@@ -98,12 +98,11 @@ def _examine(name: str, test: Property, probe: Probe) -> Finding:
     length = 0
     try:
         for length in probe.lengths:
-            new = _until_failure(test(probe, length))
-            if _failing(new):
+            new, failure = _until_failure(test(probe, length))
+            if failure:
                 shorter = range(passed + 1, length)
-                tried = (_failing(_until_failure(test(probe, n))) for n in shorter)
-                case = next(filter(None, tried), None) or _failing(new)
-                assert case is not None
+                tried = (_until_failure(test(probe, n))[1] for n in shorter)
+                case = next(filter(None, tried), failure)
                 ids = tuple(tuple(row) for row in case.ids.tolist())
                 return Finding(name, side, "FAIL", str(case), ids)
             passed = length
@@ -119,14 +118,10 @@ def _examine(name: str, test: Property, probe: Probe) -> Finding:
     return Finding(name, side, "pass", str(max(cases, key=lambda case: case.margin)))
 
 
-def _until_failure(cases: Iterator[Case]) -> list[Case]:
+def _until_failure(cases: Iterator[Case]) -> tuple[list[Case], Case | None]:
     tried = []
     for case in cases:
         tried.append(case)
-        if not case.margin <= 1:
-            break
-    return tried
-
-
-def _failing(cases: list[Case]) -> Case | None:
-    return next((case for case in cases if not case.margin <= 1), None)
+        if not case.margin <= 1:  # NaN as well
+            return tried, case
+    return tried, None

@@ -37,9 +37,6 @@ MINUSCULE = (
 )
 """Settings for all cells of a grid at scale tiny."""
 
-NEVER_RUN = (*MINUSCULE, "training.label_smoothing=0.2")
-"""Settings of cells that no test trains."""
-
 SPEEDS = {"ape": 1.0, "rpe": 0.75, "shape": 0.97}
 
 LONGER_PIECES = ("data.subwords.vocab_size=600", "data.corpus.num_train=600")
@@ -63,19 +60,26 @@ BOTH = ("test", "valid")
 MEANS = tuple(measured("BLEU", 1.0, dataset=mean_of(split)) for split in BOTH)
 
 
+def record_step(folder, config, step, found=(), checkpoint="c"):
+    """Write the record of a step into the folder of a cell."""
+    record = StepRecord(
+        step=step, version="0", command="x", time="now", elapsed_s=0.0, checkpoint=checkpoint,
+        text="t", measurements=tuple(found),
+    )  # fmt: skip
+    CellFolder(folder).write_record(record, config)
+
+
 def put(root, cell, found=MEANS, *, hypotheses=None, checkpoint="c", steps=(), texts=BOTH):
     """Write by hand the records of a cell's steps, and its translations of some texts."""
-    folder, steps = CellFolder(root / cell.key), steps or ("train", *cell.steps)
+    folder, steps = root / cell.key, steps or ("train", *cell.steps)
     for step in steps:
-        record = StepRecord(
-            step=step, version="0", command="x", time="now", elapsed_s=0.0, checkpoint=checkpoint,
-            text="t", measurements=tuple(found) if step == steps[-1] else (),
-        )  # fmt: skip
-        folder.write_record(record, cell.config)
+        own = found if step == steps[-1] else ()
+        record_step(folder, cell.config, step, own, checkpoint)
     if hypotheses is not None:
+        run = CellFolder(folder).run
         for split in texts:
-            keep_lines(folder.run, split, "average", hypotheses)
-            keep_lines(folder.run, split, "references", REFERENCES)
+            keep_lines(run, split, "average", hypotheses)
+            keep_lines(run, split, "references", REFERENCES)
 
 
 def texts(table):
