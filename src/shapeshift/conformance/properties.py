@@ -22,7 +22,6 @@ TESTABLE = 2048
 
 
 FOLLOWS_MASK = "its positions follow the mask, so that padding shifts nothing"
-NO_EFFECT = "its position_ids have no effect"
 CAUSAL = (
     "a causal mask orders the tokens also without positions; whether there are any shows only with"
     " position_ids or padding"
@@ -224,7 +223,8 @@ def _beyond_table(probe: Probe, limit: int) -> Iterator[Case]:
         return
     if difference(first, second) <= probe.allowed:
         _require_claim(subject)
-        raise UnsupportedError(NO_EFFECT if subject.takes_position_ids else FOLLOWS_MASK)
+        no_effect = "its position_ids have no effect"
+        raise UnsupportedError(no_effect if subject.takes_position_ids else FOLLOWS_MASK)
     yield probe.differ(f"{what} and from {start + 1} on", after, further, ids)
     yield probe.differ(f"{what} and from 1 on", after, second, ids)
 

@@ -142,18 +142,13 @@ class Content:
 
     def add(self, part: Content) -> None:
         """Add a part of the item. Names are those of files: a table whose name is taken gets a
-        number."""
+        number; some file systems do not distinguish `A` and `a`."""
         for table in part.tables:
-            name = _free(table.name, [RESERVED, *(x.name for x in self.tables)])
+            taken = {RESERVED, *(x.name.casefold() for x in self.tables)}
+            names = chain([table.name], (f"{table.name}-{n}" for n in count(2)))
+            name = next(each for each in names if each.casefold() not in taken)
             self.tables.append(table.model_copy(update={"name": name}))
         self.values |= part.values
-
-
-def _free(name: str, taken: Sequence[str]) -> str:
-    """Return a name that is not taken; some file systems do not distinguish `A` and `a`."""
-    lower = {each.casefold() for each in taken}
-    numbered = (f"{name}-{number}" for number in count(2))
-    return next(each for each in chain([name], numbered) if each.casefold() not in lower)
 
 
 class ItemDocument(Strict):

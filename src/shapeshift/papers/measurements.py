@@ -42,10 +42,7 @@ def _measurements(spec: ItemSpec, grid: GridConfig) -> Iterator[tuple[Place, str
                 hint, known = nearest(scale, grid.scales), ", ".join(grid.scales)
                 yield place, f"scales: the grid has no scale {scale!r}{hint} (it has {known})"
         name = claim.metric
-        if claim.rule != "threshold" and name != "BLEU":
-            remedy = "leave metric out, or choose rule: threshold"
-            yield place, f"metric: {claim.rule} compares BLEU alone; {remedy}"
-        elif name in METRICS or not spec.analyses:  # which name their values as they like
+        if name in METRICS or not spec.analyses:  # which name their values as they like
             is_score = name in METRICS and METRICS[name].is_score
             yield place, _problem(grid, name, claim.split if is_score else None, is_part=True)
 
@@ -60,9 +57,9 @@ def _problem(grid: GridConfig, name: str, split: str | None, *, is_part: bool = 
     has_own_steps = any(":" in step for step in grid.steps)  # which measure what they like
     if metric is None:
         known = [*METRICS, *FACTS]
-        is_known = has_own_steps or name in FACTS
-        hint = f"{nearest(name, known)} (known: {', '.join(known)})"
-        return "" if is_known else f"metric: unknown {name!r}{hint}"
+        if has_own_steps or name in FACTS:
+            return ""
+        return f"metric: unknown {name!r}{nearest(name, known)} (known: {', '.join(known)})"
     steps = () if has_own_steps else metric.steps
     if metric.is_score:
         if split is None:

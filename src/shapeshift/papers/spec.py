@@ -30,26 +30,22 @@ Rule = Literal["better", "no worse", "equivalent", "threshold"]
 _Named = TypeVar("_Named", bound=Mapping[str, str | tuple[str, ...]])
 
 
-def _check(info: ValidationInfo, axis: str, settings: Iterable[str] = ()) -> None:
+def _check(axis: str, info: ValidationInfo, settings: Iterable[str] = ()) -> str:
     """Compare names with the grid, which is known when a file is read."""
     grid: Grid | None = (info.context or {}).get("grid")
     if grid and axis and (problem := unknown_name(grid.config.axes, axis, settings)):
         raise ValueError(problem)
-
-
-def _check_axis(axis: str, info: ValidationInfo) -> str:
-    _check(info, axis)
     return axis
 
 
 def _check_named(named: _Named, info: ValidationInfo) -> _Named:
     for axis, given in named.items():
         settings = (given,) if isinstance(given, str) else given
-        _check(info, axis, () if settings == (ALL,) else settings)
+        _check(axis, info, () if settings == (ALL,) else settings)
     return named
 
 
-Axis = Annotated[str, AfterValidator(_check_axis)]
+Axis = Annotated[str, AfterValidator(_check)]
 Settings = Annotated[dict[Name, Name], AfterValidator(_check_named)]
 SomeSettings = Annotated[Condition, AfterValidator(_check_named)]
 MetricName = Annotated[str, AfterValidator(lambda name: OTHER_NAMES.get(name, name))]
@@ -171,7 +167,7 @@ class TableSpec(Strict):
     def _fits_together(self, info: ValidationInfo) -> TableSpec:
         if self.labels and len(self.rows) != 1:
             raise ValueError(f"labels need one axis in rows, got {len(self.rows)}")
-        _check(info, self.rows[0], self.labels)
+        _check(self.rows[0], info, self.labels)
         width, expected = len(self.header or self.rows), len(self.rows) + bool(self.buckets)
         if not self.labels and width != expected:
             raise ValueError(f"header has {width} titles for {expected} axes of rows")
@@ -223,7 +219,7 @@ class ByLengthSpec(Strict):
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> ByLengthSpec:
-        _check(info, self.systems, (self.gain_over,) if self.gain_over else ())
+        _check(self.systems, info, (self.gain_over,) if self.gain_over else ())
         if self.tested and len(self.splits) != 1:
             raise ValueError("tested needs one split")
         return self
@@ -286,6 +282,8 @@ class ClaimSpec(Strict):
             raise ValueError("threshold needs at_most or at_least, the other rules neither")
         if self.lengths and self.split == "original-order":
             raise ValueError("lengths needs split: valid or test")
+        if self.rule != "threshold" and self.metric != "BLEU":
+            raise ValueError(f"{self.rule} compares BLEU alone; leave out metric: {self.metric}")
         if self.rule == "threshold":
             if self.against or self.pairs:
                 raise ValueError("threshold compares with a number, not with other runs")

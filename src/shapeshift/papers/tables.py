@@ -148,25 +148,28 @@ class TableBuilder:
         split = column.split or "train"
         assert split != "each set"
         lengths = data.store(split).source_lengths
-        match column.count:
-            case "read":
-                value = data.report.splits[split].read
-            case "tokens":
-                value = int(lengths.sum(dtype=np.int64))
-            case "longest":
-                value = int(lengths.max())
-            case _:
-                value = len(lengths)
-        return number(value, ",")
+        values = {
+            "kept": len(lengths),
+            "read": data.report.splits[split].read,
+            "tokens": int(lengths.sum(dtype=np.int64)),
+            "longest": int(lengths.max()),
+        }
+        return number(values[column.count or "kept"], ",")
 
     def _each_set(self, column: ColumnSpec) -> dict[str, list[Entry]]:
         """Return the columns of each file of both splits, and the mean of them."""
+        corpus, datasets = self._study.cells()[0].config.data.corpus, []
+        for split in ("valid", "test"):  # as `lab.measures.score` names them
+            labels = []
+            if isinstance(corpus, FilesCorpus):
+                labels = [corpus.label(split, n) for n in range(len(corpus.prefixes(split)))]
+            datasets += [f"{split}/{label}" for label in labels] if len(labels) > 1 else [split]
         columns = {
             name: [
                 summary(self._values(place, column, bucket, name), column.show)
                 for place, bucket in self._lines
             ]
-            for name in _each_set(self._study.cells()[0])
+            for name in datasets
         }
         means = []
         for fields in zip(*columns.values(), strict=True):
@@ -240,18 +243,6 @@ def _fact(cell: Cell, metric: str) -> str:
         return bounds_label(trained_lengths(cell.config))
     parts = cell.config.position.scheme.parts
     return "yes" if all(KINDS[part.kind].build.shift_invariant for part in parts) else "no"
-
-
-def _each_set(cell: Cell) -> list[str]:
-    """Return the datasets under which `lab.measures.score` has the BLEU of each set."""
-    corpus = cell.config.data.corpus
-    datasets: list[str] = []
-    for split in ("valid", "test"):
-        labels: list[str] = []
-        if isinstance(corpus, FilesCorpus):
-            labels = [corpus.label(split, n) for n in range(len(corpus.prefixes(split)))]
-        datasets += [f"{split}/{label}" for label in labels] if len(labels) > 1 else [split]
-    return datasets
 
 
 def _name(given: Published) -> str:

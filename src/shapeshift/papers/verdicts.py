@@ -108,23 +108,20 @@ def finding(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Finding:
     )
 
 
-def holm(p_values: Mapping[_Name, float]) -> set[_Name]:
-    """Return which of several tests are significant at `LEVEL` all together (Holm 1979).
+def significant(parts: Mapping[_Name, Part]) -> set[_Name]:
+    """Return which of several systems differ from their baseline at `LEVEL`, all tests taken
+    together (Holm 1979).
 
     The smallest p-value is compared with `LEVEL` / n, the next with `LEVEL` / (n − 1), and so on
     until one fails: the chance of any false alarm among the n tests stays below `LEVEL`.
     """
-    significant: set[_Name] = set()
+    p_values = {name: x.comparison.p_value for name, x in parts.items() if x.comparison}
+    found: set[_Name] = set()
     for place, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
         if p_values[name] >= LEVEL / (len(p_values) - place):
             break
-        significant.add(name)
-    return significant
-
-
-def significant(parts: Mapping[_Name, Part]) -> set[_Name]:
-    """Return which of several systems differ from their baseline, all tests taken together."""
-    return holm({name: part.comparison.p_value for name, part in parts.items() if part.comparison})
+        found.add(name)
+    return found
 
 
 def with_p_value(entry: Entry, part: Part | None) -> Entry:

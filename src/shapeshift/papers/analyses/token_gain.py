@@ -41,7 +41,8 @@ _MOST_COLUMNS = 8
 _CHUNK = 10_000
 _COLOURS = "PuOr"  # distinct under every colour blindness
 
-Counts = NDArray[np.float64]
+Array = NDArray[np.float64]
+Counts = Array
 """Tokens that SHAPE scores higher (a tie counts one half), and all tokens, with each sentence's
 `</s>`: a row for each frequency, a column for each position, which is the number of target tokens
 before. (2, frequencies, positions)"""
@@ -64,17 +65,16 @@ def by_position_and_frequency(study: Study) -> Content:
             counts = compare(study, pair, edges)
             total += counts
             num_rare = FREQUENCY_EDGES.index(RARE) + 1
-            rare, others = share(counts[:, :num_rare]), share(counts[:, num_rare:])
-            shares = {"% of all tokens": share(counts)}
-            if rare is not None and others is not None:
-                name = f"% of tokens with fewer than {RARE:,} occurrences minus % of others"
-                shares[name] = rare - others
+            parts = (counts, counts[:, :num_rare], counts[:, num_rare:])
+            every, rare, others = (share(part.sum((1, 2))) for part in parts)
+            rare_name = f"% of tokens with fewer than {RARE:,} occurrences minus % of others"
+            found = {"% of all tokens": every, rare_name: rare - others}
             if unseen in edges:
-                begin = edges.index(unseen) + 1
-                shares["% of the tokens at unseen positions"] = share(counts[:, :, begin:])
-            for name, value in shares.items():
-                if value is not None:
-                    content.values.setdefault(f"{dataset}: {name}", {})[seed] = value
+                beyond = counts[:, :, edges.index(unseen) + 1 :]
+                found["% of the tokens at unseen positions"] = share(beyond.sum((1, 2)))
+            for name, value in found.items():
+                if not np.isnan(value):
+                    content.values.setdefault(f"{dataset}: {name}", {})[seed] = float(value)
         title = f"Tokens that SHAPE scores higher than APE, {dataset.capitalize()}"
         occurrences, positions = labels(FREQUENCY_EDGES), labels(edges)
         table = DocumentTable(
@@ -101,11 +101,12 @@ def by_position_and_frequency(study: Study) -> Content:
     return content
 
 
-def share(counts: Counts) -> float | None:
-    """Return the percentage of tokens that SHAPE scores higher; `None` if there are fewer than
-    `FEW_TOKENS`."""
-    higher, total = counts.reshape(2, -1).sum(1).tolist()
-    return 100 * higher / total if total >= FEW_TOKENS else None
+def share(counts: Counts) -> Array:
+    """Return the percentage of tokens that SHAPE scores higher in each field; NaN where there are
+    fewer than `FEW_TOKENS`."""
+    higher, total = counts
+    shares: Array = 100 * higher / np.where(total >= FEW_TOKENS, total, np.nan)
+    return shares
 
 
 def position_edges(study: Study, cell: Cell, unseen: int | None) -> tuple[int, ...]:
@@ -172,9 +173,8 @@ def token_counts(store: TokenStore) -> NDArray[np.int64]:
     """Count how often each target id occurs in a store; `</s>` once a sentence. Shape: (V,)."""
     counts = np.zeros(store.target_size, dtype=np.int64)
     for start in range(0, len(store), _CHUNK):
-        chunk = range(start, min(start + _CHUNK, len(store)))
-        ids = np.concatenate([store[number][1] for number in chunk])
-        counts += np.bincount(ids, minlength=len(counts))
+        chunk = np.arange(start, min(start + _CHUNK, len(store)))
+        counts += np.bincount(store.gather(chunk)[1].tokens, minlength=len(counts))
     counts[EOS] += len(store)
     return counts
 
@@ -188,16 +188,12 @@ def labels(edges: Sequence[int]) -> list[str]:
 def plot(counts: Counts, edges: Sequence[int], unseen: int | None = None) -> Figure:
     """Draw the heat map of shares: 50 %, where neither is better, is white, a share of few tokens
     blank. A line stands before `unseen`, the first position that training has not shown."""
-    higher, total = counts
-    shares = 100 * np.divide(
-        higher, total, out=np.full_like(total, np.nan), where=total >= FEW_TOKENS
-    )
     # From the first to the last row, and column, that have tokens.
     rows, columns = (
         slice(int(used[0]), int(used[-1]) + 1)
-        for used in (np.flatnonzero(total.any(axis)) for axis in (1, 0))
+        for used in (np.flatnonzero(counts[1].any(axis)) for axis in (1, 0))
     )
-    shares = shares[rows, columns]
+    shares = share(counts)[rows, columns]
     most = max(5.0, float(np.nanmax(np.abs(shares - 50), initial=0)))  # of the scale, in points
     with styled():
         figure = Figure(figsize=(0.8 * TEXT_WIDTH_IN, 2.7), layout="constrained")
