@@ -66,7 +66,6 @@ class Subcommand(TyperCommand):
         return ["[OPTIONS]", *(each.metavar or str(each.name).upper() for each in given)]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments."""
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
@@ -91,7 +90,6 @@ class LazyCommands(TyperGroup):
     """A group of subcommands, each imported when it is used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names in the order of `COMMANDS`."""
         return list(COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

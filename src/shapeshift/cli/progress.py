@@ -102,29 +102,23 @@ class TrainingDisplay(Observer):
         self._note = ""
 
     def preparing(self, stage: str, done: int, total: int | None) -> None:
-        """Show the progress of the preparation."""
         self._display(stage, done, total)
 
     def started(self, line: str) -> None:
-        """Print what the run takes from another one."""
         notice(line)
 
     def resumed(self, resumed: Resumed) -> None:
-        """Print where the run continues, and a warning for each damaged checkpoint."""
         for skipped in resumed.skipped:
             notice(f"warning: {skipped}", "yellow")
         notice(resumed)
 
     def advanced(self, update: int) -> None:
-        """Move the bar."""
         self._display(f"train {self._name}", update, self._max_updates, self._note)
 
     def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
-        """Show loss and speed from now on."""
         self._note = f"loss {loss:.3f} · {tokens_per_s:,.0f} tokens/s"
 
     def validated(self, update: int, values: dict[str, float]) -> None:
-        """Print the values of a validation."""
         loss = values["valid_loss"]
         perplexity = math.exp(min(loss, 99))
         line = f"{self._name}: update {update} · valid loss {loss:.3f} · ppl {perplexity:.2f}"

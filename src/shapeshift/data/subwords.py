@@ -179,15 +179,12 @@ class Pieces:
         self._ids = {piece: i for i, piece in enumerate(pieces) if i >= len(SPECIAL_PIECES)}
 
     def get_piece_size(self) -> int:
-        """Return the number of pieces, special ones included."""
         return len(self._pieces)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text."""
         return [[self._ids.get(piece, UNK) for piece in text.split()] for text in texts]
 
     def id_to_piece(self, i: int) -> str:
-        """Return the piece of an id."""
         return self._pieces[i]
 
     def decode(self, ids: Sequence[int]) -> str:

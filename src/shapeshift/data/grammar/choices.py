@@ -95,5 +95,3 @@ VERBS_WITH_GAP: dict[tuple[str, Noun], list[Verb]] = {
     for noun in lexicon.NOUNS
 }
 PAST_MODALS = tuple(modal for modal in lexicon.MODALS if Tense.PAST in modal.german)
-TIMES = {tense: tuple(a for a in lexicon.TIMES if tense in a.tenses) for tense in Tense}
-FREQUENCIES = {tense: tuple(a for a in lexicon.FREQUENCIES if tense in a.tenses) for tense in Tense}

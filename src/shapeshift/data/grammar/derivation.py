@@ -144,12 +144,10 @@ class Derivation:
         if conjunction.simple:
             inner, outer = inner._replace(freedom="simple"), outer._replace(freedom="simple")
         adverbial = self._subordinate(size, conjunction, inner)
-        in_front = main and self._chance(0.4)
+        place = "front" if main and self._chance(0.4) else "adverbial"
         subject, rest = self._subject(num_words - size, outer)
         predicate = self._predicate(rest, subject, outer)
-        if in_front:
-            return Clause(subject, (predicate,), front=adverbial)
-        return Clause(subject, (predicate,), adverbial)
+        return Clause(subject, (predicate,), **{place: adverbial})
 
     def _with_two_predicates(self, subject: Nominal, num_words: int, context: Context) -> Clause:
         """Return `subject …s and …s`. The first predicate is plain: in `they can sleep and work`,
@@ -339,12 +337,12 @@ class Derivation:
         is_complex = predicate.negated or predicate.modal or predicate.tense is Tense.FUTURE
         if not self._chance(0.15) or free == 0 or is_complex:
             return free
-        predicate.frequency = self.pick(choices.FREQUENCIES[predicate.tense])
+        predicate.frequency = self.pick(lexicon.FREQUENCIES[predicate.tense])
         return free - 1
 
     def _add_time(self, predicate: Predicate, free: int, *, exactly: bool = False) -> int:
         """Add a time adverbial if there is room; return the words still free."""
-        times = choices.TIMES[predicate.tense]
+        times = lexicon.TIMES[predicate.tense]
         if free == 1:
             predicate.time = self.pick([time for time in times if time.num_words == 1])
         elif free:
@@ -392,35 +390,30 @@ class Derivation:
         determiners: Determiners | None = None,
     ) -> None:
         """Fill one slot with `extra` words more than it needs."""
-        preposition, pool = predicate.verb.preposition, predicate.verb.objects
+        verb, first = predicate.verb, isinstance(subject, Pronoun) and subject.first_person
+        # Not the subject itself: no `I see me`, no `Anna sees Anna`.
+        pronouns: tuple[Pronoun, ...] = choices.THIRD_PERSON if first else choices.ALL_PERSONS
+        preposition, pool = verb.preposition, verb.objects
         match slot:
-            case "direction" if not extra:
-                predicate.phrases[slot] = PrepositionalPhrase(
-                    lexicon.TO_CITY, self.pick(lexicon.CITIES)
-                )
-                return
-            case "direction":
-                goal = self._nominal(1 + extra, pool, choices.ONE_PLACE, (), context)
-                predicate.phrases[slot] = PrepositionalPhrase(lexicon.TO, goal)
-                return
             case "place":
                 predicate.phrases[slot] = self._place(2 + extra, context)
                 return
+            case "direction" if not extra:
+                city = self.pick(lexicon.CITIES)
+                predicate.phrases[slot] = PrepositionalPhrase(lexicon.TO_CITY, city)
+                return
+            case "direction":
+                preposition, usual, pronouns = lexicon.TO, choices.ONE_PLACE, ()
             case "recipient":
-                preposition, pool = lexicon.DATIVE, lexicon.PERSONS
-                usual = choices.DEFINITE
+                preposition, pool, usual = lexicon.DATIVE, lexicon.PERSONS, choices.DEFINITE
             case "beneficiary":
-                preposition, pool = lexicon.FOR, lexicon.PERSONS
-                usual = choices.UNDER_NEGATION
+                preposition, pool, usual = lexicon.FOR, lexicon.PERSONS, choices.UNDER_NEGATION
             case _ if predicate.negated:
                 usual = choices.UNDER_NEGATION
             case _ if subject.definite and predicate.frequency is None:
                 usual = choices.ANY
             case _:
                 usual = choices.AFFIRMATIVE
-        # Not the subject itself: no `I see me`, no `Anna sees Anna`.
-        first = isinstance(subject, Pronoun) and subject.first_person
-        pronouns = choices.THIRD_PERSON if first else choices.ALL_PERSONS
         nominal = self._nominal(1 + extra, pool, determiners or usual, pronouns, context)
         if isinstance(nominal, ProperName) and nominal is subject:
             nominal = lexicon.THEY

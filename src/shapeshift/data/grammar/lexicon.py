@@ -175,13 +175,6 @@ class Determiner:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Adverb(Word):
-    """An adverb or a time expression, and the tenses that it goes with."""
-
-    tenses: frozenset[Tense]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Preposition(Word):
     """A preposition and the case that it governs here; a case alone has no words."""
 
@@ -289,16 +282,17 @@ _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "te
 NUMERALS = tuple(DETERMINERS[name] for name in _NUMBERS)
 
 
-def _adverbs(kind: str) -> tuple[Adverb, ...]:
-    return tuple(
-        Adverb(
-            english=row["english"],
-            german=row["german"],
-            tenses=frozenset(Tense[name.upper()] for name in row["tenses"].split()),
+def _adverbs(kind: str) -> dict[Tense, tuple[Word, ...]]:
+    """Return the adverbs of a kind that go with each tense."""
+    rows = [row for row in read_table("adverbs.tsv") if row["kind"] == kind]
+    return {
+        tense: tuple(
+            Word(x["english"], x["german"])
+            for x in rows
+            if tense.name.lower() in x["tenses"].split()
         )
-        for row in read_table("adverbs.tsv")
-        if row["kind"] == kind
-    )
+        for tense in Tense
+    }
 
 
 TIMES, FREQUENCIES = _adverbs("time"), _adverbs("frequency")

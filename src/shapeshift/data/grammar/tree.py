@@ -12,14 +12,12 @@ der schläft) and subordinate clauses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from shapeshift.data.grammar import lexicon
 from shapeshift.data.grammar.lexicon import (
     Adjective,
-    Adverb,
     Case,
     Conjunction,
     Determiner,
@@ -30,6 +28,7 @@ from shapeshift.data.grammar.lexicon import (
     ProperName,
     Tense,
     Verb,
+    Word,
 )
 
 _COMMA = ","
@@ -185,8 +184,8 @@ class Predicate:
     modal: Modal | None = None
     negated: bool = False
     phrases: dict[str, PrepositionalPhrase] = field(default_factory=dict)
-    time: Adverb | None = None
-    frequency: Adverb | None = None
+    time: Word | None = None
+    frequency: Word | None = None
     adjective: Adjective | None = None
     very: bool = False
     complement: Subordinate | None = None
@@ -300,7 +299,7 @@ class Clause:
     subject: Nominal | None
     predicates: tuple[Predicate, ...]
     adverbial: Subordinate | None = None
-    front: Adverb | PrepositionalPhrase | Subordinate | None = None
+    front: Word | PrepositionalPhrase | Subordinate | None = None
 
     def in_english(self, person: int = 1) -> list[str]:
         """Return the English words; `person` is of what a relative pronoun refers to."""
@@ -380,16 +379,15 @@ class Sentence:
     conjunctions: tuple[Conjunction, ...] = ()
 
     def in_english(self) -> str:
-        conjunctions = (each.english for each in self.conjunctions)
-        return _write((clause.in_english() for clause in self.clauses), conjunctions)
+        conjunctions = [each.english for each in self.conjunctions]
+        return _write([clause.in_english() for clause in self.clauses], conjunctions)
 
     def in_german(self) -> str:
-        conjunctions = (each.german for each in self.conjunctions)
-        clauses = (clause.in_german(verb_second=True) for clause in self.clauses)
-        return _write(clauses, conjunctions)
+        conjunctions = [each.german for each in self.conjunctions]
+        return _write([each.in_german(verb_second=True) for each in self.clauses], conjunctions)
 
 
-def _write(clauses: Iterable[list[str]], conjunctions: Iterable[str]) -> str:
+def _write(clauses: list[list[str]], conjunctions: list[str]) -> str:
     """Return main clauses as a sentence: a comma before each conjunction, a capital letter, a full
     stop. Empty words are left out; where two commas meet, or one meets the full stop, one goes."""
     words: list[str] = []
