@@ -5,7 +5,7 @@ fsync(file) → rename → fsync(directory): a reader that finds the new name fi
 
 Three ways to write:
 - `save`: a file in a folder of ours (a run, prepared data, results). A link in its place is
-  replaced, never followed. `replace_file` and `write_file` are its parts.
+  replaced, never followed.
 - `replacing`: a file that the user named. A link stays a link, and its target is replaced; a pipe
   or a device is written into.
 - `open_in_place`: a log or a lock in a folder of ours.
@@ -84,23 +84,6 @@ def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
     return digest.hexdigest()
 
 
-def replace_file(path: Path, content: bytes | memoryview, writer: str = "") -> None:
-    """Write a file that appears complete or not at all, in place of one of the same name.
-
-    Raises:
-        OSError: if that fails; the old file is then as it was, unless only the last flush failed.
-    """
-    partial = path.with_name(PARTIAL + writer + path.name)
-    try:
-        write_file(partial, [content])
-        DISK.rename(partial, path)
-    except OSError:
-        with suppress(OSError):
-            DISK.unlink(partial)
-        raise
-    DISK.sync_directory(path.parent)
-
-
 def move(source: Path, target: Path) -> None:
     """Rename a file or a directory whose files are on the disk, and wait until the names are."""
     if source.is_dir():
@@ -140,19 +123,29 @@ def writing(path: str | Path, remedy: str = "") -> Iterator[None]:
         raise ShapeshiftError("; ".join(filter(None, [message, remedy])), path=path) from error
 
 
-def save(path: Path, data: str | bytes | memoryview) -> None:
+def save(path: Path, data: str | bytes | memoryview, remedy: str = "") -> None:
     """Write a file that appears complete or not at all, in place of an older one or of a link.
 
-    Its folder is made if need be. Several processes may save the same file: one of them wins.
+    Its folder is made if need be. Several processes may save the same file: one of them wins. After
+    an error the old file is as it was, unless only the last flush failed.
 
     Args:
         path: a file in a folder of ours; use `replacing` for one that the user named.
         data: text is written as UTF-8.
+        remedy: what the user can do about an error.
     """
     content = data.encode() if isinstance(data, str) else data
-    with writing(path):
+    partial = path.with_name(f"{PARTIAL}{os.getpid()}-{path.name}")
+    with writing(path, remedy):
         make_directory(path.parent)
-        replace_file(path, content, f"{os.getpid()}-")
+        try:
+            write_file(partial, [content])
+            DISK.rename(partial, path)
+        except OSError:
+            with suppress(OSError):
+                DISK.unlink(partial)
+            raise
+        DISK.sync_directory(path.parent)
 
 
 def open_in_place(path: Path, mode: str) -> IO[Any]:

@@ -13,13 +13,13 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from shapeshift import disk
 from shapeshift.disk import (
     PARTIAL,
     free_bytes,
     make_directory,
     move,
     remove,
-    replace_file,
     write_file,
     writing,
 )
@@ -139,8 +139,7 @@ class Checkpoints:
         path = self.path(progress.update) / STATE
         manifest = self._manifest(progress.update).model_copy(update={"progress": progress})
         remedy = "the checkpoint is complete: run the same command again to repeat the validation"
-        with writing(path, remedy):
-            replace_file(path, manifest.encode())
+        disk.save(path, manifest.encode(), remedy)
         self._prune(progress.best_update)
 
     def resume(self, model: nn.Module, optimizer: Optimizer) -> Resumed | None:

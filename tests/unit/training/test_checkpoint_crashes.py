@@ -251,7 +251,7 @@ def test_a_disk_that_fails_costs_one_line_and_no_checkpoint(interrupted, error, 
     num_bytes = sum(x.nbytes for file in (MODEL, OPTIMIZER) for x in load_file(one / file).values())
     commit = operations.index(("rename", one)) + 1
     assert operations[commit] == ("sync_directory", whole / "c")
-    recording = operations.index(("create", one / ".partial-state.json"))
+    recording = operations.index(("create", one / f".partial-{os.getpid()}-state.json"))
     for at in range(len(operations)):
         folder = make_folder()
         root = folder / "c"
