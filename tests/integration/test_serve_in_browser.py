@@ -52,6 +52,8 @@ def shares(page, run=0):
 def test_a_sentence_is_translated_by_all_runs(visit, folders):
     with visit() as page:
         translate(page)
+        page.locator(".map").first.locator("tbody td").first.hover()
+        assert re.fullmatch(r"<s> → ▁\w+: [\d.]+ %", page.locator(".readout").first.inner_text())
         assert page.locator(".run h2").all_inner_texts() == ["ape", "rpe"]
         expected = [Run(folder).translate([SENTENCE])[0] for folder in folders]
         assert page.locator(".translation").all_inner_texts() == expected
@@ -76,11 +78,8 @@ def test_one_run_may_be_left_out(visit):
 def test_another_kind_layer_and_head_show_other_attention(visit):
     with visit() as page:
         translate(page)
-        assert page.locator("#head").locator("option").all_inner_texts() == [
-            "1",
-            "2",
-            "mean of all",
-        ]
+        heads = page.locator("#head").locator("option").all_inner_texts()
+        assert heads == ["1", "2", "mean of all"]
         mean = shares(page)
         page.get_by_label("Head").select_option("1")
         first = shares(page)
@@ -97,13 +96,6 @@ def test_another_kind_layer_and_head_show_other_attention(visit):
         lower = shares(page)
         page.get_by_label("Layer").select_option("2")
         assert shares(page) != lower
-
-
-def test_a_cell_says_its_probability(visit):
-    with visit() as page:
-        translate(page)
-        page.locator(".map").first.locator("tbody td").first.hover()
-        assert re.fullmatch(r"<s> → ▁\w+: [\d.]+ %", page.locator(".readout").first.inner_text())
 
 
 def test_what_the_server_refuses_is_said(visit):

@@ -44,17 +44,6 @@ def test_metrics_source_and_json(files):
     assert written.hypotheses_sha256 == sha256_lines(REFERENCES)
 
 
-def test_hypotheses_come_from_standard_input_by_the_rules_for_files(files):
-    (files / "references").write_text("one\u2028two\x85three\nfour\rfive\n")
-    # A byte order mark is no text, only \n ends a line, and the last one need not be ended.
-    text = "\ufeffone\u2028two\x85three\nfour\rfive"
-    status, _, _ = score(files, "-", "references", "--json", "out.json", stdin=text.encode())
-    assert status == 0
-    document = Scores.load(files / "out.json")
-    assert document.num_segments == 2
-    assert document.hypotheses_sha256 == document.references_sha256
-
-
 def test_a_tokenizer_can_be_chosen(files):
     (files / "hypotheses").write_text("私は新しい本を読みました。\n", "utf-8")
     (files / "references").write_text("私は新しい本を借りました。\n", "utf-8")
@@ -65,17 +54,6 @@ def test_a_tokenizer_can_be_chosen(files):
     whole, bucket, *_ = score(files, *given, *chosen)[1].splitlines()
     assert re.match(r"BLEU [5-9]\d\..*tok:char", whole)
     assert bucket.split()[1] == whole.split()[1]
-
-
-def test_joined_texts_are_scored_by_sentence_too(files):
-    joined = " <sep> ".join(REFERENCES)
-    (files / "references").write_text(f"{joined}\n")
-    (files / "hypotheses").write_text(f"{joined.replace('book', 'letter')}\n")
-    status, out, err = score(files, "hypotheses", "references", "--json", "scores.json")
-    assert (status, err) == (0, "")
-    names = ["BLEU", "chrF2", "BLEU by sentence", "chrF2 by sentence"]
-    assert [re.split(r" \d", line)[0] for line in out.splitlines()] == names
-    assert [x.name for x in Scores.load(files / "scores.json").scores] == names
 
 
 def test_another_system_is_tested_against_the_first(files):

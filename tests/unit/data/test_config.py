@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from shapeshift.data.config import DataConfig, Dataset, GrammarCorpus
 
 FILES = {"corpus": "files", "source": "en", "target": "de"}
+ARCHIVE = {"url": "https://example.org/x", "file": "x", "hash": f"md5:{'0' * 32}"}
 SPLITS = {"train": ["a", "b"], "valid": ["c"], "test": ["d"]}
 
 
@@ -40,6 +41,10 @@ def test_defaults_are_the_papers():
         ({"corpus": FILES | SPLITS | {"target": "en"}}, "source and target are both"),
         ({"subwords": {"character_coverage": 0.97}}, "character_coverage"),
         ({"subword": {}}, "subword"),
+        *(
+            ({"corpus": FILES | SPLITS | {"archive": ARCHIVE | wrong}}, next(iter(wrong)))
+            for wrong in ({"url": "ftp://example.org/x"}, {"file": "../x"}, {"hash": "sha256:abc"})
+        ),
     ],
 )
 def test_nonsense_is_refused(document, message):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shapeshift.data.grammar import generate
 from shapeshift.data.grammar.derivation import Derivation
 
-# A speaker of German checked these. All are among the first 50,000 pairs of seed 6.
+# A speaker of German checked these. All are among the first 27,100 pairs of seed 6.
 CHECKED = """
 They have kissed my old rich girl. | Sie haben mein altes reiches Mädchen geküsst.
 Every healthy man went to the new library. | Jeder gesunde Mann ging zur neuen Bibliothek.
@@ -31,7 +31,7 @@ Ich sollte vergessen, dass eine Sängerin jetzt das Fenster aufmacht.
 
 def test_german_is_a_function_of_english_and_as_checked():
     translations: dict[str, str] = {}
-    for source, target in generate(50_000, seed=6):
+    for source, target in generate(27_100, seed=6):
         assert translations.setdefault(source, target) == target
     for line in CHECKED.strip().splitlines():
         source, target = line.split(" | ")

@@ -5,7 +5,6 @@ import pytest
 from shapeshift.data.config import DataConfig, FilesCorpus, SubwordsConfig
 from shapeshift.data.prepare import prepare
 from shapeshift.data.subwords import EOS, PAD, SPECIAL_PIECES, UNK, Subwords
-from shapeshift.decoding.splitting import split_text
 from shapeshift.errors import ShapeshiftError
 
 PAIRS = [
@@ -58,11 +57,6 @@ def test_raw_text_is_refused_and_split_text_is_not(subwords, tmp_path):
         subwords.check_source("the extrapolation, yes")
 
 
-def test_a_long_line_is_not_cut_within_a_word():
-    pieces = split_text("a b c@@ d@@ e f", 4, lambda texts: [len(x.split()) for x in texts])
-    assert [piece.text for piece in pieces] == ["a b", "c@@ d@@ e f"]
-
-
 @pytest.fixture
 def corpus(tmp_path):
     root = tmp_path / "text"
@@ -83,9 +77,3 @@ def test_prepared_data_have_split_sources_and_raw_references(corpus, tmp_path):
     assert data.text("valid")[1] == ["die Extrapolation , ja", "die , &apos; ja"]
     ids = [target.tolist() for _, target in data.test]
     assert ids == data.subwords.encode_target([target for _, target in PAIRS])
-
-
-def test_references_pair_with_the_test_set(corpus, tmp_path):
-    (corpus.root / "raw.de").write_text("1\n2\n3\n")
-    with pytest.raises(ShapeshiftError, match=r"test\.de has 2 lines but .*raw\.de has 3 lines;"):
-        prepare(DataConfig(corpus=corpus, subwords=CONFIG), tmp_path / "out")

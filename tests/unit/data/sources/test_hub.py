@@ -157,9 +157,7 @@ def test_a_local_folder_through_the_library_itself(tmp_path, monkeypatch):
     corpus = HubCorpus(root=tmp_path / "c", repo=str(folder), source="de", target="en")
     assert list(read_split(fetch(corpus), "test"))[5] == ("test Nr. 5", "test 5")
     part = changed(corpus, train=["train[:2]"])
-    assert [source for source, _ in read_split(fetch(part), "train")] == [
-        "train Nr. 0",
-        "train Nr. 1",
-    ]
+    sources = [source for source, _ in read_split(fetch(part), "train")]
+    assert sources == ["train Nr. 0", "train Nr. 1"]
     with pytest.raises(ShapeshiftError, match=r"look at data\.corpus\."):
         fetch(changed(corpus, valid=["dev"]))

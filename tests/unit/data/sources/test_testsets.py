@@ -86,12 +86,6 @@ def test_without_a_network_the_remedy_is_named(home, tmp_path):
         list(read_split(corpus(tmp_path, test=["sacrebleu:wmt15"]), "test"))
 
 
-def test_a_folder_that_nobody_may_write_into_is_read_without_a_lock(home, monkeypatch):
-    monkeypatch.setattr("os.access", lambda path, mode: False)
-    fetch_test_set("wmt22", "en", "de")
-    assert [*home.rglob("*.lock")] == []
-
-
 def test_results_call_test_sets_as_wmt_does():
     names = ("wmt14/full", "wmt08", "wmt14", "wmt21")
     expected = ["newstest2014", "newstest2008", "newstest2014", "wmt21"]
@@ -146,16 +140,6 @@ def test_missing_files_are_unpacked_from_the_archive(tmp_path, monkeypatch, home
     }
     with pytest.raises(ShapeshiftError, match=r"more\.en: no such file"):
         fetch(corpus(tmp_path, archive=archive, train=["more"]))
-
-
-@pytest.mark.parametrize(
-    ("key", "wrong"), [("url", "ftp://example.org/x"), ("file", "../x"), ("hash", "sha256:abc")]
-)
-def test_an_archive_has_a_hash_and_is_a_plain_file_from_the_web(key, wrong):
-    right = {"url": "https://example.org/x", "file": "x", "hash": f"md5:{'0' * 32}"}
-    assert Archive(**right)
-    with pytest.raises(ValueError, match=key):
-        Archive(**right | {key: wrong})
 
 
 def test_references_are_as_many_as_what_they_belong_to(tmp_path):
