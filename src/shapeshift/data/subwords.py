@@ -141,7 +141,7 @@ class Subwords:
         if not isinstance(self._source, Pieces):
             return
         pieces = " ".join(split_parts(text)).split()
-        unknown = self._source.unknown(pieces)
+        unknown = [piece for piece in pieces if not self._source.knows(piece)]
         if len(unknown) * 10 > len(pieces):
             raise ShapeshiftError(
                 f"{unknown[0]!r} is no piece of the vocabulary, as much of this line: this model"
@@ -192,14 +192,10 @@ class Pieces:
         known = [i for i in ids if i == UNK or i >= len(SPECIAL_PIECES)]
         return join_pieces(" ".join("⁇" if i == UNK else self._pieces[i] for i in known))
 
-    def unknown(self, pieces: Iterable[str]) -> list[str]:
-        """Return the pieces that are not in the vocabulary, except single characters, which even
-        text that is split for this vocabulary may have."""
-        return [
-            piece
-            for piece in pieces
-            if piece not in self._ids and len(piece.removesuffix(CONTINUES)) > 1
-        ]
+    def knows(self, piece: str) -> bool:
+        """Return whether a piece is in the vocabulary, or a single character, which even text that
+        is split for this vocabulary may have."""
+        return piece in self._ids or len(piece.removesuffix(CONTINUES)) <= 1
 
 
 def join_pieces(text: str) -> str:

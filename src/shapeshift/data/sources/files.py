@@ -76,38 +76,30 @@ def read_stream(stream: BinaryIO, name: str | Path) -> Iterator[str]:
         name: what an error calls it.
     """
     number = 0
-    lines = iter(partial(stream.readline, _MAX_LINE + 1), b"")
+
+    def refused(problem: str, line: int | None) -> ShapeshiftError:
+        return ShapeshiftError(problem, path=name, line=line)
+
     with reading(name):
         try:
+            lines = iter(partial(stream.readline, _MAX_LINE + 1), b"")
             for number, raw in enumerate(lines, start=1):
                 if len(raw) > _MAX_LINE:
-                    raise ShapeshiftError(
-                        f"longer than {_MAX_LINE:,} bytes; expected a sentence or a document a"
-                        " line",
-                        path=name,
-                        line=number,
-                    )
+                    expected = "expected a sentence or a document a line"
+                    raise refused(f"longer than {_MAX_LINE:,} bytes; {expected}", number)
                 if b"\0" in raw:
-                    raise ShapeshiftError(
-                        "a NUL character; expected UTF-8 text (is it UTF-16 or a binary file?)",
-                        path=name,
-                        line=number,
-                    )
+                    expected = "expected UTF-8 text (is it UTF-16 or a binary file?)"
+                    raise refused(f"a NUL character; {expected}", number)
                 data = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
                 if data:
                     yield data.removesuffix(b"\n").decode()
         except UnicodeDecodeError as error:
-            raise ShapeshiftError(
-                f"not UTF-8: byte 0x{error.object[error.start]:02x} at byte {error.start + 1} of"
-                " the line; convert the text to UTF-8",
-                path=name,
-                line=number,
-            ) from error
+            byte, place = error.object[error.start], error.start + 1
+            problem = f"not UTF-8: byte 0x{byte:02x} at byte {place} of the line"
+            raise refused(f"{problem}; convert the text to UTF-8", number) from error
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ShapeshiftError(
-                f"damaged gzip data after line {number} ({error}); unpack or fetch the file again",
-                path=name,
-            ) from error
+            problem = f"damaged gzip data after line {number} ({error})"
+            raise refused(f"{problem}; unpack or fetch the file again", None) from error
 
 
 def read_parallel(*paths: str | Path) -> Iterator[tuple[str, ...]]:
