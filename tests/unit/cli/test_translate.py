@@ -137,7 +137,7 @@ def test_options_reach_the_translator(run: Path, monkeypatch: pytest.MonkeyPatch
     asked, translate_lines = [], Translator.translate_lines
 
     def noted(self: Translator, *args: Any, stream: bool, **options: Any) -> Iterator[Any]:
-        asked.append((self.config, stream))
+        asked.append((self.runner.config, stream))
         return translate_lines(self, *args, stream=stream, **options)
 
     monkeypatch.setattr(Translator, "translate_lines", noted)
