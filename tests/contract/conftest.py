@@ -33,12 +33,8 @@ from shapeshift.positions import (
 VOCABULARY = 11
 
 
-def shaw(**options: object) -> Part:
-    return Part("shaw", "self", options={"max_distance": 2, **options})
-
-
-def rotary(**options: object) -> Part:
-    return Part("rotary", "self", options=options)
+def part(kind: str, place: str | None = "self", **options: object) -> Part:
+    return Part(kind, place, options=options)
 
 
 SINUSOIDAL = Part("sinusoidal", "embedding")
@@ -62,52 +58,51 @@ NUMBERINGS = {
     f"position_ids:{name}": Scheme(PositionIds(name), (SINUSOIDAL, Part("sinusoidal", "cross")))
     for name in POSITION_IDS
 }
-VARIANTS = {
-    "shaw-keys": Scheme(parts=(shaw(add_to="keys"),)),
-    "shaw-values": Scheme(parts=(shaw(add_to="values"),)),
-    "shaw-one-table": Scheme(parts=(shaw(share_tables=True),)),
-    "shaw-per-head": Scheme(parts=(shaw(per_head=True),)),
-    "shaw-one-for-all-layers": Scheme(parts=(Part("shaw", share_layers=True),)),
-    "shaw-no-distance": Scheme(parts=(shaw(max_distance=0),)),
-    "shaw-first-layer": Scheme(parts=(Part("shaw", layers=1),)),
-    "sinusoidal-v": Scheme(parts=(Part("sinusoidal", "self", options={"add_to": "v"}),)),
-    "sinusoidal-qkv-tensor2tensor": Scheme(
-        parts=(Part("sinusoidal", "cross", options={"add_to": "qkv", "channels": "tensor2tensor"}),)
+SHORT = {"max_distance": 2}
+PARTS: dict[str, tuple[Part, ...]] = {
+    "shaw-keys": (part("shaw", add_to="keys", **SHORT),),
+    "shaw-values": (part("shaw", add_to="values", **SHORT),),
+    "shaw-one-table": (part("shaw", share_tables=True, **SHORT),),
+    "shaw-per-head": (part("shaw", per_head=True, **SHORT),),
+    "shaw-one-for-all-layers": (Part("shaw", share_layers=True),),
+    "shaw-no-distance": (part("shaw", max_distance=0),),
+    "shaw-first-layer": (Part("shaw", layers=1),),
+    "sinusoidal-v": (part("sinusoidal", add_to="v"),),
+    "sinusoidal-qkv": (part("sinusoidal", "cross", add_to="qkv", channels="tensor2tensor"),),
+    "skew-one-table": (part("skew", max_distance=3, per_head=False),),
+    "t5-each-layer": (
+        Part("t5", share_layers=False, options={"num_buckets": 8, "max_distance": 12}),
     ),
-    "skew-one-table": Scheme(parts=(Part("skew", options={"max_distance": 3, "per_head": False}),)),
-    "t5-each-layer": Scheme(
-        parts=(Part("t5", share_layers=False, options={"num_buckets": 8, "max_distance": 12}),)
+    "rotary-halves-partial-linear": (
+        part("rotary", pairs="halves", fraction=0.5, scaling="linear", factor=4.0),
     ),
-    "rotary-halves-partial-linear": Scheme(
-        parts=(rotary(pairs="halves", fraction=0.5, scaling="linear", factor=4.0),)
+    "rotary-ntk": (part("rotary", scaling="ntk", factor=4.0),),
+    "rotary-yarn-partial": (
+        part("rotary", fraction=0.5, scaling="yarn", factor=4.0, original_length=16),
     ),
-    "rotary-ntk": Scheme(parts=(rotary(scaling="ntk", factor=4.0),)),
-    "rotary-yarn-partial": Scheme(
-        parts=(rotary(fraction=0.5, scaling="yarn", factor=4.0, original_length=16),)
+    "rotary-everywhere": (part("rotary"), part("rotary", "cross")),
+    "xpos-fast": (Part("xpos", stacks="decoder", options={"scale_base": 20.0}),),
+    "tupe-each-layer": (Part("tupe", share_layers=False),),
+    "rotary-beside-values-and-t5": (
+        part("rotary"), part("shaw", add_to="values", **SHORT), part("t5"),
     ),
-    "rotary-everywhere": Scheme(parts=(rotary(), Part("rotary", "cross"))),
-    "xpos-fast": Scheme(parts=(Part("xpos", stacks="decoder", options={"scale_base": 20.0}),)),
-    "tupe-each-layer": Scheme(parts=(Part("tupe", share_layers=False),)),
-    "rotary-beside-values-and-t5": Scheme(
-        parts=(rotary(), shaw(add_to="values"), Part("t5", "self"))
+    "rotary-encoder-shaw-decoder": (
+        Part("rotary", stacks="encoder"), Part("shaw", stacks="decoder"),
     ),
-    "rotary-encoder-shaw-decoder": Scheme(
-        parts=(Part("rotary", stacks="encoder"), Part("shaw", stacks="decoder"))
+    "tupe-r": (Part("tupe"), Part("t5")),
+    "two-at-one-place": (part("sinusoidal"), part("shaw", **SHORT)),
+    "shaw-twice": (
+        part("shaw", add_to="keys", **SHORT), part("shaw", max_distance=5, per_head=True),
     ),
-    "tupe-r": Scheme(parts=(Part("tupe"), Part("t5"))),
-    "randomized-alibi": Scheme(
-        PositionIds("randomized", {"max_length": 64}),
-        (Part("alibi"),),
-    ),
-    "two-at-one-place": Scheme(parts=(Part("sinusoidal", "self"), shaw())),
-    "shaw-twice": Scheme(parts=(shaw(add_to="keys"), shaw(max_distance=5, per_head=True))),
+}  # fmt: skip
+NEAR = {"max_offset": 30}
+VARIANTS = {name: Scheme(parts=parts) for name, parts in PARTS.items()} | {
+    "randomized-alibi": Scheme(PositionIds("randomized", {"max_length": 64}), (Part("alibi"),)),
     "everywhere": Scheme(
-        PositionIds("shifted", {"max_offset": 30}),
-        (SINUSOIDAL, shaw(), Part("sinusoidal", "cross")),
+        PositionIds("shifted", NEAR),
+        (SINUSOIDAL, part("shaw", **SHORT), part("sinusoidal", "cross")),
     ),
-    "shape-authors": Scheme(
-        PositionIds("shifted", {"max_offset": 30, "authors": True}), (SINUSOIDAL,)
-    ),
+    "shape-authors": Scheme(PositionIds("shifted", NEAR | {"authors": True}), (SINUSOIDAL,)),
 }
 SCHEMES = {
     **{name: scheme for name, scheme in PRESETS.items() if scheme not in CELLS.values()},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,8 @@ import pytest
 from shapeshift.errors import ShapeshiftError
 from shapeshift.export import huggingface
 from shapeshift.export.ctranslate2 import export
-from shapeshift.export.support import VARIANTS, support, table, unsupported
+from shapeshift.export.support import table, unsupported
 from shapeshift.model import ModelConfig
-from shapeshift.model.catalogue import cells
 from shapeshift.positions import (
     KINDS,
     PRESETS,
@@ -25,7 +23,6 @@ from shapeshift.positions import (
 from shapeshift.positions.registry import Entry
 
 SINUSOIDAL = Part("sinusoidal", "embedding")
-EVERY = [*cells(), *VARIANTS]
 
 REFUSED = {
     "less-feeding": (PRESETS["less-feeding"], "inputs of projections", "sinusoidal at embedding"),
@@ -112,17 +109,3 @@ def test_the_guide_compares_every_row_of_the_table():
             ]
     expected = {row[:2]: [said.partition(":")[0].split()[0] for said in row[2:]] for row in table()}
     assert {key: compared.get(key) for key in expected} == expected
-
-
-@pytest.mark.parametrize("part", EVERY, ids=str)
-def test_the_table_is_true(part, make, tmp_path):
-    pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
-    scheme = Scheme(parts=(part,))
-    made = make(scheme)
-    trained, options = replace(made.trained, longest=(12, 12)), {"max_length": 40}
-    if support(scheme, made.shape).startswith("refused"):
-        with pytest.raises(ShapeshiftError, match="cannot be exported exactly"):
-            export(trained, tmp_path / "model", **options)
-    else:
-        export(trained, tmp_path / "model", **options)
-        assert (tmp_path / "model" / "model.bin").is_file()

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from shapeshift import shift_positions, unshift
 from shapeshift.errors import ShapeshiftError
 
+from .test_shift import offsets
+
 PADDED = {name: example for name, example in ALL.items() if example.padding is not None}
 
 
@@ -42,14 +44,6 @@ def watched(model: nn.Module, names: tuple[str, ...]) -> Iterator[dict[str, Tens
     yield seen
     for handle in handles:
         handle.remove()
-
-
-def offsets(positions: Tensor, table: Tensor, first: int) -> list[int]:
-    """Find, for each `(T, D)` of `positions`, how far behind `first` it stands in the table."""
-    windows = table.unfold(0, positions.shape[1], 1).transpose(1, 2)[first:]  # (starts, T, D)
-    same = (positions[:, None] - windows).abs().amax((-1, -2)) < 1e-4  # (B, starts)
-    assert (same.sum(1) == 1).all()
-    return same.int().argmax(1).tolist()
 
 
 @each(ALL)

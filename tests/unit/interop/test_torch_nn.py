@@ -20,6 +20,7 @@ from shapeshift.positions import (
     ALiBi,
     Chain,
     Graph,
+    Representation,
     Shaw,
     Shifted,
     Sinusoidal,
@@ -36,13 +37,15 @@ def close(ours: Tensor | None, theirs: Tensor | None) -> bool:
     return ours.shape == theirs.shape and torch.allclose(ours, theirs, atol=1e-6)
 
 
-def pair(**options: object) -> tuple[MultiheadAttention, nn.MultiheadAttention]:
+def pair(
+    *, batch_first: bool, position: Representation | None = None
+) -> tuple[MultiheadAttention, nn.MultiheadAttention]:
     torch.manual_seed(0)
-    theirs = nn.MultiheadAttention(D, H, **options)
+    theirs = nn.MultiheadAttention(D, H, batch_first=batch_first)
     for bias in (theirs.in_proj_bias, theirs.out_proj.bias):
         nn.init.normal_(bias)
-    ours = MultiheadAttention(D, H, **options)
-    ours.load_state_dict(theirs.state_dict())
+    ours = MultiheadAttention(D, H, batch_first=batch_first, position=position)
+    ours.load_state_dict(theirs.state_dict(), strict=position is None)
     return ours, theirs
 
 

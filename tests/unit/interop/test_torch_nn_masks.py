@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.torch_nn import MultiheadAttention
@@ -23,7 +23,8 @@ from shapeshift.positions import (
     shaw,
 )
 
-B, D, H = 3, 16, 4
+from .test_torch_nn import B, D, H, pair
+
 E = D // H
 
 LENGTHS = (5, 100)
@@ -59,13 +60,8 @@ def blinding(length: int, case: str) -> tuple[dict[str, Tensor], Tensor]:
 CASES = ("a sequence of padding", "padding on the left of causal attention", "a float row")
 
 
-def modules(**options: object) -> tuple[MultiheadAttention, nn.MultiheadAttention]:
-    torch.manual_seed(0)
-    theirs = nn.MultiheadAttention(D, H, batch_first=True)
-    nn.init.normal_(theirs.out_proj.bias)
-    ours = MultiheadAttention(D, H, batch_first=True, **options)
-    ours.load_state_dict(theirs.state_dict(), strict=False)
-    return ours, theirs
+def attention_with(position: Representation) -> MultiheadAttention:
+    return pair(batch_first=True, position=position)[0]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -75,7 +71,7 @@ def test_a_query_without_keys_is_torchs(case: str, length: int, weights: bool) -
     masks, fully_masked = blinding(length, case)
     x = torch.randn(B, length, D)
     made = []
-    for module in modules():
+    for module in pair(batch_first=True):
         inputs = x.clone().requires_grad_()
         out, probs = module(inputs, inputs, inputs, need_weights=weights, **masks)
         out[~fully_masked].square().sum().backward()
@@ -94,7 +90,7 @@ def test_a_query_without_keys_gets_the_bias_with_any_position(
     name: str, case: str, backend
 ) -> None:
     masks, fully_masked = blinding(12, case)
-    attention, _ = modules(position=POSITIONS[name]())
+    attention = attention_with(POSITIONS[name]())
     x = torch.randn(B, 12, D, requires_grad=True)
     out, _ = attention(x, x, x, need_weights=False, **masks)
     assert backend.calls or attention.position.overrides("value_bias")
@@ -125,7 +121,7 @@ CAUSAL_ONLY = {
 def test_padding_on_the_left_changes_nothing_behind_it(
     name: str, length: int, forbidden: float
 ) -> None:
-    attention = modules(position=CAUSAL_ONLY[name]())[0].double()
+    attention = attention_with(CAUSAL_ONLY[name]()).double()
     x = torch.randn(1, length, D, dtype=torch.float64, requires_grad=True)
     causal = torch.full((length, length), forbidden, dtype=torch.float64).triu(1)
     padding = torch.zeros(1, length, dtype=torch.float64)
@@ -176,7 +172,7 @@ FORBIDS = {
 def test_what_sees_nothing_on_the_right_needs_a_mask_that_forbids_it(
     name: str, mask: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    attention, x = modules(position=CAUSAL_ONLY[name]())[0], torch.randn(B, T, D)
+    attention, x = attention_with(CAUSAL_ONLY[name]()), torch.randn(B, T, D)
     if mask in LETS:
         remedy = "another kind" if name == "XPos" else "causal=False"
         message = f"no meaning for tokens on the right.* give the causal mask, or use {remedy}"
@@ -190,7 +186,7 @@ def test_what_sees_nothing_on_the_right_needs_a_mask_that_forbids_it(
 
 
 def test_the_right_of_a_query_is_where_positions_are_higher() -> None:
-    attention, x = modules(position=CAUSAL_ONLY["Shaw"]())[0], torch.randn(B, T, D)
+    attention, x = attention_with(CAUSAL_ONLY["Shaw"]()), torch.randn(B, T, D)
     whole = attention(x, x, x, attn_mask=RIGHT)[0]
     pos = torch.arange(T)[None]
     chunk = {"attn_mask": RIGHT[4:], "pos_q": pos[:, 4:], "pos_k": pos}
@@ -207,7 +203,7 @@ def test_the_right_of_a_query_is_where_positions_are_higher() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
 def test_padding_is_not_on_the_right(dtype: torch.dtype) -> None:
-    attention, x = modules(position=XPos(head_dim=E))[0], torch.randn(2, T, D)
+    attention, x = attention_with(XPos(head_dim=E)), torch.randn(2, T, D)
     padding = torch.tensor([[True] * 2 + [False] * 4, [False] * 4 + [True] * 2])
     pos = torch.tensor([[1, 1, 0, 1, 2, 3], [0, 1, 2, 3, 1, 1]])  # Hugging Face gives padding 1
     mask = padding if dtype is torch.bool else padding * -1e9
@@ -221,7 +217,7 @@ def test_padding_is_not_on_the_right(dtype: torch.dtype) -> None:
 
 
 def test_where_positions_cannot_be_read_there_must_be_a_mask() -> None:
-    attention, x = modules(position=CAUSAL_ONLY["Skew"]())[0], torch.randn(B, T, D)
+    attention, x = attention_with(CAUSAL_ONLY["Skew"]()), torch.randn(B, T, D)
     compiled = torch.compile(attention, fullgraph=True, backend="eager")
     expected = attention(x, x, x, attn_mask=RIGHT)[0]
     torch.testing.assert_close(compiled(x, x, x, attn_mask=RIGHT)[0], expected)
@@ -236,7 +232,7 @@ def test_where_positions_cannot_be_read_there_must_be_a_mask() -> None:
     "position", [Shaw(num_heads=H, head_dim=E), Chain(Rotary(head_dim=E), ALiBi(num_heads=H))]
 )
 def test_fewer_queries_than_keys_have_to_say_where_they_are(position: Representation) -> None:
-    attention, x = modules(position=position)[0], torch.randn(B, T, D)
+    attention, x = attention_with(position), torch.randn(B, T, D)
     pos = torch.arange(T)[None]
     for options in ({}, {"attn_mask": RIGHT[4:]}):
         with pytest.raises(ShapeshiftError, match=r"^give pos_q and pos_k where Q=2 and K=6: "):
