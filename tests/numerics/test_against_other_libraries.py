@@ -63,8 +63,6 @@ def close(got: Sequence[Tensor], expected: Sequence[Tensor], *, atol: float) -> 
     torch.testing.assert_close(tuple(got), tuple(expected), atol=atol, rtol=1e-5)
 
 
-# Rotary
-
 LINEAR = {"scaling": "linear", "factor": 4.0}
 
 
@@ -110,17 +108,11 @@ def test_yarn_is_that_of_transformers_but_for_the_ramp() -> None:
     assert (theta[ramp] < 0.999 * theirs[ramp]).all()
 
 
-# xPos
-
-
 def test_xpos_scores_are_rotary_embedding_torchs(heads: tuple[Tensor, Tensor]) -> None:
     module = library("rotary_embedding_torch").RotaryEmbedding(E, use_xpos=True)
     expected = scores(*module.rotate_queries_and_keys(*heads))
     pos = Absolute()(B, T)
     assert torch.allclose(scores(*XPos(head_dim=E).rotate(*heads, pos, pos)), expected, atol=1e-4)
-
-
-# T5
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -137,9 +129,6 @@ def test_t5_bias_is_transformers(causal: bool) -> None:
     assert torch.equal(got, theirs.compute_bias(60, 60))
 
 
-# ALiBi
-
-
 @pytest.mark.parametrize("num_heads", [1, 8, 12, 20])
 def test_alibi_is_x_transformers_and_blooms(num_heads: int) -> None:
     pos = Absolute()(1, 60)
@@ -152,9 +141,6 @@ def test_alibi_is_x_transformers_and_blooms(num_heads: int) -> None:
     causal = torch.full((60, 60), float("-inf")).triu(1)
     expected = (rows.view(num_heads, 1, 60) + causal).softmax(-1)
     assert torch.allclose((ours + causal).softmax(-1), expected, atol=1e-5)
-
-
-# Shaw and skew
 
 
 def test_vectors_of_keys_are_those_of_wav2vec2_bert() -> None:
@@ -173,9 +159,6 @@ def test_vectors_of_keys_are_those_of_wav2vec2_bert() -> None:
     got = (scores(q, k) + ours.query_bias(q, pos, pos)).softmax(-1)
     assert torch.allclose(got, expected, atol=1e-6)
     assert not torch.allclose(scores(q, k).softmax(-1), expected, atol=1e-3)
-
-
-# Sinusoidal
 
 
 def distilbert() -> Tensor:
