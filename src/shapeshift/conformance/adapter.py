@@ -158,15 +158,13 @@ class Side(nn.Module):
             offset = position_ids[:, 0]
         other = offset if self.both else None
         if self.side == "decoder":
-            source, target = fixed(self.usable_ids, SOURCE_LENGTH, len(ids)), ids
-            source_offset, target_offset = other, offset
+            source, source_offset = fixed(self.usable_ids, SOURCE_LENGTH, len(ids)), other
+            target, target_offset = ids, offset
         else:
-            if attention_mask is not None:
-                if not attention_mask[:, 0].all():
-                    raise UnsupportedError("padding stands right of a sentence in this model")
-                ids = ids * attention_mask
-            source, target = ids, fixed(self.usable_ids, TARGET_LENGTH, len(ids))
-            source_offset, target_offset = offset, other
+            if attention_mask is not None and not attention_mask[:, 0].all():
+                raise UnsupportedError("padding stands right of a sentence in this model")
+            source, source_offset = ids if attention_mask is None else ids * attention_mask, offset
+            target, target_offset = fixed(self.usable_ids, TARGET_LENGTH, len(ids)), other
         if use_cache:
             state = past_key_values or model.start(source, offset=source_offset)
             return model.project(state.extend(target)), state

@@ -216,12 +216,11 @@ class ItemDocument(Strict):
         try:
             document = json.loads(path.read_bytes())
             expected = document.pop("sha256", None)
-            if expected not in (None, digest(document)):
-                raise ShapeshiftError(f"differs from what was written; {remedy}", path=path)
-            return cls.model_validate(document)
+            item = cls.model_validate(document)
         except OSError as error:
             raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
-        except ShapeshiftError:
-            raise
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
             raise ShapeshiftError(f"not the document of an item; {remedy}", path=path) from error
+        if expected not in (None, digest(document)):
+            raise ShapeshiftError(f"differs from what was written; {remedy}", path=path)
+        return item

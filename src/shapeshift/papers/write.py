@@ -63,16 +63,13 @@ def comma_separated(table: DocumentTable) -> str:
 def with_p_values(table: DocumentTable, show: Callable[[Entry], object]) -> list[list[object]]:
     """Return the header and the rows of a table; behind each column that has tests, `TITLE`, stands
     one of their p-values, `TITLE, p`."""
-    tested = [
-        any(row[n].p_value is not None for row in table.rows) for n in range(len(table.header))
-    ]
-    lines: list[list[object]] = [[]]
-    for title, has_tests in zip(table.header, tested, strict=True):
-        lines[0] += [title, f"{title}, p"] if has_tests else [title]
-    for row in table.rows:
-        fields = zip(row, tested, strict=True)
-        lines.append([x for e, has in fields for x in ([show(e), e.p_value] if has else [show(e)])])
-    return lines
+    columns: list[list[object]] = []
+    for number, title in enumerate(table.header):
+        entries = [row[number] for row in table.rows]
+        columns.append([title, *map(show, entries)])
+        if any(entry.p_value is not None for entry in entries):
+            columns.append([f"{title}, p", *(entry.p_value for entry in entries)])
+    return [list(line) for line in zip(*columns, strict=True)]
 
 
 _SUFFIXES: dict[str, Callable[[DocumentTable], str]] = {
