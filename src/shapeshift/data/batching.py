@@ -114,7 +114,7 @@ def plan_epoch(
             the data, to keep it would break the limit on memory.
     """
     rng = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
-    longest, key = _measure(source_lengths, target_lengths, config)
+    longest, key = measure(source_lengths, target_lengths, config)
     order = rng.permutation(len(key))
     window = config.sort_window or max(len(key), 1)
     batches: list[Indices] = []
@@ -132,22 +132,22 @@ def plan_in_order(
 
     Pairs of the same length keep their order, and nothing is random; otherwise as `plan_epoch`.
     """
-    longest, key = _measure(source_lengths, target_lengths, config)
+    longest, key = measure(source_lengths, target_lengths, config)
     return _cut(np.argsort(key, kind="stable"), longest, config)
 
 
-def _measure(
+def measure(
     source_lengths: Lengths, target_lengths: Lengths, config: BatchConfig
 ) -> tuple[Indices, Indices]:
     """Return what each pair counts for in a batch, and a key to sort by: that, then both sides'
-    sum, so that the shorter side is padded less too."""
+    sum, so that the shorter side is padded less too; see `plan_epoch`."""
     source, target = source_lengths.astype(np.int64), target_lengths.astype(np.int64)
     longest = np.maximum(source, target) + 1
     if len(longest) and longest.max() > config.max_tokens:
         worst = int(longest.argmax())
         raise ShapeshiftError(
             f"pair {worst} (counted from 0) has {longest[worst]:,} tokens with </s>, over"
-            f" max_tokens={config.max_tokens}; raise it to {longest[worst]} or more"
+            f" max_tokens={config.max_tokens}; set training.batch.max_tokens={longest[worst]}"
         )
     return longest, (longest << 32) | (source + target)
 

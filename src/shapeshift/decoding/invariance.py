@@ -8,7 +8,7 @@ whose shapes depend on its own length alone, its `Frame`:
   (padding is masked, and its share of every sum is 0);
 - the number of rows is that of the frame, 16 for a sentence of up to 255 subwords; missing rows
   are filled with copies, and a sentence that has finished keeps its rows;
-- attention is computed as two products and a softmax (`math_attention`), because the fused kernel
+- attention is computed as two products and a softmax (`SDPBackend.MATH`), because the fused kernel
   of a CPU gives equal rows of one call different bits.
 
 What is left is that one call must treat its rows alike, as the products and the softmax of PyTorch
@@ -18,12 +18,10 @@ fails, every frame has one row. Results are the same for one number of threads.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from shapeshift.data.subwords import EOS, PAD, UNK
 from shapeshift.decoding.capacity import Capacity
@@ -67,15 +65,10 @@ def fill(ids: Tensor, rows: int, width: int) -> Tensor:
     return torch.cat((padded, padded[-1:].expand(rows - len(padded), -1)))
 
 
-def math_attention() -> AbstractContextManager[None]:
-    """Compute attention in a way that treats the rows of a call alike."""
-    return sdpa_kernel(SDPBackend.MATH)
-
-
 def rows_agree(model: Transformer, beam: int, capacity: Capacity, device: torch.device) -> bool:
     """Return whether `MAX_ROWS` copies of a made-up sentence give the same bits in every row.
 
-    Call it as the model will run: in evaluation mode, under its autocast and `math_attention`.
+    Call it as the model will run: in evaluation mode, under its autocast and with this attention.
     """
     length, steps = _PROBE_LENGTH, _PROBE_STEPS
     if capacity.source is not None:

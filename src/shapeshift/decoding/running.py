@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.rnn import pad_sequence
 
 from shapeshift.data.batching import make_batch
@@ -18,7 +19,6 @@ from shapeshift.decoding.invariance import (
     Frame,
     fill,
     frame,
-    math_attention,
     rows_agree,
 )
 from shapeshift.decoding.scoring import evaluating, score_references
@@ -198,19 +198,14 @@ class Runner:
             stack.enter_context(evaluating(self._model))
             stack.enter_context(autocast)
             if self.config.batch_invariant:
-                stack.enter_context(math_attention())
+                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             try:
                 yield
             except (MemoryError, RuntimeError) as error:
-                if not _is_out_of_memory(error):
+                exhausted = isinstance(error, MemoryError | torch.OutOfMemoryError)
+                if not exhausted and "DefaultCPUAllocator" not in str(error):  # of a CPU
                     raise
                 raise ShapeshiftError(
                     "not enough memory; cut long lines with decoding.on_long=split and"
                     " decoding.max_source_length, or take smaller batches with decoding.max_tokens"
                 ) from error
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return "DefaultCPUAllocator" in str(error)  # a plain RuntimeError on a CPU

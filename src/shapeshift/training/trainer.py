@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from shapeshift.data.batching import Batch, collate, plan_epoch, plan_in_order
+from shapeshift.data.batching import Batch, collate, measure, plan_epoch, plan_in_order
 from shapeshift.data.store import TokenStore
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Loss, Transformer
@@ -69,16 +69,8 @@ class Trainer:
                 raise ShapeshiftError(
                     "holds no pairs; training and validation need one each", path=store.directory
                 )
-        lengths = (
-            x for store in (train, valid) for x in (store.source_lengths, store.target_lengths)
-        )
-        longest = max(int(each.max()) for each in lengths) + 1
-        if longest > config.batch.max_tokens:  # before training, not hours later
-            raise ShapeshiftError(
-                f"a pair has {longest} tokens with </s>, and a batch has at most"
-                f" {config.batch.max_tokens}; set training.batch.max_tokens={longest}",
-                path=train.directory.parent,
-            )
+            # Refuses a pair that is too long, before training, not hours later.
+            measure(store.source_lengths, store.target_lengths, config.batch)
         self.parallel = parallel or Parallel()
         self.device = choose_device(config.device, self.parallel.local_rank)
         self.model = model.to(self.device)
