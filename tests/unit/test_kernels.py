@@ -223,30 +223,3 @@ def test_attention_of_few_queries(N, H, Q, K, E, dtype):
             expected = F.scaled_dot_product_attention(q.double(), *here, attn_mask=wide)
             got = kernels.attend_few(q, k, v, added, where)
             torch.testing.assert_close(got.transpose(1, 2).double(), expected, **NEAR[dtype])
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("vocabulary", [5, 64, 200, 1000])
-@pytest.mark.parametrize("beam", [1, 3])
-def test_best_continuations(beam, vocabulary, dtype):
-    """Also where many are equal: beams with the same logits and sums, and whole numbers."""
-    torch.manual_seed(0)
-    count = 2 * beam
-    logits = torch.randint(0, 6, (4, 1, vocabulary)).to(dtype).repeat(1, beam, 1)
-    logits[2:] += torch.randn(2, beam, vocabulary).to(dtype)
-    sums = torch.zeros(4, beam)
-    sums[2:] = torch.randn(2, beam)
-    sums[3, 1:] = -math.inf
-    forced = torch.tensor([-1, 2, -1, -1])
-    log_probs = logits.float().log_softmax(-1)
-    log_probs[..., [0, 3]] = -math.inf
-    log_probs[1, :, [n for n in range(vocabulary) if n != 2]] = -math.inf
-    totals = (log_probs + sums[:, :, None]).flatten(1)
-    expected, columns = totals.sort(dim=1, descending=True, stable=True)
-    got, where = kernels.best_continuations(logits.flatten(0, 1), sums, forced, count, (0, 3))
-    torch.testing.assert_close(got, expected[:, :count])
-    real = got > -math.inf
-    assert torch.equal(where[real], columns[:, :count][real])
-    logits[0] = math.nan
-    got, _ = kernels.best_continuations(logits.flatten(0, 1), sums, forced, count, (0, 3))
-    assert (got[0] == -math.inf).all()
