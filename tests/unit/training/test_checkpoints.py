@@ -59,55 +59,42 @@ def flip(path):
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_resuming_falls_back_says_so_and_keeps_what_is_damaged(saved, file):
-    model, optimizer = linear(5)
-    saved.save(model, optimizer, Progress(update=8))
-    saved.save(*linear(6), Progress(update=9))
-    flip(saved.path(9) / file)
-    damaged = {x.name: x.read_bytes() for x in saved.path(9).iterdir()}
+def test_resuming_falls_back_says_so_and_keeps_what_is_damaged(tmp_path, file):
+    checkpoints = Checkpoints(tmp_path, keep=3)
+    assert checkpoints.resume(*linear(0)) is None
+    for update in (7, 8, 9):
+        checkpoints.save(*linear(update), Progress(update=update))
+    flip(checkpoints.path(9) / file)
+    (checkpoints.path(8) / STATE).unlink()
+    damaged = {x.name: x.read_bytes() for x in checkpoints.path(9).iterdir()}
 
     other = linear(1)
     before = state(*other)
     with pytest.raises(DamagedError, match=f"update-00000009/{file}: .*use another"):
-        saved.restore(9, *other)
+        checkpoints.restore(9, *other)
     assert same(state(*other), before)
-    resumed = saved.resume(*other)
-    assert resumed.progress == Progress(update=8)
-    assert same(state(*other), state(model, optimizer))
-    assert str(resumed) == f"going on after update 8, from {saved.path(8)}"
-    (skipped,) = resumed.skipped
-    aside = saved.directory / "damaged-update-00000009"
-    assert skipped.startswith(f"checkpoint of update 9 is damaged ({file}: ")
-    assert skipped.endswith(f"); kept as {aside}")
-    assert saved.updates() == [8]
-
-    saved.save(*linear(6), Progress(update=9))  # the run comes there again, and is hit again
-    flip(saved.path(9) / file)
-    (skipped,) = saved.resume(*linear(1)).skipped
-    assert skipped.endswith("damaged-update-00000009-2")
-    for update in (10, 11, 12):
-        saved.save(*linear(6), Progress(update=update))
-    assert {x.name: x.read_bytes() for x in aside.iterdir()} == damaged
-
-
-def test_several_may_be_damaged_but_not_all(tmp_path):
-    checkpoints = Checkpoints(tmp_path, keep=3)
-    assert checkpoints.resume(*linear(0)) is None
-    for update in (1, 2, 3):
-        checkpoints.save(*linear(update), Progress(update=update))
-    flip(checkpoints.path(3) / MODEL)
-    (checkpoints.path(2) / STATE).unlink()
-    other = linear(9)
     resumed = checkpoints.resume(*other)
-    assert ["update 3 is" in resumed.skipped[0], "update 2 is" in resumed.skipped[1]] == [True] * 2
-    assert same(state(*other), state(*linear(1)))
+    assert resumed.progress == Progress(update=7)
+    assert same(state(*other), state(*linear(7)))
+    assert str(resumed) == f"going on after update 7, from {checkpoints.path(7)}"
+    newest, older = resumed.skipped
+    aside = tmp_path / "damaged-update-00000009"
+    assert newest.startswith(f"checkpoint of update 9 is damaged ({file}: ")
+    assert newest.endswith(f"); kept as {aside}")
+    assert "update 8 is damaged (state.json: " in older
+    assert checkpoints.updates() == [7]
 
-    flip(checkpoints.path(1) / OPTIMIZER)
+    checkpoints.save(*linear(6), Progress(update=9))  # the run comes there again, and is hit again
+    flip(checkpoints.path(9) / file)
+    (skipped,) = checkpoints.resume(*linear(1)).skipped
+    assert skipped.endswith("damaged-update-00000009-2")
+    flip(checkpoints.path(7) / OPTIMIZER)
     before = state(*other)
     with pytest.raises(ShapeshiftError, match=r"all 1 checkpoints are damaged.*move this folder"):
         checkpoints.resume(*other)
     assert same(state(*other), before)
-    assert checkpoints.updates() == [1]
+    assert checkpoints.updates() == [7]
+    assert {x.name: x.read_bytes() for x in aside.iterdir()} == damaged
 
 
 def test_another_models_checkpoint_is_refused_and_not_called_damaged(saved):
