@@ -101,6 +101,7 @@ def text(**body):
 HOSTILE = [
     (text(sentences=["a"], runs=["none"]), 404),
     (text(sentences=["a\nb"]), 422),
+    (text(sentences=["a"] * 65), 413),
     (text(sentences=["a" * 4001]), 413),
     (text(sentences=["a b " * 200]), 413),  # subwords
     (text(sentences=[1, None, {}]), 422),
