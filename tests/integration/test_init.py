@@ -36,13 +36,6 @@ def test_a_configuration_that_trains_without_a_change(text):
     assert shapeshift(text, "train", "mine.yaml", *small)[0] == 0
 
 
-def test_text_that_is_split_already_is_read_where_it_is(text):
-    given = ("--train", "mine", "--valid", "mine", "--test", "mine", "--output", "a.yaml")
-    assert shapeshift(text, "init", *LANGUAGES, *given)[0] == 0
-    corpus = load_config("a.yaml").data.corpus
-    assert (corpus.train, corpus.valid, corpus.test) == (["mine"], ["mine"], ["mine"])
-
-
 def test_what_is_missing_is_asked_for_on_a_terminal(text):
     answers = [b"en", b"de", b"mine"]
     status, _, said = shapeshift(

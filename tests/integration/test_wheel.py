@@ -21,16 +21,6 @@ PACKED = ("pyproject.toml", "README.md", "LICENSE", "configs", "src")
 TIMEOUT_S = 300
 Run = Callable[..., str]
 
-TINY_BART = """
-from transformers import BartConfig, BartForConditionalGeneration
-config = BartConfig(
-    vocab_size=20, d_model=8, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
-    decoder_attention_heads=2, encoder_ffn_dim=8, decoder_ffn_dim=8, max_position_embeddings=200,
-)
-BartForConditionalGeneration(config).save_pretrained("facebook/bart-base")
-"""
-"""A folder of the name that the README's snippet loads stands in for the download."""
-
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -129,10 +119,6 @@ def test_the_library_needs_torch_alone(make: Callable[..., Run]) -> None:
         "import importlib.util as u; print([x for x in ('numpy', 'pydantic') if u.find_spec(x)])"
     )
     assert run("-c", found) == "[]\n"
-
-
-def test_hugging_face_needs_its_extra_alone(make: Callable[..., Run]) -> None:
-    make("hf")("-c", TINY_BART + snippet("AutoModelForSeq2SeqLM"))
 
 
 def test_the_testbed_needs_its_extra_alone(make: Callable[..., Run]) -> None:

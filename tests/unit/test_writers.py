@@ -1,5 +1,5 @@
-"""Every writer against a disk that is full, read-only or closed to us, and against links, pipes and
-devices in the places of its files: one line, nothing half-written, nothing changed elsewhere."""
+"""Every writer against a disk that is full, read-only or closed to us, and against links and
+pipes in the places of its files: one line, nothing half-written, nothing changed elsewhere."""
 
 from __future__ import annotations
 
@@ -178,18 +178,13 @@ def obstacle(path, kind, precious):
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind == "link":
         path.symlink_to(precious)
-    elif kind == "pipe":
-        os.mkfifo(path)
     else:
-        try:
-            os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 7))  # as /dev/full, of our own
-        except PermissionError:
-            pytest.skip("only root makes devices")
+        os.mkfifo(path)
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe", "device"])
+@pytest.mark.parametrize("kind", ["link", "pipe"])
 @pytest.mark.parametrize("name", OWN)
-def test_links_pipes_and_devices_are_replaced_in_folders_of_ours(tmp_path, name, kind):
+def test_links_and_pipes_are_replaced_in_folders_of_ours(tmp_path, name, kind):
     clean, hostile, precious = (tmp_path / x for x in ("clean", "hostile", "precious"))
     clean.mkdir()
     hostile.mkdir()

@@ -10,7 +10,6 @@ Files are not checked here: `Prepared` compares them with their hashes before it
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
@@ -24,7 +23,6 @@ from shapeshift.schema import Strict
 
 HEADER = "store.json"
 _OFFSET = np.dtype("<i8")
-_SIDES = ("source", "target")
 
 
 class _Header(Strict):
@@ -65,7 +63,7 @@ class TokenStore:
                 _memory_map(self.directory / f"{side}.tokens", _dtype(size)),
                 _memory_map(self.directory / f"{side}.offsets", _OFFSET),
             )
-            for side, size in zip(_SIDES, (self.source_size, self.target_size), strict=True)
+            for side, size in (("source", self.source_size), ("target", self.target_size))
         ]
 
     def __len__(self) -> int:
@@ -111,17 +109,24 @@ def write_store(
         source_size, target_size: vocabulary sizes; they decide how many bytes an id takes.
     """
     directory.mkdir(parents=True)
-    sizes, lengths = (source_size, target_size), (array("i", [0]), array("i", [0]))
+    sizes, num_tokens = (source_size, target_size), [0, 0]
     with ExitStack() as stack:
-        files = [stack.enter_context((directory / f"{x}.tokens").open("wb")) for x in _SIDES]
+        tokens, offsets = (
+            [
+                stack.enter_context((directory / f"{side}.{what}").open("wb"))
+                for side in ("source", "target")
+            ]
+            for what in ("tokens", "offsets")
+        )
+        for side in (0, 1):
+            offsets[side].write(bytes(_OFFSET.itemsize))
         for pair in pairs:
-            for file, size, counts, ids in zip(files, sizes, lengths, pair, strict=True):
-                if len(ids) and not 0 <= min(ids) <= max(ids) < size:
-                    raise ValueError(f"ids {min(ids)} to {max(ids)}, vocabulary of {size}")
-                file.write(np.asarray(ids, dtype=_dtype(size)).tobytes())
-                counts.append(len(ids))
-    for side, counts in zip(_SIDES, lengths, strict=True):
-        (directory / f"{side}.offsets").write_bytes(np.cumsum(counts, dtype=_OFFSET).tobytes())
+            for side, ids in enumerate(pair):
+                if len(ids) and not 0 <= min(ids) <= max(ids) < sizes[side]:
+                    raise ValueError(f"ids {min(ids)} to {max(ids)}, vocabulary of {sizes[side]}")
+                tokens[side].write(np.asarray(ids, dtype=_dtype(sizes[side])).tobytes())
+                num_tokens[side] += len(ids)
+                offsets[side].write(num_tokens[side].to_bytes(_OFFSET.itemsize, "little"))
     header = _Header(source_size=source_size, target_size=target_size)
     (directory / HEADER).write_text(header.model_dump_json(indent=2) + "\n", "utf-8")
     return TokenStore(directory)
