@@ -88,10 +88,9 @@ def missing_files(corpus: FilesCorpus) -> list[Path]:
     """Return the files of the corpus's prefixes that are not there, plain or gzipped."""
     needed: list[Path] = []
     for split in SPLITS:
-        for entry in corpus.prefixes(split):
-            needed += [] if is_test_set(entry) else _paths(corpus, entry)
-        for entry in corpus.references(split):
-            needed += [] if is_test_set(entry) else _paths(corpus, entry)[1:]
+        for first, entries in enumerate((corpus.prefixes(split), corpus.references(split))):
+            for entry in (x for x in entries if not is_test_set(x)):
+                needed += _paths(corpus, entry)[first:]  # of a reference the target side alone
     return [path for path in needed if not path.exists() and not Path(f"{path}.gz").exists()]
 
 

@@ -28,6 +28,7 @@ AFFIRMATIVE = Determiners(
     + lexicon.NUMERALS,
 )
 ANY = Determiners((*AFFIRMATIVE.singular, lexicon.NO), (*AFFIRMATIVE.plural, lexicon.NO))
+OF_COORDINATED = {UNDER_NEGATION: DEFINITE, AFFIRMATIVE: UNDER_NEGATION, ANY: UNDER_NEGATION}
 ONE_PLACE = Determiners(UNDER_NEGATION.singular, ())
 
 THIRD_PERSON = (lexicon.HE, lexicon.SHE, lexicon.THEY)

@@ -527,10 +527,7 @@ class Derivation:
             first = self.pick(lexicon.PERSON_NAMES)
             others = [name for name in lexicon.PERSON_NAMES if name is not first]
             return Coordination((first, self.pick(others)))
-        if determiners is choices.UNDER_NEGATION:
-            determiners = choices.DEFINITE
-        elif determiners in (choices.AFFIRMATIVE, choices.ANY):
-            determiners = choices.UNDER_NEGATION
+        determiners = choices.OF_COORDINATED.get(determiners, determiners)
         unused = [other for other in pool if other.sense == noun.sense and other is not noun]
         items: list[Nominal] = []
         rest = num_words - 1

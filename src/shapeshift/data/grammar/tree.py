@@ -194,22 +194,20 @@ class Predicate:
         """Return the verb with its auxiliaries, `not` and particle: as many words for every
         person, which is 0 for I, 1 for he and she, 2 for any plural."""
         verb, tense = self.verb, self.tense
-        particle = [verb.particle] if verb.particle else []
+        past, negation = tense is Tense.PAST, ["not"] * self.negated
         if self.modal is not None:
-            modal = self.modal.english[tense, self.negated][person]
-            return [*modal.split(), verb.base, *particle]
-        negation = ["not"] if self.negated else []
-        if tense is Tense.FUTURE:
-            return ["will", *negation, verb.base, *particle]
-        if tense is Tense.PERFECT:
-            return [_HAVE[person], *negation, verb.participle, *particle]
-        past = tense is Tense.PAST
-        if verb.frame == "copula":
-            return [(_BE_PAST if past else _BE_PRESENT)[person], *negation]
-        if negation:
-            return ["did" if past else _DO[person], "not", verb.base, *particle]
-        finite = verb.past if past else verb.third if person == 1 else verb.base
-        return [finite, *particle]
+            words = [*self.modal.english[tense, self.negated][person].split(), verb.base]
+        elif tense is Tense.FUTURE:
+            words = ["will", *negation, verb.base]
+        elif tense is Tense.PERFECT:
+            words = [_HAVE[person], *negation, verb.participle]
+        elif verb.frame == "copula":
+            words = [(_BE_PAST if past else _BE_PRESENT)[person], *negation]
+        elif negation:
+            words = ["did" if past else _DO[person], "not", verb.base]
+        else:
+            words = [verb.past if past else verb.third if person == 1 else verb.base]
+        return words + [verb.particle] * bool(verb.particle)
 
     def in_english(self, person: int) -> list[str]:
         words = self.english_verbs(person)
@@ -337,11 +335,9 @@ class Subordinate:
 
     def in_german(self) -> list[str]:
         """Return the German words between commas."""
-        parts = []
-        for clause in self.clauses:
-            past = clause.predicates[0].tense is Tense.PAST
-            conjunction = self.conjunction.german_past if past else self.conjunction.german
-            parts.append([conjunction, *clause.in_german()])
+        past = self.clauses[0].predicates[0].tense is Tense.PAST
+        conjunction = self.conjunction.german_past if past else self.conjunction.german
+        parts = [[conjunction, *each.in_german()] for each in self.clauses]
         return [_COMMA, *_coordinate(parts, "und"), _COMMA]
 
 
