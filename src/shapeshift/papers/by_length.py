@@ -153,10 +153,10 @@ def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
     drawn = [
         panel.panel(
             f"BLEU gain over {spec.gain_over}" if spec.gain_over else "BLEU",
-            f"({letter}) trained on {panel.name} lengths" if panel.name else "",
+            f"({chr(ord('a') + n)}) trained on {panel.name} lengths" if panel.name else "",
             zero=bool(spec.gain_over),
         )
-        for letter, panel in zip("abcdefgh", panels, strict=False)
+        for n, panel in enumerate(panels)
     ]
     marks = ["shaded: unseen in training"] if any(panel.shaded for panel in drawn) else []
     if any(bucket.is_small for panel in panels for bucket in panel.buckets):

@@ -25,20 +25,16 @@ def curves(study: Study, spec: CurvesSpec, item: str) -> Content:
             system = cell.axes[spec.systems]
             log = read_log(study.run(cell).directory / "log.jsonl")
             log = [line for line in log if "valid_loss" in line]
-            perplexities = [math.exp(line["valid_loss"]) for line in log]
-            lines.append(Line(system, [x[key] / unit for x in log], [[x] for x in perplexities]))
-            rows += [
-                (
-                    *words(system, str(cell.seed)),
-                    number(line["update"], ","),
-                    number(line["elapsed_s"], ",.0f"),
-                    number(perplexity, ".3f"),
-                )
-                for line, perplexity in zip(log, perplexities, strict=True)
-            ]
+            perplexities = [[math.exp(line["valid_loss"])] for line in log]
+            lines.append(Line(system, [line[key] / unit for line in log], perplexities))
+            for line, [perplexity] in zip(log, perplexities, strict=True):
+                update, time = number(line["update"], ","), number(line["elapsed_s"], ",.0f")
+                own = words(system, str(cell.seed))
+                rows.append((*own, update, time, number(perplexity, ".3f")))
         # It falls from thousands to a few: a linear axis would show the first updates alone.
         panel = Panel(lines, "validation perplexity", log=True, min_span=1.2)
         title = f"Validation perplexity against {spec.against}, {setting.capitalize()}"
+        x_title = spec.against + " (minutes)" * (unit > 1)
         table = DocumentTable(
             name=f"{item}-{setting}",
             title=title,
@@ -46,9 +42,7 @@ def curves(study: Study, spec: CurvesSpec, item: str) -> Content:
             rows=tuple(rows),
             notes=("time: wall-clock time; other programs may have run",),
             figure=title if lines else "",
-            drawing=draw_lines([panel], spec.against + " (minutes)" * (unit > 1))
-            if lines
-            else None,
+            drawing=draw_lines([panel], x_title) if lines else None,
         )
         content.tables.append(table)
     return content

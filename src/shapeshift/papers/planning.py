@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -135,9 +135,9 @@ def plan_items(
     needed = [cell for cell in every if any(item.needs(cell) for item in items.values())]
     known = {cell.seed for cell in needed}
     if unknown := set(seeds) - known:
+        lacking, there = (", ".join(map(str, sorted(seeds))) for seeds in (unknown, known))
         raise ShapeshiftError(
-            f"no run of {paper.name}:{','.join(items)} has the seed {_numbers(unknown)}; they"
-            f" have {_numbers(known)}"
+            f"no run of {paper.name}:{','.join(items)} has the seed {lacking}; they have {there}"
         )
     cells = [cell for cell in needed if not seeds or cell.seed in seeds]
     chosen = {name: item for name, item in items.items() if any(map(item.needs, cells))}
@@ -201,7 +201,3 @@ def _document(plan: Plan, name: str, item: Item, study: Study) -> ItemDocument:
 
 def _listed(settings: Sequence[str]) -> str:
     return " ".join(sorted(settings)) or "the grid's own settings"
-
-
-def _numbers(numbers: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(numbers)))

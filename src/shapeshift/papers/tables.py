@@ -32,7 +32,6 @@ class TableBuilder:
 
     def __init__(self, spec: TableSpec, study: Study, *, trained: bool = True):
         self._spec, self._study, self._trained = spec, study, trained
-        self._columns = spec.columns
         axis = spec.across
         self._groups: list[Settings] = [{axis: x} for x in study.settings(axis)] if axis else [{}]
         cells = study.cells(spec.only)
@@ -47,7 +46,7 @@ class TableBuilder:
         """Return the table, under a name which is that of its files."""
         columns: dict[str, list[Entry]] = {}
         for group in self._groups:
-            for title, column in self._columns.items():
+            for title, column in self._spec.columns.items():
                 if not self._study.cells(column.only):
                     continue
                 if column.split == "each set":
@@ -75,7 +74,7 @@ class TableBuilder:
     def _plot(self, plot: PlotSpec) -> tuple[str, Figure | None]:
         """Draw a column over an axis, a line for each setting of `across`; return the caption and
         the drawing."""
-        settings, column = self._study.settings(plot.x), self._columns[plot.y]
+        settings, column = self._study.settings(plot.x), self._spec.columns[plot.y]
         values = {
             " ".join(group.values()) or plot.y: [
                 self._values({**group, plot.x: x}, column) for x in settings
@@ -111,7 +110,7 @@ class TableBuilder:
         return place | self._spec.only | column.only
 
     def _column(self, group: Settings, column: ColumnSpec) -> list[Entry]:
-        tests = self._tests(group, self._columns.get(column.gain_of, column))
+        tests = self._tests(group, self._spec.columns.get(column.gain_of, column))
         differing = significant(tests)
         entries = []
         for at, (place, bucket) in enumerate(self._lines):
@@ -127,7 +126,7 @@ class TableBuilder:
     def _field(self, place: Settings, column: ColumnSpec, bucket: str, mark: str = "") -> Entry:
         settings = self._settings(place, column)
         if column.difference:
-            sides = (self._columns[title] for title in column.difference)
+            sides = (self._spec.columns[title] for title in column.difference)
             first, second = (self._field(place, side, bucket).value for side in sides)
             return number(None if first is None or second is None else first - second)
         if column.count:
@@ -206,7 +205,7 @@ class TableBuilder:
         return (*place.values(), *([bucket] if self._spec.buckets else []))
 
     def _notes(self) -> Iterator[str]:
-        if not all(column.count for column in self._columns.values()):
+        if not all(column.count for column in self._spec.columns.values()):
             several = len({cell.seed for cell in self._study.cells()}) > 1
             yield "mean ± standard deviation over seeds" if several else "one seed"
         if self._spec.baseline:
