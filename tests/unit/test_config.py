@@ -390,7 +390,7 @@ def _shows(shown: Any, value: Any) -> bool:
     return bool(shown == value)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(st.sampled_from(OVERRIDES), min_size=1, max_size=6, unique=True), st.randoms())
 def test_any_order_gives_the_same_and_everything_given_shows(
     overrides: list[str], rng: random.Random
