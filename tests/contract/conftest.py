@@ -235,3 +235,7 @@ class Watch(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         self.see(func, args, out)
         return out
+
+
+def close(got: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)

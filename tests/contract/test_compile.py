@@ -13,6 +13,8 @@ from shapeshift import SHAPE
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import PRESETS
 
+from .conftest import close
+
 SIZES = ((3, 9, 32), (2, 6, 11), (3, 4, 19))
 """Sentences, source and target lengths of some batches."""
 ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}
@@ -52,10 +54,6 @@ def _copy(ids: Tensor) -> Tensor:
 
 def compiled(module: nn.Module, backend: object) -> Callable[..., Tensor]:
     return torch.compile(module, fullgraph=True, dynamic=True, backend=backend)
-
-
-def close(got: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
 
 
 @torch.no_grad()

@@ -12,6 +12,8 @@ from shapeshift.model import Transformer
 from shapeshift.model.layers import Memory
 from shapeshift.positions import PRESETS
 
+from .conftest import close
+
 
 class Encoder(nn.Module):
     """`encode` as a forward pass."""
@@ -48,10 +50,6 @@ def exported(
         dynamic_shapes=({0: B, 1: T}, [{0: B, 1: S}, {1: S}, {0: B, 3: S}]),
     )
     return encoder, decoder
-
-
-def close(got: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
 
 
 @torch.no_grad()

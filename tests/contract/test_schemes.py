@@ -16,12 +16,10 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.model import label_smoothed_loss
 from shapeshift.positions import KINDS, PRESETS, Scheme
 
+from .conftest import close
+
 EACH = torch.tensor([3, 0, 250])
 TOKENS, CHUNKS = [1] * 16, [5, 1, 1, 6, 3]
-
-
-def close(got: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def write(model: Transformer, folder: Path) -> None:
                     module.eval(), sample, dynamic_shapes=shapes, dynamo=True, verbose=False,
                     opset_version=OPSET, input_names=inputs, output_names=outputs,
                 )  # fmt: skip
-                assert program is not None, "so it does with dynamo=True"
+                assert program is not None, "with dynamo=True there is a program"
                 program.save(folder / f"{name}.onnx")
     finally:
         logging.disable(logging.NOTSET)
