@@ -118,11 +118,11 @@ def score(
         value = "none" if bucket.bleu is None else f"{bucket.bleu:.2f}"
         show(f"BLEU[{bucket.low},{high}) {value} ({bucket.num_segments} segments)")
     if others:
-        from shapeshift.lab.significance import compare
+        from shapeshift.lab.significance import NUM_SAMPLES, compare
     for name, other in others.items():
         for kind, result in zip(metrics, scores.scores, strict=False):
             test = compare({1: other}, {1: translations}, wanted, metric=kind, tokenizer=tokenizer)
             show(
                 f"{name}: {result.name} {test.score:.2f}, {test.difference:+.2f} against {title},"
-                f" p = {test.p_value:.4f} (paired bootstrap, {test.num_samples:,} samples)"
+                f" p = {test.p_value:.4f} (paired bootstrap, {NUM_SAMPLES:,} samples)"
             )

@@ -65,24 +65,16 @@ def identity_fields(config: Config) -> dict[str, Any]:
         node.pop(last, None)
     document["position"] = _position(config.position.scheme)
     # What validation measures stands in the log, and may choose the final model.
-    validation = how_to_validate(config)
+    metrics, validation = config.training.validated_metrics, {}
+    if "comet" in metrics:
+        validation["comet_model"] = config.evaluation.comet_model
+    if metrics and config.evaluation.detokenize != "none":
+        validation["detokenize"] = config.evaluation.detokenize
+    if "bleu" in metrics:
+        validation |= other_tokenizer(config)
     if validation:
         document["validation"] = validation
     return document
-
-
-def how_to_validate(config: Config) -> dict[str, Any]:
-    """Return the settings of `evaluation` that what training measures on the validation set depends
-    on, as a document of plain values."""
-    metrics = config.training.validated_metrics
-    settings: dict[str, Any] = {}
-    if "comet" in metrics:
-        settings["comet_model"] = config.evaluation.comet_model
-    if metrics and config.evaluation.detokenize != "none":
-        settings["detokenize"] = config.evaluation.detokenize
-    if "bleu" in metrics:
-        settings |= other_tokenizer(config)
-    return settings
 
 
 def other_tokenizer(config: Config) -> dict[str, str]:

@@ -68,8 +68,7 @@ class Subprocesses:
 
     @classmethod
     def on_cpu(cls, num_processes: int) -> Subprocesses:
-        """Return a launcher that runs `num_processes` cells at a time and divides the cores among
-        them."""
+        """Return a launcher of some cells at a time, among which the cores are divided."""
         threads = str(max(1, num_cores() // num_processes))
         return cls([{"OMP_NUM_THREADS": threads}] * num_processes)
 

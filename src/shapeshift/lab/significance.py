@@ -63,13 +63,11 @@ class Comparison:
         scores, baseline_scores: seed → score.
         p_values: seed → of its paired bootstrap test; 1 where the seed's own difference has not the
             sign of the means'.
-        num_samples: of the bootstrap.
     """
 
     scores: Mapping[int, float]
     baseline_scores: Mapping[int, float]
     p_values: Mapping[int, float]
-    num_samples: int = NUM_SAMPLES
 
     @property
     def score(self) -> float:
@@ -144,7 +142,7 @@ def compare(
     scores, baseline_scores = ({x: float(y[0]) for x, y in side.items()} for side in (own, base))
     gain = statistics.fmean(scores.values()) - statistics.fmean(baseline_scores.values())
     p_values = {seed: _p_value(drawn - base[seed], gain) for seed, drawn in own.items()}
-    return Comparison(scores, baseline_scores, p_values, num_samples)
+    return Comparison(scores, baseline_scores, p_values)
 
 
 def compare_cells(

@@ -20,22 +20,17 @@ _FILE_KINDS = {"md": "Markdown", "tex": "LaTeX"}
 
 def view(papers: Sequence[ReportPaper], root: Path) -> dict[str, Any]:
     """Return the variables of the template; links start at `root`."""
-    items = [(paper, item) for paper in papers for item in paper.items]
+    documents = [item.document for paper in papers for item in paper.items]
     return {
         "papers": [
-            {
-                "anchor": f"paper-{number}",
-                "title": paper.title,
-                "citation": paper.citation,
-                "entries": [_item(item, root) for item in paper.items],
-            }
-            for number, paper in enumerate(papers)
+            vars(paper) | {"anchor": f"paper-{n}", "entries": [_item(x, root) for x in paper.items]}
+            for n, paper in enumerate(papers)
         ],
-        "versions": ", ".join(sorted({item.document.version for _, item in items})),
-        "last": max(item.document.time for _, item in items),
+        "versions": ", ".join(sorted({document.version for document in documents})),
+        "last": max(document.time for document in documents),
         "count": count,
-        "counts": count(x for _, item in items for x in item.document.findings),
-        "num_items": len(items),
+        "counts": count(x for document in documents for x in document.findings),
+        "num_items": len(documents),
         "verdicts": VERDICTS,
     }
 
