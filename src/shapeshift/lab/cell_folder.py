@@ -10,7 +10,6 @@ ROOT/KEY/
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,8 +24,6 @@ from shapeshift.integrity import digest, store, verify
 from shapeshift.lab.identity import how_to_score
 from shapeshift.lab.measures import TRAIN, Measurement
 from shapeshift.schema import Strict
-
-_TAIL_BYTES = 1 << 14
 
 
 class StepRecord(Strict):
@@ -141,10 +138,6 @@ class CellFolder:
 
 def tail(path: Path) -> str:
     """Return the last 16 KiB of a text file; nothing if there is none."""
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL_BYTES))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
+    with suppress(OSError):
+        return path.read_bytes()[-(1 << 14) :].decode(errors="replace")
+    return ""

@@ -1,7 +1,6 @@
 """A run of a few seconds: words are translated to upper case."""
 
 import shutil
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -9,17 +8,13 @@ import pytest
 from shapeshift.config import parse_config
 from shapeshift.config_file import lay_over
 from shapeshift.data.prepared import Prepared
-from shapeshift.integrity import store
-from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
-from shapeshift.lab.launchers import InProcess
 from shapeshift.lab.run import prepared_directory
-from shapeshift.lab.runner import State, run_cells
+from shapeshift.lab.runner import State
 from shapeshift.lab.train import train
 from shapeshift.lab.work import Order, work
 from shapeshift.training.log import read_log
 from shapeshift.training.observer import Observer
-from shapeshift.training.trainer import Trainer
 
 from ...soak.commands import write_toy  # noqa: TID252 (`tests` is no package)
 
@@ -70,11 +65,6 @@ def make_config(toy):
     return make
 
 
-@pytest.fixture
-def silent():
-    return Observer()
-
-
 @pytest.fixture(scope="session")
 def make_run(make_config, tmp_path_factory):
     """overrides → a trained run and its data, made once; tests only read and measure it"""
@@ -96,11 +86,15 @@ def again(make_config, tmp_path_factory):
     """Trains a run of six updates in a folder, or goes on there; always on the same data."""
     root = tmp_path_factory.mktemp("again")
 
-    def train_again(directory, *overrides, on_resume=lambda resumed: None, **options):
+    def interrupt(update):
+        raise KeyboardInterrupt
+
+    def train_again(directory, *overrides, on_resume=None, stop_at=None, **options):
         six = ("max_updates=6", "checkpoint_every=2", "log_every=1")
         config = make_config(*(f"training.{setting}" for setting in six), *overrides)
         observer = Observer()
-        observer.resumed = on_resume
+        observer.resumed = on_resume or observer.resumed
+        observer.advanced = lambda update: interrupt(update) if update == stop_at else None
         return train(config, directory, observer, prepared_root=root, **options)
 
     train_again.prepared = root
@@ -165,56 +159,20 @@ class Acting:
 
 
 @pytest.fixture
-def acting():
-    return Acting
-
-
-@pytest.fixture
-def go_on(make_cell, prepared):
+def go_on(make_config, prepared):
     """Trains the run of a cell of many updates to its end, which is now at `update`."""
 
     def train_to(folder, update, *overrides):
-        cell = make_cell(*overrides, f"training.max_updates={update}")
-        shorter = CellFolder(folder.path.with_name(cell.key))
-        folder.path.rename(shorter.path)
-        store(shorter.run, {"config.yaml": cell.config.to_yaml().encode()})
-        root = shorter.path.parent
-        assert run_cells([cell], root, InProcess(), prepared_root=prepared) == []
-        lines = read_log(shorter.run / "log.jsonl")
+        config = make_config(*overrides, f"training.max_updates={update}")
+        train(config, folder.run, Observer(), prepared_root=prepared)
+        lines = read_log(folder.run / "log.jsonl")
         updates = [line["update"] for line in lines if "loss" in line]
         assert updates == list(range(1, update + 1))  # none is missing, none stands twice
-        return shorter
 
     return train_to
 
 
-@pytest.fixture
-def interrupting(monkeypatch):
-    """update → a context in which training is interrupted after it"""
-
-    @contextmanager
-    def at(update):
-        step = Trainer._update
-
-        def interrupted(self, batches, window):
-            if self.progress.update == update:
-                raise KeyboardInterrupt
-            step(self, batches, window)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Trainer, "_update", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                yield
-
-    return at
-
-
-@pytest.fixture
-def snapshot():
-    """folder → path → content of all files, but for the curves of TensorBoard"""
-
-    def take(folder):
-        paths = [x for x in folder.rglob("*") if x.is_file() and "tensorboard" not in x.parts]
-        return {x.relative_to(folder).as_posix(): x.read_bytes() for x in paths}
-
-    return take
+def snapshot(folder):
+    """Return path → content of all files, but for the curves of TensorBoard."""
+    paths = [x for x in folder.rglob("*") if x.is_file() and "tensorboard" not in x.parts]
+    return {x.relative_to(folder).as_posix(): x.read_bytes() for x in paths}

@@ -17,6 +17,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.imported import import_marian
 from shapeshift.lab.run import load_run
 from shapeshift.lab.train import train
+from shapeshift.training.observer import Observer
 
 pytest.importorskip("transformers", reason="the extra hf is not installed")
 from transformers import MarianConfig, MarianMTModel, MarianTokenizer
@@ -205,7 +206,7 @@ def test_there_and_back_is_the_same_model(make, tmp_path):
     assert len({*pairs}) > 3
 
 
-def test_training_starts_from_an_imported_model(make, make_config, silent, tmp_path):
+def test_training_starts_from_an_imported_model(make, make_config, tmp_path):
     """With another position representation, from the bias of the logits on."""
     folder, *_ = make(separate=True)
     old = import_marian(str(folder), tmp_path / "run")
@@ -215,7 +216,7 @@ def test_training_starts_from_an_imported_model(make, make_config, silent, tmp_p
     settings += [f"data.subwords.{name}={value}" for name, value in subwords.items()]
     still = ("training.schedule.peak=1e-30", "training.max_updates=1", "position=rpe")
     config = make_config(*settings, f"training.init_from={old.directory}", *still)
-    new = train(config, tmp_path / "new", silent, prepared_root=tmp_path / "prepared")
+    new = train(config, tmp_path / "new", Observer(), prepared_root=tmp_path / "prepared")
     after = dict(new.model().named_parameters())
     for name, weight in old.model().named_parameters():
         torch.testing.assert_close(after[name], weight, rtol=0, atol=1e-20)

@@ -16,12 +16,10 @@ from shapeshift.lab.locks import LockedError
 from shapeshift.lab.runner import RefusedError, run_cells
 from shapeshift.training.log import read_log
 
-from .conftest import do_work
+from .conftest import Acting, do_work
 
 
-def test_workers_that_are_killed_or_orphaned_lose_nothing(
-    make_cell, acting, go_on, prepared, tmp_path
-):
+def test_workers_that_are_killed_or_orphaned_lose_nothing(make_cell, go_on, prepared, tmp_path):
     base = ("training.log_every=1", "training.checkpoint_every=10")
     cells = [
         make_cell(f"training.seed={seed}", "training.max_updates=100000", *base) for seed in (1, 2)
@@ -38,7 +36,7 @@ def test_workers_that_are_killed_or_orphaned_lose_nothing(
         job._process.send_signal(signal.SIGKILL)
 
     launcher = Subprocesses.on_cpu(2)
-    observer = acting(launcher, kill_or_orphan)
+    observer = Acting(launcher, kill_or_orphan)
     failed = run_cells(
         cells, tmp_path, launcher,
         prepared_root=prepared, changed=observer.changed, poll_s=0.1,
@@ -54,7 +52,8 @@ def test_workers_that_are_killed_or_orphaned_lose_nothing(
         folder = CellFolder(tmp_path / cell.key)
         saved = _checkpoints(folder)
         last = read_log(folder.run / "log.jsonl")[-1]["update"]
-        now = _checkpoints(go_on(folder, last + 10, f"training.seed={cell.seed}", *base))
+        go_on(folder, last + 10, f"training.seed={cell.seed}", *base)
+        now = _checkpoints(folder)
         assert saved
         assert all(now[name] == made for name, made in saved.items() if name in now)
 
@@ -102,7 +101,7 @@ def test_each_run_has_a_gpu(make_cell, seen, devices, monkeypatch):
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
 def test_a_cell_runs_through_submitit_and_saves_when_it_is_cancelled(
-    make_cell, acting, go_on, prepared, tmp_path
+    make_cell, go_on, prepared, tmp_path
 ):
     """As SLURM does it, by SIGTERM to the process of the job."""
     launcher = Slurm(tmp_path / "jobs", 1, {"timeout_min": 10}, cluster="local")
@@ -115,15 +114,14 @@ def test_a_cell_runs_through_submitit_and_saves_when_it_is_cancelled(
             os.kill(int(child), signal.SIGTERM)
 
     cells = tmp_path / "cells"
-    changed = acting(launcher, cancel).changed
+    changed = Acting(launcher, cancel).changed
     failed = run_cells([cell], cells, launcher, prepared_root=prepared, changed=changed)
     [(_, line)] = failed
     assert line.startswith("stopped by SIGTERM")
     (done,) = map(int, re.findall(r"after update (\d+)", line))
-    finished = go_on(CellFolder(cells / cell.key), done + 1, "training.log_every=1")
-    again = make_cell("training.log_every=1", f"training.max_updates={done + 1}")
-    assert finished.path == cells / again.key
-    assert run_cells([replace(again, steps=("score-test",))], cells, launcher) == []
+    go_on(CellFolder(cells / cell.key), done + 1, "training.log_every=1")
+    short = replace(make_cell("training.max_updates=2"), steps=("score-test",))
+    assert run_cells([short], cells, launcher, prepared_root=prepared) == []
 
 
 def test_a_job_that_the_cluster_killed_is_reported_with_its_last_lines(make_cell, tmp_path):

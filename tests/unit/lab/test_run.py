@@ -7,10 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 import sacrebleu
-import torch
 import yaml
 from sacrebleu.tokenizers import tokenizer_ja_mecab
-from safetensors.torch import load_file
 
 from shapeshift.config import Config, load_config
 from shapeshift.data.prepared import Prepared
@@ -23,6 +21,8 @@ from shapeshift.lab.train import train
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.observer import Observer
+
+from .conftest import snapshot
 
 BLEU = "training.validate_metrics=bleu"
 COMET = "training.best_metric=comet"
@@ -76,19 +76,6 @@ def test_bleu_of_the_validation_set_is_in_the_log(trained):
     for line, (update, values) in zip(lines, trained.validations, strict=True):
         assert line.items() >= {"update": update, **values}.items()
         assert 0 <= values["valid_bleu"] <= 100
-
-
-def test_the_average_is_of_the_last_checkpoints(trained):
-    run = trained.run
-    assert run.checkpoints.updates() == [15, 30, 45]
-    last = [load_file(run.checkpoints.path(update) / MODEL) for update in (30, 45)]
-    average = load_file(run.weights())
-    for name, tensor in average.items():
-        expected = (last[0][name].double() + last[1][name].double()) / 2
-        assert torch.equal(tensor, expected.float())
-    loaded = dict(run.model().named_parameters())
-    assert all(torch.equal(loaded[name], tensor) for name, tensor in average.items())
-    assert not run.model().training
 
 
 def test_weights_by_name_and_by_number(trained, copied):
@@ -161,9 +148,7 @@ COSINE = "training.schedule={name: cosine, warmup_updates: 5, peak: 0.01}"
         ([COMET], ["evaluation.comet_model=two"], "evaluation.comet_model"),
     ],
 )
-def test_other_settings_are_refused_and_named(
-    make_config, tmp_path, snapshot, shared, overrides, named
-):
+def test_other_settings_are_refused_and_named(make_config, tmp_path, shared, overrides, named):
     begun(tmp_path / "run", make_config(*shared))
     before = snapshot(tmp_path / "run")
     with pytest.raises(ShapeshiftError, match=f"run: holds a run with another {named}"):
@@ -225,13 +210,18 @@ ABSENT += " train: [a], valid: [b], test: [c]}"
     ],
 )
 def test_what_a_run_needs_is_looked_for_before_anything_is_made(
-    make_config, silent, tmp_path, monkeypatch, settings, module, message
+    make_config, tmp_path, monkeypatch, settings, module, message
 ):
     monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
     if module:
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ShapeshiftError, match=message):
-        train(make_config(*settings), tmp_path / "run", silent, prepared_root=tmp_path / "prepared")
+        train(
+            make_config(*settings),
+            tmp_path / "run",
+            Observer(),
+            prepared_root=tmp_path / "prepared",
+        )
     assert list(tmp_path.iterdir()) == []
 
 

@@ -12,7 +12,7 @@ from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.trainer import Trainer
 
-from .conftest import flip
+from .conftest import flip, snapshot
 
 
 def averaged(directory):
@@ -25,9 +25,9 @@ def make_best(patch, best):
     patch.setattr(Trainer, "_valid_loss", lambda self: 1.0 + (self.progress.update != best))
 
 
-def test_fewer_updates_than_were_done_are_refused(finished, again, copied, interrupting, snapshot):
-    with interrupting(9):
-        again(copied, "training.max_updates=12")
+def test_fewer_updates_than_were_done_are_refused(finished, again, copied):
+    with pytest.raises(KeyboardInterrupt):
+        again(copied, "training.max_updates=12", stop_at=9)
     before = snapshot(copied)
     ways = r"8 updates.*max_updates=6; name a new folder, or .* training\.max_updates=12$"
     with pytest.raises(ShapeshiftError, match=ways):
@@ -40,10 +40,10 @@ def test_fewer_updates_than_were_done_are_refused(finished, again, copied, inter
     assert new.weights().read_bytes() == finished.weights().read_bytes()
 
 
-def test_a_run_may_end_where_it_was_stopped(finished, again, tmp_path, interrupting):
+def test_a_run_may_end_where_it_was_stopped(finished, again, tmp_path):
     folder = tmp_path / "run"
-    with interrupting(7):
-        again(folder, "training.max_updates=12", "training.validate_every=12")
+    with pytest.raises(KeyboardInterrupt):
+        again(folder, "training.max_updates=12", "training.validate_every=12", stop_at=7)
     again(folder, "training.validate_every=12")
     assert averaged(folder) == ["update-00000004", "update-00000006"]
     assert (folder / AVERAGE).read_bytes() == finished.weights().read_bytes()
@@ -62,13 +62,11 @@ def test_results_of_older_settings_are_deleted(again, copied, override):
 
 
 @pytest.mark.parametrize("lost", [flip, lambda path: shutil.rmtree(path.parent)])
-def test_a_checkpoint_that_the_average_needs_is_missed_at_once(
-    again, tmp_path, monkeypatch, interrupting, snapshot, lost
-):
+def test_a_checkpoint_that_the_average_needs_is_missed_at_once(again, tmp_path, monkeypatch, lost):
     run = tmp_path / "run"
     three = ("training.average_checkpoints=3", "training.max_updates=8")
-    with interrupting(7):
-        again(run, *three)
+    with pytest.raises(KeyboardInterrupt):
+        again(run, *three, stop_at=7)
     lost(Run(run).checkpoints.path(4) / MODEL)
     before = snapshot(run)
     monkeypatch.setattr(Trainer, "fit", None)
@@ -104,7 +102,7 @@ def test_a_damaged_best_checkpoint_is_not_replaced_by_another(again, tmp_path, m
 
 
 def test_a_damaged_average_is_made_again_and_else_a_finished_run_is_left_alone(
-    finished, again, copied, snapshot
+    finished, again, copied
 ):
     before = snapshot(copied)
     again(copied)

@@ -16,7 +16,7 @@ from shapeshift.lab.train import train
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.observer import Observer
 
-from .conftest import flip
+from .conftest import flip, snapshot
 
 
 def test_a_damaged_checkpoint_is_announced_and_made_again(finished, again, copied, capsys):
@@ -74,9 +74,7 @@ RECORDED = ("config.yaml", "data.json", "subwords/joint.model")
 @pytest.mark.parametrize(
     ("name", "damage"), [*((name, flip) for name in RECORDED), (RECORDED[0], Path.unlink)]
 )
-def test_the_training_command_restores_what_is_damaged(
-    finished, again, copied, snapshot, name, damage
-):
+def test_the_training_command_restores_what_is_damaged(finished, again, copied, name, damage):
     damage(copied / name)
     if name != "data.json":  # which translating does not read
         with pytest.raises(ShapeshiftError, match="run the same training command again") as caught:
@@ -97,7 +95,7 @@ def test_edited_settings_are_not_those_of_the_run(copied):
     assert Run(copied).config.model.num_heads == 4
 
 
-def test_damaged_hashes_are_reported_and_may_be_removed(finished, again, copied, snapshot):
+def test_damaged_hashes_are_reported_and_may_be_removed(finished, again, copied):
     (copied / "SHA256SUMS").write_bytes(b"")
     for opening in (Run, again):
         with pytest.raises(ShapeshiftError, match=r"SHA256SUMS: differs .*; remove it to use"):
@@ -111,7 +109,7 @@ def test_damaged_hashes_are_reported_and_may_be_removed(finished, again, copied,
 
 
 def test_other_text_or_subword_models_are_not_mixed_with_the_run_s(
-    finished, copied, snapshot, text, tmp_path, monkeypatch
+    finished, copied, text, tmp_path, monkeypatch
 ):
     other = shutil.copytree(text, tmp_path / "other")
     for path in other.glob("train.*"):

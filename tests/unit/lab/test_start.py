@@ -11,6 +11,7 @@ from shapeshift.data.prepare import prepare
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.run import Run, prepared_directory
 from shapeshift.lab.train import train
+from shapeshift.training.observer import Observer
 
 ONE_UPDATE = "training.max_updates=1"
 STILL = ("training.schedule.peak=1e-30", ONE_UPDATE)
@@ -25,14 +26,15 @@ def old(make_run):
 
 
 @pytest.fixture
-def begin(old, make_config, silent, tmp_path):
+def begin(old, make_config, tmp_path):
     """Starts a run from the old one, or from another; returns it, and the line about it."""
 
     def make(*overrides, start=None):
         config = make_config(f"training.init_from={start or old.directory}", *overrides)
-        started = []
-        silent.started = started.append
-        return train(config, tmp_path / "new", silent, prepared_root=tmp_path / "prepared"), started
+        started, observer = [], Observer()
+        observer.started = started.append
+        run = train(config, tmp_path / "new", observer, prepared_root=tmp_path / "prepared")
+        return run, started
 
     return make
 
