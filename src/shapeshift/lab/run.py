@@ -287,12 +287,11 @@ def _check_same(run: Run, new: Config) -> bool:
         free = free - {"decoding"}
     changed = _differences(identity_fields(old), identity_fields(new))
     if refused := [x for x in changed if not any(f"{x}.".startswith(f"{key}.") for key in free)]:
-        named = ", ".join(refused).replace(
-            "validation.", "evaluation."
-        )  # as `identity_fields` has it
+        # `identity_fields` has a section of its own for how validation measures.
+        named = ", ".join(refused).replace("validation.", "evaluation.")
         raise ShapeshiftError(
-            f"holds a run with another {named}; name a new folder, or continue with"
-            " the settings in its config.yaml",
+            f"holds a run with another {named}; name a new folder, or continue with the settings"
+            " in its config.yaml",
             path=directory,
         )
     done = max(run.checkpoints.updates(), default=0)
