@@ -125,7 +125,7 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
 def _test(run: Run, prepared: Path) -> None:
     from shapeshift.cli.progress import Display
     from shapeshift.evaluation.tables import score_tables
-    from shapeshift.lab.score import translate_and_score
+    from shapeshift.lab.measures import translate_and_score
 
     name = run.directory.name
     with Display() as display:

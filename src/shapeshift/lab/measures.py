@@ -26,9 +26,9 @@ from shapeshift.data.sources.files import read_lines
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.metrics import Score as MetricScore
 from shapeshift.evaluation.scores import Scores, evaluate
-from shapeshift.integrity import store, verify
-from shapeshift.lab.run import RESULTS, Run
-from shapeshift.lab.score import translate_and_score
+from shapeshift.evaluation.tokenizers import make_bleu
+from shapeshift.integrity import hash_file, store, verify
+from shapeshift.lab.run import RESULTS, Run, prepared_directory
 from shapeshift.schema import Strict
 from shapeshift.training.log import read_log
 
@@ -154,6 +154,51 @@ def measure_training(run: Run) -> list[Measurement]:
     return rows
 
 
+def translate_and_score(
+    run: Run,
+    split: Literal["valid", "test"] = "test",
+    which: str = "average",
+    *,
+    prepared_root: str | Path = "prepared",
+    on_translate: Callable[[int, int], None] | None = None,
+) -> Scores:
+    """Translate a split, score it, also by source length, and keep both in `results/`.
+
+    Args:
+        run: a finished run.
+        split: `valid` or `test`.
+        which: see `Run.weights`.
+        prepared_root: as it was for `train`.
+        on_translate: receives the number of translated sentences and of all.
+    """
+    config = run.config
+    make_bleu(config.bleu_tokenizer)  # an error now, not when the run ends
+    data = Prepared(prepared_directory(config.data, prepared_root))
+    sources, references = data.text(split)
+    hypotheses: list[str] = []
+    weights = run.weights(which)
+    for translation in run.translator(weights).translate(sources):
+        hypotheses.append(translation)
+        if on_translate is not None:
+            on_translate(len(hypotheses), len(sources))
+    scores = evaluate(
+        hypotheses,
+        references,
+        metrics=config.evaluation.metrics,
+        tokenizer=config.bleu_tokenizer,
+        sources=sources,
+        comet_model=config.evaluation.comet_model,
+        lengths=[int(n) for n in data.store(split).source_lengths],
+        length_buckets=config.evaluation.length_buckets,
+    )
+    scores = scores.model_copy(update={"weights_sha256": hash_file(weights)})
+    results, name = run.directory / RESULTS, f"{split}.{which}.json"
+    (results / name).unlink(missing_ok=True)  # its time is that of the scoring
+    keep_lines(run.directory, split, which, hypotheses)
+    store(results, {name: scores.document().encode()})
+    return scores
+
+
 def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Measurement]:
     """Translate a split with the averaged model and score it: BLEU and the other metrics of
     `evaluation.metrics` over all of it, BLEU by source length, and, where it consists of several
@@ -204,18 +249,18 @@ SWAPPED: Final = "swapped-order"
 references of both."""
 
 
-Kept = Literal["average", "references", "files"]
-"""What is kept of a split: the translations of the final model, the references, and, where the
-split has several files, a line for each: its first pair and the one after its last."""
+def keep_lines(run: Path, split: str, kind: str, lines: Iterable[str]) -> None:
+    """Write a text file of a run's results, whole or not at all, and its hash.
 
-
-def keep_lines(run: Path, split: str, kind: Kept, lines: Iterable[str]) -> None:
-    """Write a text file of a run's results, whole or not at all, and its hash."""
+    `kind` says which text of a split it is: `average`, the translations of the final model (or
+    those of other weights), `references`, or `files`, where the split has several: a line for
+    each, its first pair and the one after its last.
+    """
     content = "".join(line + "\n" for line in lines).encode()
     store(run / RESULTS, {f"{split}.{kind}.txt": content})
 
 
-def kept_lines(run: Path, split: str, kind: Kept) -> list[str]:
+def kept_lines(run: Path, split: str, kind: str) -> list[str]:
     """Read a text file of a run's results, compared with its hash.
 
     Raises:

@@ -30,7 +30,7 @@ from shapeshift.evaluation.tokenizers import DEFAULT
 from shapeshift.integrity import read_sums
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
-from shapeshift.lab.measures import Kept, kept_lines
+from shapeshift.lab.measures import kept_lines
 from shapeshift.lab.run import RESULTS
 
 LEVEL = 0.05
@@ -172,7 +172,7 @@ def compare_cells(
             tokenizers.
     """
 
-    def lines(cell: Cell, split: str, kind: Kept = "average") -> list[str]:
+    def lines(cell: Cell, split: str, kind: str = "average") -> list[str]:
         kept = kept_lines(CellFolder(root / cell.key).run, split, kind)
         if wanted is None:
             return kept

@@ -15,8 +15,8 @@ from shapeshift.data.prepared import Prepared
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation import comet
 from shapeshift.evaluation.scores import Scores
+from shapeshift.lab.measures import translate_and_score
 from shapeshift.lab.run import Run, prepared_directory
-from shapeshift.lab.score import translate_and_score
 from shapeshift.lab.train import train
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL

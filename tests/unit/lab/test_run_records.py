@@ -6,8 +6,8 @@ import pytest
 from safetensors import safe_open
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.measures import translate_and_score
 from shapeshift.lab.run import AVERAGE, Run
-from shapeshift.lab.score import translate_and_score
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.trainer import Trainer
