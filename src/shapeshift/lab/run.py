@@ -158,9 +158,9 @@ class Run:
         if update := known.get(which):
             return self.checkpoints.path(update) / MODEL
         raise ShapeshiftError(
-            f"has no weights {which!r} (expected average, best, last or an update; checkpoints:"
-            f" {', '.join(map(str, updates)) or 'none'}); finish training with the same command, or"
-            " take --checkpoint last",
+            f"has no weights {which!r} (expected average, the file {AVERAGE}, best, last or an"
+            f" update; checkpoints: {', '.join(map(str, updates)) or 'none'}); finish training with"
+            " the same command, or take --checkpoint last",
             path=self.directory,
         )
 
