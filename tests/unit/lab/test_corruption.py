@@ -114,8 +114,7 @@ def outcome(place: Place, path: Path, clean: str) -> str:
         content = place.train() if path.name == "data.json" else place.read()
     except ShapeshiftError as error:
         message = str(error)
-        named = path.name in message or f"no weights {path.stem!r}" in message
-        named |= "text" in path.parts  # other text, whichever file it is in
+        named = path.name in message or "text" in path.parts  # other text, whichever file it is in
         return "reported" if named and "\n" not in message else f"unclear: {message}"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
