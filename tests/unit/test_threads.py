@@ -74,6 +74,18 @@ finally:
     assert 0.5 < float(run({}, code).stdout) < 1.5  # a busy machine may interrupt it
 
 
+@pytest.mark.parametrize("variable", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"])
+def test_a_setting_in_the_environment_is_left_alone(variable):
+    code = """
+from shapeshift import threads
+threads._start_watch = lambda: print("watched")
+threads.num_cores = lambda: 2
+threads.set_num_threads(64)
+"""
+    assert run({variable: "1000"}, code).stdout == ""
+    assert run({}, code).stdout == ("watched\n" if sys.platform == "linux" else "")
+
+
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs an affinity mask")
 def test_threads_follow_the_affinity_mask_the_width_and_the_environment():
     code = """
