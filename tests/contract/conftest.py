@@ -71,7 +71,8 @@ PARTS: dict[str, tuple[Part, ...]] = {
     "sinusoidal-qkv": (part("sinusoidal", "cross", add_to="qkv", channels="tensor2tensor"),),
     "skew-one-table": (part("skew", max_distance=3, per_head=False),),
     "t5-each-layer": (
-        Part("t5", share_layers=False, options={"num_buckets": 8, "max_distance": 12}),
+        # Seven borders in the encoder: the compiler takes equal sizes, of batches too, for one.
+        Part("t5", share_layers=False, options={"num_buckets": 16, "max_distance": 12}),
     ),
     "rotary-halves-partial-linear": (
         part("rotary", pairs="halves", fraction=0.5, scaling="linear", factor=4.0),

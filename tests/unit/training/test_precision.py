@@ -1,5 +1,9 @@
 """Which device and which type, and what is refused."""
 
+import platform
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -69,3 +73,26 @@ def test_bf16_where_there_is_none_is_refused(monkeypatch):
         with pytest.raises(ShapeshiftError, match=r"no bf16.*use training.precision=fp32 or auto"):
             choose_precision("bf16", device)
     assert choose_precision("auto", torch.device("cuda")) == torch.float32
+
+
+@pytest.mark.long
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc's malloc")
+@pytest.mark.parametrize("reserved", [False, True])
+def test_small_blocks_leave_the_place_of_a_tensor_whole(reserved):
+    code = f"""
+import ctypes
+from shapeshift.training import precision
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+libc.mallopt(-3, 32 << 20)  # large blocks are among the small ones, as in training
+if {reserved}:
+    precision._reserve_small_blocks()
+tensor, neighbour = libc.malloc(10 << 20), libc.malloc(10 << 20)
+libc.free(tensor)
+for _ in range(4_000):  # 12 MB
+    libc.malloc(3_000)
+print(libc.malloc(10 << 20) == tensor)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{reserved}\n"
