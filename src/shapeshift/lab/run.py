@@ -160,7 +160,7 @@ class Run:
         raise ShapeshiftError(
             f"has no weights {which!r} (expected average, the file {AVERAGE}, best, last or an"
             f" update; checkpoints: {', '.join(map(str, updates)) or 'none'}); finish training with"
-            " the same command, or take --checkpoint last",
+            " the same command" + ", or take --checkpoint last" * bool(updates),
             path=self.directory,
         )
 

@@ -77,6 +77,28 @@ def test_the_fast_way_is_the_general_one(name, causal, max_distance):
     torch.testing.assert_close(got, expected, **SAME)
 
 
+QUERIES = [run_of(0, 9), run_of(2, 4), torch.tensor([[1, 3, 8]])]
+
+
+@pytest.mark.parametrize("max_distance", [3, 12])
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("per_head", [False, True])
+@pytest.mark.parametrize("queries", QUERIES, ids=["all", "middle", "gaps"])
+def test_every_way_has_the_same_gradients(max_distance, causal, per_head, queries):
+    positions, position = (queries, run_of(0, 9)), build(max_distance, causal, per_head)
+    hidden = hidden_from(positions, causal)
+    q, k, v, _ = (x.requires_grad_() for x in numbers(positions))
+    tensors = [q, k, v, *position.parameters()]
+    weights = torch.randn(B, H, queries.shape[1], E)
+
+    def gradients(way):
+        scores = way.scores(position, q, k, *positions).masked_fill(hidden, -torch.inf)
+        out = way.outputs(position, scores.softmax(-1), v, *positions)
+        return torch.autograd.grad((out * weights).sum(), tensors)
+
+    torch.testing.assert_close(gradients(Shaw), gradients(Representation), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 def test_no_tensor_of_pairs_and_channels_is_made(causal):
     # 64 queries and keys: n · n · E would be 64 · 64 · 32 numbers for each head.
