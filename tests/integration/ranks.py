@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import os
-import random
 import signal
 import socket
 import sys
@@ -21,49 +21,30 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from shapeshift.data.store import TokenStore, write_store
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model import ModelConfig, build
-from shapeshift.positions import PRESETS
-from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.log import Log
 from shapeshift.training.observer import Observer
 from shapeshift.training.parallel import join
 from shapeshift.training.stopping import StoppedError, StopSignals
-from shapeshift.training.trainer import Trainer
 
-SPECIAL, VOCAB = 5, 20
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from unit.training.conftest import make_lab, write_stores
+
 TIMEOUT_S = 55
 
 
-def write_stores(folder):
-    rng = random.Random(5)
-    for name, count in (("train", 100), ("valid", 15)):
-        sources = [rng.choices(range(SPECIAL, VOCAB), k=rng.randint(1, 6)) for _ in range(count)]
-        pairs = [(ids, ids[::-1]) for ids in sources]
-        write_store(folder / name, pairs, source_size=VOCAB, target_size=VOCAB)
-
-
-def configure():
-    given = {
-        "max_updates": 6,
-        "batch": {"max_sentences": 8},
-        "accumulation": 4,
-        "schedule": {"name": "inverse_sqrt", "peak": 0.01, "warmup_updates": 5},
-        # With Adam's usual 1e-8 a gradient that is zero but for rounding, such as that of the bias
-        # of the keys, would move its weight by all of the learning rate.
-        "optimizer": {"eps": 1e-3},
-        "clip_norm": 1.0,
-        "precision": "fp32",
-        "device": "cpu",
-        "log_every": 1,
-        "checkpoint_every": 2,
-        "keep_checkpoints": 2,
-        "average_checkpoints": 2,
-        "rank_timeout_s": 20,
-    }
-    return TrainingConfig(**given)
+SETTINGS = {
+    "max_updates": 6,
+    "accumulation": 4,
+    # With Adam's usual 1e-8 a gradient that is zero but for rounding, such as that of the bias
+    # of the keys, would move its weight by all of the learning rate.
+    "optimizer": {"eps": 1e-3},
+    "clip_norm": 1.0,
+    "log_every": 1,
+    "checkpoint_every": 2,
+    "rank_timeout_s": 20,
+}
 
 
 class Seen:
@@ -127,21 +108,11 @@ def send(number, update):
     return lambda trainer: once(trainer, 1, update, do)
 
 
-def train(folder, run, spoil):
+def train(lab, run, spoil):
     """Train, or go on; return what this process saw."""
-    config = configure()
-    with join(config) as parallel:
-        torch.manual_seed(7)
-        shape = {"dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 1, "decoder_layers": 1}
-        model = build(ModelConfig(**shape, dropout=0.1), PRESETS["shape"], VOCAB, VOCAB)
-        trainer = Trainer(
-            model,
-            config,
-            TokenStore(folder / "train"),
-            TokenStore(folder / "valid"),
-            Checkpoints(folder / run / "checkpoints", 2, every=config.checkpoint_every),
-            parallel=parallel,
-        )
+    folder = lab.folder
+    with join(TrainingConfig(device="cpu", **SETTINGS)) as parallel:
+        trainer = lab.make(run, parallel=parallel, **SETTINGS)
         resumed = trainer.resume()
         seen = Seen(trainer)
         if spoil:
@@ -164,58 +135,47 @@ def train(folder, run, spoil):
             "draws": seen.draws,
             "steps": seen.steps,
             "updates": trainer.progress.update,
-            "finite": all(bool(p.isfinite().all()) for p in model.parameters()),
+            "finite": all(bool(p.isfinite().all()) for p in trainer.model.parameters()),
         }
         return report
 
 
-def fork_ranks(folder, run, world, spoil):
-    """Train in `world` forked processes; write down how each of them ended, and when."""
-    (folder / run).mkdir(exist_ok=True)
+def fork_ranks(lab, run, world, spoil):
+    """Train in `world` forked processes; return how each of them ended, and when."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    children = {}
-    for rank in range(world):
-        child = os.fork()
-        if child:
-            children[child] = rank
-            continue
+
+    def train_one(rank):
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank))
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-        status = 1
         try:
-            report = train(folder, run, spoil)
-            (folder / run / f"{rank}.json").write_text(json.dumps(report), encoding="utf-8")
-            status = 0
+            report = train(lab, run, spoil)
         except ShapeshiftError as error:  # a process that was lost
-            print(f"{run}, rank {rank}: {error}", file=sys.stderr)
-            status = 3
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
-    began, ends = time.monotonic(), {}
-    while children:
-        child, status = os.waitpid(-1, os.WNOHANG)
-        if child:
-            took = time.monotonic() - began
-            ends[children.pop(child)] = [os.waitstatus_to_exitcode(status), round(took, 1)]
-        elif time.monotonic() - began > TIMEOUT_S:
-            for child in children:
-                os.kill(child, signal.SIGKILL)
-        else:
-            time.sleep(0.01)
-    return {str(rank): ends[rank] for rank in sorted(ends)}
+            sys.exit(f"{run}, rank {rank}: {error}")
+        (lab.folder / run / f"{rank}.json").write_text(json.dumps(report), encoding="utf-8")
+
+    fork = multiprocessing.get_context("fork")
+    children = [fork.Process(target=train_one, args=(rank,)) for rank in range(world)]
+    began = time.monotonic()
+    for child in children:
+        child.start()
+    ends = []
+    for child in children:
+        child.join(TIMEOUT_S)
+        child.kill()
+        child.join()
+        ends.append((child.exitcode, time.monotonic() - began))
+    return ends
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)
-    write_stores(folder)
-    ends = {}
+    lab, ends = make_lab(write_stores(folder), folder), {}
 
     def go(run, world, spoil=None):
-        ends.setdefault(run, []).append(fork_ranks(folder, run, world, spoil))
+        ends.setdefault(run, []).append(fork_ranks(lab, run, world, spoil))
 
     for world in (1, 2, 4):
         go(f"ddp-{world}", world)

@@ -37,11 +37,9 @@ def memory(tmp_path):
         yield Path(folder)
 
 
-@pytest.fixture(scope="session")
-def stores(tmp_path_factory):
+def write_stores(folder):
     """100 training pairs (13 batches of at most 8) and 15 for validation."""
     rng = random.Random(5)
-    folder = tmp_path_factory.mktemp("stores")
 
     def pairs(count):
         sources = [rng.choices(range(SPECIAL, VOCAB), k=rng.randint(1, 6)) for _ in range(count)]
@@ -51,6 +49,11 @@ def stores(tmp_path_factory):
         train=write_store(folder / "train", pairs(100)),
         valid=write_store(folder / "valid", pairs(15)),
     )
+
+
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory):
+    return write_stores(tmp_path_factory.mktemp("stores"))
 
 
 @pytest.fixture
@@ -69,7 +72,10 @@ def whole(stores, tmp_path_factory):
 
 
 def make_lab(stores, folder):
-    def make(name="run", *, position="shape", dropout=0.1, data=stores, validate=None, **settings):
+    def make(
+        name="run", *, position="shape", dropout=0.1, data=stores, validate=None, parallel=None,
+        **settings,
+    ):  # fmt: skip
         given = {
             "max_updates": 20,
             "batch": {"max_sentences": 8},
@@ -92,7 +98,7 @@ def make_lab(stores, folder):
             every=config.checkpoint_every,
         )
         (folder / name).mkdir(exist_ok=True)
-        return Trainer(model, config, data.train, data.valid, checkpoints, validate)
+        return Trainer(model, config, data.train, data.valid, checkpoints, validate, parallel)
 
     def fit(trainer, stop_at=None, *, observer=None, **options):
         """Train; `stop_at` an update as Ctrl-C would. Return the observer."""
