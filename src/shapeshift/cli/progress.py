@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 
 from shapeshift.cli import output
 from shapeshift.cli.output import duration, notice
-from shapeshift.lab import cell_folder
 from shapeshift.lab.measures import TRAIN
 from shapeshift.lab.runner import State
 from shapeshift.training.observer import Observer
@@ -157,7 +156,7 @@ class GridDisplay:
         self._display.__exit__(None)
 
     def changed(
-        self, cell: Cell, state: State, step: str | None, progress: cell_folder.Progress
+        self, cell: Cell, state: State, step: str | None, progress: Mapping[str, float]
     ) -> None:
         """Move a bar; print a line for a new step or state."""
         key, name, now = cell.key, self._names[cell.key], time.monotonic()
@@ -169,12 +168,10 @@ class GridDisplay:
         if phase:
             self._phases[key] = phase
             self._began.setdefault(key, now)
-            values = [
-                "" if progress.loss is None else f"loss {progress.loss:.3f}",
-                "" if progress.tokens_per_s is None else f"{progress.tokens_per_s:,.0f} tokens/s",
-            ]
-            most, note = cell.config.training.max_updates, " · ".join(filter(None, values))
-            training = (progress.update, most, note)
+            done, note = int(progress.get("update", 0)), ""
+            if progress:
+                note = f"loss {progress['loss']:.3f} · {progress['tokens_per_s']:,.0f} tokens/s"
+            training = (done, cell.config.training.max_updates, note)
             self._display.show(phase, *(training if step == TRAIN else (0, None)))
         elif is_running or state in (before, State.WAITING):
             return

@@ -5,11 +5,11 @@ ROOT/KEY/
   steps/             a JSON document for each step that is done
   lock               held by the process at work; see `locks`
   output.log         what the last process at work printed
-  progress.json      how far training is, written about once a second
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,7 +18,6 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shapeshift.config import Config
-from shapeshift.disk import PARTIAL, open_in_place, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import digest, store, verify
 from shapeshift.lab.identity import how_to_score
@@ -52,14 +51,6 @@ class StepRecord(Strict):
     hardware: str | None = None
 
 
-class Progress(Strict):
-    """How far training is; `loss` and `tokens_per_s` are those of the last line of the log."""
-
-    update: int = 0
-    loss: float | None = None
-    tokens_per_s: float | None = None
-
-
 class CellFolder:
     """The folder of a cell; see the module.
 
@@ -74,7 +65,6 @@ class CellFolder:
         self.path = path
         self.run = path / "run"
         self.lock, self.output = path / "lock", path / "output.log"
-        self._progress = path / "progress.json"
 
     def record(self, step: str, config: Config) -> StepRecord | None:
         """Return what is recorded of a step, or `None` if it is not done.
@@ -115,19 +105,14 @@ class CellFolder:
         """Return the end of what the last process at work printed."""
         return tail(self.output).splitlines()[-12:]
 
-    def progress(self) -> Progress:
-        """Return how far training is."""
-        with suppress(OSError, ValueError):
-            return Progress.model_validate_json(self._progress.read_bytes())
-        return Progress()
-
-    def write_progress(self, progress: Progress) -> None:
-        """Write what `progress` returns. It is not flushed: a crash may lose it."""
-        partial = self._progress.with_name(f"{PARTIAL}progress.json")
-        with writing(self._progress):
-            with open_in_place(partial, "w") as file:
-                file.write(progress.model_dump_json())
-            partial.replace(self._progress)
+    def progress(self) -> dict[str, float]:
+        """Return how far training is: `update`, `loss` and `tokens_per_s` of the last line of the
+        log that has them; nothing before there is one."""
+        for text in reversed(tail(self.run / "log.jsonl").splitlines()):
+            with suppress(ValueError, LookupError, TypeError):  # of validation, incomplete, damaged
+                line = json.loads(text)
+                return {name: line[name] + 0 for name in ("update", "loss", "tokens_per_s")}
+        return {}
 
     def _record_path(self, step: str, config: Config) -> Path:
         name = re.sub(r"[^\w.-]+", "-", step)
@@ -138,6 +123,7 @@ class CellFolder:
 
 def tail(path: Path) -> str:
     """Return the last 16 KiB of a text file; nothing if there is none."""
-    with suppress(OSError):
-        return path.read_bytes()[-(1 << 14) :].decode(errors="replace")
+    with suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, file.seek(0, 2) - (1 << 14)))
+        return file.read().decode(errors="replace")
     return ""

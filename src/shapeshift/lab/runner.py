@@ -14,7 +14,7 @@ from shapeshift.data.config import FilesCorpus
 from shapeshift.data.corpora import corpus_fingerprint
 from shapeshift.disk import make_directory
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.cell_folder import CellFolder, Progress
+from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.locks import is_locked
 from shapeshift.lab.measures import TRAIN
@@ -37,8 +37,9 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-Changed = Callable[[Cell, State, str | None, Progress], object]
-"""Receives a cell, what is happening to it, the step that is not done, and how far training is."""
+Changed = Callable[[Cell, State, str | None, dict[str, float]], object]
+"""Receives a cell, what is happening to it, the step that is not done, and how far training is, see
+`CellFolder.progress`."""
 
 
 class RefusedError(ShapeshiftError):

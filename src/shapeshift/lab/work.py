@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 import traceback
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from shapeshift.data.prepare import prepare
 from shapeshift.disk import make_directory, open_in_place
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import hash_file
-from shapeshift.lab.cell_folder import CellFolder, Progress, StepRecord
+from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.locks import LockedError, locked
 from shapeshift.lab.measures import TRAIN, find_measure, measure_training
 from shapeshift.lab.run import Run, prepared_directory
@@ -92,8 +91,7 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
                 data = prepare(config.data, directory)
                 measurements = find_measure(step)(Run.create(folder.run, config), data)
             else:
-                observer = _Heartbeat(folder)
-                run = train(config, folder.run, observer, prepared_root=root, stop=stop)
+                run = train(config, folder.run, Observer(), prepared_root=root, stop=stop)
                 measurements = measure_training(run)
             checkpoint = checkpoint or hash_file(Run(folder.run).weights())
             record = StepRecord(
@@ -108,22 +106,6 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
                 hardware=describe_hardware(choose_device(config.training.device)),
             )
             folder.write_record(record, config)
-
-
-class _Heartbeat(Observer):
-    """Writes how far training is into the cell's folder, about once a second."""
-
-    def __init__(self, folder: CellFolder):
-        self._folder, self._due, self._progress = folder, 0.0, Progress()
-
-    def advanced(self, update: int) -> None:
-        if time.monotonic() >= self._due:
-            self._due = time.monotonic() + 1
-            with suppress(ShapeshiftError):
-                self._folder.write_progress(self._progress.model_copy(update={"update": update}))
-
-    def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
-        self._progress = Progress(update=update, loss=loss, tokens_per_s=tokens_per_s)
 
 
 def attempt(order: Order) -> int:

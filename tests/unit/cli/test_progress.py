@@ -8,7 +8,6 @@ from shapeshift.cli import output, progress
 from shapeshift.cli.output import plain_console
 from shapeshift.cli.progress import Display, GridDisplay, TrainingDisplay
 from shapeshift.config import parse_config
-from shapeshift.lab.cell_folder import Progress
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.runner import State
 
@@ -22,12 +21,12 @@ CELLS = [
     )
     for seed in range(1, 4)
 ]
-SCORING = (State.RUNNING, "score-test", Progress(update=2000, loss=1.2))
-FINISHED = (State.FINISHED, None, Progress(update=2000))
+SCORING = (State.RUNNING, "score-test", {"update": 2000, "loss": 1.2, "tokens_per_s": 1.0})
+FINISHED = (State.FINISHED, None, {})
 
 
 def running(update):
-    return State.RUNNING, "train", Progress(update=update, loss=1.2345, tokens_per_s=28_123.4)
+    return State.RUNNING, "train", {"update": update, "loss": 1.2345, "tokens_per_s": 28_123.4}
 
 
 @pytest.fixture
@@ -90,9 +89,9 @@ def test_a_terminal_shows_a_bar_for_each_cell_at_work(show, clock):
         display.changed(CELLS[1], *SCORING)
         display._display._progress.refresh()
         bars = shown().splitlines()[-2:]
-        display.changed(CELLS[1], State.FAILED, "train", Progress())
+        display.changed(CELLS[1], State.FAILED, "train", {})
         assert "✓" not in shown()
-        display.changed(CELLS[2], State.ELSEWHERE, None, Progress())
+        display.changed(CELLS[2], State.ELSEWHERE, None, {})
         display.changed(CELLS[2], *FINISHED)
     assert "ape/1 train" in bars[0]
     assert "1,300/2,000 loss 1.234 · 28,123 tokens/s · about 2 min left" in bars[0]
@@ -106,7 +105,7 @@ def test_a_pipe_gets_a_line_for_each_event(show, clock):
     shown = show()
     with GridDisplay(CELLS[:3]) as display:
         display.changed(CELLS[1], *FINISHED)  # before this command: it is not listed
-        display.changed(CELLS[0], State.WAITING, None, Progress())
+        display.changed(CELLS[0], State.WAITING, None, {})
         for updates in range(0, 401, 10):  # a second each
             display.changed(CELLS[0], *running(1200 + updates))
             clock[0] += 1

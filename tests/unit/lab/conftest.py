@@ -152,7 +152,7 @@ class Acting:
         launcher.start = remember
 
     def changed(self, cell, state, step, progress):
-        enough = progress.update >= 12 and state is State.RUNNING
+        enough = progress.get("update", 0) >= 12 and state is State.RUNNING
         if enough and cell.key in self.jobs and cell.key not in self._done:
             self._done.add(cell.key)
             self._action(cell, self.jobs[cell.key])

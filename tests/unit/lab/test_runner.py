@@ -1,5 +1,6 @@
 """The runner, with cells that are stubs."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.locks import locked
+from shapeshift.lab.run import Run
 from shapeshift.lab.runner import RefusedError, State, run_cells
 from shapeshift.lab.work import BUSY
 
@@ -208,16 +210,16 @@ def test_a_finished_cell_of_other_text_is_refused_but_without_text_it_is_trusted
 def test_a_status_is_read_from_the_cell_s_folder(tmp_path):
     cell = make_cell(1, steps=("score-test",))
     folder, report = CellFolder(tmp_path / cell.key), Recorder()
-    folder.path.mkdir()
+    Run.create(folder.run, cell.config)
+    progress = {"update": 20, "loss": 2.5, "tokens_per_s": 7.0}
     for written, expected in (
-        ("", 0),
-        ('{"update": 2', 0),
-        ('{"update": 20, "loss": 2.5, "tokens_per_s": 7.0}', 20),
+        ("", {}),
+        ('{"update": 2', {}),
+        (json.dumps(progress) + '\n{"update": 20, "valid_loss": 3.0}\n{"upd', progress),
     ):
-        (folder.path / "progress.json").write_text(written, encoding="utf-8")
+        (folder.run / "log.jsonl").write_text(written, encoding="utf-8")
         run([cell], tmp_path, Stub(statuses={cell.key: [1]}), report)
-        assert (report.step, report.progress.update) == ("train", expected)
-    assert (report.progress.loss, report.progress.tokens_per_s) == (2.5, 7.0)
+        assert (report.step, report.progress) == ("train", expected)
     finish(folder, ())
     run([cell], tmp_path, Stub(statuses={cell.key: [1]}), report)
     assert report.step == "score-test"
