@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shapeshift.evaluation.lengths import FEW_SEGMENTS
-from shapeshift.evaluation.scores import Scores
+from shapeshift.evaluation.scores import FEW_SEGMENTS, Scores
 
 NO_VALUE = "–"
 FEW_MARK = "†"

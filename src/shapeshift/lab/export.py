@@ -6,20 +6,58 @@ import tempfile
 from pathlib import Path
 from typing import Literal, get_args
 
+from shapeshift import __version__
 from shapeshift.conformance import Finding
-from shapeshift.data.prepared import REPORT_OF_RUN
+from shapeshift.data.prepared import IMPORTED_FROM, REPORT_OF_RUN
 from shapeshift.data.prepared import Report as DataReport
 from shapeshift.errors import ShapeshiftError
-from shapeshift.export import ctranslate2, huggingface, onnx
+from shapeshift.evaluation.scores import Scores
+from shapeshift.export import ctranslate2, huggingface, marian, onnx
 from shapeshift.export.folder import Report
 from shapeshift.export.parity import ParityError
-from shapeshift.export.trained import Trained
+from shapeshift.export.trained import Trained, exponent
 from shapeshift.integrity import hash_file
-from shapeshift.lab.card import model_card
-from shapeshift.lab.run import SUBWORDS, Run
+from shapeshift.lab.run import AVERAGE, RESULTS, SUBWORDS, Run
 
 Engine = Literal["ctranslate2", "huggingface", "onnx"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
+
+_CARD = """\
+---
+language: [{source}, {target}]
+tags: [translation, shapeshift]
+library_name: transformers
+---
+# {title}
+
+Translates {source} to {target}. Trained and exported with Shapeshift {version}.
+
+| what | |
+|---|---|
+| position representation | {position} |
+| model | {shape}, {num_parameters:,} parameters |
+| training data | {data} |
+| weights | {weights} |
+
+## Use
+
+```python
+{registration}from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+folder = "path of this folder"
+model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+tokenizer = AutoTokenizer.from_pretrained(folder)
+batch = tokenizer(["A sentence."], return_tensors="pt", padding=True)
+print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
+```
+
+`generate` searches with a beam of {beam} and divides log-probabilities by n^{exponent:g}, where n
+is the length; `shapeshift translate` ranks by `decoding.length_penalty`, which is {penalty}.
+
+## Scores
+
+{scores}
+"""
 
 
 def export_run(
@@ -63,7 +101,7 @@ def export_run(
         hash_file(weights),
     )
     if to == "huggingface":
-        card = model_card(run, data, trained, weights)
+        card = _model_card(run, data, trained, weights)
         return huggingface.export(trained, target, card=card, max_length=max_length)
     if to == "onnx":
         return onnx.export(trained, target, max_length=max_length)
@@ -85,3 +123,44 @@ def check_exports(run: Run) -> list[Finding]:
             else:
                 findings.append(Finding("export parity", engine, "pass", str(parity)))
     return findings
+
+
+def _model_card(run: Run, data: DataReport, trained: Trained, weights: Path) -> str:
+    """Return a model card as Markdown."""
+    config = run.config
+    corpus, shape, decoding = config.data.corpus, config.model, config.decoding
+    if imported := data.versions.get(IMPORTED_FROM):
+        text, which = f"imported from {imported}, text not known", "imported"
+    else:
+        text = f"{corpus.corpus} ({config.data.dataset.name}), {data.splits['train'].built:,} pairs"
+        text += f", fingerprint {data.fingerprint[:16]}"
+        last = max(run.checkpoints.updates(), default=config.training.max_updates)
+        which = f"{config.training.final_weights} of a training of {last:,} updates"
+        if weights.name != AVERAGE:
+            which = f"checkpoint after {int(weights.parent.name.rpartition('-')[2]):,} updates"
+    return _CARD.format(
+        source=getattr(corpus, "source", "en"),
+        target=getattr(corpus, "target", "de"),
+        title=run.directory.resolve().name,
+        version=__version__,
+        position=f"{config.position.name}: {config.position.scheme}",
+        shape=f"{shape.encoder_layers} + {shape.decoder_layers} layers, width {shape.dim}",
+        num_parameters=sum(parameter.numel() for parameter in trained.model.parameters()),
+        data=text,
+        weights=which,
+        registration="" if marian.fits(trained.model, shape) else "import shapeshift.huggingface\n",
+        beam=decoding.beam,
+        exponent=exponent(decoding.length_penalty),
+        penalty=decoding.length_penalty.name,
+        scores=_scores(run, trained),
+    )
+
+
+def _scores(run: Run, trained: Trained) -> str:
+    """Return the scores of exactly these weights."""
+    for path in sorted((run.directory / RESULTS).glob("test.*.json")):
+        scores = Scores.load(path)
+        if trained.weights_sha256 and scores.weights_sha256 == trained.weights_sha256:
+            rows = [f"| {x.name} | {x.value:.2f} | `{x.signature}` |" for x in scores.scores]
+            return "\n".join(["| metric | test set | signature |", "|---|---:|---|", *rows])
+    return "These weights are not scored yet."

@@ -11,6 +11,7 @@ import torch
 from shapeshift.config import Config
 from shapeshift.data.prepare import prepare
 from shapeshift.data.prepared import REPORT, REPORT_OF_RUN, Prepared, Report
+from shapeshift.data.subwords import Subwords
 from shapeshift.disk import free_bytes, make_directory, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation import comet
@@ -30,7 +31,6 @@ from shapeshift.lab.run import (
     make_translator,
     prepared_directory,
 )
-from shapeshift.lab.start import start_from
 from shapeshift.model import Transformer, build
 from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
@@ -43,6 +43,9 @@ from shapeshift.training.precision import check_hardware
 from shapeshift.training.stopping import StopSignals
 from shapeshift.training.trainer import Trainer
 from shapeshift.training.weights import average, is_average_of, read_weights
+
+_MAY_DIFFER = {"size", "dropout", "attention_dropout", "activation_dropout"}
+"""Of the model, from that of the run that training starts from."""
 
 
 def train(
@@ -123,7 +126,7 @@ def _make_trainer(
     check_lengths(config, model, data, tested=tested)
     started = None
     if training.init_from is not None and not has_begun(directory):
-        started = start_from(training.init_from, model, config, subwords)
+        started = _start_from(training.init_from, model, config, subwords)
     metrics = training.validated_metrics
     checkpoints = Checkpoints(
         directory / "checkpoints", training.keep_checkpoints, every=training.checkpoint_every
@@ -131,6 +134,48 @@ def _make_trainer(
     validate = (lambda: _measure_validation(config, model, data, metrics)) if metrics else None
     trainer = Trainer(model, training, data.train, data.valid, checkpoints, validate, parallel)
     return trainer, started
+
+
+@torch.no_grad()
+def _start_from(directory: Path, model: Transformer, config: Config, subwords: Subwords) -> str:
+    """Copy the final weights of a run into a model, and return a line that says which.
+
+    Weights of position representations are copied where both models have them in one shape; those
+    that this model alone has stay as they are. All other weights are copied.
+
+    Raises:
+        ShapeshiftError: there is no such run, it is not finished, or its model has another shape or
+            other subwords.
+    """
+    run = Run(directory)
+    if not (directory / AVERAGE).exists():
+        raise ShapeshiftError(
+            "is not trained to its end, so that nothing can start from it; run its training command"
+            " again first",
+            path=directory,
+        )
+    theirs, ours = (x.model.model_dump(exclude=_MAY_DIFFER) for x in (run.config, config))
+    other = [f"model.{name}={theirs[name]}" for name in ours if ours[name] != theirs[name]]
+    if other:
+        raise ShapeshiftError(
+            f"has a model of another shape; set {' '.join(other).lower()} to start from it",
+            path=directory,
+        )
+    if run.subwords().fingerprint != subwords.fingerprint:
+        raise ShapeshiftError(
+            f"has other subword models than these data; set data.subwords.models={directory}",
+            path=directory,
+        )
+    old, new = (dict(x.named_parameters()) for x in (run.model(), model))
+    # Apart from positions, both models have the same weights: their shape is one.
+    kept = {name for name in new.keys() & old.keys() if new[name].shape == old[name].shape}
+    for name in kept:
+        new[name].copy_(old[name])
+    line = f"starts from {directory}: {sum(new[name].numel() for name in kept):,} parameters"
+    for what, names in (("new", new.keys() - kept), ("left out", old.keys() - kept)):
+        if names:
+            line += f"; {what}: {', '.join(sorted(names))}"
+    return line
 
 
 def _open_run(

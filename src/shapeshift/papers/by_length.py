@@ -14,8 +14,7 @@ from statistics import fmean
 from shapeshift.config import Config
 from shapeshift.data.config import Extrapolate, LengthSlice
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.lengths import FEW_SEGMENTS, LengthBucket
-from shapeshift.evaluation.scores import Scores
+from shapeshift.evaluation.scores import FEW_SEGMENTS, LengthBucket, Scores
 from shapeshift.evaluation.tables import FEW_MARK
 from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.significance import MARK

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-from shapeshift.evaluation.lengths import FEW_SEGMENTS
+from shapeshift.evaluation.scores import FEW_SEGMENTS
 from shapeshift.lab.measures import mean_of
 from shapeshift.papers.by_length import bounds_label, length_bounds
 from shapeshift.papers.document import Finding

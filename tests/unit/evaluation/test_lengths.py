@@ -1,8 +1,8 @@
 import pytest
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.lengths import bleu_by_length
 from shapeshift.evaluation.metrics import score_corpus
+from shapeshift.evaluation.scores import bleu_by_length
 
 LINE = "the quick brown fox jumps over the lazy dog"
 

@@ -5,8 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines, save
-from shapeshift.lab.looks import look, looks
+from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines, look, looks, save
 from shapeshift.positions import KINDS, PRESETS
 
 MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}

@@ -4,9 +4,8 @@ import pytest
 
 from shapeshift.config import Config
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.lengths import LengthBucket
 from shapeshift.evaluation.metrics import Score
-from shapeshift.evaluation.scores import Scores
+from shapeshift.evaluation.scores import LengthBucket, Scores
 from shapeshift.lab.figures import draw_lines
 from shapeshift.papers.by_length import LengthBleu, bleu_by_length, gather
 from shapeshift.papers.spec import ByLengthSpec

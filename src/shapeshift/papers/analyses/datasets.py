@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from shapeshift.data.store import TokenStore
-from shapeshift.lab.looks import TEXT_WIDTH_IN, look, styled
+from shapeshift.lab.figures import TEXT_WIDTH_IN, look, styled
 from shapeshift.papers.document import Content, DocumentTable, number, words
 from shapeshift.papers.study import Study
 

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from shapeshift.lab.analysis.similarity import OFFSETS, compute, invariance
+from shapeshift.lab.figures import TEXT_WIDTH_IN, styled
 from shapeshift.lab.grid import Cell
-from shapeshift.lab.looks import TEXT_WIDTH_IN, styled
 from shapeshift.papers.analyses import PAIR, draw_matrix, paired
 from shapeshift.papers.document import Content, DocumentTable, number, words
 from shapeshift.papers.study import Study

@@ -20,8 +20,8 @@ from shapeshift.data.batching import Batch, collate, plan_in_order
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import EOS, PAD
 from shapeshift.decoding.scoring import score_references
+from shapeshift.lab.figures import TEXT_WIDTH_IN, styled
 from shapeshift.lab.grid import Cell
-from shapeshift.lab.looks import TEXT_WIDTH_IN, styled
 from shapeshift.model import Transformer
 from shapeshift.papers.analyses import draw_matrix, paired
 from shapeshift.papers.by_length import length_bounds
