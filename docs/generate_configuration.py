@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from shapeshift.config import Config
-from shapeshift.data.sources.presets import CORPORA
+from shapeshift.data.config import CORPORA
 from shapeshift.lab.grid import GridConfig, Recipe, Rule
 from shapeshift.lab.measures import MEASURES
 from shapeshift.model import SIZES

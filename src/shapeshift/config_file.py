@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shapeshift.config_errors import dotted
-from shapeshift.data.sources.presets import CORPORA
+from shapeshift.data.config import CORPORA
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.model.config import SIZES
 from shapeshift.model.position_config import expand_preset, lay_over_preset

@@ -6,14 +6,19 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import Field, ValidationInfo, field_validator
 
-from shapeshift.data.sources.presets import CORPORA
 from shapeshift.errors import nearest
 from shapeshift.schema import PlainName, Strict, added
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
+
+CORPORA: dict[str, dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("corpora.yaml").read_text("utf-8")
+)
+"""The papers' corpora by name, such as `wmt14-en-de` → the section `data.corpus`."""
 
 SACREBLEU = "sacrebleu:"
 """What an entry begins with that is a test set of sacreBLEU's, such as `sacrebleu:wmt14/full`."""

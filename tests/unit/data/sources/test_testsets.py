@@ -11,9 +11,8 @@ from sacrebleu.dataset import DATASETS
 
 from shapeshift.config import parse_config
 from shapeshift.data import corpora
-from shapeshift.data.config import Archive, DataConfig, FilesCorpus, label
+from shapeshift.data.config import CORPORA, Archive, DataConfig, FilesCorpus, label
 from shapeshift.data.corpora import corpus_fingerprint, fetch, read_split
-from shapeshift.data.sources.presets import CORPORA
 from shapeshift.data.sources.testsets import fetch_test_set, local_test_set
 from shapeshift.errors import ShapeshiftError
 
