@@ -55,12 +55,8 @@ class Disk:
             path.unlink()
         return io.FileIO(path, "x", opener=_open_own)
 
-    def sync_file(self, file: io.FileIO) -> None:
-        """Wait until the file's bytes are on the disk."""
-        os.fsync(file.fileno())
-
-    def sync_directory(self, path: Path) -> None:
-        """Wait until the names in a directory are on the disk."""
+    def sync(self, path: Path) -> None:
+        """Wait until a file's bytes, or the names in a directory, are on the disk."""
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -80,16 +76,15 @@ def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
             rest = memoryview(chunk)
             while rest:
                 rest = rest[DISK.write(file, rest) :]
-        DISK.sync_file(file)
+        DISK.sync(path)
     return digest.hexdigest()
 
 
 def move(source: Path, target: Path) -> None:
-    """Rename a file or a directory whose files are on the disk, and wait until the names are."""
-    if source.is_dir():
-        DISK.sync_directory(source)
+    """Rename a file, or a directory whose files are on the disk, and wait until the names are."""
+    DISK.sync(source)
     DISK.rename(source, target)
-    DISK.sync_directory(target.parent)
+    DISK.sync(target.parent)
 
 
 def make_directory(path: Path) -> None:
@@ -102,7 +97,7 @@ def make_directory(path: Path) -> None:
     except FileExistsError:
         if not path.is_dir():  # else another process was faster
             raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(path)) from None
-    DISK.sync_directory(path.parent)
+    DISK.sync(path.parent)
 
 
 def remove(path: Path) -> None:
@@ -145,7 +140,7 @@ def save(path: Path, data: str | bytes | memoryview, remedy: str = "") -> None:
             with suppress(OSError):
                 DISK.unlink(partial)
             raise
-        DISK.sync_directory(path.parent)
+        DISK.sync(path.parent)
 
 
 def open_in_place(path: Path, mode: str) -> IO[Any]:
@@ -193,7 +188,6 @@ def replacing(path: str | Path) -> Iterator[IO[str]]:
                 with writing(path):
                     if final.exists():
                         shutil.copymode(final, partial)
-                    os.fsync(file.fileno())
                     move(partial, final)
     finally:
         if partial is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import stat
 import time
 from collections.abc import Mapping
@@ -29,15 +28,11 @@ _SETTLED_NS = 2_000_000_000
 
 def seal(directory: Path) -> None:
     """Flush all files of a folder to the disk, and write their hashes."""
-    paths = sorted(directory.rglob("*"))
     hashes = {}
-    for path in paths:
+    for path in sorted(directory.rglob("*")):
+        DISK.sync(path)
         if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
             hashes[path.relative_to(directory).as_posix()] = hash_file(path)
-        else:
-            DISK.sync_directory(path)
     _write_sums(directory, hashes)
 
 

@@ -56,13 +56,13 @@ def replay(operations, root, loses, rng):
     directories that `loses` says, and bytes; None is no power cut."""
     for number, (name, path, *rest) in enumerate(operations):
         later, here = operations[number + 1 :], root / path
-        if name.startswith("sync"):
+        if name == "sync":
             continue
         if name == "write":
             (data,) = rest
-            if loses and ("sync_file", path) not in later:
+            if loses and ("sync", path) not in later:
                 data = data[: rng.randint(0, len(data))]
-        elif loses and loses(path.parent) and ("sync_directory", path.parent) not in later:
+        elif loses and loses(path.parent) and ("sync", path.parent) not in later:
             continue
         with suppress(FileNotFoundError):  # its name, or its directory's, is lost
             if name == "write":
@@ -183,7 +183,7 @@ def test_a_disk_that_fails_costs_one_line_and_no_checkpoint(interrupted, error, 
     files = [load_file(whole / one / file) for file in (MODEL, OPTIMIZER)]
     num_bytes = sum(x.nbytes for file in files for x in file.values())
     commit = operations.index(("rename", Path(f".partial-{one}"), one)) + 1
-    assert operations[commit] == ("sync_directory", ROOT)
+    assert operations[commit] == ("sync", ROOT)
     recording = operations.index(("create", one / f".partial-{os.getpid()}-state.json"))
     for at in range(len(operations)):
         root = make_folder()

@@ -12,7 +12,6 @@ import urllib.request
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -121,44 +120,41 @@ def unpack(archive: Path, folder: Path, wanted: Callable[[str], bool]) -> list[P
     Raises:
         ShapeshiftError: the archive is damaged, or a file cannot be written.
     """
-    files: dict[Path, Path] = {}  # where it belongs → what was written
+
+    def is_wanted(name: str) -> bool:
+        path = PurePosixPath(name)
+        return wanted(str(path)) and not path.is_absolute() and ".." not in path.parts
+
+    def choose(member: tarfile.TarInfo, place: str) -> tarfile.TarInfo | None:
+        keep = member.isfile() and is_wanted(member.name)
+        return tarfile.data_filter(member, place) if keep else None
+
     with reading(archive), writing(folder):
         make_directory(folder)
         with exclusive(folder / archive.name), partial_directory(folder / archive.name) as scratch:
             try:
-                for number, (name, content) in enumerate(_plain_files(archive)):
-                    path = PurePosixPath(name)
-                    if wanted(str(path)) and not path.is_absolute() and ".." not in path.parts:
-                        part = files[folder / path] = scratch / str(number)
-                        with content() as stream:
-                            write_file(part, iter(partial(stream.read, _CHUNK), b""))
+                if tarfile.is_tarfile(archive):
+                    with tarfile.open(archive) as tar:
+                        tar.extractall(scratch, filter=choose)
+                        stream: Any = tar.fileobj
+                        while stream.read(_CHUNK):  # the checksum of what is compressed comes last
+                            pass
+                else:
+                    with zipfile.ZipFile(archive) as zipped:
+                        names = [name for name in zipped.namelist() if is_wanted(name)]
+                        zipped.extractall(scratch, names)
             except Exception as error:  # of tarfile, zipfile and four decompressors
                 if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
                     raise
                 raise ShapeshiftError(
                     f"is no archive or damaged ({reason(error)}); fetch it again", path=archive
                 ) from error
-            for target, part in files.items():
+            parts = [path for path in scratch.rglob("*") if path.is_file()]
+            files = [folder / part.relative_to(scratch) for part in parts]
+            for part, target in zip(parts, files, strict=True):
                 make_directory(target.parent)
                 move(part, target)
-    return [*files]
-
-
-def _plain_files(archive: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield the name of each file, and what opens it before the next one is asked for."""
-    if not tarfile.is_tarfile(archive):
-        with zipfile.ZipFile(archive) as zipped:
-            for info in zipped.infolist():
-                if not info.is_dir():
-                    yield info.filename, partial(zipped.open, info)
-        return
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            if member.isfile() and not member.issparse():
-                yield member.name, partial(tar.extractfile, member)
-        stream: Any = tar.fileobj
-        while stream.read(_CHUNK):  # the checksum of a compressed archive comes last
-            pass
+    return files
 
 
 def find_prefixes(path: Path, languages: tuple[str, str], folder: Path) -> list[str]:
