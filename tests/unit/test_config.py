@@ -111,13 +111,13 @@ def test_all_errors_are_reported_at_once() -> None:
     for problem in (
         "modle: unknown key; did you mean 'model'?",
         "model.dims: unknown key; did you mean 'model.dim'?",
-        "model.dropout: expected less than 1, got 1.5",
+        "model.dropout: Input should be less than 1, got 1.5",
         "unknown preset 'shappe'; did you mean 'shape'?",
-        "data.subwords.vocab_size: expected greater than or equal to 8, got 1",
-        "training.max_updates: expected a whole number, got 'many'",
+        "data.subwords.vocab_size: Input should be greater than or equal to 8, got 1",
+        "training.max_updates: Input should be a valid integer",
         "training.average_checkpoints: 3 needs",
-        "evaluation.metrics.0: expected 'bleu'",
-        "evaluation.length_buckets: expected a valid list, got {}",
+        "evaluation.metrics.0: Input should be 'bleu'",
+        "evaluation.length_buckets: Input should be a valid tuple, got {}",
     ):
         assert message.count(problem) == 1, (problem, message)
 
@@ -132,7 +132,7 @@ def test_all_errors_are_reported_at_once() -> None:
         (position({"kind": ["shaw"]}), r"Part.kind: .*got \['shaw'\]"),
         (position(name=["shifted"]), "PositionIds.name: .*"),
         (position(name="absolute", max_offset=3), "'absolute' has no option 'max_offset'"),
-        ({"model": None}, "model: expected a section of settings, got None"),
+        ({"model": None}, "model: Input should be a valid dictionary.*, got None"),
         (model(dim=10, num_heads=4), "model.num_heads: dim 10 is not a multiple"),
         (
             model(share_embeddings=True) | {"data": {"subwords": {"joint": False}}},

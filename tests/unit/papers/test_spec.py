@@ -112,7 +112,7 @@ def test_a_study_of_ones_own_has_a_grid_that_is_inside_or_shipped_or_lies_beside
         ("tables:", "analyses: [os:nowhere]\ntables:", "no analysis 'os:nowhere'"),
         ("tables:", "curves: {each: positon, systems: position, against: updates}\ntables:", "did"),
         ("tables:", "by_length: {title: t, systems: position, gain_over: sape}\ntables:", "'sape'"),
-        ("rule: better", "rule: best", "claims.0.rule: expected 'better', 'no"),
+        ("rule: better", "rule: best", "claims.0.rule: Input should be 'better', 'no"),
         ("y: test BLEU", "y: BLEU", "plot: x is no axis of rows, or y no column"),
         ("seeds: [1, 2, 3]", "seed: [1]", "grid.seed: unknown key; did you mean 'grid.seeds'"),
         ("split: valid", "lengths: inside", "lengths is for BLEU of split: valid or test"),
