@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from difflib import get_close_matches
 from pathlib import Path
 
 from shapeshift.data.config import (
@@ -21,7 +22,7 @@ from shapeshift.data.sources import hub
 from shapeshift.data.sources.download import Progress, download, unpack, watched
 from shapeshift.data.sources.files import find_file, read_parallel, reading
 from shapeshift.data.sources.testsets import fetch_test_set, local_test_set
-from shapeshift.errors import ShapeshiftError, closest
+from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import hash_file
 
 # A hash of the English sentence selects one of ten groups; two of them are valid and test.
@@ -99,23 +100,17 @@ def require_files(corpus: FilesCorpus) -> None:
     missing = missing_files(corpus)
     if not missing:
         return
-    path = missing[0]
-    prefix, source, target = path.with_suffix(""), f".{corpus.source}", f".{corpus.target}"
+    prefix, ending = missing[0].with_suffix(""), f".{corpus.source}"
     folder = prefix if prefix.is_dir() else prefix.parent
-    names = {each.name.removesuffix(".gz") for each in folder.glob("*")}
-    stems = sorted(x.removesuffix(source) for x in names if x.endswith(source))
-    text = [stem for stem in stems if f"{stem}{target}" in names]
-    there = text or sorted(name for name in names if name.startswith(f"{prefix.name}."))
-    if folder != prefix and (meant := closest(prefix.name, text)):
-        remedy = f"did you mean {str(folder / meant)!r}?"
-    elif there:
-        remedy = f"there are {', '.join(str(folder / name) for name in there[:5])}"
-    else:
-        remedy = "set data.corpus.root to its folder, or name it with its folder"
+    names = {
+        str(path).removesuffix(".gz").removesuffix(ending) for path in folder.glob(f"*{ending}*")
+    }
+    there = ", ".join(get_close_matches(str(prefix), names, n=5, cutoff=0))  # the most alike first
+    remedy = f"there are {there}" if there else "set data.corpus.root, or name it with its folder"
     raise ShapeshiftError(
-        f"no such file, plain or gzipped; expected text as NAME, for the files NAME{source} and"
-        f" NAME{target}; {remedy}",
-        path=path,
+        "no such file, plain or gzipped; expected text as NAME, for the files"
+        f" NAME{ending} and NAME.{corpus.target}; {remedy}",
+        path=missing[0],
     )
 
 

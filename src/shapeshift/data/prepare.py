@@ -45,7 +45,6 @@ from shapeshift.data.prepared import (
     Prepared,
     Report,
     SplitReport,
-    SubwordsReport,
     read_report,
     text_paths,
 )
@@ -122,7 +121,7 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
     result = Report(
         fingerprint=fingerprint,
         config=config,
-        subwords=SubwordsReport.model_validate(subwords, from_attributes=True),
+        subwords=subwords.fingerprint,
         splits={split: splits[split] for split in SPLITS},
         versions={
             "python": platform.python_version(),

@@ -62,22 +62,13 @@ class SplitReport(Strict):
     target_length: LengthStatistics
 
 
-class SubwordsReport(Strict):
-    """The subword models: whether there is one, their sizes, their SHA-256."""
-
-    joint: bool
-    source_size: int
-    target_size: int
-    fingerprint: str
-
-
 class Report(Strict):
     """The file `prepared.json`.
 
     Attributes:
         fingerprint: SHA-256 of the configuration and of the corpus text, wherever it is.
         config: what was asked for.
-        subwords: the models.
+        subwords: SHA-256 of the subword models.
         splits: counts and lengths of train, valid and test.
         versions: of what the result may depend on.
     """
@@ -85,7 +76,7 @@ class Report(Strict):
     format: Literal[1] = FORMAT
     fingerprint: str
     config: DataConfig
-    subwords: SubwordsReport
+    subwords: str
     splits: dict[Split, SplitReport]
     versions: dict[str, str]
 

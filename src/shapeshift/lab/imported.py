@@ -10,7 +10,7 @@ from safetensors.torch import save
 
 from shapeshift.config import Config, parse_config
 from shapeshift.data.config import SPLITS
-from shapeshift.data.prepared import IMPORTED_FROM, REPORT_OF_RUN, Report, SubwordsReport
+from shapeshift.data.prepared import IMPORTED_FROM, REPORT_OF_RUN, Report
 from shapeshift.data.subwords import BOS, EOS, Subwords
 from shapeshift.decoding.scoring import evaluating
 from shapeshift.errors import ShapeshiftError, require
@@ -76,7 +76,7 @@ def import_marian(
     report = Report(
         fingerprint=UNKNOWN,
         config=config.data,
-        subwords=SubwordsReport.model_validate(subwords, from_attributes=True),
+        subwords=subwords.fingerprint,
         splits={},
         versions={IMPORTED_FROM: name},
     )

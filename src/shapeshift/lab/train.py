@@ -291,7 +291,7 @@ def _contents(data: Prepared, directory: Path) -> dict[str, bytes]:
     if account.exists():
         before = Report.read(account, "remove it, and it is written again for the data as they are")
         reports = (before, data.report)
-        if len({(x.fingerprint, x.subwords.fingerprint) for x in reports}) > 1:
+        if len({(x.fingerprint, x.subwords) for x in reports}) > 1:
             raise ShapeshiftError(
                 f"was trained on other text or with other subword models than {data.directory} now"
                 " holds; name a new folder, or bring the old ones back",
