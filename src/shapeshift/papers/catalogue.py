@@ -16,7 +16,7 @@ from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.lab.grid import Grid, GridConfig
 from shapeshift.lab.measures import find_function
 from shapeshift.papers.item import STUDIES, Item, Paper
-from shapeshift.papers.measurements import check_measurements, check_scores
+from shapeshift.papers.measurements import check_measurements
 from shapeshift.papers.spec import ItemSpec
 
 ITEMS = Path(str(files("shapeshift"))) / "papers" / "items"
@@ -95,9 +95,7 @@ def read_study(path: Path) -> Paper:
         ShapeshiftError: a file that cannot be read, and for all that is wrong in it.
     """
     item = read_item(path, path.stem)
-    check_measurements(item.spec, item.grid.config, path)
-    for scale in item.grid.config.scales:
-        check_scores(item.spec, item.grid.cells(scale), path)
+    check_measurements(item.spec, item.grid, path)
     for name in item.spec.analyses:
         find_function(name, "analysis", path)
     citation = f"a study of one's own, {path}"

@@ -51,7 +51,7 @@ class Item:
                 f" {', '.join(sorted(needed))}",
                 path=grid.path,
             )
-        check_measurements(self.spec, grid.config, grid.path)
+        check_measurements(self.spec, grid, grid.path)
         return replace(self, grid=grid)
 
     def build(self, study: Study) -> Content:

@@ -61,10 +61,3 @@ FACTS = {
     "trained lengths": "source lengths in training",
 }
 """Metrics that are no measurements: what the library declares, what the settings say."""
-
-OTHER_NAMES = {
-    **{metric.setting: name for name, metric in reversed(METRICS.items()) if metric.is_score},
-    "chrF": "chrF2",
-    "chrF++": "chrF2++",
-}
-"""What people call scores, and `evaluation.metrics` does."""

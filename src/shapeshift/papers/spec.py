@@ -14,7 +14,6 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from shapeshift.lab.grid import Condition, Grid, GridConfig, Name, unknown_name
-from shapeshift.papers.metrics import OTHER_NAMES
 from shapeshift.schema import PlainName, Strict
 
 ALL = "*"
@@ -48,7 +47,6 @@ def _check_named(named: _Named, info: ValidationInfo) -> _Named:
 Axis = Annotated[str, AfterValidator(_check)]
 Settings = Annotated[dict[Name, Name], AfterValidator(_check_named)]
 SomeSettings = Annotated[Condition, AfterValidator(_check_named)]
-MetricName = Annotated[str, AfterValidator(lambda name: OTHER_NAMES.get(name, name))]
 
 Published = int | float | tuple[float, float, float] | str | None
 """A number, as it is if it is whole; median, mean and standard deviation; text; a dash."""
@@ -76,7 +74,7 @@ class ColumnSpec(Strict):
         difference: instead of a metric: show the first of these columns minus the second.
     """
 
-    metric: MetricName = "BLEU"
+    metric: str = "BLEU"
     only: Settings = Field(default_factory=dict)
     split: Literal["valid", "test", "train", "each set"] | None = None
     bucket: str | None = None
@@ -264,7 +262,7 @@ class ClaimSpec(Strict):
     split: Literal["valid", "test", "original-order"] = "test"
     minus: Literal["swapped-order"] | None = None
     lengths: Lengths | None = None
-    metric: MetricName = "BLEU"
+    metric: str = "BLEU"
     margin: float = Field(default=0.5, gt=0)
     at_most: float | None = None
     at_least: float | None = None
