@@ -80,17 +80,12 @@ def run_cells(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -
     from shapeshift.lab import runner
     from shapeshift.lab.launchers import Slurm
     from shapeshift.lab.measures import usable
-    from shapeshift.papers.planning import CELLS
-    from shapeshift.papers.preflight import check_space, fetch_text, missing
+    from shapeshift.papers.planning import CELLS, get_ready
 
     unfinished = plan.unfinished(directory)
-    # The jobs of a cluster run on other machines.
-    lines = missing(unfinished, prepared, hardware=not isinstance(launcher, Slurm))
-    if lines:
-        raise ShapeshiftError("; ".join(lines))
-    check_space(unfinished, directory)
-    with Display() as display:
-        fetch_text(unfinished, display)
+    with Display() as display:  # the jobs of a cluster run on other machines
+        hardware = not isinstance(launcher, Slurm)
+        get_ready(unfinished, directory, prepared, display, hardware=hardware)
     left = Counter(cell.grid for cell in unfinished)
     for name, number in Counter(cell.grid for cell in plan.runs).items():
         grid = plan.paper.grids[name].config

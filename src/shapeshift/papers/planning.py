@@ -9,17 +9,23 @@ from functools import cached_property
 from pathlib import Path
 
 from shapeshift import __version__
-from shapeshift.disk import make_directory, writing
+from shapeshift.data.corpora import fetch
+from shapeshift.data.sources.download import Progress
+from shapeshift.disk import free_bytes, make_directory, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.locks import locked
 from shapeshift.lab.measures import usable
+from shapeshift.lab.requirements import missing_requirements
 from shapeshift.lab.results import write_csv
+from shapeshift.lab.run import prepared_directory
 from shapeshift.papers.document import FILE, ItemDocument
 from shapeshift.papers.item import Item, Paper
 from shapeshift.papers.study import Study
 from shapeshift.papers.write import write_item
+from shapeshift.training.estimate import count_parameters, disk_bytes
+from shapeshift.training.precision import check_hardware
 
 CELLS = "cells"
 """Folder of the runs: one for all papers and scales, since a run is named by its settings."""
@@ -142,6 +148,53 @@ def plan_items(
     cells = [cell for cell in needed if not seeds or cell.seed in seeds]
     chosen = {name: item for name, item in items.items() if any(map(item.needs, cells))}
     return Plan(replace(paper, items=chosen), scale, cells, overrides, command, label)
+
+
+def get_ready(
+    cells: Sequence[Cell],
+    directory: Path,
+    prepared_root: Path,
+    on_progress: Progress | None = None,
+    *,
+    hardware: bool = True,
+) -> None:
+    """Look for all that runs need before any of them begins, and fetch their text.
+
+    Args:
+        cells: the runs.
+        directory: of all results.
+        prepared_root: see `lab.train.train`.
+        on_progress: of the text that is fetched.
+        hardware: whether they run on this machine.
+
+    Raises:
+        ShapeshiftError: once for all that is missing; what the runs leave on the disk will not fit;
+            or some text cannot be fetched.
+    """
+    lines, needed = list[str](), 0
+    configs = {cell.key: cell.config for cell in cells}
+    for config in configs.values():
+        lines += missing_requirements(config, prepared_directory(config.data, prepared_root))
+        try:
+            if hardware:
+                check_hardware(config.training)
+        except ShapeshiftError as error:
+            lines.append(str(error))
+    if lines:
+        raise ShapeshiftError("; ".join(dict.fromkeys(lines)))
+    for key, config in configs.items():
+        vocab_size = config.data.subwords.vocab_size
+        num_parameters = count_parameters(config.model, config.position.scheme, vocab_size)
+        needed += disk_bytes(config.training, num_parameters, directory / CELLS / key / "run")
+    if needed > (free := free_bytes(directory)):
+        raise ShapeshiftError(
+            f"the {len(configs)} runs that are left need {needed:,} bytes on the disk, and {free:,}"
+            " are free; make room, name another --directory, or choose fewer runs",
+            path=directory,
+        )
+    corpora = [config.data.corpus for config in configs.values()]
+    for corpus in {each.model_dump_json(): each for each in corpora}.values():
+        fetch(corpus, on_progress)
 
 
 def write_items(

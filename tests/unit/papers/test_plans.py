@@ -17,7 +17,7 @@ from shapeshift.lab.grid import Grid
 from shapeshift.lab.launchers import InProcess, Slurm
 from shapeshift.lab.measures import Measurement, mean_of
 from shapeshift.lab.runner import run_cells
-from shapeshift.papers import catalogue, planning, preflight
+from shapeshift.papers import catalogue, planning
 from shapeshift.papers.document import ItemDocument
 from shapeshift.papers.item import STUDIES, Item, Paper
 from shapeshift.papers.spec import ItemSpec
@@ -159,41 +159,38 @@ def test_what_is_missing_is_named_once_for_all_runs(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setitem(sys.modules, "comet", None)
 
-    def missing(*overrides, hardware):
+    def get_ready(*overrides, **options):
         found = catalogue.find_items("shape:table2")
         runs = planning.plan_items(found, "small", ["training.device=cuda", *overrides]).runs
         assert len(runs) == 27
-        return preflight.missing(runs, tmp_path, hardware=hardware)
+        planning.get_ready(runs, tmp_path, tmp_path, **options)
 
-    text, comet, device = missing("training.validate_metrics=[bleu,comet]", hardware=True)
-    assert text.startswith("train.en: no such file")
-    assert comet.startswith("this needs comet")
-    assert "training.device=cuda" in device
+    with pytest.raises(ShapeshiftError, match=r"^train\.en: no such file") as error:
+        get_ready("training.validate_metrics=[bleu,comet]")
+    for problem in ("no such file", "this needs comet", "training.device=cuda"):
+        assert str(error.value).count(problem) == 1
     for name in ("train", "valid", "test"):
         for language in ("en", "de"):
             (tmp_path / f"{name}.{language}").write_text("x\n")
-    assert missing(hardware=False) == []
+    get_ready(hardware=False)
 
 
-def test_the_text_of_all_runs_is_fetched_once(monkeypatch):
+def test_text_is_fetched_once_and_runs_that_will_not_fit_on_the_disk_are_not_begun(
+    tmp_path, monkeypatch
+):
     runs, fetched = plan("table1").runs, []
-    monkeypatch.setattr(preflight, "fetch", lambda corpus, progress: fetched.append(corpus))
-    preflight.fetch_text(runs)
-    assert len(runs) == 4
+    monkeypatch.setattr(planning, "fetch", lambda corpus, progress: fetched.append(corpus))
+    planning.get_ready(runs, tmp_path, tmp_path)
     assert fetched == [runs[0].config.data.corpus]
-
-
-def test_runs_that_will_not_fit_on_the_disk_are_not_begun(tmp_path, monkeypatch):
-    made = plan("table1")
-    monkeypatch.setattr(preflight, "free_bytes", lambda path: 0)
+    monkeypatch.setattr(planning, "free_bytes", lambda path: 0)
     with pytest.raises(ShapeshiftError, match=r"the 4 runs that are left need .* 0 are free"):
-        preflight.check_space(made.runs, tmp_path)
-    for cell in made.runs:  # what is there already needs no more room
+        planning.get_ready(runs, tmp_path, tmp_path)
+    for cell in runs:  # what is there already needs no more room
         folder = tmp_path / planning.CELLS / cell.key / "run"
         folder.mkdir(parents=True)
         with (folder / "weights").open("wb") as file:
             file.truncate(10**9)
-    preflight.check_space(made.runs, tmp_path)
+    planning.get_ready(runs, tmp_path, tmp_path)
 
 
 def test_an_item_says_what_is_not_finished_and_has_all_measurements(tmp_path):
