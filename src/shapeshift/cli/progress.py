@@ -40,12 +40,14 @@ class Display:
             TextColumn("{task.fields[note]}", markup=False),
             console=output.console(),
             refresh_per_second=4,
+            transient=True,
             speed_estimate_period=300,
             get_time=lambda: time.monotonic(),
             disable=not output.console().is_terminal,
         )
         self._tasks: dict[str, Task] = {}
         self._printed: dict[str, float] = {}  # phase -> when its last line was
+        self._current = ""  # of consecutive phases
 
     def __enter__(self) -> Display:
         self._progress.start()
@@ -53,13 +55,15 @@ class Display:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            self._end_all_but(None)
+            self._end_current()
         self._progress.stop()
 
     def __call__(self, phase: str, done: int, total: int | None, note: str = "") -> None:
-        """Show the progress of a phase, and end the others; `note` is shown next to it."""
-        self._end_all_but(phase)
-        self._printed.setdefault(phase, time.monotonic())  # a short phase has its ✓ alone
+        """Show the progress of a phase, and end the one before; `note` is shown next to it."""
+        if phase != self._current:
+            self._end_current()
+            self._current = phase
+            self._printed[phase] = time.monotonic()  # a short phase has its ✓ alone
         self.show(phase, done, total, note)
 
     def show(self, phase: str, done: int, total: int | None, note: str = "") -> None:
@@ -87,10 +91,10 @@ class Display:
         self._progress.remove_task(task.id)
         return task.elapsed or 0.0
 
-    def _end_all_but(self, kept: str | None) -> None:
-        for phase in [*self._tasks]:
-            if phase != kept:
-                notice(f"✓ {phase} ({duration(self.end(phase))})")
+    def _end_current(self) -> None:
+        if self._current:
+            notice(f"✓ {self._current} ({duration(self.end(self._current))})")
+            self._current = ""
 
 
 class TrainingDisplay(Observer):
@@ -128,69 +132,56 @@ class TrainingDisplay(Observer):
 
 
 class GridDisplay:
-    """Shows the cells of a grid: a bar for each running cell, and a line when a cell starts another
-    step or ends. A context manager.
+    """Shows the cells of a grid: a bar for each running cell and one for all cells, and a line when
+    a cell starts another step or ends.
 
     Args:
+        display: shows the bars.
         cells: cells of one or more grids; if several share a folder, the first is named.
     """
 
-    def __init__(self, cells: Sequence[Cell]):
-        self._display = Display()
+    def __init__(self, display: Display, cells: Sequence[Cell]):
+        self._display = display
         several = len({cell.grid for cell in cells}) > 1
         self._names: dict[str, str] = {}
         for cell in cells:
             self._names.setdefault(cell.key, f"{cell.grid} {cell.name}" if several else cell.name)
+        updates = {cell.key: cell.config.training.max_updates for cell in cells}
+        self._num_updates, self._updates = sum(updates.values()), dict.fromkeys(updates, 0)
         self._states = dict.fromkeys(self._names, State.WAITING)
         self._phases: dict[str, str] = {}
         self._began: dict[str, float] = {}  # when a cell was first seen running
-        self._num_ended = 0  # runs that finished after this command began
-
-    def __enter__(self) -> GridDisplay:
-        self._display.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for phase in self._phases.values():  # none has ended by itself
-            self._display.end(phase)
-        self._display.__exit__(None)
 
     def changed(
         self, cell: Cell, state: State, step: str | None, progress: Mapping[str, float]
     ) -> None:
-        """Move a bar; print a line for a new step or state."""
-        key, name, now = cell.key, self._names[cell.key], time.monotonic()
+        """Move the bars; print a line for a new step or state."""
+        key, name, most = cell.key, self._names[cell.key], cell.config.training.max_updates
         before, self._states[key] = self._states[key], state
-        is_running = state is State.RUNNING
-        phase = f"{name} {step}" if is_running and step else ""
+        self._updates[key] = most if state is State.FINISHED else int(progress.get("update", 0))
+        phase = f"{name} {step}" if state is State.RUNNING and step else ""
         if key in self._phases and self._phases[key] != phase:
             self._display.end(self._phases.pop(key))
+        finished = f"{[*self._states.values()].count(State.FINISHED)} of {len(self._names)} runs"
         if phase:
             self._phases[key] = phase
-            self._began.setdefault(key, now)
-            done, note = int(progress.get("update", 0)), ""
+            self._began.setdefault(key, time.monotonic())
+            note = ""
             if progress:
                 note = f"loss {progress['loss']:.3f} · {progress['tokens_per_s']:,.0f} tokens/s"
-            training = (done, cell.config.training.max_updates, note)
+            training = (self._updates[key], most, note)
             self._display.show(phase, *(training if step == TRAIN else (0, None)))
-        elif is_running or state in (before, State.WAITING):
+            if len(self._names) > 1:
+                self._display.show("all runs", sum(self._updates.values()), self._num_updates)
+        elif state in (before, State.WAITING, State.RUNNING):
             return
         elif state is State.FAILED:
-            notice(f"{name}: failed ({self._overall(now)})", "bold red")
+            notice(f"{name}: failed ({finished} finished)", "bold red")
         elif state is not State.FINISHED:
             is_elsewhere = state is State.ELSEWHERE
             what = "another command is at work on it" if is_elsewhere else "stopping"
             notice(f"{name}: {what}", "yellow")
         elif before is not State.WAITING:  # else it was finished before this command
-            self._num_ended += 1
-            took = f" ({duration(now - self._began[key])})" if key in self._began else ""
-            notice(f"✓ {name}{took}: {self._overall(now)}")
-
-    def _overall(self, now: float) -> str:
-        states = [*self._states.values()]
-        num_left = sum(state not in (State.FINISHED, State.FAILED) for state in states)
-        text = f"{states.count(State.FINISHED)} of {len(states)} runs finished"
-        if not num_left or not self._num_ended or not self._began:
-            return text
-        left_s = (now - min(self._began.values())) / self._num_ended * num_left
-        return f"{text}, about {duration(left_s)} left"
+            began = self._began.get(key)
+            took = "" if began is None else f" ({duration(time.monotonic() - began)})"
+            notice(f"✓ {name}{took}: {finished} finished")

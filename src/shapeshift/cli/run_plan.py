@@ -92,13 +92,13 @@ def run_cells(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -
         notice(f"{grid.title or name}: {number - left[name]} of {number} runs are finished")
         for line in usable(grid.steps)[1]:
             notice(line)
-    with GridDisplay(plan.runs) as bars:
+    with Display() as display:
         return runner.run_cells(
             plan.runs,
             directory / CELLS,
             launcher,
             prepared_root=prepared,
-            changed=bars.changed,
+            changed=GridDisplay(display, plan.runs).changed,
             command=plan.command,
         )
 

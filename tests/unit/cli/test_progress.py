@@ -82,20 +82,23 @@ def test_a_run_that_goes_on_is_timed_from_where_it_goes_on(show, clock):
 
 def test_a_terminal_shows_a_bar_for_each_cell_at_work(show, clock):
     shown = show(force_terminal=True, color_system=None, width=80)
-    with GridDisplay(CELLS[:3]) as display:
+    with Display() as bars:
+        display = GridDisplay(bars, CELLS)
         for update in range(1000, 1301, 10):
             display.changed(CELLS[0], *running(update))
             clock[0] += 2
         display.changed(CELLS[1], *SCORING)
-        display._display._progress.refresh()
-        bars = shown().splitlines()[-2:]
+        bars._progress.refresh()
+        first, both, second = shown().splitlines()[-3:]
         display.changed(CELLS[1], State.FAILED, "train", {})
         assert "✓" not in shown()
         display.changed(CELLS[2], State.ELSEWHERE, None, {})
         display.changed(CELLS[2], *FINISHED)
-    assert "ape/1 train" in bars[0]
-    assert "1,300/2,000 loss 1.234 · 28,123 tokens/s · about 2 min left" in bars[0]
-    assert "ape/2 score-test" in bars[1]
+    assert "ape/1 train" in first
+    assert "1,300/2,000 loss 1.234 · 28,123 tokens/s · about 2 min left" in first
+    assert "ape/2 score-test" in second
+    assert "all runs" in both
+    assert "3,300/6,000 about 1 min left" in both
     assert "ape/2: failed (0 of 3 runs finished)" in shown()
     assert "ape/3: another command is at work on it" in shown()
     assert "✓ ape/3: 1 of 3 runs finished" in shown()
@@ -103,7 +106,8 @@ def test_a_terminal_shows_a_bar_for_each_cell_at_work(show, clock):
 
 def test_a_pipe_gets_a_line_for_each_event(show, clock):
     shown = show()
-    with GridDisplay(CELLS[:3]) as display:
+    with Display() as bars:
+        display = GridDisplay(bars, CELLS)
         display.changed(CELLS[1], *FINISHED)  # before this command: it is not listed
         display.changed(CELLS[0], State.WAITING, None, {})
         for updates in range(0, 401, 10):  # a second each
@@ -115,7 +119,9 @@ def test_a_pipe_gets_a_line_for_each_event(show, clock):
         display.changed(CELLS[0], *FINISHED)
     assert shown().splitlines() == [
         "ape/1 train: 1,200 of 2,000 · loss 1.234 · 28,123 tokens/s",
+        "all runs: 3,200 of 6,000",
         "ape/1 train: 1,510 of 2,000 · loss 1.234 · 28,123 tokens/s · about 49 s left",
+        "all runs: 3,510 of 6,000 · about 4 min left",
         "ape/1 score-test",
-        "✓ ape/1 (42 s): 2 of 3 runs finished, about 42 s left",
+        "✓ ape/1 (42 s): 2 of 3 runs finished",
     ]
