@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import mimetypes
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import FileResponse, JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
@@ -142,21 +140,15 @@ def make_app(service: Service, *, loopback_only: bool) -> ASGIApp:
     async def metrics() -> Response:
         return Response(generate_latest(service.registry), media_type=CONTENT_TYPE_LATEST)
 
-    for path, file in FILES.items():
-        app.add_route(path, _serving(file), include_in_schema=False)
+    async def page(request: Request) -> Response:
+        return FileResponse(FILES[request.scope["path"]], headers={"cache-control": "no-cache"})
+
+    for path in FILES:
+        app.add_route(path, page, include_in_schema=False)
     schemas = app.openapi()["components"]["schemas"]
     for name in ("TranslateRequest", "AttentionRequest"):
         schemas[name]["properties"]["runs"]["anyOf"][0]["items"]["enum"] = [*service.runs]
     return Gate(app, service, loopback_only)
-
-
-def _serving(file: Path) -> Callable[[Request], Any]:
-    content, (media_type, _) = file.read_bytes(), mimetypes.guess_type(file.name)
-
-    async def serve(request: Request) -> Response:
-        return Response(content, headers={"cache-control": "no-cache"}, media_type=media_type)
-
-    return serve
 
 
 def _error(status: int, message: str, headers: Any = None) -> Response:
