@@ -12,7 +12,7 @@ from shapeshift.papers.document import Finding
 from shapeshift.papers.metrics import METRICS
 from shapeshift.papers.spec import ALL, ClaimSpec, ItemSpec
 from shapeshift.papers.study import Settings, Study
-from shapeshift.papers.verdicts import NOT_MEASURED, Part, finding
+from shapeshift.papers.verdicts import Part, finding
 
 Values = Mapping[str, Mapping[int, float]]
 """What analyses computed: name → seed → value."""
@@ -74,7 +74,7 @@ def _measured(claim: ClaimSpec, study: Study) -> dict[str, Part]:
         rows = study.rows(claim.metric, place | claim.test, dataset=dataset)
         values = {row.seed: row.value for row in rows}
         label = " ".join([claim.metric, *place.values()])
-        parts[label] = Part(values, reason="" if values else NOT_MEASURED)
+        parts[label] = Part(values, reason="" if values else "not measured")
     return parts
 
 

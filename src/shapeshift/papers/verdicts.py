@@ -19,6 +19,7 @@ can).
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,9 +38,6 @@ MIN_SEEDS = 3
 
 FEW = 5
 """Parts of a claim that a sentence can name one by one and still be read."""
-
-NOT_MEASURED = "not measured"
-NO_RUNS = "no runs at this scale"
 
 # 95 % quantiles of Student's t for 2, 3, … degrees of freedom, then the normal distribution's.
 _T = (2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
@@ -90,7 +88,10 @@ def judge(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Verdict:
     if claim.rule == "better":
         better, worse = _by_sign(parts)
         return "contradicted" if worse else "supported" if better == len(parts) else "inconclusive"
-    low, high = _limits(claim)
+    low, high = -claim.margin, claim.margin if claim.rule == "equivalent" else math.inf
+    if claim.rule == "threshold":
+        low = -math.inf if claim.at_least is None else claim.at_least
+        high = math.inf if claim.at_most is None else claim.at_most
     if all(low < part.interval[0] and part.interval[1] < high for part in parts.values()):
         return "supported"
     beyond = [p for p in parts.values() if p.interval[1] < low or p.interval[0] > high]
@@ -102,7 +103,7 @@ def finding(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Finding:
     return Finding(
         claim=claim.claim,
         verdict=judge(claim, parts, scale),
-        measured=describe(claim, parts) or NO_RUNS,
+        measured=describe(claim, parts) or "no runs at this scale",
         paper=claim.expected,
         p_values={label: p.comparison.p_value for label, p in parts.items() if p.comparison},
     )
@@ -149,17 +150,6 @@ def _by_sign(parts: Mapping[str, Part]) -> tuple[int, int]:
     tests = (parts[label].comparison for label in significant(parts))
     signs = [test.difference > 0 for test in tests if test is not None]
     return signs.count(True), signs.count(False)
-
-
-def _limits(claim: ClaimSpec) -> tuple[float, float]:
-    """Return the open interval that all values of a supported claim are in."""
-    infinity = float("inf")
-    if claim.rule == "no worse":
-        return -claim.margin, infinity
-    if claim.rule == "equivalent":
-        return -claim.margin, claim.margin
-    low = -infinity if claim.at_least is None else claim.at_least
-    return low, infinity if claim.at_most is None else claim.at_most
 
 
 def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
