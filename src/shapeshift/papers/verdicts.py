@@ -36,6 +36,8 @@ LEARNED = 2.0
 
 MIN_SEEDS = 3
 
+NO_RUNS = "no runs at this scale"
+
 FEW = 5
 """Parts of a claim that a sentence can name one by one and still be read."""
 
@@ -103,7 +105,7 @@ def finding(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Finding:
     return Finding(
         claim=claim.claim,
         verdict=judge(claim, parts, scale),
-        measured=describe(claim, parts) or "no runs at this scale",
+        measured=describe(claim, parts) or NO_RUNS,
         paper=claim.expected,
         p_values={label: p.comparison.p_value for label, p in parts.items() if p.comparison},
     )
