@@ -76,8 +76,8 @@ def test_translate_keeps_lines_and_score_reads_them(folder, trained):
     assert (folder / "hypotheses.txt").read_bytes() == expected
 
     out, _ = shapeshift(folder, "score", "hypotheses.txt", "text/test.up", "--json", "scores.json")
-    found = Scores.load(folder / "scores.json").find("BLEU")
-    inside = Scores.load(folder / "run" / "results" / "test.average.json").find("BLEU")
+    found = Scores.load(folder / "scores.json").scores[0]
+    inside = Scores.load(folder / "run" / "results" / "test.average.json").scores[0]
     assert (found.value, found.signature) == (inside.value, inside.signature)
     assert out.startswith(f"BLEU {found.value:.2f} (")
 

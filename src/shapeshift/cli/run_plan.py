@@ -14,7 +14,8 @@ from shapeshift.cli.signals import ending_on_signals
 from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
-    from shapeshift.lab.runner import Failed, Launcher
+    from shapeshift.lab.launchers import Launcher
+    from shapeshift.lab.runner import Failed
     from shapeshift.papers.planning import Plan
 
 SLURM_JOBS = 100

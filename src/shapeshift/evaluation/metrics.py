@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 from sacrebleu.metrics.base import Metric as SacrebleuMetric
-from sacrebleu.metrics.bleu import BLEUScore
-from sacrebleu.metrics.chrf import CHRF, CHRFScore
+from sacrebleu.metrics.chrf import CHRF
 
 from shapeshift.data.subwords import SEPARATOR
 from shapeshift.errors import ShapeshiftError, nearest
@@ -36,6 +35,8 @@ METRICS = get_args(MetricName)
 
 DEFAULT_METRICS = ("bleu", "chrf")
 
+_DETAILS = ("bp", "precisions", "sys_len", "ref_len", "ratio")
+
 BY_SENTENCE = " by sentence"
 """After the name of a metric whose joined texts are scored sentence by sentence."""
 
@@ -51,9 +52,8 @@ class Score(Strict):
         value: from 0 to 100 (COMET may exceed both); higher is better.
         signature: settings that the value depends on. sacreBLEU's: references, case, tokenisation,
             smoothing, version; COMET's: see `evaluation.comet`.
-        details: parts of the value. BLEU: `brevity_penalty`, `precisions` in percent (one
-            for each n-gram order), `hypothesis_length`, `reference_length` in tokens and their
-            `length_ratio`. chrF: `char_order`, `word_order`, `beta`. COMET: nothing.
+        details: parts of the value, as sacreBLEU names them. BLEU: `bp`, `precisions` in percent
+            (one for each n-gram order), `sys_len`, `ref_len` in tokens and their `ratio`.
     """
 
     name: str
@@ -168,17 +168,7 @@ def _sacrebleu(
     metric: SacrebleuMetric, hypotheses: Sequence[str], references: Sequence[str]
 ) -> Score:
     result = metric.corpus_score(hypotheses, [references])
-    details: dict[str, Any] = {}
-    if isinstance(result, BLEUScore):
-        details = {
-            "brevity_penalty": result.bp,
-            "precisions": tuple(result.precisions),
-            "hypothesis_length": result.sys_len,
-            "reference_length": result.ref_len,
-            "length_ratio": result.ratio,
-        }
-    elif isinstance(result, CHRFScore):
-        details = {name: getattr(result, name) for name in ("char_order", "word_order", "beta")}
+    details: dict[str, Any] = {name: x for name, x in vars(result).items() if name in _DETAILS}
     # sacreBLEU knows the number of references, a part of the signature, only after scoring.
     signature = str(metric.get_signature())
     return Score(name=result.name, value=result.score, signature=signature, details=details)

@@ -86,10 +86,6 @@ class Scores(Strict):
     by_length: tuple[LengthBucket, ...] | None = None
     weights_sha256: str | None = None
 
-    def find(self, name: str) -> Score | None:
-        """Return the score with this name (`BLEU`, `chrF2`), or `None`."""
-        return next((score for score in self.scores if score.name == name), None)
-
     def document(self) -> str:
         """Return the document as JSON."""
         return self.model_dump_json(indent=2) + "\n"

@@ -19,7 +19,6 @@ from shapeshift.disk import open_in_place
 from shapeshift.errors import ShapeshiftError, require
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
-from shapeshift.lab.runner import Job, RefusedError
 from shapeshift.lab.work import Order, attempt
 from shapeshift.threads import num_cores
 
@@ -33,6 +32,28 @@ each other are done sooner than one after the other with two threads."""
 
 THREADS = 4
 """Threads of a run of a wider model."""
+
+
+class RefusedError(ShapeshiftError):
+    """A launcher cannot start a cell, and may be able to when others have ended."""
+
+
+class Job:
+    """The work on one cell, in progress. Subclasses override the methods that they need."""
+
+    def poll(self) -> int | None:
+        """Return its exit status, or `None` while it is running; see `lab.work`."""
+        raise NotImplementedError
+
+    def interrupt(self) -> None:
+        """Ask it to end."""
+
+    def stop(self) -> None:
+        """Wait until it has ended, and end it by force if that takes long."""
+
+    def output(self) -> list[str]:
+        """Return the last lines that it printed elsewhere than in the cell's `output.log`."""
+        return []
 
 
 class InProcess:
@@ -203,3 +224,8 @@ class _SlurmJob(Job):
 
     def output(self) -> list[str]:
         return str(self._job.stderr() or self._job.stdout() or "").splitlines()[-12:]
+
+
+Launcher = InProcess | Subprocesses | Slurm
+"""Where cells run. `num_slots` is how many jobs there may be at a time; `start` begins the work on
+a cell in a slot, from 0, that no running job has."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -95,9 +94,8 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 
 def csv_text(rows: Iterable[Sequence[object]]) -> str:
     """Return rows as CSV; `None` is an empty field."""
-    text = io.StringIO(newline="")
+    import pandas as pd
+
     # All text in quotation marks: left to itself, `csv` leaves a lone \r without them.
-    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    for row in rows:
-        writer.writerow(["" if x is None else x for x in row])
-    return text.getvalue()
+    style: dict[str, Any] = {"lineterminator": "\n", "quoting": csv.QUOTE_NONNUMERIC}
+    return str(pd.DataFrame([*rows], dtype=object).to_csv(header=False, index=False, **style))

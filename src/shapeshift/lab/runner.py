@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 from shapeshift.data.config import FilesCorpus
 from shapeshift.data.corpora import corpus_fingerprint
@@ -16,6 +15,7 @@ from shapeshift.disk import make_directory
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
+from shapeshift.lab.launchers import Job, Launcher, RefusedError
 from shapeshift.lab.locks import is_locked
 from shapeshift.lab.measures import TRAIN
 from shapeshift.lab.run import Run
@@ -40,45 +40,6 @@ class State(StrEnum):
 Changed = Callable[[Cell, State, str | None, dict[str, float]], object]
 """Receives a cell, what is happening to it, the step that is not done, and how far training is, see
 `CellFolder.progress`."""
-
-
-class RefusedError(ShapeshiftError):
-    """A launcher cannot start a cell, and may be able to when others have ended."""
-
-
-class Job:
-    """The work on one cell, in progress. Subclasses override the methods that they need."""
-
-    def poll(self) -> int | None:
-        """Return its exit status, or `None` while it is running; see `lab.work`."""
-        raise NotImplementedError
-
-    def interrupt(self) -> None:
-        """Ask it to end."""
-
-    def stop(self) -> None:
-        """Wait until it has ended, and end it by force if that takes long."""
-
-    def output(self) -> list[str]:
-        """Return the last lines that it printed elsewhere than in the cell's `output.log`."""
-        return []
-
-
-class Launcher(Protocol):
-    """Where cells run; see `lab.launchers`.
-
-    Attributes:
-        num_slots: how many jobs there may be at a time.
-    """
-
-    num_slots: int
-
-    def start(self, order: Order, slot: int) -> Job:
-        """Begin the work on a cell in a slot from 0 that no running job has.
-
-        Raises:
-            RefusedError: there is no room for it now.
-        """
 
 
 def run_cells(

@@ -185,17 +185,12 @@ def compare_cells(
     references, tokenizer = lines(test[0], split, "references"), test[0].config.bleu_tokenizer
     first = CellFolder(root / test[0].key).run / RESULTS
     for cell in (*test, *against):
-        results = CellFolder(root / cell.key).run / RESULTS
-        if lines(cell, split, "references") != references:
+        own = lines(cell, split, "references"), cell.config.bleu_tokenizer
+        if own != (references, tokenizer):
             raise ShapeshiftError(
-                f"scored against other references than {first}; the two cannot be compared",
-                path=results,
-            )
-        if cell.config.bleu_tokenizer != tokenizer:
-            raise ShapeshiftError(
-                f"BLEU has the tokenizer {cell.config.bleu_tokenizer}, and that of {first} has"
-                f" {tokenizer}; they cannot be compared: give all one evaluation.tokenize",
-                path=results,
+                f"scored against other references than {first}, or with another tokenizer of BLEU"
+                f" ({own[1]} and {tokenizer}); compare runs of one text and evaluation.tokenize",
+                path=CellFolder(root / cell.key).run / RESULTS,
             )
     has_files = wanted is None and f"{split}.files.txt" in read_sums(first)
     bounds = lines(test[0], split, "files") if has_files else []

@@ -124,7 +124,7 @@ def test_the_test_set_is_translated_scored_and_kept(trained, copied):
     data = Prepared(prepared_directory(copied.config.data, trained.prepared))
     sources, references = data.text("test")
     assert hypotheses == copied.translate(sources)
-    assert scores.find("BLEU").value == sacrebleu.corpus_bleu(hypotheses, [references]).score
+    assert scores.scores[0].value == sacrebleu.corpus_bleu(hypotheses, [references]).score
     assert scores.num_segments == sum(x.num_segments for x in scores.by_length) == 21
     assert [(x.low, x.high) for x in scores.by_length] == [(0, 4), (4, 8), (8, None)]
 
@@ -238,6 +238,6 @@ def test_scores_have_the_run_s_tokenizer_and_model_of_comet(trained, copied, mon
     scores = translate_and_score(run, "valid", prepared_root=trained.prepared)
     data = Prepared(prepared_directory(run.config.data, trained.prepared))
     assert asked == [("mine", *data.text("valid"))]
-    assert scores.find("COMET").value == 42.0
-    assert "|tok:char|" in scores.find("BLEU").signature
+    assert scores.scores[1].value == 42.0
+    assert "|tok:char|" in scores.scores[0].signature
     assert all("|tok:char|" in x.score.signature for x in scores.by_length if x.score)

@@ -9,9 +9,10 @@ from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.grid import Cell
+from shapeshift.lab.launchers import RefusedError
 from shapeshift.lab.locks import locked
 from shapeshift.lab.run import Run
-from shapeshift.lab.runner import RefusedError, State, run_cells
+from shapeshift.lab.runner import State, run_cells
 from shapeshift.lab.work import BUSY
 
 CONFIG = parse_config({"model": {"size": "tiny"}, "training": {"max_updates": 40}})
