@@ -40,7 +40,7 @@ class Runner:
 
     Attributes:
         capacity: how long sentences may be.
-        config: as given.
+        model, config: as given.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Runner:
         autocast: torch.dtype | None = None,
     ):
         self.capacity = capacity(model)
-        self._model = model
+        self.model = model
         self.config = config
         self._device = torch.device(device)
         self._autocast = autocast
@@ -111,7 +111,7 @@ class Runner:
 
     def _fast_model(self) -> Transformer:
         """Return the model with its weights as they are now, laid out for its products."""
-        model = self._model
+        model = self.model
         needless = self._device.type != "cpu" and self._autocast is None
         if needless or not isinstance(model, Transformer):
             return model
@@ -195,7 +195,7 @@ class Runner:
             self._device.type, self._autocast, enabled=self._autocast is not None
         )
         with ExitStack() as stack:
-            stack.enter_context(evaluating(self._model))
+            stack.enter_context(evaluating(self.model))
             stack.enter_context(autocast)
             if self.config.batch_invariant:
                 stack.enter_context(sdpa_kernel(SDPBackend.MATH))

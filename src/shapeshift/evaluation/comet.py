@@ -98,8 +98,6 @@ def _find(comet: ModuleType, name: str) -> Path:
     path = local / "checkpoints" / "model.ckpt" if local.is_dir() else local
     if path.is_file():
         return path
-    if local.is_dir() or path.suffix == ".ckpt" or local.is_absolute():
-        raise ShapeshiftError("no such COMET checkpoint", path=path)
     try:
         return Path(comet.download_model(name))
     except Exception as error:  # of the network, of the hub, of the package

@@ -117,10 +117,8 @@ def evaluate(
     """Score one system on one test set.
 
     Args:
-        hypotheses: detokenised translations.
-        references: detokenised references, one for each hypothesis.
-        metrics: names from `metrics.METRICS`.
-        tokenizer, sources, comet_model: see `metrics.score_corpus`.
+        hypotheses, references, metrics, tokenizer, sources, comet_model: see
+            `metrics.score_corpus`.
         lengths: source length of each segment, for BLEU by length.
         length_buckets: the bounds between the length buckets, see `bleu_by_length`.
     """
@@ -158,13 +156,11 @@ def bleu_by_length(
     """Compute corpus BLEU separately for each bucket of source lengths.
 
     Args:
-        hypotheses: detokenised translations.
-        references: detokenised references, one for each hypothesis.
+        hypotheses, references, tokenizer: see `metrics.score_corpus`.
         lengths: source length of each segment, in the unit of `length_buckets` (the papers count
             subwords).
         length_buckets: the bounds between buckets, ascending and positive. `(10, 20)` makes
             `[0, 10)`, `[10, 20)` and `[20, ∞)`: every segment falls into exactly one bucket.
-        tokenizer: of BLEU, see `evaluation.tokenizers`.
 
     Returns:
         `len(length_buckets) + 1` buckets, shortest first.
@@ -193,8 +189,4 @@ def sha256_lines(lines: Iterable[str]) -> str:
 
     For a text file whose last line is ended, this is what `sha256sum` prints.
     """
-    digest = hashlib.sha256()
-    for line in lines:
-        digest.update(line.encode("utf-8"))
-        digest.update(b"\n")
-    return digest.hexdigest()
+    return hashlib.sha256("".join(f"{line}\n" for line in lines).encode()).hexdigest()

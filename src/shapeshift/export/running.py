@@ -101,7 +101,7 @@ class CTranslate2Runner(Runner):
         scores: list[list[float]] = [[] for _ in targets]
         for numbers, _ in self._batches([(len(ids) + 1,) for ids in targets]):
             chosen = ([list(side[n]) for n in numbers] for side in (sources, targets))
-            found = cast(CTranslate2Model, self._model).score(*chosen)
+            found = cast(CTranslate2Model, self.model).score(*chosen)
             for n, each in zip(numbers, found, strict=True):
                 scores[n] = each
         return scores

@@ -114,14 +114,13 @@ def check_exports(run: Run) -> list[Finding]:
     findings = []
     for engine in ENGINES:
         with tempfile.TemporaryDirectory() as folder:
+            outcome: Literal["pass", "FAIL", "not applicable"] = "pass"
             try:
-                parity = export_run(run, engine, Path(folder) / engine).parity
-            except ParityError as error:
-                findings.append(Finding("export parity", engine, "FAIL", str(error)))
-            except ShapeshiftError as reason:
-                findings.append(Finding("export parity", engine, "not applicable", str(reason)))
-            else:
-                findings.append(Finding("export parity", engine, "pass", str(parity)))
+                line = str(export_run(run, engine, Path(folder) / engine).parity)
+            except ShapeshiftError as error:
+                outcome = "FAIL" if isinstance(error, ParityError) else "not applicable"
+                line = str(error)
+            findings.append(Finding("export parity", engine, outcome, line))
     return findings
 
 

@@ -8,7 +8,6 @@ order of the file, and the seed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -272,7 +271,7 @@ class Grid:
     def _base(self, recipe: Recipe) -> Any:
         base = self.config.base if recipe.base is None else recipe.base
         if not isinstance(base, str):
-            return deepcopy(base)
+            return base
         try:
             return read_document(find_config(base, self.path.parent))
         except ShapeshiftError as error:

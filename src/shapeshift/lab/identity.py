@@ -41,9 +41,6 @@ log depends on it, and with it the model of COMET, how text is detokenised and B
 where that matters.
 """
 
-NO_POSITION = "none"
-"""The kind that does nothing, wherever it stands."""
-
 _KEY_LENGTH = 16
 
 
@@ -107,7 +104,7 @@ def _position(scheme: Scheme) -> dict[str, Any]:
                 "options": _own_options(KINDS[part.kind], part.options),
             }
             for part in scheme.parts
-            if part.kind != NO_POSITION
+            if part.kind != "none"  # which does nothing, wherever it stands
         ],
     }
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shapeshift.attention import recording
-from shapeshift.config import Config
 from shapeshift.data.batching import Batch, make_batch
 from shapeshift.data.subwords import BOS, EOS
 from shapeshift.decoding.capacity import capacity
@@ -31,9 +30,7 @@ class Inspection:
     """A model and one sentence.
 
     Attributes:
-        name: the path of its folder.
-        config: of the run.
-        num_updates: of its training.
+        run: trained.
         num_parameters: of the model.
         translation: the best one, with the run's own settings of decoding.
         source: pieces of the source and `</s>`.
@@ -46,9 +43,7 @@ class Inspection:
             offset, `(L + 1, len(offsets))`, the embeddings first (Kiyono et al. 2021, equation 3).
     """
 
-    name: str
-    config: Config
-    num_updates: int
+    run: Run
     num_parameters: int
     translation: str
     source: tuple[str, ...]
@@ -71,8 +66,8 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
     Raises:
         ShapeshiftError: the sentence is empty or too long for the model, or the run is not trained.
     """
-    model, subwords = run.model(which, run.device), run.subwords()
-    translator = run.translator(which, model=model, subwords=subwords)
+    translator = run.translator(which)
+    model, subwords = translator.runner.model, translator.subwords
     if not sentence.strip() or "\n" in sentence:
         raise ShapeshiftError(f"expected one sentence, got {sentence!r}")
     subwords.check_source(sentence)
@@ -93,9 +88,7 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
     if len(offsets) > 1:
         similarity = compare_under_shifts(model, [source], offsets)[0, :, 0]
     return Inspection(
-        name=str(run.directory),
-        config=run.config,
-        num_updates=max(run.checkpoints.updates(), default=0),  # none of an imported run
+        run=run,
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
         translation=translation.candidates[0].text,
         source=(*subwords.source_pieces(source), *subwords.source_pieces([EOS])),

@@ -56,21 +56,19 @@ class Job:
         return []
 
 
-class InProcess:
-    """One cell after the other, in this process, for debuggers."""
+class InProcess(Job):
+    """One cell after the other, in this process, for debuggers: itself the job of the cell that was
+    started last, all of whose work is done when it is polled."""
 
     num_slots = 1
 
     def start(self, order: Order, slot: int) -> Job:
-        """Return a job that does all the work when it is first polled."""
-        return _Here(order)
-
-
-class _Here(Job):
-    def __init__(self, order: Order):
+        """Return the job of a cell."""
         self._order = order
+        return self
 
-    def poll(self) -> int | None:
+    def poll(self) -> int:
+        """Do the work of the cell, and return its exit status."""
         return attempt(self._order)
 
 
@@ -192,9 +190,6 @@ class Slurm:
         Raises:
             RefusedError: there are too many jobs, or no cluster; it says what `sbatch` printed.
         """
-        paths = ("folder", "prepared_root")
-        own = {name: getattr(order, name).absolute() for name in paths}
-        order = order.model_copy(update=own)
         try:
             with redirect_stderr(io.StringIO()):  # where submitit prints that, too
                 job = self._executor.submit(attempt, order)

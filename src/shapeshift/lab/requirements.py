@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from shapeshift.config import Config
-from shapeshift.data.config import FilesCorpus, GrammarCorpus, HubCorpus
+from shapeshift.data.config import FilesCorpus, HubCorpus
 from shapeshift.data.corpora import require_files
 from shapeshift.data.prepared import Prepared
 from shapeshift.data.sources.hub import NEEDED, is_exported
 from shapeshift.decoding.capacity import capacity
 from shapeshift.errors import ShapeshiftError, require
 from shapeshift.evaluation import comet
-from shapeshift.evaluation.detokenize import moses
 from shapeshift.evaluation.tokenizers import make_bleu
+from shapeshift.lab.run import detokenizer
 from shapeshift.model import Transformer, build
 from shapeshift.positions import Randomized
 from shapeshift.training import estimate
@@ -105,7 +105,6 @@ def _checks(config: Config, prepared: Path) -> Iterator[Callable[[], object]]:
     if isinstance(corpus, HubCorpus) and not (prepared.is_dir() or is_exported(corpus)):
         yield lambda: require(*NEEDED)
     yield lambda: make_bleu(config.bleu_tokenizer)
-    if config.evaluation.detokenize == "moses" and not isinstance(corpus, GrammarCorpus):
-        yield lambda: moses(corpus.target)
+    yield lambda: detokenizer(config)
     if "comet" in (*config.training.validated_metrics, *config.evaluation.metrics):
         yield lambda: comet.fetch(config.evaluation.comet_model)

@@ -77,19 +77,16 @@ def collect(cells: Iterable[Cell], root: Path) -> list[Row]:
     return rows
 
 
-def tabulate(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
+def tabulate(rows: Sequence[Row]) -> list[list[Any]]:
     """Return the names of columns, one for each field and each axis (`axis:NAME`), and the rows."""
     axes = list({axis: None for row in rows for axis in row.axes})
-    header = [*_FIELDS, *(AXIS + axis for axis in axes)]
-    return header, [
-        [*(getattr(row, name) for name in _FIELDS), *map(row.axes.get, axes)] for row in rows
-    ]
+    lines = [[*(getattr(row, name) for name in _FIELDS), *map(row.axes.get, axes)] for row in rows]
+    return [[*_FIELDS, *(AXIS + axis for axis in axes)], *lines]
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
     """Write what `tabulate` returns; what is missing is an empty field."""
-    header, lines = tabulate(rows)
-    save(path, csv_text([header, *lines]))
+    save(path, csv_text(tabulate(rows)))
 
 
 def csv_text(rows: Iterable[Sequence[object]]) -> str:

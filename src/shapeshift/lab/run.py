@@ -179,29 +179,20 @@ class Run:
         load_weights(model, which if isinstance(which, Path) else self.weights(which))
         return model.to(device or "cpu").eval()
 
-    def translator(
-        self,
-        which: str | Path = "average",
-        *,
-        model: Transformer | None = None,
-        subwords: Subwords | None = None,
-        engine: str = TORCH,
-    ) -> Translator:
-        """Return what translates text with this run's model, or with a given `model`.
+    def translator(self, which: str | Path = "average", engine: str = TORCH) -> Translator:
+        """Return what translates text with this run's model.
 
         Args:
             which: weights, see `model`.
-            model: instead of this run's.
-            subwords: this run's, if they are loaded already.
             engine: `torch`, or the name of a folder in the run's that `shapeshift export` wrote,
                 whose model is used instead.
         """
-        subwords = subwords or self.subwords()
-        if engine != TORCH:
-            folder = self.directory / engine
-            exported = open_export(folder, subwords, self.config.decoding, self.device)
-            return make_translator(self.config, exported, subwords)
-        return make_translator(self.config, model or self.model(which, self.device), subwords)
+        subwords = self.subwords()
+        if engine == TORCH:
+            return make_translator(self.config, self.model(which, self.device), subwords)
+        folder = self.directory / engine
+        exported = open_export(folder, subwords, self.config.decoding, self.device)
+        return make_translator(self.config, exported, subwords)
 
     @cached_property
     def _translator(self) -> Translator:

@@ -148,10 +148,10 @@ class _Runner:
         path = self._folder(cell).path
         make_directory(path)
         order = Order(
-            folder=path,
-            config=cell.config.model_dump(mode="json"),
+            folder=path.absolute(),
+            config=cell.config,
             steps=cell.steps,
-            prepared_root=self.prepared_root,
+            prepared_root=self.prepared_root.absolute(),
             command=self.command,
         )
         slot = min({*range(self.launcher.num_slots)} - self.running.keys())

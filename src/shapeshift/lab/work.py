@@ -15,10 +15,9 @@ import time
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from shapeshift import __version__
-from shapeshift.config import parse_config
+from shapeshift.config import Config
 from shapeshift.data.corpora import corpus_fingerprint, fetch
 from shapeshift.data.prepare import prepare
 from shapeshift.disk import make_directory, open_in_place
@@ -46,14 +45,14 @@ class Order(Strict):
 
     Attributes:
         folder: the cell's.
-        config: its settings, as a document of plain values.
+        config: its settings.
         steps: names of measures, in the order in which they are taken.
         prepared_root: see `lab.train.train`.
         command: what the user typed, for the records.
     """
 
     folder: Path
-    config: dict[str, Any]
+    config: Config
     steps: tuple[str, ...]
     prepared_root: Path
     command: str
@@ -77,7 +76,7 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
     make_directory(folder.path)
     with locked(folder.lock):
         open_in_place(folder.output, "wb").close()  # which is our standard output, perhaps
-        config = parse_config(order.config)
+        config = order.config
         missing = folder.missing(order.steps, config)
         if not missing:
             return

@@ -86,7 +86,7 @@ class Study:
         what results.csv has."""
         import pandas as pd
 
-        header, lines = tabulate(self.results)
+        header, *lines = tabulate(self.results)
         return pd.DataFrame(lines, columns=header)
 
     def cells(self, axes: Axes = NO_AXES) -> list[Cell]:

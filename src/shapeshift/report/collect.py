@@ -84,21 +84,18 @@ def count(findings: Iterable[Finding]) -> dict[Verdict, int]:
 
 
 def _paper(name: str, items: Iterable[ReportItem]) -> ReportPaper:
-    own = [item for item in items if item.document.paper == name]
     known = PAPERS.get(name, {"title": name.capitalize(), "items": []})
-
-    def place(item: ReportItem) -> tuple[object, ...]:
-        document = item.document
-        return (
-            _rank(document.item, known["items"]),
-            document.item,
-            _rank(document.scale, SCALES),
-            document.labelled_scale,
-        )
-
-    items = tuple(sorted(own, key=place))
-    citation = "; ".join(dict.fromkeys(item.document.citation for item in items))
-    return ReportPaper(name, known["title"], citation, items)
+    own = sorted(
+        (item for item in items if item.document.paper == name),
+        key=lambda item: (
+            _rank(item.document.item, known["items"]),
+            item.document.item,
+            _rank(item.document.scale, SCALES),
+            item.document.labelled_scale,
+        ),
+    )
+    citation = "; ".join(dict.fromkeys(item.document.citation for item in own))
+    return ReportPaper(name, known["title"], citation, tuple(own))
 
 
 def _rank(name: str, order: Sequence[str]) -> int:

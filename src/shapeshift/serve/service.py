@@ -93,8 +93,8 @@ class ServedRun:
         self.name = "/".join(path.parts[-2:]) if is_export else path.name
         self.config = run.config
         self.device = run.device
-        self.model = None if is_export else run.model(device=self.device)
-        self.translator = run.translator(model=self.model, engine=self.engine)
+        self.translator = run.translator(engine=self.engine)
+        self.model = None if is_export else self.translator.runner.model
         self.subwords = self.translator.subwords
         self.limit = self.config.decoding.max_source_length or MAX_SUBWORDS
         if self.translator.limit is not None:

@@ -102,7 +102,7 @@ def test_without_the_package_one_line_says_how_to_get_it(monkeypatch):
     ("model", "message"),
     [
         ("Unbabel/unknown", r"'Unbabel/unknown' cannot be downloaded \(.*not supported by COMET"),
-        ("/nowhere/model.ckpt", "/nowhere/model.ckpt: no such COMET checkpoint"),
+        ("/unknown/model.ckpt", r"cannot be downloaded .* or give the path of its model\.ckpt"),
         ("{folder}/lone", r"cannot be loaded \(hparams.yaml file is missing\)"),
     ],
 )

@@ -54,7 +54,7 @@ def test_search_and_scores_are_the_same(make, tmp_path):
     export(made.trained, tmp_path / "model")
     config = DecodingConfig(beam=3, max_tokens=30, max_length_a=0.5)
     theirs = open_export(tmp_path / "model", made.subwords, config, torch.device("cpu"))
-    assert isinstance(theirs._model, OnnxModel)
+    assert isinstance(theirs.model, OnnxModel)
     own = Runner(made.model, config)
     lines = ["The old dog sees a cat.", "", "A man sleeps.", "The girl buys the red house.", "cat"]
     ours, translations = (

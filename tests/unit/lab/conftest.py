@@ -23,7 +23,7 @@ def make_order(folder, config, steps, prepared_root, command="make it"):
     """Return the order for the work on a cell with these settings."""
     return Order(
         folder=folder.path,
-        config=config.model_dump(mode="json"),
+        config=config,
         steps=tuple(steps),
         prepared_root=prepared_root,
         command=command,

@@ -21,10 +21,9 @@ def measure(run: Run, data: Prepared) -> list[Measurement]:
     for update in _eighths(run):
         which = str(update)
         own = [_validation_bleu(run, data, which)]
-        model = run.model(which, run.device)
         for most in SHIFTS:
             offsets = (0, most // 5, most // 2, most)
-            own += similarity.by_layer(model, data, offsets, f" to {most}")
+            own += similarity.measure(run, data, which, offsets, f" to {most}")
         own += swapped_order.measure(run, data, which)
         rows += [each.model_copy(update={"step": update}) for each in own]
     return rows

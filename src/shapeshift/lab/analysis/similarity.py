@@ -30,20 +30,19 @@ _NUM_SENTENCES = 10
 """Number of sentences in the figures of the paper's appendix C."""
 
 
-def measure(run: Run, data: Prepared) -> list[Measurement]:
-    """Measure the cosine similarity of the encoder's states under different offsets, for each layer
-    (bucket `layer n`, 0 the embeddings), on the first sentences of validation: 1 is shift
-    invariant."""
-    return by_layer(run.model(device=run.device), data)
-
-
-def by_layer(
-    model: Transformer, data: Prepared, offsets: Sequence[int] = OFFSETS, suffix: str = ""
+def measure(
+    run: Run,
+    data: Prepared,
+    which: str = "average",
+    offsets: Sequence[int] = OFFSETS,
+    suffix: str = "",
 ) -> list[Measurement]:
-    """Return what `measure` does; each bucket's name ends with `suffix`."""
+    """Measure the cosine similarity of the encoder's states under different offsets, for each layer
+    (bucket `layer n`, 0 the embeddings, and the suffix), on the first sentences of validation: 1 is
+    shift invariant."""
     numbers = range(min(_NUM_SENTENCES, len(data.valid)))
     sentences = [data.valid[number][0].tolist() for number in numbers]
-    matrices = compute(model, sentences, offsets).mean(0)  # (L + 1, K, K)
+    matrices = compute(run.model(which, run.device), sentences, offsets).mean(0)  # (L + 1, K, K)
     return [
         Measurement(
             metric="shift_similarity", value=value, dataset="valid", bucket=f"layer {layer}{suffix}"

@@ -9,6 +9,7 @@ pairs come from training, so that no sentence is unseen and only its place diffe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -57,7 +58,8 @@ def sample(store: TokenStore, num_pairs: int = NUM_PAIRS, *, seed: int = 0) -> l
     A last pair without separators, which joining had left over, is left out.
     """
     draw = np.random.default_rng(seed)
-    size = len(store) - _leaves_one(store)
+    last = len(store) - 1
+    size = last + (last == 0 or any(SEP in side for side in store[last]))
     numbers = draw.choice(size, size=min(num_pairs, size), replace=False)
     pairs = []
     for number in sorted(numbers.tolist()):
@@ -67,20 +69,10 @@ def sample(store: TokenStore, num_pairs: int = NUM_PAIRS, *, seed: int = 0) -> l
     return pairs
 
 
-def _leaves_one(store: TokenStore) -> bool:
-    last = len(store) - 1
-    return last > 0 and not any(SEP in side for side in store[last])
-
-
 def parts(ids: Sequence[int]) -> list[list[int]]:
     """Return the sentences of a joined sequence, without the separators."""
-    sentences: list[list[int]] = [[]]
-    for each in ids:
-        if each == SEP:
-            sentences.append([])
-        else:
-            sentences[-1].append(each)
-    return sentences
+    cuts = [-1, *(n for n, each in enumerate(ids) if each == SEP), len(ids)]
+    return [[*ids[before + 1 : cut]] for before, cut in pairwise(cuts)]
 
 
 def swap(ids: Sequence[int]) -> list[int]:
