@@ -13,6 +13,7 @@ CTranslate2 has four places for positions, for the encoder and the decoder each:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import cast
 
 import torch
@@ -48,11 +49,11 @@ def unsupported(scheme: Scheme, model: ModelConfig) -> str | None:
     can."""
     with torch.device("meta"):
         has_gaps = type(build_position_ids(scheme)) not in (Absolute, Shifted)
-        gaps = f"{scheme.position_ids.name} positions may have gaps" if has_gaps else None
+        ids = f"{scheme.position_ids.name} position ids" if has_gaps else None
         for name, layers in zip(STACKS, (model.encoder_layers, model.decoder_layers), strict=True):
             placed = place(scheme, Stack(name, model.dim, model.num_heads, layers))
-            if reason := _unsupported(name, placed, gaps):
-                return reason
+            for what, instead in _unsupported(name, placed, ids):
+                return f"CTranslate2 does not compute {what}; use {instead}"
     return None
 
 
@@ -118,63 +119,35 @@ def self_attentions(model: Transformer, stack: str) -> list[Attention]:
     return [cast(Attention, layer.attention) for layer in layers]
 
 
-def _unsupported(stack: str, placed: Placed, gaps: str | None) -> str | None:
-    crossing = [kind for attention in placed.cross_attention for kind in acting(attention)]
-    if crossing:
-        return (
-            f"{_name(crossing[0])} at cross acts in attention to the source, where CTranslate2 has"
-            f" no positions; use {_nearest(crossing[0])}"
-        )
-    embedded = [kind for kind in placed.embedding.kinds() if kind.overrides("embed")]
+def _unsupported(stack: str, placed: Placed, ids: str | None) -> Iterator[tuple[str, str]]:
+    """Yield what CTranslate2 does not compute of a stack, and what to use instead; `ids` may have
+    gaps, where it counts distances in tokens."""
+    for attention in placed.cross_attention:
+        yield from ((f"{_name(kind)} at cross", _nearest(kind)) for kind in acting(attention))
+    embedded = [_name(kind) for kind in placed.embedding.kinds() if kind.overrides("embed")]
     linear_bias = has_linear_bias(stack, placed.self_attention)
-    for attention in placed.self_attention:
-        kinds = acting(attention)
-        if len(kinds) > 1:
-            return (
-                f"CTranslate2 computes one kind at an attention, got {_name(kinds[0])} and"
-                f" {_name(kinds[1])}; leave one of them out"
-            )
-        if kinds and (reason := _unsupported_kind(kinds[0], gaps, linear_bias)):
-            return reason
-        if kinds and embedded:
-            return (
-                "CTranslate2 adds no positions to the embeddings of a stack whose self-attention"
-                f" has some; leave out {_name(embedded[0])} at embedding or {_name(kinds[0])} at"
-                " self"
-            )
-    kinds = [kind for attention in placed.self_attention for kind in acting(attention)]
-    if type(kinds[0] if kinds else None) is T5 and any(kind is not kinds[0] for kind in kinds):
-        return (
-            "t5 has a bias for each layer, but CTranslate2 before 4.8.3 uses the first layer's in"
-            " all; use t5 with share_layers: true"
-        )
-    return None
-
-
-def _unsupported_kind(kind: Representation, gaps: str | None, linear_bias: bool) -> str | None:
-    name = _name(kind)
-    if kind.overrides("inputs"):
-        return (
-            f"{name} at self adds positions to the inputs of projections alone, but CTranslate2"
-            f" adds them to token embeddings only; use {_nearest(kind)}"
-        )
-    if isinstance(kind, Rotary) and kind.scaling == "yarn":
-        return "CTranslate2 does not compute YaRN; use rotary with scaling: linear or ntk"
-    if type(kind) in (Shaw, Skew) and _is_by_head(kind):
-        return (
-            f"{name} has a table for each head, but CTranslate2 shares one between the heads; use"
-            f" {name} with per_head: false"
-        )
-    if type(kind) is ALiBi and not linear_bias:
-        return f"CTranslate2 computes alibi in all layers of the decoder only; use {_nearest(kind)}"
-    if type(kind) not in (Shaw, Skew, T5, ALiBi, Rotary):
-        return f"CTranslate2 does not compute {name}; use {_nearest(kind)}"
-    if gaps is not None:
-        return (
-            f"{gaps}, but CTranslate2 counts the distances of {name} in tokens; use them with"
-            " sinusoidal at embedding, or absolute positions"
-        )
-    return None
+    all_kinds = [acting(attention) for attention in placed.self_attention]
+    for kinds in all_kinds:
+        for kind in kinds:
+            name = _name(kind)
+            if kind.overrides("inputs"):
+                yield f"{name} at self, only at embedding", _nearest(kind)
+            elif type(kind) not in (Shaw, Skew, T5, ALiBi, Rotary):
+                yield name, _nearest(kind)
+            elif type(kind) is ALiBi and not linear_bias:
+                yield f"{name}, except in all layers of the decoder", _nearest(kind)
+            elif isinstance(kind, Rotary) and kind.scaling == "yarn":
+                yield "YaRN", f"{name} with scaling: linear or ntk"
+            elif _is_by_head(kind):
+                yield f"{name} with a table for each head", f"{name} with per_head: false"
+            elif ids is not None:
+                yield f"{name} with {ids}", "sinusoidal at embedding, or absolute position ids"
+        names = [*embedded[:1], *map(_name, kinds)]
+        if kinds and len(names) > 1:
+            yield f"{names[0]} together with {names[1]}", "one of them"
+    first, *others = [*chain(*all_kinds), None]
+    if type(first) is T5 and any(kind not in (first, None) for kind in others):
+        yield "t5 with a bias for each layer, before 4.8.3", "t5 with share_layers: true"
 
 
 def _is_by_head(kind: Representation) -> bool:
