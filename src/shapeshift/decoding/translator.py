@@ -57,14 +57,9 @@ class TranslatedLine:
         return self.limit is not None and self.num_subwords > self.limit
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """A line as it is translated: how many subwords it has; the ids of its pieces, one, or none
-    where it is skipped, or several where it is split; what joins their translations."""
-
-    num_subwords: int
-    pieces: list[list[int]]
-    joiners: list[str]
+Pieces = list[tuple[list[int], str]]
+"""A line as it is translated, one piece, or none where it is skipped, or several where it is split:
+their ids, and the text between the translation of each and that of the next one."""
 
 
 class Translator:
@@ -151,9 +146,10 @@ class Translator:
 
     def _read(
         self, lines: Iterator[str], size: int, number: int, name: str | Path
-    ) -> tuple[list[_Plan], ShapeshiftError | None]:
-        """Take and encode the next `size` lines, of which the first has this number; fewer mean the
-        end of the text, or an error: that of the line after them."""
+    ) -> tuple[list[tuple[int, Pieces]], ShapeshiftError | None]:
+        """Take and encode the next `size` lines, of which the first has this number: return the
+        subwords and the pieces of each. Fewer mean the end of the text, or an error: that of the
+        line after them."""
         texts: list[str] = []
         fault: ShapeshiftError | None = None
         try:
@@ -161,21 +157,21 @@ class Translator:
                 texts.append(line)
         except ShapeshiftError as error:
             fault = error
-        plans: list[_Plan] = []
+        plans: list[tuple[int, Pieces]] = []
         for line, ids in zip(texts, self.encode(texts), strict=True):
             try:
-                plans.append(self._plan(line, ids))
+                plans.append((len(ids), self._pieces(line, ids)))
             except ShapeshiftError as error:
                 return plans, ShapeshiftError(str(error), path=name, line=number + len(plans))
         return plans, fault
 
-    def _plan(self, line: str, ids: list[int]) -> _Plan:
+    def _pieces(self, line: str, ids: list[int]) -> Pieces:
         """Split, skip or refuse a line that is too long."""
         limit, on_long = self.limit, self.runner.config.on_long
         if limit is None or len(ids) <= limit:
-            return _Plan(len(ids), [ids], [])
+            return [(ids, "")]
         if on_long == "skip":
-            return _Plan(len(ids), [], [])
+            return []
         if on_long == "error":
             own = limit == self.runner.config.max_source_length
             why = "decoding.max_source_length" if own else "the model has no positions for more"
@@ -189,39 +185,30 @@ class Translator:
             lambda texts: [len(ids) for ids in self.encode(texts)],
             joined=self._joined,
         )
-        ids_of_pieces = self.encode([piece.text for piece in pieces])
-        return _Plan(len(ids), ids_of_pieces, [piece.joiner for piece in pieces[:-1]])
+        encoded = self.encode([piece.text for piece in pieces])
+        return [(ids, piece.joiner) for ids, piece in zip(encoded, pieces, strict=True)]
 
     def _answer(
-        self, plans: list[_Plan], n_best: int, each_token: bool
+        self, plans: list[tuple[int, Pieces]], n_best: int, each_token: bool
     ) -> Iterator[TranslatedLine]:
-        sources = [ids for plan in plans for ids in plan.pieces]
+        sources = [ids for _, pieces in plans for ids, _ in pieces]
         found = self.runner.search(sources, n_best)
         pairs = [
-            (source, hypothesis.tokens)
-            for source, hypotheses in zip(sources, found, strict=True)
+            (ids, hypothesis.tokens)
+            for ids, hypotheses in zip(sources, found, strict=True)
             for hypothesis in hypotheses
-            if source
+            if ids
         ]
         scores = iter(self.runner.score(*zip(*pairs, strict=True)) if each_token and pairs else [])
         nothing = Translation("", 0.0, 0.0, tokens=[] if each_token else None)
-        translations = (
-            [
-                self._translation(source, each, next(scores) if each_token else None)
-                for each in hypotheses
-            ]
-            if source
-            else [nothing]
-            for source, hypotheses in zip(sources, found, strict=True)
+        candidates = (
+            [self._translation(ids, each, next(scores, None)) for each in hypotheses if ids]
+            for ids, hypotheses in zip(sources, found, strict=True)
         )
-        for plan in plans:
-            parts = list(islice(translations, len(plan.pieces)))
-            yield TranslatedLine(
-                _join(parts, plan.joiners, nothing),
-                plan.num_subwords,
-                self.limit,
-                len(plan.pieces),
-            )
+        for num_subwords, pieces in plans:
+            parts = [each or [nothing] for each in islice(candidates, len(pieces))]
+            joined = _join(parts or [[nothing]], [joiner for _, joiner in pieces])
+            yield TranslatedLine(joined, num_subwords, self.limit, len(pieces))
 
     def _translation(
         self, source: list[int], hypothesis: Hypothesis, log_probs: list[float] | None
@@ -241,28 +228,24 @@ class Translator:
         )
 
 
-def _join(
-    parts: list[list[Translation]], joiners: list[str], nothing: Translation
-) -> list[Translation]:
-    """Return the candidates of a line from those of its pieces; `nothing` of a skipped one."""
-    if len(parts) < 2:
-        return parts[0] if parts else [nothing]
+def _join(parts: list[list[Translation]], joiners: list[str]) -> list[Translation]:
+    """Return the candidates of a line from those of its pieces."""
     candidates = []
     for rank in range(max(map(len, parts))):
         # A piece with fewer candidates than another repeats its last one.
-        chosen = [part[min(rank, len(part) - 1)] for part in parts]
-        text = chosen[0].text
-        for joiner, part in zip(joiners, chosen[1:], strict=True):
+        first, *others = chosen = [part[min(rank, len(part) - 1)] for part in parts]
+        text, tokens = first.text, first.tokens
+        for joiner, part in zip(joiners, others, strict=False):
             # An empty translation adds no space.
             text += joiner * bool(joiner.strip() or (text and part.text)) + part.text
-        tokens = [token for part in chosen for token in part.tokens or ()]
+            tokens = None if tokens is None else tokens + (part.tokens or [])
         candidates.append(
             Translation(
                 text,
                 sum(part.log_prob for part in chosen),
                 sum(part.score for part in chosen),
                 at_limit=any(part.at_limit for part in chosen),
-                tokens=None if nothing.tokens is None else tokens,
+                tokens=tokens,
             )
         )
     return candidates
