@@ -9,7 +9,7 @@ from statistics import median
 
 import torch
 
-from shapeshift.data.config import DataConfig, Extrapolate, Interpolate, LengthSlice
+from shapeshift.data.config import DataConfig, Interpolate
 from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.positions import Scheme
 from shapeshift.training.config import TrainingConfig
@@ -33,18 +33,10 @@ BUDGET_S = 0.5
 
 
 def assumed_length(data: DataConfig) -> int:
-    """Return the assumed tokens of a sentence, with `</s>`: `TYPICAL_LENGTH` within the limits of
-    the dataset."""
-    match data.dataset:
-        case Interpolate(num_joined=count):
-            subwords = count * TYPICAL_LENGTH + count - 1  # `<sep>` between them
-        case Extrapolate(max_length=limit):
-            subwords = min(TYPICAL_LENGTH, limit)
-        case LengthSlice(min_length=low, max_length=high):
-            subwords = max(low, TYPICAL_LENGTH if high is None else min(TYPICAL_LENGTH, high - 1))
-        case _:
-            subwords = TYPICAL_LENGTH
-    return subwords + 1
+    """Return the assumed tokens of a sentence, or of all that are joined: `TYPICAL_LENGTH` and a
+    `<sep>` or the `</s>` for each."""
+    count = data.dataset.num_joined if isinstance(data.dataset, Interpolate) else 1
+    return count * (TYPICAL_LENGTH + 1)
 
 
 def count_parameters(model: ModelConfig, scheme: Scheme, vocab_size: int) -> int:
