@@ -70,6 +70,11 @@ class Runner:
             ShapeshiftError: the model has no positions for a source, gives NaN, or memory runs out;
                 `n_best` exceeds the beam.
         """
+        if not 1 <= n_best <= self.config.beam:
+            raise ShapeshiftError(
+                f"n_best is {n_best}, expected 1 to decoding.beam={self.config.beam}; set"
+                f" decoding.beam={n_best}"
+            )
         results = [[Hypothesis([], log_prob=0.0, score=0.0)] for _ in sources]
         model = self._fast_model()
         for numbers, shape in self._batches([(len(ids) + 1,) if ids else (0,) for ids in sources]):

@@ -106,18 +106,9 @@ def beam_search(
         For each sentence its hypotheses, best score first: n_best of them, or as many as there are.
 
     Raises:
-        ShapeshiftError: `n_best` is not in 1 … `beam`; the model gives NaN, or probability zero to
-            every way to end.
+        ShapeshiftError: the model gives NaN, or probability zero to every way to end.
     """
-    if not 1 <= n_best <= beam:
-        raise ShapeshiftError(
-            f"n_best is {n_best}, expected 1 to decoding.beam={beam}; set decoding.beam={n_best}"
-        )
     lengths_at_limit = set(limits.tolist())
-    if min(lengths_at_limit) < 1:
-        raise ShapeshiftError(
-            f"a length limit is {min(lengths_at_limit)}, expected 1 or more (the </s>)"
-        )
     longest = max(lengths_at_limit)
     lp = [1.0, *map(penalty, range(1, longest + 1))]  # lp(0) is unused
     divisors = torch.tensor(lp, device=limits.device)

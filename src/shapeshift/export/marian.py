@@ -109,23 +109,19 @@ def shape_of(config: MarianConfig, *, share_embeddings: bool, output_bias: bool)
     Raises:
         ShapeshiftError: ours cannot, with the name of the setting.
     """
-    wanted = {
-        "scale_embedding": True,
-        "decoder_attention_heads": config.encoder_attention_heads,
-        "decoder_ffn_dim": config.encoder_ffn_dim,
+    known: dict[str, tuple[Any, ...]] = {
+        "scale_embedding": (True,),
+        "decoder_attention_heads": (config.encoder_attention_heads,),
+        "decoder_ffn_dim": (config.encoder_ffn_dim,),
+        "activation_function": (*ACTIVATIONS,),
+        "d_model": (config.d_model + config.d_model % 2,),
     }
-    reasons = [
-        f"{name} is {getattr(config, name)}, expected {value}"
-        for name, value in wanted.items()
-        if getattr(config, name) != value
-    ]
-    if config.activation_function not in ACTIVATIONS:
-        known = ", ".join(ACTIVATIONS)
-        reasons.append(f"activation_function is {config.activation_function}, expected {known}")
-    if config.d_model % 2:
-        reasons.append(f"d_model is {config.d_model}, expected an even number")
-    if reasons:
-        raise ShapeshiftError(f"our model cannot hold this MarianMT model: {'; '.join(reasons)}")
+    for name, values in known.items():
+        if getattr(config, name) not in values:
+            raise ShapeshiftError(
+                f"our model cannot hold this MarianMT model: {name} is {getattr(config, name)},"
+                f" expected {', '.join(map(str, values))}"
+            )
     settings: dict[str, Any] = {ours: getattr(config, name) for name, ours in SETTINGS.items()}
     settings |= {"share_embeddings": share_embeddings, "output_bias": output_bias}
     activation = ACTIVATIONS[config.activation_function]

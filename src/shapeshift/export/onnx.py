@@ -186,7 +186,7 @@ class OnnxModel:
 
     def decode(self, target_input: Tensor, memory: Arrays) -> Tensor:
         """Return the logits `(B, T, V)` of `target_input (B, T)`."""
-        return self.extend(target_input, memory, self.no_past(len(target_input)))[0]
+        return _State(self._decoder, memory).extend(target_input)
 
     def project(self, logits: Tensor) -> Tensor:
         """Return them: the decoder has projected its output."""
@@ -194,33 +194,29 @@ class OnnxModel:
 
     def start(self, source: Tensor, beam: int) -> _State:
         """As `Transformer.start`."""
-        memory = self.encode(source)
-        rows = np.arange(len(source)).repeat(beam)
-        return _State(self, [memory[0][rows], memory[1], *(x[rows] for x in memory[2:])])
-
-    def extend(self, tokens: Tensor, memory: Arrays, past: Arrays) -> tuple[Tensor, Arrays]:
-        """Return the logits `(B, T, V)` of `tokens (B, T)`, and the keys and values so far."""
-        names = (each.name for each in self._decoder.get_inputs())
-        given = (tokens.numpy(), *memory, *past)
-        logits, *present = self._decoder.run(None, dict(zip(names, given, strict=True)))
-        return torch.from_numpy(logits), present
-
-    def no_past(self, num_rows: int) -> Arrays:
-        """Return the keys and values of no token, `(B, H, 0, E)`."""
-        shapes = [x.shape for x in self._decoder.get_inputs() if x.name.startswith("past_")]
-        return [np.zeros((num_rows, shape[1], 0, shape[3]), np.float32) for shape in shapes]
+        state = _State(self._decoder, self.encode(source))
+        state.reorder(torch.arange(len(source)).repeat_interleave(beam))
+        return state
 
 
 class _State:
     """Decoding token by token, see `decoding.search.Stepper`."""
 
-    def __init__(self, model: OnnxModel, memory: Arrays):
-        self._model, self._memory = model, memory
-        self._past = model.no_past(len(memory[0]))
+    def __init__(self, decoder: Any, memory: Arrays):
+        self._decoder, self._memory = decoder, memory
+        inputs = {each.name: each.shape for each in decoder.get_inputs()}
+        past = (shape for name, shape in inputs.items() if name.startswith("past_"))
+        self._names = [*inputs]
+        self._past = [np.zeros((len(memory[0]), H, 0, E), np.float32) for _, H, _, E in past]
+
+    def extend(self, tokens: Tensor) -> Tensor:
+        """Return the logits `(B, T, V)` of `tokens (B, T)`."""
+        given = zip(self._names, (tokens.numpy(), *self._memory, *self._past), strict=True)
+        logits, *self._past = self._decoder.run(None, dict(given))
+        return torch.from_numpy(logits)
 
     def step(self, tokens: Tensor) -> Tensor:
-        logits, self._past = self._model.extend(tokens[:, None], self._memory, self._past)
-        return logits[:, -1]
+        return self.extend(tokens[:, None])[:, -1]
 
     def reorder(self, rows: Tensor) -> None:
         chosen = rows.numpy()

@@ -75,11 +75,6 @@ class CTranslate2Runner(Runner):
         self, model: Any, sources: Ids, n_best: int, shape: object
     ) -> list[list[Hypothesis]]:
         beam = self.config.beam
-        if not 1 <= n_best <= beam:
-            raise ShapeshiftError(
-                f"n_best is {n_best}, expected 1 to decoding.beam={beam}; set"
-                f" decoding.beam={n_best}"
-            )
         limits = [self.length_limit(len(ids)) for ids in sources]
         most = max(1, max(limits) - 1)  # it does not count the `</s>`
         found = model.translate(

@@ -104,17 +104,14 @@ class TrainingStep:
             exhausted = isinstance(error, torch.OutOfMemoryError | MemoryError)
             if not exhausted and "DefaultCPUAllocator" not in str(error):
                 raise
-            where = (
-                "in the optimiser's step: weights, gradients and moments do not fit; lower"
-                " model.dim, model.ff_dim or the number of layers"
-            )
+            what = "the optimiser's step; lower the size of the model"
             if batch is not None:
-                where = (
-                    f"with a batch of {len(batch)} pairs of at most {batch.source.shape[1]} source"
-                    f" and {batch.target_output.shape[1]} target tokens; lower"
+                what = (
+                    f"a batch of {len(batch)} pairs of at most {batch.source.shape[1]} source and"
+                    f" {batch.target_output.shape[1]} target tokens; lower"
                     " training.batch.max_tokens (and raise training.accumulation by as much)"
                 )
-            raise ShapeshiftError(f"out of memory on {self._device} {where}") from error
+            raise ShapeshiftError(f"out of memory on {self._device} with {what}") from error
 
 
 def compile_layers(model: Transformer) -> None:

@@ -228,10 +228,3 @@ def test_a_broken_model_is_reported(beam: int, value: float) -> None:
 
     with pytest.raises(ShapeshiftError, match="NaN"):
         beam_search(TableStepper(table, [0, 1], beam), torch.tensor([5, 5]), beam=beam)
-
-
-@pytest.mark.parametrize(("limit", "n_best"), [(5, 0), (5, 3), (0, 1)])
-def test_what_no_search_can_give_is_refused(limit: int, n_best: int) -> None:
-    stepper = TableStepper(random_table(8, 0), [0], 2)
-    with pytest.raises(ShapeshiftError, match="expected 1"):
-        beam_search(stepper, torch.tensor([limit]), beam=2, n_best=n_best)

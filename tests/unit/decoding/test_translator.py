@@ -126,6 +126,9 @@ def test_n_best_is_sorted_and_scored() -> None:
     assert scores == sorted(set(scores), reverse=True)
     assert found[0][0].score == pytest.approx(found[0][0].log_prob / 4)
     assert [(t.text, t.log_prob, t.score) for t in found[1]] == [("", 0.0, 0.0)]
+    for n_best in (0, 4):
+        with pytest.raises(ShapeshiftError, match="expected 1 to decoding.beam=3"):
+            candidates(["abc"], n_best)
 
 
 def test_length_limits_go_by_the_own_source() -> None:

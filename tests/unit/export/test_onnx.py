@@ -40,13 +40,10 @@ def test_every_preset_is_the_same(preset, make, tmp_path):
         target[:, 0] = BOS
         with torch.no_grad():
             expected = made.model.project(made.model(source, target))
-        memory = exported.encode(source)
-        torch.testing.assert_close(exported.decode(target, memory), expected, rtol=0, atol=2e-5)
-        past, steps = exported.no_past(num_rows), []
-        for tokens in target.split(1, dim=1):
-            logits, past = exported.extend(tokens, memory, past)
-            steps.append(logits)
-        torch.testing.assert_close(torch.cat(steps, dim=1), expected, rtol=0, atol=2e-5)
+        state = exported.start(source, beam=1)
+        steps = torch.stack([state.step(tokens) for tokens in target.T], dim=1)
+        for logits in (exported.decode(target, exported.encode(source)), steps):
+            torch.testing.assert_close(logits, expected, rtol=0, atol=2e-5)
 
 
 def test_search_and_scores_are_the_same(make, tmp_path):
