@@ -1,7 +1,7 @@
 """Another position representation in a decoder-only model of Hugging Face.
 
-Attention goes through transformers' `AttentionInterface`. The model's own positions are removed:
-rotary embeddings become the identity, a table of positions becomes zeros.
+Attention goes through transformers' `AttentionInterface`. The model's own positions stay where they
+are and add nothing: rotary embeddings rotate by zero, a table of positions gives zeros.
 """
 
 from __future__ import annotations
@@ -70,34 +70,33 @@ def use_position(model: nn.Module, position: Representation | str, **options: An
     if getattr(config, "add_cross_attention", False):
         raise ShapeshiftError("use_position is for decoder-only models, this one has an encoder")
     attentions = [part for part in base.modules() if hasattr(part, "layer_idx")]
-    replaced = OWN_POSITIONS[type(base).__name__]
-    own = getattr(base, replaced)
-    rotary = own if replaced == "rotary_emb" else None
+    name = OWN_POSITIONS[type(base).__name__]
+    own = getattr(base, name)
+    rotary = own if name == "rotary_emb" else None
     placed = _build(position, config, rotary, len(attentions), options)
     weight = next(base.parameters())
     base.shapeshift_positions = placed.to(weight.device, weight.dtype)
     attention = config._attn_implementation
     use_attention(model, config, NAME, _attention)
-    nothing = _Zeros(config.hidden_size) if rotary is None else _NoRotation()
-    setattr(base, replaced, nothing)
+    is_trained = any(table.requires_grad for table in own.parameters())
+    undo = own, vars(own).get("forward"), is_trained, attention, attentions
+    own.requires_grad_(False).forward = _no_vectors if rotary is None else _no_rotation
     tracker = _Tracker()
     for part in attentions:  # not registered there, so that weights have one name
         vars(part)[NAME] = tracker, placed
     before = base.register_forward_pre_hook(tracker.before, with_kwargs=True)
     after = base.register_forward_hook(tracker.after)
-    setattr(base, UNDO, (own, weight.dtype, attention, attentions, (before, after)))
+    setattr(base, UNDO, (*undo, (before, after)))
 
 
 def restore_position(model: nn.Module) -> None:
     """Undo `use_position`. Other changes since then remain."""
     base = _base(model)
-    own, dtype, attention, attentions, hooks = getattr(base, UNDO)
-    weight = next(base.parameters())
-    own.to(weight.device).train(base.training)  # the model may have been moved, or cast
-    if weight.dtype is not dtype:
-        for table in own.parameters():
-            table.data = table.data.to(weight.dtype)
-    setattr(base, OWN_POSITIONS[type(base).__name__], own)
+    own, forward, is_trained, attention, attentions, hooks = getattr(base, UNDO)
+    del own.forward
+    if forward is not None:  # of accelerate
+        own.forward = forward
+    own.requires_grad_(is_trained)
     config: Any = base.config
     config._attn_implementation = attention
     for part in attentions:
@@ -108,24 +107,16 @@ def restore_position(model: nn.Module) -> None:
     delattr(base, UNDO)
 
 
-class _NoRotation(nn.Module):
-    """Replaces a rotary embedding: rotates by an angle of zero."""
-
-    def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        one = x.new_ones(1, 1, 1)  # broadcast to (B, T, E)
-        return one, torch.zeros_like(one)
+def _no_rotation(x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Replace the `forward` of a rotary embedding: cosine and sine of zero."""
+    one = x.new_ones(1, 1, 1)  # broadcast to (B, T, E)
+    return one, torch.zeros_like(one)
 
 
-class _Zeros(nn.Module):
-    """Replaces a table of positions: adds zero."""
-
-    def __init__(self, dim: int):
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, first: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        # Whole numbers, so that the sum has the dtype of the embeddings.
-        return torch.zeros(1, 1, self.dim, dtype=torch.int64, device=first.device)
+def _no_vectors(first: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Replace the `forward` of a table of positions: zero."""
+    # A whole number, so that the sum has the dtype of the embeddings.
+    return torch.zeros((), dtype=torch.int64, device=first.device)
 
 
 class _Tracker:

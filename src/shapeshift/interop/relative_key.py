@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from shapeshift.attention import attend
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import Representation
+from shapeshift.positions import Representation, pairs
+from shapeshift.positions.relative import distances
 
 from .changed import RELATIVE, refuse_changed, require_attention, use_attention
 
@@ -70,7 +71,11 @@ def restore_relative_positions(
         )
     weights = checkpoint if isinstance(checkpoint, Mapping) else _read(checkpoint)
     tables = {name: x for name, x in weights.items() if name.endswith(f".{TABLE}.weight")}
-    attentions = dict(_self_attentions(model))
+    attentions: dict[str, Any] = {
+        name: part
+        for name, part in model.named_modules()
+        if type(part).__name__.endswith("SelfAttention") and hasattr(part, "attention_head_size")
+    }
     found = {name: _named(tables, f"{name}.{TABLE}.weight") for name in attentions}
     for name, table in found.items() or [("no layer", None)]:
         width = attentions[name].attention_head_size if name in attentions else 0
@@ -92,14 +97,6 @@ def restore_relative_positions(
         if name.endswith("position_embeddings"):
             part.register_forward_hook(_zeros)
     return [f"{name}.{TABLE}.weight" for name in attentions]
-
-
-def _self_attentions(model: nn.Module) -> list[tuple[str, Any]]:
-    return [
-        (name, part)
-        for name, part in model.named_modules()
-        if type(part).__name__.endswith("SelfAttention") and hasattr(part, "attention_head_size")
-    ]
 
 
 def _named(tables: Mapping[str, Tensor], name: str) -> Tensor | None:
@@ -155,18 +152,16 @@ def _attention(
 ) -> tuple[Tensor, None]:
     """Attention as transformers calls it; returns `(B, Q, H, E)`. Attention to an encoder has no
     table."""
-    num_queries, num_keys = query.shape[2], key.shape[2]
     mask, table = attention_mask, getattr(module, TABLE, None)
-    pos_k = torch.arange(num_keys, device=query.device).unsqueeze(0)  # (1, K)
+    pos_k = torch.arange(key.shape[2], device=query.device).unsqueeze(0)  # (1, K)
     if table is not None:
         assert pos_q is not None, "`_number` has run"
         k = len(table.weight) // 2
-        rows = (pos_q.unsqueeze(-1) - pos_k.unsqueeze(-2)).clamp(-k, k) + k  # i - j: (1, Q, K)
-        vectors = table.weight.t() * query.shape[-1] ** -0.5  # (E, 2k + 1)
-        pairs = (*query.shape[:2], num_queries, num_keys)
-        bias = (query @ vectors).gather(-1, rows.expand(pairs))  # (B, H, Q, K)
+        rows = k - distances(pos_q, pos_k).clamp(-k, k)  # of i - j: (1, Q, K)
+        vectors = table.weight.unsqueeze(0) * query.shape[-1] ** -0.5  # (1, 2k + 1, E)
+        bias = pairs.query_bias(query, vectors, rows)  # (B, H, Q, K)
         if getattr(module, RELATIVE):
-            bias = bias + (key @ vectors).transpose(-1, -2).gather(-2, rows.expand(pairs))
+            bias = bias + pairs.query_bias(key, vectors, rows.mT).mT
         mask = bias if mask is None else bias + mask
     elif type(module).__name__.endswith("SelfAttention"):
         raise ShapeshiftError(
