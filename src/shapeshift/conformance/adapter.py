@@ -24,8 +24,8 @@ Claim = Literal["absolute", "relative", "none"]
 LIMITS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_length")
 """What configurations call the number of positions of a table, or the length of training."""
 
-SOURCE_LENGTH, TARGET_LENGTH = 7, 4
-"""Of the fixed side of an encoder-decoder."""
+FIXED_LENGTH = 5
+"""Of the side of an encoder-decoder that does not change."""
 
 
 class UnsupportedError(Exception):
@@ -53,7 +53,14 @@ class Subject:
     """
 
     def __init__(self, model: nn.Module, side: str = "decoder", claim: Claim | None = None):
-        _check_forward(model)
+        try:
+            inspect.signature(model.forward).bind(None)
+        except TypeError as error:
+            raise ShapeshiftError(
+                f"forward of {type(model).__name__} cannot be called with token ids alone"
+                f" ({error}); wrap it in a module with forward(ids) or forward(ids,"
+                " attention_mask=None)"
+            ) from error
         self.model, self.side, self.claim = model, side, claim or _claim(model)
         self.names = inspect.signature(model.forward).parameters
         self.aligned = side == "decoder"
@@ -89,12 +96,10 @@ class Subject:
             UnsupportedError: the model does not take this.
         """
         kwargs: dict[str, Any] = {}
-        first, is_whole = ids, "decoder_input_ids" in self.names
-        if is_whole and self.side == "decoder":
-            first = fixed(self.usable_ids, SOURCE_LENGTH, len(ids))
-            kwargs["decoder_input_ids"] = ids
-        elif is_whole:
-            kwargs["decoder_input_ids"] = fixed(self.usable_ids, TARGET_LENGTH, len(ids))
+        first = ids
+        if "decoder_input_ids" in self.names:
+            pair = ids, fixed(self.usable_ids, len(ids))
+            first, kwargs["decoder_input_ids"] = pair if self.side == "encoder" else pair[::-1]
         if attention_mask is not None:
             kwargs[self.mask_name] = attention_mask
             if self.takes_position_ids and position_ids is None:
@@ -156,25 +161,22 @@ class Side(nn.Module):
             if (position_ids.diff(dim=1) != 1).any():
                 raise UnsupportedError("positions are counted by the model, from any start")
             offset = position_ids[:, 0]
-        other = offset if self.both else None
-        if self.side == "decoder":
-            source, source_offset = fixed(self.usable_ids, SOURCE_LENGTH, len(ids)), other
-            target, target_offset = ids, offset
-        else:
-            if attention_mask is not None and not attention_mask[:, 0].all():
+        if attention_mask is not None:
+            if not attention_mask[:, 0].all():
                 raise UnsupportedError("padding stands right of a sentence in this model")
-            source, source_offset = ids if attention_mask is None else ids * attention_mask, offset
-            target, target_offset = fixed(self.usable_ids, TARGET_LENGTH, len(ids)), other
+            ids = ids * attention_mask
+        sides = (ids, offset), (fixed(self.usable_ids, len(ids)), offset if self.both else None)
+        source, target = sides if self.side == "encoder" else sides[::-1]
         if use_cache:
-            state = past_key_values or model.start(source, offset=source_offset)
-            return model.project(state.extend(target)), state
-        memory = model.encode(source, offset=source_offset)
-        return model.project(model.decode(target, memory, offset=target_offset)), None
+            state = past_key_values or model.start(source[0], offset=source[1])
+            return model.project(state.extend(target[0])), state
+        memory = model.encode(source[0], offset=source[1])
+        return model.project(model.decode(target[0], memory, offset=target[1])), None
 
 
-def fixed(usable_ids: Tensor, length: int, rows: int) -> Tensor:
-    """Return the ids `(rows, length)` of the side that does not change."""
-    return usable_ids[torch.arange(length) * 5 % len(usable_ids)].expand(rows, -1)
+def fixed(usable_ids: Tensor, rows: int) -> Tensor:
+    """Return the ids `(rows, FIXED_LENGTH)` of the side that does not change."""
+    return usable_ids[torch.arange(FIXED_LENGTH) * 5 % len(usable_ids)].expand(rows, -1)
 
 
 def subjects(model: nn.Module, claim: Claim | None = None) -> list[Subject]:
@@ -196,17 +198,6 @@ def subjects(model: nn.Module, claim: Claim | None = None) -> list[Subject]:
         return sides
     decoder = Subject(model, "decoder", claim)
     return [decoder, Subject(model, "encoder", claim)] if decoder.is_seq2seq else [decoder]
-
-
-def _check_forward(model: nn.Module) -> None:
-    """Raise a `ShapeshiftError` if `forward` may not be called with token ids alone."""
-    try:
-        inspect.signature(model.forward).bind(None)
-    except TypeError as error:
-        raise ShapeshiftError(
-            f"forward of {type(model).__name__} cannot be called with token ids alone ({error});"
-            " wrap it in a module with forward(ids) or forward(ids, attention_mask=None)"
-        ) from error
 
 
 def _usable_ids(model: nn.Module) -> Tensor:

@@ -82,7 +82,12 @@ class Probe:
         if self.sees_ahead:
             self.subject.side = "encoder"
         if self.subject.takes_cache:
-            self.subject.takes_cache = self._returns_cache()
+            try:
+                self.subject.logits(self.ids(2), cache=[])
+            except UnsupportedError:
+                self.subject.takes_cache = False
+            except Exception:  # which the properties report
+                pass
 
     def _noise(self, relative: float) -> float:
         """Return how far rounding may move logits: `SAFETY` times what they move if every weight is
@@ -98,15 +103,6 @@ class Probe:
         before, again, after = (self.subject.logits(x)[:, :-1] for x in (ids, ids, changed))
         is_repeatable = difference(again, before) <= self.allowed
         return is_repeatable and difference(after, before) > self.allowed
-
-    def _returns_cache(self) -> bool:
-        try:
-            self.subject.logits(self.ids(2), cache=[])
-        except UnsupportedError:
-            return False
-        except Exception:  # which the properties report
-            return True
-        return True
 
     def room(self, length: int) -> int:
         """Return how many positions are left after `length` tokens."""
@@ -199,13 +195,14 @@ def in_double(subject: Subject) -> Subject:
 
 def _check_output(subject: Subject) -> None:
     """Raise a `ShapeshiftError` if the model does not return logits for each token."""
-    out: object = subject.logits(fixed(subject.usable_ids, length=3, rows=2))
+    ids = fixed(subject.usable_ids, rows=2)
+    out: object = subject.logits(ids)
     returned = f"a {type(out).__name__} without logits"
     if isinstance(out, Tensor):
-        fits = out.ndim == 3 and out.shape[0] == 2 and out.shape[2] > 1
-        if fits and (out.shape[1] == 3 or not subject.aligned):
+        fits = out.ndim == 3 and len(out) == 2 and out.shape[2] > 1
+        if fits and (out.shape[1] == ids.shape[1] or not subject.aligned):
             return
-        returned = f"a tensor of shape {tuple(out.shape)} for ids of shape (2, 3)"
+        returned = f"a tensor of shape {tuple(out.shape)} for ids of shape {tuple(ids.shape)}"
     raise ShapeshiftError(
         f"forward of {type(subject.model).__name__} returned {returned}; `check` needs outputs for"
         " each token, (B, T, V), such as what a classifier has before it pools"

@@ -31,7 +31,6 @@ from shapeshift.errors import require
 from shapeshift.model import Memory, Transformer
 from shapeshift.model.attention import Attention
 from shapeshift.model.cache import SourceKeyValues
-from shapeshift.model.layers import LayerCache
 
 from .folder import Report, new_folder
 from .parity import OwnEngine, check
@@ -147,7 +146,7 @@ class _Decoder(nn.Module):
             own: Any = _Growing(*past[of_layer])
             source = SourceKeyValues()
             source.append(*cross[of_layer])
-            x = layer(x, pos_q, pos_k, nothing, LayerCache(own, source))
+            x = layer(x, pos_q, pos_k, nothing, (own, source))
             present += [own.keys, own.values]
         return (self.model.project(self.model.decoder_norm(x)), *present)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +12,8 @@ from torch import Tensor, nn
 from .attention import Attention
 from .layers import FeedForward
 from .transformer import Transformer
+
+Tensors = tuple[Tensor, ...]
 
 
 def has_bf16_products() -> bool:
@@ -75,7 +79,7 @@ def copy_for_inference(model: Transformer, dtype: torch.dtype) -> Transformer:
         return nn.Parameter(weight, requires_grad=False)
 
     for module in (*model.encoder.modules(), *model.decoder.modules()):
-        products: tuple[Tensor, ...] = ()
+        products: Tensors = ()
         if isinstance(module, Attention):
             products = (module.in_weight, module.in_bias, module.out.weight, module.out.bias)
         elif isinstance(module, FeedForward):
@@ -96,7 +100,7 @@ def _use_blocks(model: Transformer) -> None:
     model.projection = BlockedLinear(model.output.weight, model.output_bias)
     for module in [*model.encoder.modules(), *model.decoder.modules()]:
         if isinstance(module, Attention):
-            module.projections = _Projections(module.in_weight, module.in_bias)
+            module.projections = _projections(module.in_weight.chunk(3), module.in_bias.chunk(3))
             module.register_module("out", BlockedLinear(module.out.weight, module.out.bias))
         elif isinstance(module, FeedForward):
             inner, outer, activation = module.inner, module.outer, "none"
@@ -106,18 +110,11 @@ def _use_blocks(model: Transformer) -> None:
             module.register_module("outer", BlockedLinear(outer.weight, outer.bias))
 
 
-class _Projections:
-    """See `Attention.projections`; each part is laid out when it is first needed."""
+def _projections(weights: Tensors, biases: Tensors) -> Callable[..., Tensor]:
+    """Return what `Attention.projections` says; each part is laid out when it is first needed."""
 
-    def __init__(self, weight: Tensor, bias: Tensor):
-        self._weights, self._biases = weight.chunk(3), bias.chunk(3)
-        self._linears: dict[tuple[int, int], BlockedLinear] = {}
+    @cache
+    def linear(first: int, last: int) -> BlockedLinear:
+        return BlockedLinear(torch.cat(weights[first:last]), torch.cat(biases[first:last]))
 
-    def __call__(self, x: Tensor, first: int, last: int) -> Tensor:
-        linear = self._linears.get((first, last))
-        if linear is None:
-            weight, bias = (torch.cat(x[first:last]) for x in (self._weights, self._biases))
-            linear = BlockedLinear(weight, bias)
-            self._linears[first, last] = linear
-        out: Tensor = linear(x)
-        return out
+    return lambda x, first, last: linear(first, last)(x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -135,12 +135,8 @@ class Memory:
 torch.export.register_dataclass(Memory)  # an exported encoder returns it, a decoder takes it
 
 
-@dataclass
-class LayerCache:
-    """One decoder layer's keys and values of both attentions."""
-
-    own: KeyValues = field(default_factory=KeyValues)
-    cross: SourceKeyValues = field(default_factory=SourceKeyValues)
+LayerCache = tuple[KeyValues, SourceKeyValues]
+"""Keys and values of both attentions of a decoder layer."""
 
 
 class EncoderLayer(nn.Module):
@@ -194,13 +190,13 @@ class DecoderLayer(nn.Module):
         While decoding, N may be a multiple of the memory's B: the beams of a sentence stand side by
         side and look at one copy of its source.
         """
-        own = cache.own if cache else None
+        own, cross = cache or (None, None)
         both = packing and (packing[1], packing[1])
         x = self.around_attention(
             x,
             lambda h: self.attention(h, h, pos_q, pos_k, None, own, causal=True, packing=both),
         )
-        x = self.around_cross_attention(x, lambda h: self._look(h, pos_q, memory, cache, packing))
+        x = self.around_cross_attention(x, lambda h: self._look(h, pos_q, memory, cross, packing))
         out: Tensor = self.around_feed_forward(x, self.feed_forward)
         return out
 
@@ -209,21 +205,20 @@ class DecoderLayer(nn.Module):
         x: Tensor,
         pos_q: Tensor,
         memory: Memory,
-        cache: LayerCache | None,
+        cache: SourceKeyValues | None,
         packing: tuple[Packing, Packing] | None,
     ) -> Tensor:
+        seen, attend = (memory.pos, memory.mask), self.cross_attention
         out: Tensor
         if cache is None:
             both = packing and (packing[1], packing[0])
-            out = self.cross_attention(
-                x, memory.hidden, pos_q, memory.pos, memory.mask, packing=both
-            )
+            out = attend(x, memory.hidden, pos_q, *seen, packing=both)
             return out
         num_sentences = memory.hidden.shape[0]
         beam = x.shape[0] // num_sentences
         queries = x.reshape(num_sentences, -1, x.shape[-1])  # (B, beam · Q, D)
         pos = pos_q if pos_q.shape[0] > 1 else pos_q.expand(beam, -1)
         pos = pos.reshape(-1, beam * pos_q.shape[1])  # (B|1, beam · Q)
-        fresh = memory.hidden if cache.cross.length == 0 else memory.hidden[:, :0]
-        out = self.cross_attention(queries, fresh, pos, memory.pos, memory.mask, cache.cross)
+        fresh = memory.hidden if cache.length == 0 else memory.hidden[:, :0]
+        out = attend(queries, fresh, pos, *seen, cache)
         return out.reshape(x.shape)

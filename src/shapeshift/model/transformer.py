@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.checks import can_read, whole_number
 
-from .layers import NORM_EPS, DecoderLayer, Embedding, EncoderLayer, LayerCache, Memory
+from .cache import KeyValues, SourceKeyValues
+from .layers import NORM_EPS, DecoderLayer, Embedding, EncoderLayer, Memory
 from .packing import Packing
 
 PAD = 0
@@ -163,7 +164,7 @@ class DecoderState:
         if isinstance(offset, Tensor):  # (), (1,) or (B,) -> (N,)
             offset = offset.expand(memory.hidden.shape[0]).repeat_interleave(beam)
         self._offset = offset
-        self._caches = [LayerCache() for _ in model.decoder]
+        self._caches = [(KeyValues(), SourceKeyValues()) for _ in model.decoder]
         self._pos: Tensor | None = None  # (N|1, tokens so far)
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -183,8 +184,8 @@ class DecoderState:
     def reorder(self, rows: Tensor) -> None:
         """Let row i continue row `rows[i]`. Beams stay within their sentence, and sentences keep
         their order; whole ones may be left out."""
-        for cache in self._caches:
-            cache.own.select(rows)
+        for own, _ in self._caches:
+            own.select(rows)
         if self._pos is not None and self._pos.shape[0] > 1:
             self._pos = self._pos[rows]
         if isinstance(self._offset, Tensor):
@@ -199,8 +200,8 @@ class DecoderState:
             mask=memory.mask[sentences],
             pos=memory.pos if memory.pos.shape[0] == 1 else memory.pos[sentences],
         )
-        for cache in self._caches:
-            cache.cross.select(sentences)
+        for _, cross in self._caches:
+            cross.select(sentences)
 
 
 def check_padding(name: str, ids: Tensor) -> None:
