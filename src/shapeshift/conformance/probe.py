@@ -47,6 +47,10 @@ class Case:
         is_usable = 0 < self.difference < float("inf")
         return self.allowed / self.difference if is_usable else float("inf")
 
+    @property
+    def fails(self) -> bool:
+        return not self.margin <= 1  # NaN as well
+
     def __str__(self) -> str:
         rows, length = self.ids.shape
         size = f"{length} tokens" + (f", {rows} rows" if rows > 1 else "")

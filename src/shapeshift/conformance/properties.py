@@ -107,7 +107,7 @@ def packing(probe: Probe, length: int) -> Iterator[Case]:
     try:
         out = _or_refused(partial(subject.logits, row, None, pos))
         by_ids = probe.same("position ids alone", out, alone, row)
-        if by_ids.margin <= 1 or not subject.takes_mask:
+        if not (by_ids.fails and subject.takes_mask):
             yield by_ids
             return
     except RefusedError:  # such as xPos, for which later positions may not be seen
@@ -182,7 +182,7 @@ def shift(probe: Probe, length: int) -> Iterator[Case]:
         what, out = f"positions from {by} on", probe.shifted(ids, by)
         case = Case(what, difference(out, base), _allowed(probe, by), ids, must_differ=is_absolute)
         if not subject.takes_position_ids and subject.claim != "none":
-            unmoved = case.margin > 1 if is_absolute else not _sees_gap(probe, ids)
+            unmoved = case.fails if is_absolute else not _sees_gap(probe, ids)
             if unmoved:
                 raise UnsupportedError(FOLLOWS_MASK)
         yield case
@@ -260,7 +260,7 @@ def _effect_in_a_decoder(probe: Probe, ids: Tensor) -> Iterator[Case]:
     repeated = ids[:, :1].expand_as(ids)
     out = subject.logits(repeated)
     case = probe.differ("one token repeated, last and first", out[:, -1], out[:, 0], repeated)
-    if case.margin <= 1 or _sees_gap(probe, ids):
+    if not case.fails or _sees_gap(probe, ids):
         return
     is_shiftable = subject.takes_mask or subject.takes_position_ids
     if subject.claim != "absolute" or not is_shiftable:

@@ -98,15 +98,14 @@ def _examine(name: str, test: Property, probe: Probe) -> Finding:
     length = 0
     try:
         for length in probe.lengths:
-            new, failure = _until_failure(test(probe, length))
-            if failure:
-                shorter = range(passed + 1, length)
-                tried = (_until_failure(test(probe, n))[1] for n in shorter)
-                case = next(filter(None, tried), failure)
-                ids = tuple(tuple(row) for row in case.ids.tolist())
-                return Finding(name, side, "FAIL", str(case), ids)
+            for case in test(probe, length):
+                if case.fails:
+                    between = (x for n in range(passed + 1, length) for x in test(probe, n))
+                    smallest = next((x for x in between if x.fails), case)
+                    ids = tuple(tuple(row) for row in smallest.ids.tolist())
+                    return Finding(name, side, "FAIL", str(smallest), ids)
+                cases.append(case)
             passed = length
-            cases += new
     except UnsupportedError as reason:
         return Finding(name, side, "not applicable", str(reason))
     except properties.RefusedError as error:
@@ -116,12 +115,3 @@ def _examine(name: str, test: Property, probe: Probe) -> Finding:
     if not cases:
         return Finding(name, side, "not applicable", "there is no room for such an input")
     return Finding(name, side, "pass", str(max(cases, key=lambda case: case.margin)))
-
-
-def _until_failure(cases: Iterator[Case]) -> tuple[list[Case], Case | None]:
-    tried = []
-    for case in cases:
-        tried.append(case)
-        if not case.margin <= 1:  # NaN as well
-            return tried, case
-    return tried, None

@@ -14,7 +14,7 @@ from shapeshift.errors import ShapeshiftError
 Attention = Callable[..., Any]
 
 HANDLES = "_shapeshift_handles"
-"""Attribute of what `shift_positions` was called with."""
+"""Attribute of a position embedding that `shift_positions` has shifted."""
 
 UNDO = "_shapeshift_undo"
 """Attribute of the base model whose positions `use_position` has replaced."""
@@ -25,18 +25,15 @@ RELATIVE = "_shapeshift_reads_keys"
 BY = {
     UNDO: "use_position; call unshift first",
     RELATIVE: "restore_relative_positions, and it has no others",
-    HANDLES: "shift_positions; call unshift with what was given to it first",
+    HANDLES: "shift_positions; call unshift first",
 }
 
 
 def refuse_changed(model: nn.Module) -> None:
     """Raise a `ShapeshiftError` if the positions of a model, or of a part of it, are changed."""
     for part in model.modules():
-        # A module around this one may have been shifted.
-        hooks = (getattr(hook, "__self__", None) for hook in part._forward_hooks.values())
-        is_shifted = any(getattr(owner, "shifts", False) for owner in hooks)
         for mark, function in BY.items():
-            if hasattr(part, mark) or (mark == HANDLES and is_shifted):
+            if hasattr(part, mark):
                 raise ShapeshiftError(
                     f"the positions of this {type(model).__name__} were changed by {function}"
                 )

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.hooks import RemovableHandle
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.checks import can_read, whole_number
@@ -76,12 +75,11 @@ def shift_positions(
     shifts = {target: _Shift(name, target, max_offset) for target, name in targets.items()}
     for target, shift in shifts.items():
         shift.check_room(target, (max_length or 1) - 1)
-    handles: list[RemovableHandle] = []
     for target, shift in shifts.items():
-        handles.append(target.register_forward_hook(shift.shift, with_kwargs=True))
+        handles = [target.register_forward_hook(shift.shift, with_kwargs=True)]
         for owner in _owners(every, target):
             handles.append(owner.register_forward_pre_hook(shift.begin, with_kwargs=True))
-    setattr(model, HANDLES, handles)
+        setattr(target, HANDLES, handles)
     _forget_compiled()
     return list(targets.values())
 
@@ -97,14 +95,16 @@ def unshift(model: nn.Module) -> None:
     if any(hasattr(part, UNDO) for part in model.modules()):
         restore_position(model)
         return
-    if not hasattr(model, HANDLES):
+    shifted = [part for part in model.modules() if hasattr(part, HANDLES)]
+    if not shifted:
         raise ShapeshiftError(
             f"the positions of this {type(model).__name__} are not shifted or replaced; call"
             " unshift with the module that was given to shift_positions or use_position"
         )
-    for handle in getattr(model, HANDLES):
-        handle.remove()
-    delattr(model, HANDLES)
+    for part in shifted:
+        for handle in getattr(part, HANDLES):
+            handle.remove()
+        delattr(part, HANDLES)
     _forget_compiled()
 
 
@@ -120,8 +120,6 @@ class _Shift:
     `begin` runs before each module around the embedding and notes how many sequences come; `shift`
     runs after the embedding and replaces what it returned.
     """
-
-    shifts = True  # see `changed`
 
     def __init__(self, name: str, module: nn.Module, max_offset: int):
         self._name = name

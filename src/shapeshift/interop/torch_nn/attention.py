@@ -127,8 +127,10 @@ class MultiheadAttention(nn.MultiheadAttention):
         (B, Q, _), K = query.shape, key.shape[1]
         check_mask("attn_mask", attn_mask, (Q, K), (B * self.num_heads, Q, K))
         check_mask("key_padding_mask", key_padding_mask, (B, K) if batched else (K,))
-        if key_padding_mask is not None and not batched:
-            key_padding_mask = key_padding_mask.unsqueeze(0)
+        if key_padding_mask is not None:
+            key_padding_mask = key_padding_mask.view(B, 1, 1, K)
+        if attn_mask is not None and attn_mask.ndim == 3:
+            attn_mask = attn_mask.view(B, self.num_heads, Q, K)
         if pos_q is None:
             check_counting(self.position, Q, K)
             pos_q = _counted(query)
@@ -138,38 +140,27 @@ class MultiheadAttention(nn.MultiheadAttention):
         pos_k = check_positions("pos_k", pos_k, key)
         q, k, v = self._project(*self.position.inputs(query, key, value, pos_q, pos_k))
         q, k = self.position.rotate(q, k, pos_q, pos_k)
-        added = _joined_mask(attn_mask, key_padding_mask, q, k)
+        masks = [_additive(x, q.dtype) for x in (attn_mask, key_padding_mask) if x is not None]
+        added = sum(masks[1:], masks[0]) if masks else None  # broadcasts to (B, H, Q, K)
         padding = key_padding_mask if is_self else None
         unmasked = is_self and attn_mask is None and Q > 1
         check_seeing_right(self.position, pos_q, pos_k, added, padding, unmasked=unmasked)
-        heads, probs = self._attend(q, k, v, added, pos_q, pos_k, need_weights=need_weights)
+        rest = self.position, pos_q, pos_k, self.dropout if self.training else 0.0
+        probs = None
+        if need_weights:
+            heads, probs = attend_with_probs(q, k, v, added, *rest)
+        elif added is None:
+            heads = attend(q, k, v, None, *rest)
+        else:
+            fully_masked = added.isneginf().all(-1, keepdim=True)  # (B|1, 1|H, 1|Q, 1)
+            added = added.masked_fill(fully_masked, 0.0)  # the softmax of nothing would be NaN
+            heads = attend(q, k, v, added, *rest).masked_fill(fully_masked, 0.0)
         out: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))  # (B, Q, D)
         if probs is not None and average_attn_weights:
             probs = probs.mean(1)  # (B, Q, K)
         if not batched:
             return out[0], None if probs is None else probs[0]
         return out if self.batch_first else out.transpose(0, 1), probs
-
-    def _attend(
-        self,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        added: Tensor | None,
-        pos_q: Tensor,
-        pos_k: Tensor,
-        *,
-        need_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        dropout = self.dropout if self.training else 0.0
-        if need_weights:
-            return attend_with_probs(q, k, v, added, self.position, pos_q, pos_k, dropout)
-        if added is None:
-            return attend(q, k, v, None, self.position, pos_q, pos_k, dropout), None
-        fully_masked = added.isneginf().all(-1, keepdim=True)  # (B|1, 1|H, 1|Q, 1)
-        added = added.masked_fill(fully_masked, 0.0)  # the softmax of nothing would be NaN
-        heads = attend(q, k, v, added, self.position, pos_q, pos_k, dropout)
-        return heads.masked_fill(fully_masked, 0.0), None
 
     def _project(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         weights = self.in_proj_weight.chunk(3)
@@ -183,21 +174,6 @@ class MultiheadAttention(nn.MultiheadAttention):
 
 def _counted(x: Tensor) -> Tensor:
     return torch.arange(x.shape[1], device=x.device).unsqueeze(0)  # (1, T)
-
-
-def _joined_mask(
-    attn_mask: Tensor | None, key_padding_mask: Tensor | None, q: Tensor, k: Tensor
-) -> Tensor | None:
-    """Return the sum of both masks, floats to add that broadcast to `(B, H, Q, K)`, or None."""
-    added = None
-    if attn_mask is not None:
-        added = _additive(attn_mask, q.dtype)
-        if added.ndim == 3:
-            added = added.view(q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-    if key_padding_mask is not None:
-        padding = _additive(key_padding_mask, q.dtype)[:, None, None, :]  # (B, 1, 1, K)
-        added = padding if added is None else added + padding
-    return added
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -105,7 +105,7 @@ def check_seeing_right(
         position: acts in the attention.
         pos_q, pos_k: `(B|1, Q|K)`.
         added: to the scores, broadcastable to `(B, H, Q, K)`; see `FORBIDS`.
-        padding: the `key_padding_mask (B, K)` of self-attention, whose queries do not count.
+        padding: of self-attention, `(B, 1, 1, K)`; its queries do not count.
         unmasked: whether this is self-attention among several tokens without `attn_mask`.
     """
     if not position.causal_only:
@@ -116,7 +116,7 @@ def check_seeing_right(
             seen = seen & (added > FORBIDS)
         if padding is not None:
             is_padding = padding if padding.dtype is torch.bool else padding <= FORBIDS
-            seen = seen & ~is_padding[:, None, :, None]
+            seen = seen & ~is_padding.mT
         if not seen.any():
             return
     elif not unmasked:
