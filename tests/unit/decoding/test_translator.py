@@ -127,7 +127,7 @@ def test_n_best_is_sorted_and_scored() -> None:
     assert found[0][0].score == pytest.approx(found[0][0].log_prob / 4)
     assert [(t.text, t.log_prob, t.score) for t in found[1]] == [("", 0.0, 0.0)]
     for n_best in (0, 4):
-        with pytest.raises(ShapeshiftError, match="expected 1 to decoding.beam=3"):
+        with pytest.raises(ShapeshiftError, match=r"expected 1 to decoding\.beam=3"):
             candidates(["abc"], n_best)
 
 
