@@ -1,29 +1,12 @@
 """`shapeshift compare`, small: systems from the built-in grammar to tables and a figure."""
 
 import pytest
-import yaml
 
 from shapeshift.papers.document import ItemDocument
 
 from ..unit.cli.running import shapeshift  # noqa: TID252 (`tests` is no package)
+from .conftest import MINE
 
-CONFIG = {
-    "data": {
-        "corpus": {"corpus": "grammar", "num_train": 2500, "num_valid": 20, "num_test": 60},
-        "subwords": {"vocab_size": 500},
-        "dataset": {"name": "extrapolate", "max_length": 20},
-    },
-    "model": {"dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 1, "decoder_layers": 1},
-    "training": {
-        "max_updates": 20,
-        "checkpoint_every": 10,
-        "schedule": {"name": "inverse_sqrt", "peak": 0.01, "warmup_updates": 5},
-        "batch": {"max_tokens": 1024},
-        "device": "cpu",
-    },
-    "decoding": {"beam": 1},
-    "evaluation": {"length_buckets": [21, 41]},
-}
 SHAPE = "shape-7 position=shape position.position_ids.max_offset=7"
 SYSTEMS = ("--position", "ape,rpe", "--system", SHAPE)
 
@@ -37,7 +20,7 @@ def compare(folder, *arguments):
 def folder(tmp_path_factory):
     """The folder in which the systems have been compared."""
     folder = tmp_path_factory.mktemp("compare")
-    (folder / "mine.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
+    (folder / "mine.yaml").write_text(MINE, encoding="utf-8")
     compare(folder, *SYSTEMS)
     return folder
 

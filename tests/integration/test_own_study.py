@@ -9,17 +9,9 @@ import pytest
 from shapeshift.papers.document import ItemDocument
 
 from ..unit.cli.running import shapeshift  # noqa: TID252 (`tests` is no package)
+from .conftest import MINE
 
 DOCS = Path(__file__).parents[2] / "docs"
-
-MINE = """\
-data:
-  corpus: {corpus: grammar, num_train: 400, num_valid: 20, num_test: 30, max_words: 20}
-  subwords: {vocab_size: 200}
-model: {dim: 16, num_heads: 2, ff_dim: 16, encoder_layers: 1, decoder_layers: 1}
-training: {max_updates: 4, checkpoint_every: 2, log_every: 2, average_checkpoints: 1, device: cpu}
-decoding: {beam: 1, max_length_a: 0, max_length_b: 12}
-"""
 
 
 @pytest.fixture(scope="module")

@@ -91,13 +91,6 @@ def test_a_checkpoint_may_be_local(package, tmp_path, given):
     assert str(tmp_path) not in signature  # the same checkpoint elsewhere compares
 
 
-def test_without_the_package_one_line_says_how_to_get_it(monkeypatch):
-    module.load.cache_clear()
-    monkeypatch.setitem(sys.modules, "comet", None)
-    with pytest.raises(ShapeshiftError, match=r"pip install '\.\[comet\]'"):
-        score()
-
-
 @pytest.mark.parametrize(
     ("model", "message"),
     [

@@ -1,7 +1,7 @@
 """BLEU of languages that have no spaces."""
 
 import pytest
-from sacrebleu.tokenizers import tokenizer_ja_mecab, tokenizer_spm
+from sacrebleu.tokenizers import tokenizer_spm
 
 from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
@@ -56,12 +56,6 @@ def test_a_name_that_sacrebleu_does_not_have_is_refused_before_anything_begins()
         parse_config({}, ["evaluation.tokenize=ja_mecab"])
     with pytest.raises(ShapeshiftError, match="unknown tokenizer '14a'"):
         make_bleu("14a")
-
-
-def test_the_extra_of_a_tokenizer_is_named(monkeypatch):
-    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
-    with pytest.raises(ShapeshiftError, match=r"pip install '\.\[ja\]'"):
-        make_bleu("ja-mecab")
 
 
 @pytest.mark.parametrize("error", [OSError("no route to host"), SystemExit(1)])

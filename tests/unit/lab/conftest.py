@@ -8,6 +8,7 @@ import pytest
 from shapeshift.config import parse_config
 from shapeshift.config_file import lay_over
 from shapeshift.data.prepared import Prepared
+from shapeshift.lab.cell_folder import StepRecord
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.run import prepared_directory
 from shapeshift.lab.runner import State
@@ -21,13 +22,17 @@ from ...soak.commands import write_toy  # noqa: TID252 (`tests` is no package)
 
 def make_order(folder, config, steps, prepared_root, command="make it"):
     """Return the order for the work on a cell with these settings."""
-    return Order(
-        folder=folder.path,
-        config=config,
-        steps=tuple(steps),
-        prepared_root=prepared_root,
-        command=command,
-    )
+    own = {"folder": folder.path, "config": config, "steps": tuple(steps)}
+    return Order(**own, prepared_root=prepared_root, command=command)
+
+
+def write_step(folder, config, step, *measurements):
+    """Record what a step of a cell has found."""
+    record = StepRecord(
+        step=step, version="1", command="make it", time="2026-11-20T10:00:00+00:00",
+        elapsed_s=1.0, checkpoint="abc", text="def", measurements=measurements,
+    )  # fmt: skip
+    folder.write_record(record, config)
 
 
 def do_work(*arguments, **options):

@@ -8,13 +8,12 @@ from shapeshift.lab.analysis import learning, similarity, swapped_order
 from shapeshift.lab.analysis.learning import SHIFTS
 from shapeshift.lab.measures import ORIGINAL, SWAPPED, kept_lines
 
+JOINED = ("data.dataset.name=interpolate", "data.dataset.num_joined=3")
+
 
 @pytest.fixture
 def relative(make_run):
     return make_run("position=rpe")
-
-
-JOINED = ("data.dataset.name=interpolate", "data.dataset.num_joined=3")
 
 
 @pytest.fixture

@@ -77,13 +77,6 @@ def test_exclude(make):
         make(TWO_AXES, exclude=[{"scale": "tiny"}]).cells("tiny")
 
 
-def test_two_settings_that_mean_the_same_share_a_name(make):
-    axes = {"position": {"ape": ["position=ape"], "shifted-by-0": ["position=ape"]}}
-    first, _, second, _ = make(TWO_AXES, axes=axes).cells("tiny")
-    assert first.key == second.key
-    assert first.name != second.name
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

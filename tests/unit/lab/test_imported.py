@@ -51,14 +51,13 @@ def make(spms, tmp_path):
     def make(*, separate=False, joint_spm=False, bias=True, **settings):
         folder = tmp_path / "marian"
         folder.mkdir()
-        models = {"source": spms[0], "target": spms[0] if joint_spm else spms[1]}
-        pieces = []
-        for name, model in models.items():
+        names, pieces = ("source", "target"), []
+        for name, model in zip(names, (spms[0], spms[not joint_spm]), strict=True):
             (folder / f"{name}.spm").write_bytes(model)
             processor = sentencepiece.SentencePieceProcessor(model_proto=model)
             pieces.append([processor.id_to_piece(n) for n in range(3, processor.vocab_size())])
         lists = pieces if separate else [dict.fromkeys(pieces[0][:-9] + pieces[1])] * 2
-        for name, each in zip(models, lists, strict=True):
+        for name, each in zip(names, lists, strict=True):
             ordered = ["</s>", "<unk>", *each, ">>deu<<", "<pad>"]
             vocabulary = json.dumps({piece: n for n, piece in enumerate(ordered)})
             (folder / f"{name}.json").write_text(vocabulary)

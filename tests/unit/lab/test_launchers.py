@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,9 +157,3 @@ def test_what_sbatch_prints_is_one_line(make_cell, tmp_path, monkeypatch, capfd)
     with pytest.raises(RefusedError, match=f"^SLURM refuses the jobs: {limit} {failed}$"):
         run_cells([make_cell()], tmp_path / "cells", launcher)
     assert capfd.readouterr().err == ""
-
-
-def test_without_submitit_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "submitit", None)
-    with pytest.raises(ShapeshiftError, match=r"pip install '\.\[slurm\]'"):
-        Slurm(Path("jobs"), 1, {})

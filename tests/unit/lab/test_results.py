@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 
 from shapeshift.config import parse_config
-from shapeshift.lab.cell_folder import CellFolder, StepRecord
+from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.measures import Measurement
 from shapeshift.lab.results import collect, write_csv
+
+from .conftest import write_step
 
 
 @pytest.fixture
@@ -24,11 +26,7 @@ def root(tmp_path):
     folder = CellFolder(tmp_path / cells[0].key)
     for step, bleu in (("train", 1.5), ("score-test", 2.5)):
         found = Measurement(metric="BLEU", value=bleu, bucket="0–9" if bleu > 2 else None)
-        record = StepRecord(
-            step=step, version="1", command="make it", time="2026-11-20T10:00:00+00:00",
-            elapsed_s=1.0, checkpoint="abc", text="def", measurements=(found,),
-        )  # fmt: skip
-        folder.write_record(record, config)
+        write_step(folder, config, step, found)
     return cells, tmp_path
 
 

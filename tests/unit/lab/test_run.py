@@ -204,7 +204,7 @@ ABSENT += " train: [a], valid: [b], test: [c]}"
     ("settings", "module", "message"),
     [
         (["training.device=cuda:99"], None, "use auto or cpu"),
-        ([COMET, "evaluation.comet_model=none"], "comet", "needs comet"),
+        ([COMET, "evaluation.comet_model=none"], "comet", r"pip install '\.\[comet\]'"),
         (["evaluation.detokenize=moses", ABSENT], "sacremoses", "needs sacremoses"),
         (["evaluation.tokenize=ja-mecab"], "MeCab", r"pip install '\.\[ja\]'"),
     ],

@@ -147,3 +147,15 @@ def test_two_trainings_in_one_folder(go, tmp_path):
         message = refused(go)
     assert message == f"{tmp_path / 'run'}: another process is at work here; wait for it"
     go()
+
+
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    def fail(file, operation):
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    message = r"cannot be locked .*a file system with locks"
+    with pytest.raises(ShapeshiftError, match=message), locked(tmp_path / "lock"):
+        pass
+    with locked(tmp_path / "lock", optional=True):
+        pass

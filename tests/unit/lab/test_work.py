@@ -81,22 +81,6 @@ def test_steps_are_done_once_and_a_new_one_is_done_alone(
     assert all("thread" in record.hardware for record in records.values())  # of a CPU
 
 
-def test_other_words_for_the_same_settings_go_on_with_the_same_run(cell, trained, make_config):
-    position = "position={name: mine, position_ids: {name: shifted, max_offset: 500}}"
-    renamed = make_config(
-        "training.max_updates=15", position, "training.log_every=7", "decoding.buffer_size=9"
-    )
-    do_work(cell, renamed, ["stub_measures:STUB"], trained.prepared)
-    assert cell.missing(["stub_measures:STUB"], trained.config) == []
-    other = make_config("training.max_updates=15", "training.label_smoothing=0.2")
-    with pytest.raises(
-        ShapeshiftError, match=r"holds a run with another training\.label_smoothing"
-    ):
-        do_work(
-            cell, other, ["stub_measures:OTHER"], trained.prepared
-        )  # a default that has changed
-
-
 def attempt_here(cell, trained, steps):
     return attempt(make_order(cell, trained.config, steps, trained.prepared))
 

@@ -21,11 +21,6 @@ def test_a_shift_invariant_encoder_has_similarity_one(preset, make_model):
     assert model.training
 
 
-@pytest.mark.parametrize("preset", ["ape", "shape"])
-def test_an_untrained_sinusoidal_encoder_does_not(preset, make_model):
-    assert max(invariances(make_model(preset))) < 0.99
-
-
 def test_the_embeddings_of_one_zero_token_are_compared_by_their_encodings_alone(make_model):
     """Token 0 has a zero embedding, and sinusoids of one frequency turn by the angle of the shift:
     cos(PE(i), PE(i + k)) = (2/D) Σ_m cos(k / 10000^(2m/D)) for every i."""

@@ -2,7 +2,7 @@ import pytest
 
 from shapeshift.data.subwords import SEP
 from shapeshift.decoding.search import Hypothesis
-from shapeshift.lab.analysis.swapped_order import parts, sample, swap, translate
+from shapeshift.lab.analysis.swapped_order import parts, sample, translate
 
 FIRST, SECOND, THIRD = [5, 6, 7, 8], [9, 10, 11, 12, 13], [14, 15, 16, 17]
 JOINED = [*FIRST, SEP, *SECOND, SEP, *THIRD]
@@ -35,12 +35,6 @@ class Rigged:
 
 
 PAIRS = [(JOINED, JOINED), ([*SECOND, SEP, *FIRST], [*SECOND, SEP, *FIRST])]
-
-
-def test_the_first_sentence_moves_to_the_end():
-    assert swap(JOINED) == [*SECOND, SEP, *THIRD, SEP, *FIRST]
-    assert parts(swap(JOINED)) == [SECOND, THIRD, FIRST]
-    assert parts([SEP, 5, SEP]) == [[], [5], []]
 
 
 def only_first(sentences):
