@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -79,44 +79,28 @@ def _load(name: str) -> tuple[nn.Module, Run | None]:
         return run.model(), run
     path = Path(name)
     if ":" in name and not path.exists():
-        return _call(*name.split(":", 1)), None
+        sys.path.insert(0, "")  # the current folder
+        try:
+            return resolve_name(name)(), None
+        except (ImportError, AttributeError, TypeError, ValueError) as error:
+            raise ShapeshiftError(
+                f"no function {name!r} without arguments returns a model: {error}"
+            ) from error
     if "/" in name and path.parent.is_dir() and not path.exists():
         raise ShapeshiftError("no such folder", path=path)
     transformers = require("hf", "transformers")
+    masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING
     try:
         config = transformers.AutoConfig.from_pretrained(name)
-        model: nn.Module = _class_of(config).from_pretrained(name)
+        kind = transformers.AutoModelForCausalLM
+        if config.is_encoder_decoder:
+            kind = transformers.AutoModelForSeq2SeqLM
+        elif type(config) in masked and not getattr(config, "is_decoder", False):
+            kind = transformers.AutoModelForMaskedLM  # BERT, unless its configuration says more
+        return kind.from_pretrained(name), None
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise ShapeshiftError(
             f"{name!r} is neither the folder of a run, nor module:factory, nor a causal, masked or"
             f" encoder-decoder model of Hugging Face: {reason}"
         ) from error
-    return model, None
-
-
-def _class_of(config: Any) -> Any:
-    """Return the class that loads a Hugging Face model with logits for each token. An encoder such
-    as BERT is loaded as a causal model only if its configuration says so."""
-    import transformers
-
-    if config.is_encoder_decoder:
-        return transformers.AutoModelForSeq2SeqLM
-    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
-
-    is_masked = type(config) in MODEL_FOR_MASKED_LM_MAPPING
-    if is_masked and not getattr(config, "is_decoder", False):
-        return transformers.AutoModelForMaskedLM
-    return transformers.AutoModelForCausalLM
-
-
-def _call(module: str, function: str) -> nn.Module:
-    """Return the model of `module:function`."""
-    sys.path.insert(0, "")  # the current folder
-    try:
-        model: nn.Module = getattr(import_module(module), function)()
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ShapeshiftError(
-            f"no function '{module}:{function}' without arguments returns a model: {error}"
-        ) from error
-    return model

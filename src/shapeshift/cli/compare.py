@@ -23,31 +23,29 @@ from shapeshift.cli.options import (
 from shapeshift.cli.output import notice
 from shapeshift.cli.run_plan import run_plan
 
-Positions = Annotated[
-    list[str],
-    typer.Option(
-        metavar="NAME,...",
-        help="Presets, see `shapeshift positions`; the others are compared with the first.",
-    ),
-]
-Systems = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--system",
-        metavar="'NAME [KEY=VALUE]...'",
-        help="One more system: a preset, or a name and settings, such as 'shape-10 position=shape"
-        " position.position_ids.max_offset=10'; may be given several times.",
-    ),
-]
-Seeds = Annotated[int, typer.Option(min=1, help="Seeds of each system; a verdict needs three.")]
-
 
 def compare(
     config: ConfigFile,
     overrides: Overrides = None,
-    position: Positions = ["ape,shape,rpe"],  # noqa: B006 (Typer copies it)
-    system: Systems = None,
-    seeds: Seeds = 1,
+    position: Annotated[
+        list[str],
+        typer.Option(
+            metavar="NAME,...",
+            help="Presets, see `shapeshift positions`; the others are compared with the first.",
+        ),
+    ] = ["ape,shape,rpe"],  # noqa: B006 (Typer copies it)
+    system: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--system",
+            metavar="'NAME [KEY=VALUE]...'",
+            help="One more system: a preset, or a name and settings, such as 'shape-10"
+            " position=shape position.position_ids.max_offset=10'; may be given several times.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Seeds of each system; a verdict needs three.")
+    ] = 1,
     directory: Results = Path("compared"),
     prepared: PreparedRoot = PREPARED_ROOT,
     jobs: Jobs = None,

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from shapeshift.cli.options import Checkpoint, TrainedRun, open_run, usage_error
-
-if TYPE_CHECKING:
-    from shapeshift.export.folder import Report
 
 
 def _print_support(requested: bool) -> None:
@@ -76,7 +73,9 @@ def export(
     """
     if to != "ctranslate2" and quantization is not None:
         raise usage_error("--quantization", f"has no effect on {to}; leave it out")
-    from shapeshift.cli.output import show
+    from shapeshift.cli.output import show, show_table
+    from shapeshift.evaluation.tables import Table
+    from shapeshift.export.parity import TOLERANCE
     from shapeshift.lab.export import export_run
 
     target = output or run / "-".join(filter(None, (to, quantization)))
@@ -88,15 +87,6 @@ def export(
         checkpoint=checkpoint,
         max_length=max_length,
     )
-    _print_report(report)
-    show(target)
-
-
-def _print_report(report: Report) -> None:
-    from shapeshift.cli.output import show, show_table
-    from shapeshift.evaluation.tables import Table
-    from shapeshift.export.parity import TOLERANCE
-
     parity = report.parity
     lengths = [length for pair in parity.lengths for length in pair]
     allowed = f"{TOLERANCE:.0e}"
@@ -113,3 +103,4 @@ def _print_report(report: Report) -> None:
     )
     show_table(Table(("largest difference from the trained model", "found", "allowed"), rows))
     show(f"positions are {report.positions}; opened by {report.opened_by}")
+    show(target)

@@ -92,7 +92,15 @@ def _describe(name: str) -> None:
     from shapeshift.export.support import ENGINES, support
     from shapeshift.foreign_names import FOREIGN_POSITIONS
     from shapeshift.model import ModelConfig, catalogue
-    from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, Part, PositionIds, Scheme
+    from shapeshift.positions import (
+        KINDS,
+        POSITION_IDS,
+        PRESETS,
+        Part,
+        PositionIds,
+        Representation,
+        Scheme,
+    )
 
     usage = f"position: {name}"
     if name in PRESETS:
@@ -117,8 +125,9 @@ def _describe(name: str) -> None:
     for title in dict.fromkeys(shown):
         entry = KINDS.get(title) or POSITION_IDS[title]
         show(f"\n{title}: {entry.summary} ({entry.source})\n\n{PURPOSE[title]}\n")
-        if documentation := _documentation(entry.build):
-            show(documentation + "\n")
+        if entry.build is not Representation:  # whose documentation is for authors of kinds
+            text = inspect.getdoc(entry.build) or ""
+            show(re.split(r"\n(?:Raises|Attributes):", text)[0].rstrip() + "\n")
         options = [
             option if parameter.default is parameter.empty else f"{option}={parameter.default}"
             for option, parameter in entry.options().items()
@@ -132,13 +141,3 @@ def _describe(name: str) -> None:
         f"in a configuration: {usage}\n"
         "how to choose one: docs/guides/choosing.md"
     )
-
-
-def _documentation(build: type) -> str:
-    """Return a class's documentation without what users of the command line do not need; none of
-    the class for authors of kinds."""
-    from shapeshift.positions import Representation
-
-    if build is Representation:
-        return ""
-    return re.split(r"\n(?:Raises|Attributes):", inspect.getdoc(build) or "")[0].rstrip()

@@ -43,8 +43,10 @@ def ending_on_signals(remark: str = "") -> Iterator[None]:
 
     def note(number: int, frame: FrameType | None) -> None:
         nonlocal received
-        if _is_importing(frame):
-            os._exit(128 + number)
+        while frame is not None:
+            if frame.f_code.co_filename.startswith("<frozen importlib."):
+                os._exit(128 + number)
+            frame = frame.f_back
         received += 1
         if received == 2:
             restore()
@@ -66,11 +68,3 @@ def ending_on_signals(remark: str = "") -> Iterator[None]:
         raise typer.Exit(stopped.status) from None
     finally:
         restore()
-
-
-def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib."):
-            return True
-        frame = frame.f_back
-    return False

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -87,6 +87,7 @@ def translate(
     ends with FILE:LINE and the reason. With --output, it then writes no file.
     """
     from shapeshift.data.sources.files import find_file
+    from shapeshift.disk import replacing
     from shapeshift.lab.run import TORCH
 
     names = files or [STDIN]
@@ -101,7 +102,10 @@ def translate(
     trained = open_run(run, [*(overrides or ()), *long])
     translator = trained.translator(checkpoint, engine=engine)
     number = 0
-    with _open(output) as sink:
+    stdout: Any = sys.stdout
+    if output is None:
+        stdout.reconfigure(encoding="utf-8", newline="\n")
+    with nullcontext(stdout) if output is None else replacing(output) as sink:
         for name in names:
             title, lines = read_text(name)
             translated = translator.translate_lines(
@@ -113,14 +117,12 @@ def translate(
             )
             for line in _with_notices(translated, title):
                 number += 1
-                sink.write(_as_json(number, line) if as_json else _as_text(number, line, n_best))
+                if as_json:
+                    sink.write(_as_json(number, line))
+                for each in () if as_json else line.candidates:
+                    start = f"{number}\t{each.score:.4f}\t" if n_best > 1 else ""
+                    sink.write(f"{start}{each.text}\n")
                 sink.flush()
-
-
-def _as_text(number: int, line: TranslatedLine, n_best: int) -> str:
-    if n_best == 1:
-        return f"{line.candidates[0].text}\n"
-    return "".join(f"{number}\t{each.score:.4f}\t{each.text}\n" for each in line.candidates)
 
 
 def _as_json(number: int, line: TranslatedLine) -> str:
@@ -169,12 +171,3 @@ def _with_notices(lines: Iterator[TranslatedLine], title: str) -> Iterator[Trans
                 f"{title}: {num_at_limit:,} of {number:,} translations reach the length limit and"
                 " may be cut short; to see the rest, raise it: --set decoding.max_length_b=NUMBER"
             )
-
-
-def _open(path: Path | None) -> AbstractContextManager[IO[str]]:
-    from shapeshift.disk import replacing
-
-    if path is not None:
-        return replacing(path)
-    sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-    return nullcontext(sys.stdout)

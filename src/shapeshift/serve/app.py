@@ -21,7 +21,7 @@ import shapeshift.report
 from shapeshift import __version__
 from shapeshift.lab.inspection import Kind
 
-from .limits import RefusedError
+from .batcher import RefusedError
 from .service import Attention, RunInfo, RunTranslations, Service, Task
 
 MAX_SENTENCES = 64
@@ -105,9 +105,8 @@ def make_app(service: Service, *, loopback_only: bool) -> ASGIApp:
         docs_url=None,  # it would load scripts from elsewhere
         redoc_url=None,
         exception_handlers={
-            RefusedError: _refused,
+            HTTPException: _refused,
             RequestValidationError: _invalid,
-            HTTPException: _failed,
             Exception: _broken,
         },
     )
@@ -158,8 +157,7 @@ def _error(status: int, message: str, headers: Any = None) -> Response:
 
 
 async def _refused(request: Request, error: Any) -> Response:
-    wait = error.retry_after_s
-    return _error(error.status, str(error), wait and {"Retry-After": str(wait)})
+    return _error(error.status_code, error.detail, error.headers)
 
 
 async def _invalid(request: Request, error: Any) -> Response:
@@ -171,10 +169,6 @@ async def _invalid(request: Request, error: Any) -> Response:
         return _error(422, f"{where}: expected one line of text")
     is_too_large = first["type"] in ("too_long", "string_too_long")
     return _error(413 if is_too_large else 422, f"{where}: {first['msg']}")
-
-
-async def _failed(request: Request, error: Any) -> Response:
-    return _error(error.status_code, str(error.detail), error.headers)
 
 
 async def _broken(request: Request, error: Any) -> Response:

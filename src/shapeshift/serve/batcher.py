@@ -9,9 +9,30 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from starlette.exceptions import HTTPException
+
 from shapeshift.errors import ShapeshiftError
 
-from .limits import RefusedError, StoppingError
+
+class RefusedError(HTTPException):
+    """A request is refused.
+
+    Args:
+        status: HTTP status of the response.
+        message: of the response.
+        retry_after_s: seconds after which the client may try again; None: the request is wrong.
+    """
+
+    def __init__(self, status: int, message: str, retry_after_s: int | None = None):
+        headers = None if retry_after_s is None else {"Retry-After": str(retry_after_s)}
+        super().__init__(status, message, headers)
+
+
+class StoppingError(RefusedError):
+    """A request arrives, or still waits, while the server stops."""
+
+    def __init__(self) -> None:
+        super().__init__(503, "the server is about to stop", 10)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

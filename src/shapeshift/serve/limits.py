@@ -1,4 +1,4 @@
-"""Limits of the server, and the errors for requests that exceed them."""
+"""Limits of the server."""
 
 from __future__ import annotations
 
@@ -26,24 +26,3 @@ class Limits:
     batch_tokens: int = 1024
     arrival_s: float = 10.0
     request_s: float = 30.0
-
-
-class RefusedError(Exception):
-    """A request is refused.
-
-    Attributes:
-        status: HTTP status of the response.
-        retry_after_s: seconds after which the client may try again; None: the request is wrong.
-    """
-
-    def __init__(self, status: int, message: str, retry_after_s: int | None = None):
-        super().__init__(message)
-        self.status = status
-        self.retry_after_s = retry_after_s
-
-
-class StoppingError(RefusedError):
-    """A request arrives, or still waits, while the server stops."""
-
-    def __init__(self) -> None:
-        super().__init__(503, "the server is about to stop", 10)

@@ -20,8 +20,8 @@ from shapeshift.export.folder import REPORT
 from shapeshift.lab.inspection import Kind, record_attention
 from shapeshift.lab.run import TORCH, Run
 
-from .batcher import Batcher, Job
-from .limits import Limits, RefusedError, StoppingError
+from .batcher import Batcher, Job, RefusedError, StoppingError
+from .limits import Limits
 
 MAX_SUBWORDS = 256
 """Maximum length of a sentence, unless `decoding.max_source_length` is set."""

@@ -6,8 +6,7 @@ import threading
 import pytest
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.serve.batcher import Batcher, Job
-from shapeshift.serve.limits import RefusedError, StoppingError
+from shapeshift.serve.batcher import Batcher, Job, RefusedError, StoppingError
 
 pytestmark = pytest.mark.anyio
 
