@@ -21,7 +21,7 @@ from shapeshift.lab.requirements import missing_requirements
 from shapeshift.lab.results import write_csv
 from shapeshift.lab.run import prepared_directory
 from shapeshift.papers.document import FILE, ItemDocument
-from shapeshift.papers.item import Item, Paper
+from shapeshift.papers.item import Paper
 from shapeshift.papers.study import Study
 from shapeshift.papers.write import write_item
 from shapeshift.training.estimate import count_parameters, disk_bytes
@@ -220,7 +220,25 @@ def write_items(
         for name, item in plan.paper.items.items():
             study = Study([*filter(item.needs, plan.cells)], directory / CELLS, prepared_root)
             try:
-                document = _document(plan, name, item, study)
+                content, cells = item.build(study), study.cells()
+                done = [x for x in cells if not item.spec.trained or study.is_finished(x)]
+                document = ItemDocument(
+                    paper=plan.paper.name,
+                    item=name,
+                    title=item.spec.title,
+                    citation=plan.paper.citation,
+                    scale=plan.scale,
+                    command=plan.command,
+                    version=__version__,
+                    time=datetime.now(UTC).isoformat(timespec="seconds"),
+                    tables=tuple(table for table in content.tables if table.rows),
+                    findings=tuple(content.findings),
+                    configs={cell.key: cell.config.to_yaml() for cell in done},
+                    unfinished=tuple({x.key: x.name for x in cells if x not in done}.values()),
+                    settings=tuple(plan.overrides),
+                    seeds=tuple(sorted({x.seed for x in done})) if item.spec.trained else (),
+                    label=plan.label,
+                )
                 if item.spec.trained:
                     write_csv(study.results, folder / name / "results.csv")
                 write_item(document, folder / name)
@@ -228,28 +246,6 @@ def write_items(
             except ShapeshiftError as error:
                 failures[name] = error
     return written, failures
-
-
-def _document(plan: Plan, name: str, item: Item, study: Study) -> ItemDocument:
-    content, cells = item.build(study), study.cells()
-    done = [cell for cell in cells if not item.spec.trained or study.is_finished(cell)]
-    return ItemDocument(
-        paper=plan.paper.name,
-        item=name,
-        title=item.spec.title,
-        citation=plan.paper.citation,
-        scale=plan.scale,
-        command=plan.command,
-        version=__version__,
-        time=datetime.now(UTC).isoformat(timespec="seconds"),
-        tables=tuple(table for table in content.tables if table.rows),
-        findings=tuple(content.findings),
-        configs={cell.key: cell.config.to_yaml() for cell in done},
-        unfinished=tuple({cell.key: cell.name for cell in cells if cell not in done}.values()),
-        settings=tuple(plan.overrides),
-        seeds=tuple(sorted({cell.seed for cell in done})) if item.spec.trained else (),
-        label=plan.label,
-    )
 
 
 def _listed(settings: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from shapeshift.lab.measures import ORIGINAL, SWAPPED, mean_of
 from shapeshift.papers.analyses import similarity
-from shapeshift.papers.claims import judge_claims
+from shapeshift.papers.item import judge_claims
 from shapeshift.papers.spec import ItemSpec
 from shapeshift.papers.verdicts import shown
 
