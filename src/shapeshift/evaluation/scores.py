@@ -60,8 +60,9 @@ class LengthBucket(Strict):
     def label(self) -> str:
         """The lengths inside, for people: `0–9`, `10`, `≥ 50`."""
         if self.high is None:
-            return f"≥ {self.low}"
-        return str(self.low) if self.high == self.low + 1 else f"{self.low}–{self.high - 1}"
+            return f"≥ {self.low:,}"
+        last = self.high - 1
+        return f"{last:,}" if last == self.low else f"{self.low:,}–{last:,}"
 
 
 class Scores(Strict):

@@ -157,17 +157,26 @@ def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
         )
         for n, panel in enumerate(panels)
     ]
-    marks = ["shaded: unseen in training"] if any(panel.shaded for panel in drawn) else []
-    if any(bucket.is_small for panel in panels for bucket in panel.buckets):
-        marks.append(f"hollow: fewer than {FEW_SEGMENTS}")
+    is_unseen = any(panel.shaded for panel in drawn)
+    is_small = any(bucket.is_small for panel in panels for bucket in panel.buckets)
+    marks = ["shaded: unseen in training"] * is_unseen
+    marks += [f"hollow: fewer than {FEW_SEGMENTS}"] * is_small
     x_titles = ["source length in subwords; below it the number of segments", "; ".join(marks)]
+    notes = [*spec.notes]
+    notes += [f"{UNSEEN_MARK} longer or shorter than anything in training"] * is_unseen
+    notes += [f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments"] * is_small
+    seeds = (each for panel in panels for own in panel.systems.values() for each in own)
+    notes.append("mean ± standard deviation over seeds" if max(map(len, seeds)) > 1 else "one seed")
+    if panels[0].tests:
+        first = spec.gain_over or next(iter(panels[0].systems))
+        notes.append(mark_note(first, "lengths of the system"))
     heads = ["trained on", "source length"] if spec.panels else ["source length"]
     table = DocumentTable(
         name=name,
         title=spec.title,
         header=(*heads, "segments", *systems),
         rows=tuple(row for each in panels for row in _rows(each, systems, bool(spec.gain_over))),
-        notes=tuple(_notes(panels, spec)),
+        notes=tuple(notes),
         figure=spec.title + bars_note(line for panel in drawn for line in panel.lines),
         drawing=draw_lines(drawn, "\n".join(filter(None, x_titles))),
     )
@@ -217,16 +226,3 @@ def _rows(panel: LengthBleu, systems: Sequence[str], is_gain: bool) -> Iterable[
             fields.append(with_p_value(entry, panel.tests.get(system, {}).get(place)))
         label = bucket.label + UNSEEN_MARK * panel.is_unseen(bucket)
         yield (*words(*filter(None, (panel.name, label))), *fields)
-
-
-def _notes(panels: Sequence[LengthBleu], spec: ByLengthSpec) -> Iterable[str]:
-    yield from spec.notes
-    buckets = [(panel, bucket) for panel in panels for bucket in panel.buckets]
-    if any(panel.is_unseen(bucket) for panel, bucket in buckets):
-        yield f"{UNSEEN_MARK} longer or shorter than anything in training"
-    if any(bucket.is_small for _, bucket in buckets):
-        yield f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments"
-    seeds = [len(each) for panel in panels for own in panel.systems.values() for each in own]
-    yield "mean ± standard deviation over seeds" if max(seeds) > 1 else "one seed"
-    if panels[0].tests:
-        yield mark_note(spec.gain_over or next(iter(panels[0].systems)), "lengths of the system")

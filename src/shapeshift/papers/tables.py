@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from shapeshift.data.config import FilesCorpus
 from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
-from shapeshift.lab.grid import Cell
 from shapeshift.lab.measures import mean_of, usable
 from shapeshift.lab.significance import MARK
 from shapeshift.papers.by_length import MIN_SPAN, bounds_label, length_bounds, trained_lengths
@@ -21,8 +20,8 @@ from shapeshift.papers.study import Settings, Study
 from shapeshift.papers.verdicts import Part, mark_note, significant, with_p_value
 from shapeshift.positions import KINDS
 
-Place = tuple[Settings, str]
-"""What a row is about: settings of the row axes, and a bucket."""
+_BUCKET = ""
+"""Stands for an axis in the settings of a row: which of the table's buckets it is about."""
 
 _EMBEDDINGS = "layer 0"
 
@@ -36,10 +35,10 @@ class TableBuilder:
         self._groups: list[Settings] = [{axis: x} for x in study.settings(axis)] if axis else [{}]
         cells = study.cells(spec.only)
         places = dict.fromkeys(tuple(cell.axes[axis] for axis in spec.rows) for cell in cells)
-        self._lines: list[Place] = [
-            (dict(zip(spec.rows, place, strict=True)), bucket)
+        self._lines: list[Settings] = [
+            dict(zip(spec.rows, place, strict=True)) | bucket
             for place in places
-            for bucket in spec.buckets or {"": None}
+            for bucket in [{_BUCKET: name} for name in spec.buckets] or [{}]
         ]
 
     def table(self, name: str) -> DocumentTable:
@@ -88,7 +87,7 @@ class TableBuilder:
         return plot.title + bars_note(lines), draw_lines([panel], plot.x_title or plot.x)
 
     def _values(
-        self, place: Settings, column: ColumnSpec, bucket: str = "", dataset: str | None = None
+        self, place: Settings, column: ColumnSpec, dataset: str | None = None
     ) -> list[float]:
         """Return the measurements of a field; `place` are settings of its row and its group."""
         settings, split = self._settings(place, column), column.split
@@ -102,42 +101,47 @@ class TableBuilder:
                 return []
         if dataset is None and split:
             dataset = mean_of(split)
-        part = self._spec.buckets.get(bucket) or column.bucket
+        part = self._spec.buckets.get(place.get(_BUCKET, "")) or column.bucket
         rows = self._study.rows(column.metric, settings, dataset=dataset, bucket=part)
         return [row.value for row in rows]
 
     def _settings(self, place: Settings, column: ColumnSpec) -> Settings:
-        return place | self._spec.only | column.only
+        settings = place | self._spec.only | column.only
+        return {axis: setting for axis, setting in settings.items() if axis != _BUCKET}
 
     def _column(self, group: Settings, column: ColumnSpec) -> list[Entry]:
         tests = self._tests(group, self._spec.columns.get(column.gain_of, column))
         differing = significant(tests)
         entries = []
-        for at, (place, bucket) in enumerate(self._lines):
+        for at, place in enumerate(self._lines):
             if column.gain_of:
                 test = tests[at].comparison if at in tests else None
                 entries.append(number(test.difference if test else None, "+.2f"))
             else:
                 mark = MARK if at in differing else ""
-                entry = self._field(place | group, column, bucket, mark)
+                entry = self._field(place | group, column, mark)
                 entries.append(with_p_value(entry, tests.get(at)))
         return entries
 
-    def _field(self, place: Settings, column: ColumnSpec, bucket: str, mark: str = "") -> Entry:
+    def _field(self, place: Settings, column: ColumnSpec, mark: str = "") -> Entry:
         settings = self._settings(place, column)
         if column.difference:
             sides = (self._spec.columns[title] for title in column.difference)
-            first, second = (self._field(place, side, bucket).value for side in sides)
+            first, second = (self._field(place, side).value for side in sides)
             return number(None if first is None or second is None else first - second)
         if column.count:
             return self._count(settings, column)
-        if column.metric in FACTS:
-            return Entry(text=_fact(self._study.cells(settings)[0], column.metric))
+        config = self._study.cells(settings)[0].config
+        if column.metric == "trained lengths":
+            return Entry(text=bounds_label(trained_lengths(config)))
+        if column.metric == "shift invariant":
+            kinds = (KINDS[part.kind].build for part in config.position.scheme.parts)
+            return Entry(text="yes" if all(kind.shift_invariant for kind in kinds) else "no")
         if column.layers:
             rows = self._study.rows(column.metric, settings, bucket=...)
             layers = (row.value for row in rows if row.bucket != _EMBEDDINGS)
             return number(min(layers, default=None), ".3f")
-        return summary(self._values(place, column, bucket), column.show, mark)
+        return summary(self._values(place, column), column.show, mark)
 
     def _count(self, settings: Settings, column: ColumnSpec) -> Entry:
         cells = (self._study.finished if self._trained else self._study.cells)(settings)
@@ -164,10 +168,7 @@ class TableBuilder:
                 labels = [corpus.label(split, n) for n in range(len(corpus.prefixes(split)))]
             datasets += [f"{split}/{label}" for label in labels] if len(labels) > 1 else [split]
         columns = {
-            name: [
-                summary(self._values(place, column, bucket, name), column.show)
-                for place, bucket in self._lines
-            ]
+            name: [summary(self._values(x, column, name), column.show) for x in self._lines]
             for name in datasets
         }
         means = []
@@ -184,7 +185,7 @@ class TableBuilder:
         if column.count or column.bucket or self._spec.buckets:
             return {}
         tests = {}
-        for at, (place, _) in enumerate(self._lines):
+        for at, place in enumerate(self._lines):
             settings = self._settings(place | group, column)
             against = settings | self._spec.baseline
             cells = self._study.cells(settings)
@@ -195,14 +196,12 @@ class TableBuilder:
                 tests[at] = self._study.compare(settings, against, split, lengths=bounds)
         return tests
 
-    def _names(self, line: Place) -> tuple[str, ...]:
+    def _names(self, place: Settings) -> tuple[str, ...]:
         """Return the fields that name a row."""
-        place, bucket = line
-        if self._spec.labels:
-            [setting] = place.values()
-            width = len(self._spec.header)
-            return self._spec.labels.get(setting, (setting,) + ("",) * (width - 1))
-        return (*place.values(), *([bucket] if self._spec.buckets else []))
+        if not self._spec.labels:
+            return tuple(place.values())
+        [setting] = place.values()
+        return self._spec.labels.get(setting, (setting,) + ("",) * (len(self._spec.header) - 1))
 
     def _notes(self) -> Iterator[str]:
         if not all(column.count for column in self._spec.columns.values()):
@@ -235,13 +234,6 @@ def published_table(table: TableSpec, paper: PublishedSpec, ours: DocumentTable)
         rows=tuple(rows),
         notes=paper.notes,
     )
-
-
-def _fact(cell: Cell, metric: str) -> str:
-    if metric == "trained lengths":
-        return bounds_label(trained_lengths(cell.config))
-    parts = cell.config.position.scheme.parts
-    return "yes" if all(KINDS[part.kind].build.shift_invariant for part in parts) else "no"
 
 
 def _name(given: Published) -> str:

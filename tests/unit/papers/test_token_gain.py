@@ -34,7 +34,7 @@ class Rigged:
 
 
 def gain(*likes):
-    return compute(Rigged(), Rigged(*likes), [BATCH], FREQUENCIES, (1, 2), (10, 100))
+    return compute(Rigged(), Rigged(*likes), [BATCH], FREQUENCIES, (1, 2))[:, :3]
 
 
 def test_tokens_fall_into_fields_by_position_and_frequency_and_ties_count_one_half():

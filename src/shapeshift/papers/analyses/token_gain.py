@@ -8,7 +8,6 @@ Differs from the paper: a tie counts one half, so that a field of equal models s
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from shapeshift.lab.figures import TEXT_WIDTH_IN, styled
 from shapeshift.lab.grid import Cell
 from shapeshift.model import Transformer
 from shapeshift.papers.analyses import draw_matrix, paired
-from shapeshift.papers.by_length import length_bounds
+from shapeshift.papers.by_length import bounds_label, length_bounds
 from shapeshift.papers.document import Content, DocumentTable, number, words
 from shapeshift.papers.study import Study
 from shapeshift.training.precision import choose_device
@@ -144,7 +143,6 @@ def compute(
     batches: Iterable[Batch],
     frequencies: NDArray[np.int64],
     edges: Sequence[int],
-    frequency_edges: Sequence[int] = FREQUENCY_EDGES,
 ) -> Counts:
     """Score all references with both models, each token given those before it, and compare.
 
@@ -155,15 +153,15 @@ def compute(
         baseline, system: in any mode.
         batches: validation pairs on the device of the models.
         frequencies: of each target id in the training data, see `token_counts`. (V,)
-        edges, frequency_edges: bounds of positions and frequencies, ascending from 1 up.
+        edges: bounds of positions, ascending from 1 up.
     """
-    counts = np.zeros((2, len(frequency_edges) + 1, len(edges) + 1))
+    counts = np.zeros((2, len(FREQUENCY_EDGES) + 1, len(edges) + 1))
     for batch in batches:
         gains = score_references(system, batch) - score_references(baseline, batch)  # (B, T)
         targets = batch.target_output.cpu().numpy()
         real = targets != PAD
         columns = np.broadcast_to(np.digitize(np.arange(targets.shape[1]), edges), targets.shape)
-        fields = (np.digitize(frequencies[targets[real]], frequency_edges), columns[real])
+        fields = (np.digitize(frequencies[targets[real]], FREQUENCY_EDGES), columns[real])
         np.add.at(counts[0], fields, (torch.sign(gains).cpu().numpy()[real] + 1) / 2)
         np.add.at(counts[1], fields, 1)
     return counts
@@ -181,8 +179,7 @@ def token_counts(store: TokenStore) -> NDArray[np.int64]:
 
 def labels(edges: Sequence[int]) -> list[str]:
     """Return the names of the ranges between edges: `0–9`, `10–19`, `≥ 20`."""
-    inner = [f"{low:,}–{high - 1:,}" for low, high in pairwise((0, *edges))]
-    return [*inner, f"≥ {edges[-1]:,}"]
+    return [bounds_label(bounds) for bounds in zip((0, *edges), (*edges, None), strict=True)]
 
 
 def plot(counts: Counts, edges: Sequence[int], unseen: int | None = None) -> Figure:
