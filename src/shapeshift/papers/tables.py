@@ -131,10 +131,10 @@ class TableBuilder:
             return number(None if first is None or second is None else first - second)
         if column.count:
             return self._count(settings, column)
-        config = self._study.cells(settings)[0].config
-        if column.metric == "trained lengths":
-            return Entry(text=bounds_label(trained_lengths(config)))
-        if column.metric == "shift invariant":
+        if column.metric in FACTS:
+            config = self._study.cells(settings)[0].config
+            if column.metric == "trained lengths":
+                return Entry(text=bounds_label(trained_lengths(config)))
             kinds = (KINDS[part.kind].build for part in config.position.scheme.parts)
             return Entry(text="yes" if all(kind.shift_invariant for kind in kinds) else "no")
         if column.layers:
