@@ -11,7 +11,6 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from shapeshift.cli import reproduce as command
 from shapeshift.cli import run_plan
-from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.grid import Grid
 from shapeshift.lab.launchers import InProcess, Slurm
@@ -69,7 +68,7 @@ class Recording:
         self.started, self.failing = [], failing
 
     def start(self, order, slot):
-        config = parse_config(order.config)
+        config = order.config
         name, seed = config.position.name, config.training.seed
         self.started.append((name, seed, order.command))
         fails = name in self.failing
