@@ -69,7 +69,7 @@ def load(name: str) -> tuple[Any, str]:
     try:
         # A checkpoint with other objects than tensors and plain values could run code: it is
         # refused here, before COMET reads it in full.
-        torch.load(path, map_location="cpu", weights_only=True)
+        torch.load(path, map_location="cpu", weights_only=True)  # noqa: TID251
         network = comet.load_from_checkpoint(str(path))
     except Exception as error:  # the package raises `Exception` itself
         raise ShapeshiftError(
