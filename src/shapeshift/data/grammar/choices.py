@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from shapeshift.data.grammar import lexicon
-from shapeshift.data.grammar.lexicon import VERBS, Adjective, Determiner, Noun, Tense, Verb
+from shapeshift.data.grammar.lexicon import Adjective, Noun
 
 
 class Determiners(NamedTuple):
     """Determiners to draw from."""
 
-    singular: tuple[Determiner, ...]
-    plural: tuple[Determiner, ...]
+    singular: tuple[lexicon.Determiner, ...]
+    plural: tuple[lexicon.Determiner, ...]
 
 
 _DEFINITE = (lexicon.THE,) * 12 + lexicon.POSSESSIVES + (lexicon.THIS,) * 2
@@ -85,14 +85,14 @@ OF_THINGS = _weighted(intransitive=1, dative=3, copula=4)
 WITH_GAP = _weighted(accusative=2, dative=1, oblique=1)
 
 VERBS_OF = {
-    (sense, frame): tuple(v for v in VERBS if v.frame == frame and sense in v.subjects)
+    (sense, frame): tuple(v for v in lexicon.VERBS if v.frame == frame and sense in v.subjects)
     for sense in lexicon.SENSES
     for frame in FEWEST
 }
 # Of which a noun can be the object, the subject being a person.
-VERBS_WITH_GAP: dict[tuple[str, Noun], list[Verb]] = {
+VERBS_WITH_GAP: dict[tuple[str, Noun], list[lexicon.Verb]] = {
     (frame, noun): [verb for verb in VERBS_OF["person", frame] if noun in verb.objects]
     for frame in WITH_GAP
     for noun in lexicon.NOUNS
 }
-PAST_MODALS = tuple(modal for modal in lexicon.MODALS if Tense.PAST in modal.german)
+PAST_MODALS = tuple(modal for modal in lexicon.MODALS if lexicon.Tense.PAST in modal)

@@ -17,20 +17,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from shapeshift.data.grammar import choices, lexicon
 from shapeshift.data.grammar.choices import LIVING, Determiners
-from shapeshift.data.grammar.lexicon import (
-    BE,
-    BELONG,
-    SEE,
-    Adjective,
-    Conjunction,
-    Determiner,
-    Modal,
-    Noun,
-    Pronoun,
-    ProperName,
-    Tense,
-    Verb,
-)
+from shapeshift.data.grammar.lexicon import Adjective, Noun, Pronoun, Tense
 from shapeshift.data.grammar.tree import (
     Clause,
     Coordination,
@@ -100,7 +87,7 @@ class Derivation:
         """Return a sentence of exactly `num_words` English words, at least 3."""
         past = self._chance(0.35)
         clauses: list[Clause] = []
-        conjunctions: list[Conjunction] = []
+        conjunctions: list[lexicon.Conjunction] = []
         while num_words >= 9 and self._chance(0.12 if num_words < 16 else 0.6):
             size = 4 + self._up_to(min(num_words - 9, 16))
             clauses.append(self._main(size, past))
@@ -159,7 +146,7 @@ class Derivation:
         return Clause(subject, (first, second))
 
     def _subordinate(
-        self, num_words: int, conjunction: Conjunction, context: Context
+        self, num_words: int, conjunction: lexicon.Conjunction, context: Context
     ) -> Subordinate:
         """Return a subordinate clause of `num_words` words with its conjunction, at least 3; or
         two of them, the first closed so that the second can only belong where it stands."""
@@ -267,18 +254,18 @@ class Derivation:
         living = subject.sense in LIVING
         if not living and num_words <= 2:
             adjective = self.pick(lexicon.ADJECTIVES[subject.sense])
-            return Predicate(BE, context.tense, adjective=adjective)
-        predicate = Predicate(SEE if living else BELONG, context.tense)
+            return Predicate(lexicon.BE, context.tense, adjective=adjective)
+        predicate = Predicate(lexicon.SEE if living else lexicon.BELONG, context.tense)
         extra = num_words - (2 if living else 3)
         self._fill_slot(predicate, "object", extra, subject, context, choices.AFFIRMATIVE)
         return predicate
 
-    def _verb_group(self, verb: Verb, subject: Nominal, context: Context) -> Predicate:
+    def _verb_group(self, verb: lexicon.Verb, subject: Nominal, context: Context) -> Predicate:
         """Return a predicate of a verb with tense, modal and negation, and nothing else yet."""
         tense = context.tense
         if context.freedom == "plain":
-            return Predicate(verb if verb.past != verb.base else SEE, tense)
-        modal: Modal | None = None
+            return Predicate(verb if verb.past != verb.base else lexicon.SEE, tense)
+        modal: lexicon.Modal | None = None
         copula = verb.frame == "copula"
         if not (verb.stative or copula) and subject.sense in LIVING and self._chance(0.15):
             modal = self.pick(choices.PAST_MODALS if context.past else lexicon.MODALS)
@@ -292,7 +279,7 @@ class Derivation:
         if verb.past == verb.base and simple and subject.person != 1:
             # They read: now or then? The English sentence must say it.
             negated = subject.definite
-            verb = verb if negated else SEE
+            verb = verb if negated else lexicon.SEE
         return Predicate(verb, tense, modal, negated)
 
     def _fill(self, predicate: Predicate, free: int, subject: Nominal, context: Context) -> bool:
@@ -415,7 +402,7 @@ class Derivation:
             case _:
                 usual = choices.AFFIRMATIVE
         nominal = self._nominal(1 + extra, pool, determiners or usual, pronouns, context)
-        if isinstance(nominal, ProperName) and nominal is subject:
+        if isinstance(nominal, lexicon.ProperName) and nominal is subject:
             nominal = lexicon.THEY
         predicate.phrases[slot] = PrepositionalPhrase(preposition, nominal)
 
@@ -470,8 +457,8 @@ class Derivation:
         plural = bool(determiners.plural) and (num_words == 1 or self._chance(0.3))
         if num_words == 1:
             return NounPhrase(noun, True, lexicon.BARE)
-        determiner: Determiner = lexicon.THE
-        possessor: NounPhrase | ProperName | None = None
+        determiner: lexicon.Determiner = lexicon.THE
+        possessor: NounPhrase | lexicon.ProperName | None = None
         num_adjectives = num_words - 2
         if (noun.sense != "person" or noun in choices.KIN) and self._chance(0.1):
             if num_words == 2 or self._chance(0.5):
@@ -520,7 +507,11 @@ class Derivation:
         return phrase
 
     def _coordination(
-        self, num_words: int, noun: Noun, pool: tuple[Noun, ...], determiners: Determiners
+        self,
+        num_words: int,
+        noun: Noun,
+        pool: tuple[Noun, ...],
+        determiners: Determiners,
     ) -> Coordination:
         """Return `a, b and c` of items without anything behind their nouns."""
         if noun.sense == "person" and num_words == 3:

@@ -28,7 +28,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum, IntEnum, auto
+from enum import IntEnum, StrEnum, auto
 from pathlib import Path
 from typing import ClassVar
 
@@ -74,7 +74,7 @@ class Case(IntEnum):
     GENITIVE = 3
 
 
-class Tense(Enum):
+class Tense(StrEnum):
     """English simple present, simple past, present perfect, `will`; in German Präsens,
     Präteritum, Perfekt, Futur I."""
 
@@ -191,13 +191,9 @@ class Conjunction(Word):
     only_present: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Modal:
-    """A modal verb. `english[tense, negated]` are the forms for (I, he, they);
-    `german[tense]` those for (ich, er, wir). A tense that is missing does not exist."""
-
-    english: dict[tuple[Tense, bool], tuple[str, str, str]]
-    german: dict[Tense, tuple[str, str, str]]
+Modal = dict[Tense, dict[str, tuple[str, str, str]]]
+"""A modal verb in the tenses that it has: `english`, `negated` (I, he, they), `german` (ich, er,
+wir)."""
 
 
 class Verb:
@@ -282,21 +278,12 @@ _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "te
 NUMERALS = tuple(DETERMINERS[name] for name in _NUMBERS)
 
 
-def _adverbs(kind: str) -> dict[Tense, tuple[Word, ...]]:
-    """Return the adverbs of a kind that go with each tense."""
-    rows = [row for row in read_table("adverbs.tsv") if row["kind"] == kind]
-    return {
-        tense: tuple(
-            Word(x["english"], x["german"])
-            for x in rows
-            if tense.name.lower() in x["tenses"].split()
-        )
-        for tense in Tense
-    }
-
-
-TIMES, FREQUENCIES = _adverbs("time"), _adverbs("frequency")
-
+TIMES: dict[Tense, list[Word]] = {tense: [] for tense in Tense}
+FREQUENCIES: dict[Tense, list[Word]] = {tense: [] for tense in Tense}
+for _row in read_table("adverbs.tsv"):
+    for _tense in _row["tenses"].split():
+        _adverbs = TIMES if _row["kind"] == "time" else FREQUENCIES
+        _adverbs[Tense(_tense)].append(Word(_row["english"], _row["german"]))
 
 NOMINATIVE, ACCUSATIVE, DATIVE, GENITIVE = (Preposition("", "", case) for case in Case)
 IN = Preposition("in", "in", Case.DATIVE)
@@ -325,26 +312,19 @@ ADVERBIALS = (
 )
 
 
-def _modals() -> tuple[Modal, ...]:
-    modals: list[Modal] = []
-    for row in read_table("modals.tsv"):
-        tense = Tense[row["tense"].upper()]
-        if tense is Tense.PRESENT:
-            modals.append(Modal({}, {}))
-        modal = modals[-1]
-        modal.english[tense, False] = _persons(row["english"])
-        modal.english[tense, True] = _persons(row["negated"])
-        modal.german[tense] = _persons(row["german"])
-    return tuple(modals)
-
-
 def _persons(forms: str) -> tuple[str, str, str]:
     """Return the forms for I, he and they; a single one stands for all three."""
     first, *others = forms.split("|")
     return (first, others[0], others[1]) if others else (first, first, first)
 
 
-MODALS = _modals()
+MODALS: list[Modal] = []
+for _row in read_table("modals.tsv"):
+    if Tense(_row["tense"]) is Tense.PRESENT:
+        MODALS.append({})
+    MODALS[-1][Tense(_row["tense"])] = {
+        each: _persons(_row[each]) for each in ("english", "negated", "german")
+    }
 
 VERBS = tuple(map(Verb, read_table("verbs.tsv")))
 BE = next(verb for verb in VERBS if verb.frame == "copula")

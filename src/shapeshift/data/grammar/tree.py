@@ -16,20 +16,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from shapeshift.data.grammar import lexicon
-from shapeshift.data.grammar.lexicon import (
-    Adjective,
-    Case,
-    Conjunction,
-    Determiner,
-    Modal,
-    Noun,
-    Preposition,
-    Pronoun,
-    ProperName,
-    Tense,
-    Verb,
-    Word,
-)
+from shapeshift.data.grammar.lexicon import Case, Pronoun, ProperName, Tense, Word
 
 _COMMA = ","
 
@@ -54,10 +41,10 @@ class NounPhrase:
     """A noun with what belongs to it. With a `possessor` (`the boy's dog`: der Hund des Jungen)
     the determiner is ignored. The modifier stands behind the noun."""
 
-    noun: Noun
+    noun: lexicon.Noun
     plural: bool
-    determiner: Determiner
-    adjectives: tuple[Adjective, ...] = ()
+    determiner: lexicon.Determiner
+    adjectives: tuple[lexicon.Adjective, ...] = ()
     possessor: NounPhrase | ProperName | None = None
     modifier: PrepositionalPhrase | RelativeClause | None = None
 
@@ -97,7 +84,11 @@ class NounPhrase:
         return determiner + words
 
     def in_german(
-        self, case: Case = Case.NOMINATIVE, *, bare: bool = False, kein: bool = False
+        self,
+        case: Case = Case.NOMINATIVE,
+        *,
+        bare: bool = False,
+        kein: bool = False,
     ) -> list[str]:
         """Return the German words; `kein` replaces the determiner, `bare` leaves out a relative
         clause."""
@@ -155,7 +146,7 @@ Nominal = Pronoun | ProperName | NounPhrase | Coordination
 class PrepositionalPhrase:
     """A noun phrase and what governs it: a preposition, or a case alone."""
 
-    preposition: Preposition
+    preposition: lexicon.Preposition
     object: Nominal
 
     def in_english(self) -> list[str]:
@@ -179,14 +170,14 @@ class Predicate:
     by role, in the English order: `recipient`, `object`, `oblique`, `direction`, `beneficiary`,
     `place`."""
 
-    verb: Verb
+    verb: lexicon.Verb
     tense: Tense
-    modal: Modal | None = None
+    modal: lexicon.Modal | None = None
     negated: bool = False
     phrases: dict[str, PrepositionalPhrase] = field(default_factory=dict)
     time: Word | None = None
     frequency: Word | None = None
-    adjective: Adjective | None = None
+    adjective: lexicon.Adjective | None = None
     very: bool = False
     complement: Subordinate | None = None
 
@@ -196,7 +187,8 @@ class Predicate:
         verb, tense = self.verb, self.tense
         past, negation = tense is Tense.PAST, ["not"] * self.negated
         if self.modal is not None:
-            words = [*self.modal.english[tense, self.negated][person].split(), verb.base]
+            forms = self.modal[tense]["negated" if self.negated else "english"]
+            words = [*forms[person].split(), verb.base]
         elif tense is Tense.FUTURE:
             words = ["will", *negation, verb.base]
         elif tense is Tense.PERFECT:
@@ -246,7 +238,7 @@ class Predicate:
         """Return (finite verb, separated prefix, non-finite verb); what is missing is empty."""
         verb, infinitive = self.verb, self.verb.prefix + self.verb.infinitive
         if self.modal is not None:
-            return self.modal.german[self.tense][person], "", infinitive
+            return self.modal[self.tense]["german"][person], "", infinitive
         match self.tense:
             case Tense.PRESENT:
                 return verb.german_present[person], verb.prefix, ""
@@ -326,7 +318,7 @@ class Clause:
 class Subordinate:
     """One or more clauses, each after the same subordinating conjunction, joined by `and`."""
 
-    conjunction: Conjunction
+    conjunction: lexicon.Conjunction
     clauses: tuple[Clause, ...]
 
     def in_english(self) -> list[str]:
@@ -346,7 +338,7 @@ class RelativeClause:
     """A relative clause; what the pronoun stands for is missing from `clause`. `preposition`
     governs the pronoun: a nominative is the subject, a genitive the possessor of the subject."""
 
-    preposition: Preposition
+    preposition: lexicon.Preposition
     clause: Clause
 
     def in_english(self, antecedent: NounPhrase) -> list[str]:
@@ -372,7 +364,7 @@ class Sentence:
     """Main clauses; `conjunctions[i]` joins clause i to clause i + 1."""
 
     clauses: tuple[Clause, ...]
-    conjunctions: tuple[Conjunction, ...] = ()
+    conjunctions: tuple[lexicon.Conjunction, ...] = ()
 
     def in_english(self) -> str:
         conjunctions = [each.english for each in self.conjunctions]
