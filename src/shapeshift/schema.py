@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
@@ -36,16 +35,13 @@ class Strict(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_shorthands(cls, given: Any) -> Any:
+    def _choose_sections(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
         given = dict(given)
         for name, field in cls.model_fields.items():
-            value = given.get(name)
-            if isinstance(value, str | int | float) and _is_plain_list(field.annotation):
-                given[name] = [value]
-            elif isinstance(value, dict) and (sections := variants(field)):
-                given[name] = _choose(value, sections, field)
+            if isinstance(given.get(name), dict) and (sections := variants(field)):
+                given[name] = _choose(given[name], sections, field)
         return given
 
 
@@ -68,15 +64,6 @@ def _choose(
     own = known.get(section[tag], ()) if isinstance(section.get(tag), str) else ()
     others = set().union(*known.values()).difference(own) if own else ()
     return {key: value for key, value in section.items() if value is not None or key not in others}
-
-
-def _is_plain_list(annotation: Any) -> bool:
-    """Return whether a list of something other than sections may stand there: one entry will do."""
-    if get_origin(annotation) in (Union, UnionType):
-        return any(map(_is_plain_list, get_args(annotation)))
-    items = get_args(annotation)[:1]
-    sections = any(isinstance(item, type) and issubclass(item, BaseModel) for item in items)
-    return get_origin(annotation) in (list, tuple) and not sections
 
 
 def added(default: Any, **settings: Any) -> Any:
