@@ -159,40 +159,31 @@ def replacing(path: str | Path) -> Iterator[IO[str]]:
     """Open a text file that appears under its name when the block ends without an exception, in
     place of an older one; until then, and otherwise, the older one is untouched.
 
-    It is written next to its place, as `.partial-PID-NAME`; what killed processes have left there
-    is deleted. What is no regular file, such as `/dev/stdout` or a named pipe, cannot be replaced
-    and is written into. A link stays a link.
+    It is written in a folder next to its place, see `partial_directory`. What is no regular file,
+    such as `/dev/stdout` or a named pipe, cannot be replaced and is written into. A link stays a
+    link.
 
     Args:
         path: a file that the user named; its folder is made if need be.
     """
     final, partial = Path(os.path.realpath(path)), None
-    try:
+    with ExitStack() as stack:
         with writing(path):
             file = _open_irregular(Path(path))
             if file is None:
-                partial = final.with_name(f"{PARTIAL}{os.getpid()}-{final.name}")
                 make_directory(final.parent)
-                _remove_abandoned(final)
-                with suppress(FileNotFoundError):
-                    partial.unlink()
-                file = _Named(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666), "w")
-                with suppress(OSError):  # a file system without locks
-                    fcntl.flock(file, fcntl.LOCK_EX)  # until this process ends, however it does
+                partial = stack.enter_context(partial_directory(final)) / "new"
+                file = _Named(partial, "x")
         file.shown = path
         raw = io.BufferedWriter(file)
-        with io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as stream:
-            yield stream
-            stream.flush()
-            if partial is not None:
-                with writing(path):
-                    if final.exists():
-                        shutil.copymode(final, partial)
-                    move(partial, final)
-    finally:
+        stream = stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline="\n"))
+        yield stream
+        stream.flush()
         if partial is not None:
-            with suppress(OSError):
-                partial.unlink()
+            with writing(path):
+                if final.exists():
+                    shutil.copymode(final, partial)
+                move(partial, final)
 
 
 @contextmanager

@@ -33,8 +33,8 @@ class Batch:
         source: ids, then `</s>`. Shape: (B, S).
         target_input: `<s>`, then ids. Shape: (B, T).
         target_output: ids, then `</s>`. Shape: (B, T).
-        real_sources, real_targets: where the tokens of the flattened `source` and `target_output`
-            are that are not padding, in order. Shape: (N,).
+        real: where the tokens of the flattened `source`, and of `target_output`, are that are not
+            padding, in order. Shape: (N,) each.
         pairs: the number of each pair in its store. Shape: (B,).
         num_source_tokens, num_target_tokens: real tokens with `</s>`, without padding. They are
             counted on the CPU, so that reading them does not wait for the device.
@@ -43,8 +43,7 @@ class Batch:
     source: Tensor
     target_input: Tensor
     target_output: Tensor
-    real_sources: Tensor
-    real_targets: Tensor
+    real: tuple[Tensor, Tensor]
     pairs: Tensor
     num_source_tokens: int
     num_target_tokens: int
@@ -52,11 +51,6 @@ class Batch:
     def __len__(self) -> int:
         """Sentence pairs."""
         return len(self.pairs)
-
-    @property
-    def real(self) -> tuple[Tensor, Tensor]:
-        """`real_sources` and `real_targets`."""
-        return self.real_sources, self.real_targets
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """Return the batch on a device. A GPU copies from pinned memory where it need not block."""
@@ -66,7 +60,7 @@ class Batch:
             return (x.pin_memory() if pin else x).to(device, non_blocking=non_blocking)
 
         tensors: Any = {k: move(x) for k, x in vars(self).items() if isinstance(x, Tensor)}
-        return replace(self, **tensors)
+        return replace(self, real=(move(self.real[0]), move(self.real[1])), **tensors)
 
 
 def make_batch(
@@ -185,8 +179,10 @@ def _batch(source: FlatRows, target: FlatRows, pairs: NDArray[Any]) -> Batch:
         source=torch.from_numpy(source_ids),
         target_input=torch.from_numpy(target_input),
         target_output=torch.from_numpy(target_ids),
-        real_sources=torch.from_numpy(np.flatnonzero(source_ids != PAD)),
-        real_targets=torch.from_numpy(np.flatnonzero(target_ids != PAD)),
+        real=(
+            torch.from_numpy(np.flatnonzero(source_ids != PAD)),
+            torch.from_numpy(np.flatnonzero(target_ids != PAD)),
+        ),
         pairs=torch.as_tensor(pairs).long(),
         num_source_tokens=len(source.tokens) + len(source.lengths),
         num_target_tokens=len(target.tokens) + len(target.lengths),

@@ -5,8 +5,6 @@ The folder appears only when it is complete and flushed to the disk; `prepared` 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import platform
 from collections import Counter
 from collections.abc import Iterator
@@ -54,7 +52,7 @@ from shapeshift.data.store import TokenStore, write_store
 from shapeshift.data.subwords import Subwords, join_pieces
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import verify
+from shapeshift.integrity import digest, verify
 
 _CHUNK = 10_000
 
@@ -206,7 +204,7 @@ def _fingerprint(config: DataConfig) -> str:
     document = {"format": FORMAT, "config": settings, "text": corpus_fingerprint(config.corpus)}
     if config.subwords.models is not None:
         document["subwords"] = _subwords_of(config.subwords.models, config).fingerprint
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    return digest(document)
 
 
 def _subwords_of(directory: Path, config: DataConfig) -> Subwords:

@@ -1,6 +1,6 @@
 """Token ids of sentence pairs on disk, read through memory maps.
 
-A store is a folder: `store.json` (the header), and for `source` and `target` each
+A store is a folder: `store.json` (sizes of the vocabularies), and for `source` and `target` each
 `<side>.tokens` (all ids end to end, little-endian uint16, or uint32 for a vocabulary of more than
 65,536) and `<side>.offsets` (num_pairs + 1 little-endian int64: where each sentence starts, and the
 end). Neither writing nor reading holds the text of a corpus in memory.
@@ -10,6 +10,7 @@ Files are not checked here: `Prepared` compares them with their hashes before it
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import cached_property
@@ -19,17 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shapeshift.schema import Strict
-
 HEADER = "store.json"
 _OFFSET = np.dtype("<i8")
-
-
-class _Header(Strict):
-    """The file `store.json`: sizes of the vocabularies."""
-
-    source_size: int
-    target_size: int
 
 
 class FlatRows(NamedTuple):
@@ -56,8 +48,8 @@ class TokenStore:
 
     def __init__(self, directory: str | Path):
         self.directory = Path(directory)
-        header = _Header.model_validate_json((self.directory / HEADER).read_bytes())
-        self.source_size, self.target_size = header.source_size, header.target_size
+        header = json.loads((self.directory / HEADER).read_bytes())
+        self.source_size, self.target_size = header["source_size"], header["target_size"]
         self._sides = [
             (
                 _memory_map(self.directory / f"{side}.tokens", _dtype(size)),
@@ -127,8 +119,8 @@ def write_store(
                 tokens[side].write(np.asarray(ids, dtype=_dtype(sizes[side])).tobytes())
                 num_tokens[side] += len(ids)
                 offsets[side].write(num_tokens[side].to_bytes(_OFFSET.itemsize, "little"))
-    header = _Header(source_size=source_size, target_size=target_size)
-    (directory / HEADER).write_text(header.model_dump_json(indent=2) + "\n", "utf-8")
+    header = {"source_size": source_size, "target_size": target_size}
+    (directory / HEADER).write_text(json.dumps(header, indent=2) + "\n", "utf-8")
     return TokenStore(directory)
 
 
