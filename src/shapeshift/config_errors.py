@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from shapeshift.errors import closest, nearest
-from shapeshift.foreign_names import FOREIGN_NAMES, NOT_HERE
+from shapeshift.foreign_names import FOREIGN_NAMES
 from shapeshift.model.position_config import PART_FIELDS
 from shapeshift.positions import KINDS, POSITION_IDS
 from shapeshift.schema import variants
@@ -98,8 +98,6 @@ def _unknown(place: Place, config: type[BaseModel]) -> str:
                 f"goes with {field.discriminator} {' or '.join(map(repr, others))} alone; choose"
                 f" {section}.{field.discriminator}={others[0]}, or take it out ({where}=null)"
             )
-    if name in NOT_HERE:
-        return f"unknown key; {NOT_HERE[name]}"
     paths = [path for path in key_paths(config) if not f"{where}.".startswith(f"{path}.")]
     own = {key: path for path in paths for at, _, key in [path.rpartition(".")] if at == section}
     meant = find_key(name, config, (f"{section}.",) if section else ())

@@ -197,10 +197,7 @@ def _spell_out_position(base: Any, over: Mapping[str, Any]) -> Any:
         return {}  # neither a preset nor a label of parts: an error when it is checked
     if not isinstance(base, dict | None):
         return base
-    try:
-        base = lay_over_preset(base or {})
-    except ShapeshiftError as error:
-        raise ShapeshiftError(f"position: {error}") from error
+    base = lay_over_preset(base or {})
     if str(base.get("name")) in PRESETS:
         options, chosen = base.get("position_ids"), over.get("position_ids")
         if isinstance(options, dict) and isinstance(chosen, dict):

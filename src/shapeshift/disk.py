@@ -192,7 +192,9 @@ def partial_directory(final: Path) -> Iterator[Path]:
 
     What killed processes have left of theirs is deleted first.
     """
-    _remove_abandoned(final)
+    for left in final.parent.glob(f"{PARTIAL}*-{escape(final.name)}"):
+        with suppress(OSError), _locked(left):
+            remove(left)
     with (
         TemporaryDirectory(f"-{final.name}", PARTIAL, final.parent) as folder,
         ExitStack() as stack,
@@ -211,13 +213,6 @@ def _locked(path: str | Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _remove_abandoned(final: Path) -> None:
-    """Delete what killed processes have left next to a file or folder that they were to replace."""
-    for left in final.parent.glob(f"{PARTIAL}*-{escape(final.name)}"):
-        with suppress(OSError), _locked(left):
-            remove(left)
 
 
 def free_bytes(path: Path) -> int:

@@ -48,6 +48,7 @@ training.keep_checkpoints keep_checkpoint save_total_limit keep_last_epochs keep
 training.label_smoothing label_smoothing_factor
 training.log_every logging_steps log_interval report_every logging_freq
 training.max_updates max_update max_steps train_steps total_steps steps updates
+training.max_updates epochs epoch max_epoch num_train_epochs
 training.optimizer.betas adam_betas
 training.optimizer.eps adam_eps adam_epsilon
 training.optimizer.name optim
@@ -61,12 +62,6 @@ training.seed random_seed
 training.validate_every eval_steps valid_steps validation_freq
 """)
 """Name elsewhere → key here."""
-
-NOT_HERE = dict.fromkeys(
-    ("epochs", "epoch", "max_epoch", "num_train_epochs"),
-    "training is counted in updates: set training.max_updates",
-)
-"""Name elsewhere → what to do instead, where there is no such key."""
 
 FOREIGN_POSITIONS = _by_name("""
 alibi alibi_pos_bias

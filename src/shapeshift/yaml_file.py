@@ -88,8 +88,8 @@ def _depths(value: Any, depth: int = 0) -> Iterator[int]:
             yield depth + 1
 
 
-def parse_yaml(text: str) -> Any:
-    """Return what a text of YAML says.
+def parse_yaml(text: str, path: Path | None = None) -> Any:
+    """Return what a text of YAML says, which may be that of a file.
 
     Raises:
         ShapeshiftError: it is not YAML, or refused (see the module); with the line.
@@ -104,10 +104,10 @@ def parse_yaml(text: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
         line = None if mark is None else mark.line + 1
-        raise ShapeshiftError(f"not YAML: {problem}", line=line) from error
+        raise ShapeshiftError(f"not YAML: {problem}", path=path, line=line) from error
     except RecursionError:
         raise ShapeshiftError(
-            f"more than {_MAX_VALUES:,} values or {_MAX_DEPTH} levels: no configuration"
+            f"more than {_MAX_VALUES:,} values or {_MAX_DEPTH} levels: no configuration", path=path
         ) from None
 
 
@@ -120,7 +120,4 @@ def read_yaml(path: Path) -> Any:
         raise ShapeshiftError(f"no such file{nearest(path.name, others)}", path=path) from None
     except (OSError, ValueError) as error:
         raise ShapeshiftError(f"cannot be read: {error}", path=path) from error
-    try:
-        return parse_yaml(text)
-    except ShapeshiftError as error:
-        raise ShapeshiftError(error.args[0], path=path, line=error.line) from error.__cause__
+    return parse_yaml(text, path)
