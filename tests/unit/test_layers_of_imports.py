@@ -131,12 +131,3 @@ def test_the_testbed_is_what_pyproject_says() -> None:
     names = {Requirement(line).name.replace("pyyaml", "yaml") for line in extra}
     assert names == TESTBED
     assert [Requirement(line).name for line in project["project"]["dependencies"]] == ["torch"]
-
-
-def test_the_table_has_no_cycle() -> None:
-    left = dict(MAY_IMPORT)
-    while left:
-        free = [name for name, needs in left.items() if not needs & set(left)]
-        assert free, f"a cycle among {sorted(left)}"
-        for name in free:
-            del left[name]

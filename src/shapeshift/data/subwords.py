@@ -42,12 +42,7 @@ _NUM_THREADS = 16
 
 def join_ids(parts: Iterable[Sequence[int]]) -> list[int]:
     """Return the ids of all parts with SEP between them."""
-    joined: list[int] = []
-    for number, ids in enumerate(parts):
-        if number:
-            joined.append(SEP)
-        joined.extend(ids)
-    return joined
+    return [i for ids in parts for i in (SEP, *ids)][1:]
 
 
 def split_parts(text: str) -> list[str]:
@@ -141,7 +136,9 @@ class Subwords:
         if not isinstance(self._source, Pieces):
             return
         pieces = " ".join(split_parts(text)).split()
-        unknown = [piece for piece in pieces if not self._source.knows(piece)]
+        # Even text that is split for this vocabulary may have characters that it lacks.
+        words = (piece for piece in pieces if len(piece.removesuffix(CONTINUES)) > 1)
+        unknown = [word for word in words if word not in self._source.ids]
         if len(unknown) * 10 > len(pieces):
             raise ShapeshiftError(
                 f"{unknown[0]!r} is no piece of the vocabulary, as much of this line: this model"
@@ -176,13 +173,13 @@ class Pieces:
 
     def __init__(self, pieces: Sequence[str]):
         self._pieces = pieces
-        self._ids = {piece: i for i, piece in enumerate(pieces) if i >= len(SPECIAL_PIECES)}
+        self.ids = {piece: i for i, piece in enumerate(pieces) if i >= len(SPECIAL_PIECES)}
 
     def get_piece_size(self) -> int:
         return len(self._pieces)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return [[self._ids.get(piece, UNK) for piece in text.split()] for text in texts]
+        return [[self.ids.get(piece, UNK) for piece in text.split()] for text in texts]
 
     def id_to_piece(self, i: int) -> str:
         return self._pieces[i]
@@ -191,11 +188,6 @@ class Pieces:
         """Return the text of ids, its pieces joined; special ids but UNK leave no trace."""
         known = [i for i in ids if i == UNK or i >= len(SPECIAL_PIECES)]
         return join_pieces(" ".join("⁇" if i == UNK else self._pieces[i] for i in known))
-
-    def knows(self, piece: str) -> bool:
-        """Return whether a piece is in the vocabulary, or a single character, which even text that
-        is split for this vocabulary may have."""
-        return piece in self._ids or len(piece.removesuffix(CONTINUES)) <= 1
 
 
 def join_pieces(text: str) -> str:

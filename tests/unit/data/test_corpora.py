@@ -65,11 +65,6 @@ def test_a_files_fingerprint_is_of_the_text_not_of_the_place(tmp_path):
     assert len({original, *twice}) == 3
 
 
-def test_missing_text_is_named_with_a_remedy(tmp_path):
-    with pytest.raises(ShapeshiftError, match=r"/train\.en: no such file.* set data\.corpus\.root"):
-        corpus_fingerprint(files(tmp_path))
-
-
 def test_the_version_of_the_grammar_belongs_to_its_text(tmp_path):
     digest = hashlib.sha256()
     for seed, min_words, max_words in ((0, 3, 60), (1, 3, 20), (2**40, 10, 100), (3, 3, 9)):

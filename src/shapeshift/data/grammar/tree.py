@@ -27,13 +27,7 @@ _HABEN, _SEIN = ("habe", "hat", "haben"), ("bin", "ist", "sind")
 _WERDEN = ("werde", "wird", "werden")
 
 _GERMAN_ORDER = ("recipient", "object", "beneficiary", "place", "oblique", "direction")
-_CONTRACTIONS = {
-    ("in", "dem"): "im",
-    ("an", "dem"): "am",
-    ("von", "dem"): "vom",
-    ("zu", "dem"): "zum",
-    ("zu", "der"): "zur",
-}
+_CONTRACTIONS = {"in dem": "im", "an dem": "am", "von dem": "vom", "zu dem": "zum", "zu der": "zur"}
 
 
 @dataclass(slots=True)
@@ -158,7 +152,7 @@ class PrepositionalPhrase:
         words = self.object.in_german(self.preposition.case, bare=bare)
         # Only before a definite article, and not before a coordination: zu dem Mann und der Frau.
         if isinstance(self.object, NounPhrase) and not self.object.plural:
-            contracted = _CONTRACTIONS.get((preposition, words[0]))
+            contracted = _CONTRACTIONS.get(f"{preposition} {words[0]}")
             if contracted is not None:
                 return [contracted, *words[1:]]
         return [preposition, *words]
