@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer, build
+from shapeshift.model.catalogue import cells
 from shapeshift.positions import (
     KINDS,
     POSITION_IDS,
@@ -40,13 +41,7 @@ def part(kind: str, place: str | None = "self", **options: object) -> Part:
 SINUSOIDAL = Part("sinusoidal", "embedding")
 
 
-CELLS = {
-    f"{kind}@{place}": Scheme(
-        parts=(Part(kind, place, "decoder" if entry.build.causal_only else "both"),)
-    )
-    for kind, entry in KINDS.items()
-    for place in entry.build.places
-}
+CELLS = {f"{cell.kind}@{cell.place}": Scheme(parts=(cell,)) for cell in cells()}
 STACKED = {
     f"{name} of the {stack}": (scheme, stack)
     for name, scheme in CELLS.items()

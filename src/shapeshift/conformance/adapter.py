@@ -179,7 +179,7 @@ def fixed(usable_ids: Tensor, rows: int) -> Tensor:
     return usable_ids[torch.arange(FIXED_LENGTH) * 5 % len(usable_ids)].expand(rows, -1)
 
 
-def subjects(model: nn.Module, claim: Claim | None = None) -> list[Subject]:
+def subjects(model: Any, claim: Claim | None = None) -> list[Subject]:
     """Return what there is to check in a model: its decoder, and its encoder if it has one.
 
     Raises:
@@ -189,9 +189,14 @@ def subjects(model: nn.Module, claim: Claim | None = None) -> list[Subject]:
         raise ShapeshiftError(f"expected an nn.Module to check, got {type(model).__name__}")
     if all(hasattr(model, name) for name in ("encode", "decode", "project", "start")):
         sides = []
-        for side in ("decoder", "encoder"):
+        cross = [layer.cross_attention for layer in model.decoder]
+        parts = {
+            "decoder": [model.target, model.decoder],
+            "encoder": [model.source, model.encoder, *cross],
+        }
+        for side in parts:
             # Where there is no module for positions, the configuration says that there are none.
-            said = claim or (_claim(model) if _has_positions(model, side) else "none")
+            said = claim or (_claim(model) if any(map(_kinds, parts[side])) else "none")
             subject = Subject(Side(model, side, said != "none"), side, said)
             subject.is_seq2seq, subject.takes_mask = True, side == "encoder"
             sides.append(subject)
@@ -233,14 +238,6 @@ def _limit(model: nn.Module) -> int | None:
     return min(limits, default=None)
 
 
-def _has_positions(model: Any, side: str) -> bool:
-    """Return whether a side of a `Transformer` has positions, of its own or in cross-attention."""
-    parts = [model.target, model.decoder]
-    if side == "encoder":
-        parts = [model.source, model.encoder, *(layer.cross_attention for layer in model.decoder)]
-    return any(_kinds(part) for part in parts)
-
-
 def _kinds(model: nn.Module) -> list[Representation]:
     """Return the kinds of positions in a model. A `Representation` of no kind is what layers
     without a `position` have, which claims nothing."""
@@ -262,9 +259,8 @@ def _claim(model: nn.Module) -> Claim | None:
         return "none"
     if kinds and all(kind.shift_invariant for kind in kinds):
         return "relative"
-    if any(kind.overrides("embed") or kind.overrides("inputs") for kind in kinds):
-        return "absolute"
-    if any(not x.shift_invariant and x.max_position() is not None for x in kinds):
+    has_vectors = any(kind.overrides("embed") or kind.overrides("inputs") for kind in kinds)
+    if has_vectors or any(not x.shift_invariant and x.max_position() is not None for x in kinds):
         return "absolute"
     if kinds:
         return None

@@ -209,12 +209,8 @@ def beyond(probe: Probe, length: int) -> Iterator[Case]:
         for sizes in cuts:
             out = probe.pieces(ids, sizes)
             yield probe.same(f"with a cache, in pieces of {sizes}", out, full, ids)
-    yield from _beyond_table(probe, limit)
-
-
-def _beyond_table(probe: Probe, limit: int) -> Iterator[Case]:
-    """Positions beyond the table: other ones for a model that sees a shift, else the same."""
-    subject, ids, start = probe.subject, probe.ids(4), limit + 1
+    # Positions beyond the table: other ones for a model that sees a shift, else the same.
+    ids, start = probe.ids(4), limit + 1
     first, second = probe.shifted(ids, 0), probe.shifted(ids, 1)
     after, further = (_or_refused(partial(probe.shifted, ids, start + n)) for n in (0, 1))
     what = f"positions from {start}"
@@ -249,14 +245,10 @@ def effect(probe: Probe, length: int) -> Iterator[Case]:
         raise UnsupportedError(CAUSAL)
     swapped = torch.cat((ids[:, 1:2], ids[:, :1], ids[:, 2:]), dim=1)
     yield compare("the first two tokens swapped", subject.logits(swapped)[:, -1], plain, ids)
-    if not probe.sees_ahead:
-        yield from _effect_in_a_decoder(probe, ids)
-
-
-def _effect_in_a_decoder(probe: Probe, ids: Tensor) -> Iterator[Case]:
-    """A causal mask gives an order without positions, but then one token repeated gives the same
-    logits everywhere, and neither padding in a gap nor a shift changes anything."""
-    subject = probe.subject
+    if probe.sees_ahead:
+        return
+    # A causal mask gives an order without positions, but then one token repeated gives the same
+    # logits everywhere, and neither padding in a gap nor a shift changes anything.
     repeated = ids[:, :1].expand_as(ids)
     out = subject.logits(repeated)
     case = probe.differ("one token repeated, last and first", out[:, -1], out[:, 0], repeated)

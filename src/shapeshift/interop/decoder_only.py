@@ -263,11 +263,7 @@ def _build(
     num_layers: int,
     options: Any,
 ) -> nn.ModuleList:
-    """Return the representations, one for all layers or one for each.
-
-    Args:
-        rotary: the model's own, if it has one; see `use_position` for the rest.
-    """
+    """Return the representations, one for all layers or one for each; `rotary` is the model's."""
     heads, dim = config.num_attention_heads, config.hidden_size
     head_dim = getattr(config, "head_dim", None) or dim // heads
     sizes = {"dim": dim, "num_heads": heads, "head_dim": head_dim}

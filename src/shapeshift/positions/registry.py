@@ -42,13 +42,12 @@ class Entry(Generic[M]):
 
         Parameters that the model fixes (widths, heads, causality) are left out.
         """
-        parameters = inspect.signature(self.build).parameters
+        parameters = inspect.signature(self.build).parameters.items()
+        several = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
         return {
-            name: parameter
-            for name, parameter in parameters.items()
-            if name not in FIXED_BY_MODEL
-            and parameter.kind is not parameter.VAR_KEYWORD
-            and parameter.kind is not parameter.VAR_POSITIONAL
+            name: each
+            for name, each in parameters
+            if name not in FIXED_BY_MODEL and each.kind not in several
         }
 
 
