@@ -179,7 +179,7 @@ def fixed(usable_ids: Tensor, rows: int) -> Tensor:
     return usable_ids[torch.arange(FIXED_LENGTH) * 5 % len(usable_ids)].expand(rows, -1)
 
 
-def subjects(model: Any, claim: Claim | None = None) -> list[Subject]:
+def subjects(model: nn.Module, claim: Claim | None = None) -> list[Subject]:
     """Return what there is to check in a model: its decoder, and its encoder if it has one.
 
     Raises:
@@ -189,7 +189,7 @@ def subjects(model: Any, claim: Claim | None = None) -> list[Subject]:
         raise ShapeshiftError(f"expected an nn.Module to check, got {type(model).__name__}")
     if all(hasattr(model, name) for name in ("encode", "decode", "project", "start")):
         sides = []
-        cross = [layer.cross_attention for layer in model.decoder]
+        cross = [x for name, x in model.named_modules() if name.endswith("cross_attention")]
         parts = {
             "decoder": [model.target, model.decoder],
             "encoder": [model.source, model.encoder, *cross],

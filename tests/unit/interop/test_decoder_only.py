@@ -268,14 +268,6 @@ def test_undoing_keeps_what_else_has_changed(family: str) -> None:
     assert model(ids()).logits.shape[-1] == 70
 
 
-def test_undoing_keeps_a_table_of_another_dtype() -> None:
-    model = build("GPT-2").to(torch.bfloat16)
-    table = model.get_submodule("transformer.wpe").float().weight.clone()
-    use_position(model, "alibi")
-    unshift(model)
-    assert torch.equal(model.get_submodule("transformer.wpe").weight, table)
-
-
 @pytest.mark.parametrize("family", ["Mistral", "GPT-2"])
 def test_cached_positions_move_with_their_rows(family: str) -> None:
     model = build(family)

@@ -9,13 +9,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from tests.contract.conftest import Watch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from shapeshift.attention import attend
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import (
+    FIRE,
     T5,
     TUPE,
     ALiBi,
@@ -69,6 +70,8 @@ def test_initial_values() -> None:
         T5(dim=64, num_heads=64).weight.std(): 64**-0.5,
         TUPE(dim=64, num_heads=2).vectors.weight.std(): 1.0,
         Learned(dim=64).weight.std(): 64**-0.5,
+        FIRE(num_heads=3).log_c.exp(): 0.1,
+        FIRE(num_heads=3).log_threshold.exp(): 512,
     }
     for got, expected in approximately.items():
         assert got.item() == pytest.approx(expected, rel=0.05)
@@ -98,15 +101,11 @@ def test_an_encoding_is_added_to_the_named_projections_alone(add_to: str) -> Non
         assert torch.equal(got, expected), name
 
 
-class Without(TorchDispatchMode):
-    """A device that refuses float64, as Apple's MPS does."""
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for each in tree_leaves(out):
-            if isinstance(each, Tensor) and each.dtype is torch.float64:
-                raise TypeError(f"{func} makes float64")
-        return out
+def refuse_float64(operator: object, _: object, out: object) -> None:
+    """As a device that has none, such as Apple's MPS."""
+    for each in tree_leaves(out):
+        if isinstance(each, Tensor) and each.dtype is torch.float64:
+            raise TypeError(f"{operator} makes float64")
 
 
 POS = torch.arange(40)[None]
@@ -124,7 +123,7 @@ COMPUTED: dict[str, Callable[[], Tensor]] = {
 def test_a_device_without_float64_computes_in_float32(compute, monkeypatch) -> None:
     expected = compute()
     monkeypatch.setattr(checks, "WITHOUT_FLOAT64", ("mps", "cpu"))
-    with Without():
+    with Watch(refuse_float64):
         got = compute()
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
 
@@ -172,6 +171,8 @@ def test_annotations_of_a_kind_of_ones_own() -> None:
         (T5, {"num_buckets": 30}, r"num_buckets must be 4, 8, 12, ….*30"),
         (T5, {"max_distance": 16}, "more than half of num_buckets=32, got 16"),
         (ALiBi, {"num_heads": 0}, "num_heads: expected at least 1, got 0"),
+        (FIRE, {"hidden": 0}, "hidden must be at least 1"),
+        (FIRE, {"threshold": 0.0}, "threshold must be positive"),
         (Rotary, {"head_dim": 7}, "got head_dim=7; choose an even head_dim"),
         (Rotary, {"base": math.nan}, "base: expected a finite number, got nan"),
         (Rotary, {"pairs": "half"}, "pairs: expected 'interleaved' or 'halves', got 'half'"),

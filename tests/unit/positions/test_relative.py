@@ -5,6 +5,8 @@
 
 import pytest
 import torch
+from tests.contract.conftest import Watch
+from torch.utils._pytree import tree_leaves
 
 from shapeshift import kernels
 from shapeshift.positions import Representation, Shaw, shaw
@@ -102,21 +104,16 @@ def test_every_way_has_the_same_gradients(max_distance, causal, per_head, querie
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 def test_no_tensor_of_pairs_and_channels_is_made(causal):
     # 64 queries and keys: n · n · E would be 64 · 64 · 32 numbers for each head.
-    pos, largest = run_of(0, 64), 0
+    pos, sizes = run_of(0, 64), []
 
-    class Watch(torch.utils._python_dispatch.TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            nonlocal largest
-            out = func(*args, **(kwargs or {}))
-            for tensor in out if isinstance(out, tuple | list) else (out,):
-                if isinstance(tensor, torch.Tensor):
-                    largest = max(largest, tensor.untyped_storage().nbytes() // tensor.itemsize)
-            return out
+    def see(operator, _, out):
+        made = (x for x in tree_leaves(out) if isinstance(x, torch.Tensor))
+        sizes.extend(x.untyped_storage().nbytes() // x.itemsize for x in made)
 
     q = torch.randn(1, 1, 64, 32, requires_grad=True)
     position = Shaw(num_heads=1, head_dim=32, max_distance=8, causal=causal)
-    with Watch():
+    with Watch(see):
         for way in (Shaw, Representation):
             probs = way.scores(position, q, q, pos, pos).softmax(-1)
             way.outputs(position, probs, q, pos, pos).sum().backward()
-    assert largest <= 64 * 127  # the pairs sorted by distance
+    assert max(sizes) <= 64 * 127  # the pairs sorted by distance
