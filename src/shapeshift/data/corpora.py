@@ -21,7 +21,7 @@ from shapeshift.data.config import (
 from shapeshift.data.sources import hub
 from shapeshift.data.sources.download import Progress, download, unpack, watched
 from shapeshift.data.sources.files import find_file, read_parallel, reading
-from shapeshift.data.sources.testsets import fetch_test_set, local_test_set
+from shapeshift.data.sources.testsets import fetch_test_set, find_test_set
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import hash_file
 
@@ -47,7 +47,7 @@ def split_files(corpus: FilesCorpus, split: Split) -> Iterator[list[Path]]:
 
     def files(entry: str) -> list[Path]:
         if is_test_set(entry):
-            return local_test_set(entry.removeprefix(SACREBLEU), corpus.source, corpus.target)
+            return find_test_set(entry.removeprefix(SACREBLEU), corpus.source, corpus.target)[2]
         return _paths(corpus, entry)
 
     references = corpus.references(split)

@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from statistics import fmean
 
 from shapeshift.data.config import SPLITS, FilesCorpus, Split
 from shapeshift.data.corpora import read_split, require_lines, split_files
@@ -46,11 +45,6 @@ class Survey:
     def num_pairs(self) -> int:
         """Number of pairs."""
         return len(self.source_words)
-
-    @property
-    def mean_words(self) -> float:
-        """Mean length of the longer side."""
-        return fmean(map(max, self.source_words, self.target_words)) if self.num_pairs else 0.0
 
 
 def survey(pairs: Iterable[tuple[str, ...]], training: Collection[int] = ()) -> Survey:

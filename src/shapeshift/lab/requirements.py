@@ -9,7 +9,7 @@ from shapeshift.config import Config
 from shapeshift.data.config import FilesCorpus, HubCorpus
 from shapeshift.data.corpora import require_files
 from shapeshift.data.prepared import Prepared
-from shapeshift.data.sources.hub import NEEDED, is_exported
+from shapeshift.data.sources.hub import NEEDED, folder_of
 from shapeshift.decoding.capacity import capacity
 from shapeshift.errors import ShapeshiftError, require
 from shapeshift.evaluation import comet
@@ -102,7 +102,7 @@ def _checks(config: Config, prepared: Path) -> Iterator[Callable[[], object]]:
     corpus = config.data.corpus
     if isinstance(corpus, FilesCorpus) and corpus.archive is None:
         yield lambda: require_files(corpus)
-    if isinstance(corpus, HubCorpus) and not (prepared.is_dir() or is_exported(corpus)):
+    if isinstance(corpus, HubCorpus) and not (prepared.is_dir() or folder_of(corpus).is_dir()):
         yield lambda: require(*NEEDED)
     yield lambda: make_bleu(config.bleu_tokenizer)
     yield lambda: detokenizer(config)

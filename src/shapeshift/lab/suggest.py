@@ -64,7 +64,7 @@ def suggest(corpus: FilesCorpus, train: Survey) -> str:
     vocab_size = max(100, min(vocab_size, len(train.sources) // 200 * 100))  # there are as many
     max_tokens, peak = _BATCHES[size]
     epochs, dropout = next((values for limit, *values in _EPOCHS if num_pairs < limit), [5, 0.1])
-    tokens = 1.4 * train.mean_words * num_pairs
+    tokens = 1.4 * sum(map(max, train.source_words, train.target_words))  # of the longer side
     updates = max(300, round(epochs * tokens / max_tokens, -2))
     every = max(50, round(updates / 15, -1))
     return _TEMPLATE.format(

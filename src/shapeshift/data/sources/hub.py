@@ -37,7 +37,7 @@ def export(corpus: HubCorpus, on_progress: Progress | None = None) -> FilesCorpu
     """
     build_once(
         folder_of(corpus),
-        lambda: is_exported(corpus),
+        folder_of(corpus).is_dir,
         lambda new: _export(require(*NEEDED), corpus, new, on_progress),
     )
     return exported(corpus)
@@ -46,7 +46,7 @@ def export(corpus: HubCorpus, on_progress: Progress | None = None) -> FilesCorpu
 def exported(corpus: HubCorpus) -> FilesCorpus:
     """Return the corpus of the text files, which are there and have not changed."""
     folder = folder_of(corpus)
-    if not is_exported(corpus):
+    if not folder.is_dir():
         raise ShapeshiftError(
             f"the text of {corpus.repo} has not been fetched; run `shapeshift prepare` with this"
             " configuration where the network is",
@@ -63,16 +63,11 @@ def exported(corpus: HubCorpus) -> FilesCorpus:
 
 
 def folder_of(corpus: HubCorpus) -> Path:
-    """Return where the text is kept: one folder for each way to read the dataset."""
+    """Return where the text is or will be: one folder for each way to read the dataset."""
     settings = corpus.model_dump_json(exclude={"root"})
     key = hashlib.sha256(settings.encode()).hexdigest()[:12]
     name = _plain("-".join(filter(None, (corpus.repo, corpus.subset))))
     return corpus.root / f"{name.strip('-.')}-{key}"
-
-
-def is_exported(corpus: HubCorpus) -> bool:
-    """Return whether the text is here."""
-    return folder_of(corpus).is_dir()
 
 
 def _plain(name: str) -> str:

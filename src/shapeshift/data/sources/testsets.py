@@ -24,13 +24,13 @@ def fetch_test_set(name: str, source: str, target: str) -> None:
     Raises:
         ShapeshiftError: no such test set or direction, or it cannot be downloaded.
     """
-    dataset, pair, files = _find(name, source, target)
+    dataset, pair, files = find_test_set(name, source, target)
     folder = files[0].parent
     try:
         if os.access(folder.parent, os.W_OK) or not all(file.is_file() for file in files):
             folder.parent.mkdir(parents=True, exist_ok=True)
             with exclusive(folder):
-                if not all(file.is_file() for file in _find(name, source, target)[2]):
+                if not all(file.is_file() for file in find_test_set(name, source, target)[2]):
                     dataset.get_files(pair)
     except (Exception, SystemExit) as error:  # sacreBLEU exits where a download is damaged
         raise ShapeshiftError(
@@ -40,14 +40,9 @@ def fetch_test_set(name: str, source: str, target: str) -> None:
         ) from error
 
 
-def local_test_set(name: str, source: str, target: str) -> list[Path]:
-    """Return where source and reference of a test set are, if they have been downloaded. Of several
-    references, it is the one that sacreBLEU takes first."""
-    return _find(name, source, target)[2]
-
-
-def _find(name: str, source: str, target: str) -> tuple[Any, str, list[Path]]:
-    """Return the test set, its direction, and where source and reference are or will be.
+def find_test_set(name: str, source: str, target: str) -> tuple[Any, str, list[Path]]:
+    """Return the test set, its direction, and where source and reference are or will be. Of several
+    references, it is the one that sacreBLEU takes first.
 
     What sacreBLEU has for the files in public downloads the test set.
     """

@@ -13,7 +13,7 @@ from shapeshift.config import parse_config
 from shapeshift.data import corpora
 from shapeshift.data.config import CORPORA, Archive, DataConfig, FilesCorpus, label
 from shapeshift.data.corpora import corpus_fingerprint, fetch, read_split
-from shapeshift.data.sources.testsets import fetch_test_set, local_test_set
+from shapeshift.data.sources.testsets import fetch_test_set, find_test_set
 from shapeshift.errors import ShapeshiftError
 
 
@@ -73,7 +73,7 @@ def test_files_test_sets_and_references_stand_side_by_side(home, tmp_path):
     ],
 )
 def test_what_sacrebleu_does_not_have_is_named(name, pair, message):
-    for look in (local_test_set, fetch_test_set):
+    for look in (find_test_set, fetch_test_set):
         with pytest.raises(ShapeshiftError, match=message):
             look(name, *pair)
 
