@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from shapeshift.data.batching import Batch
 from shapeshift.data.subwords import PAD
 from shapeshift.model import Transformer
+from shapeshift.positions.base import temporarily_set
 
 _TOKENS_AT_ONCE = 1024  # bounds the (tokens, V) log-probabilities: 128 MB at V = 32,000
 
@@ -54,13 +55,7 @@ def evaluating(model: object) -> Iterator[None]:
 
     An object that is not an `nn.Module` has no modes and is left as it is.
     """
-    modules = list(model.modules()) if isinstance(model, nn.Module) else []
+    modules = model.modules() if isinstance(model, nn.Module) else ()
     training = [module for module in modules if module.training]
-    for module in training:
-        module.training = False
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        for module in training:
-            module.training = True
+    with temporarily_set(training, "training", False), torch.inference_mode():
+        yield

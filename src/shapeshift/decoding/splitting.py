@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from shapeshift.data.subwords import SEPARATOR, split_parts
 from shapeshift.errors import ShapeshiftError
@@ -17,16 +16,11 @@ Count = Callable[[Sequence[str]], list[int]]
 """Returns the number of subwords of each text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a line, and the text between its translation and that of the next piece."""
-
-    text: str
-    joiner: str
-
-
-def split_text(text: str, limit: int, count: Count, *, joined: bool = False) -> list[Piece]:
-    """Cut a text into pieces of at most `limit` subwords.
+def split_text(
+    text: str, limit: int, count: Count, *, joined: bool = False
+) -> list[tuple[str, str]]:
+    """Cut a text into pieces of at most `limit` subwords; return each with the text between its
+    translation and that of the next one.
 
     Each piece is as long as it can be up to the end of a sentence; if none ends within `limit`, up
     to a word's. Only a word that is longer than the limit by itself is cut within, into halves.
@@ -40,32 +34,31 @@ def split_text(text: str, limit: int, count: Count, *, joined: bool = False) -> 
     Raises:
         ShapeshiftError: a single character has more subwords than the limit.
     """
-    pieces: list[Piece] = []
+    pieces: list[tuple[str, str]] = []
     for part in split_parts(text) if joined else [text]:
         words = _WORDS.split(part.strip())
-        units: list[tuple[Piece, int]] = []  # each with its subwords
-        for word, size in zip(words, count(words), strict=True):
-            units += _cut_word(word, size, limit, count)
+        sizes = zip(words, count(words), strict=True)
+        units = [unit for word, size in sizes for unit in _cut_word(word, size, limit, count)]
         while units:
             end = total = best = 0
-            while end < len(units) and (end == 0 or total + units[end][1] <= limit):
-                total += units[end][1]
+            while end < len(units) and (end == 0 or total + units[end][2] <= limit):
+                total += units[end][2]
                 end += 1
-                if _SENTENCE_END.search(units[end - 1][0].text):
+                if _SENTENCE_END.search(units[end - 1][0]):
                     best = end
             if end < len(units):
                 end = best or end
-            *first, last = (unit for unit, _ in units[:end])
-            pieces.append(Piece("".join(x.text + x.joiner for x in first) + last.text, last.joiner))
+            *first, (last, joiner, _) = units[:end]
+            pieces.append(("".join(unit + space for unit, space, _ in first) + last, joiner))
             units = units[end:]
-        pieces[-1] = Piece(pieces[-1].text, SEPARATOR)
+        pieces[-1] = (pieces[-1][0], SEPARATOR)
     return pieces
 
 
-def _cut_word(word: str, size: int, limit: int, count: Count) -> list[tuple[Piece, int]]:
-    """Halve a word until all its parts fit."""
+def _cut_word(word: str, size: int, limit: int, count: Count) -> list[tuple[str, str, int]]:
+    """Halve a word until all its parts fit; return each, what follows it, and its subwords."""
     if size <= limit:
-        return [(Piece(word, " "), size)]
+        return [(word, " ", size)]
     if len(word) == 1:
         raise ShapeshiftError(
             f"a single character has more than {limit} subwords, so that the line cannot be"
@@ -75,4 +68,5 @@ def _cut_word(word: str, size: int, limit: int, count: Count) -> list[tuple[Piec
     first, second = (
         _cut_word(half, own, limit, count) for half, own in zip(halves, count(halves), strict=True)
     )
-    return [*first[:-1], (Piece(first[-1][0].text, ""), first[-1][1]), *second]
+    last, _, own = first.pop()
+    return [*first, (last, "", own), *second]

@@ -185,8 +185,8 @@ class Translator:
             lambda texts: [len(ids) for ids in self.encode(texts)],
             joined=self._joined,
         )
-        encoded = self.encode([piece.text for piece in pieces])
-        return [(ids, piece.joiner) for ids, piece in zip(encoded, pieces, strict=True)]
+        texts, joiners = zip(*pieces, strict=True)
+        return [*zip(self.encode(texts), joiners, strict=True)]
 
     def _answer(
         self, plans: list[tuple[int, Pieces]], n_best: int, each_token: bool

@@ -16,6 +16,7 @@ from shapeshift.data.subwords import BOS, EOS, PAD
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import DecoderState, Memory, ModelConfig, Transformer, build
 from shapeshift.model.position_config import PositionConfig
+from shapeshift.model.transformer import check_padding, padding_mask
 
 IGNORED = -100
 """What labels hold where there is no token, as everywhere in transformers."""
@@ -216,22 +217,18 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
                 "encoder_outputs must come from get_encoder(), in evaluation mode; give input_ids"
             )
         pos = self.model.source.position_ids(1, hidden.shape[1], device=hidden.device)
-        mask = hidden.new_zeros(hidden.shape[:2])
-        if attention_mask is not None:
-            mask = mask.masked_fill(attention_mask == 0, float("-inf"))
-        return Memory(hidden, pos, mask[:, None, None, :])
+        real = hidden.new_ones(hidden.shape[:2]) if attention_mask is None else attention_mask
+        return Memory(hidden, pos, padding_mask(real, hidden.dtype))
 
 
 def _padded(ids: Tensor, attention_mask: Tensor | None) -> Tensor:
     """Return `ids (B, S)` with `<pad>` wherever the mask is 0."""
     if attention_mask is None:
         return ids
-    if not torch.compiler.is_compiling() and bool((attention_mask[:, :1] == 0).any()):
-        raise ShapeshiftError(
-            "the source is padded on the left, but its positions count from its first token; use"
-            " tokenizer.padding_side = 'right'"
-        )
-    return ids.masked_fill(attention_mask == 0, PAD)
+    ids = ids.masked_fill(attention_mask == 0, PAD)
+    if not torch.compiler.is_compiling():
+        check_padding("input_ids", ids)
+    return ids
 
 
 def _tied(module: nn.Module) -> dict[str, str]:

@@ -223,14 +223,13 @@ def _left_to_average(directory: Path, trainer: Trainer) -> list[Path] | None:
     for update in reversed([x for x in updates if x <= progress.update]):
         try:
             read_weights(paths[update])
-        except ShapeshiftError as error:
-            reason = error.reason if isinstance(error, DamagedError) else "it is missing"
+        except DamagedError as error:
             remedy = "training.final_weights=average"
             if training.final_weights == "average":
                 newer = sum(x > update for x in updates)
                 remedy = f"training.average_checkpoints={max(1, newer)}"
             raise ShapeshiftError(
-                f"the final model is made of this checkpoint, which cannot be used ({reason});"
+                f"the final model is made of this checkpoint, which cannot be used ({error.reason});"
                 f" continue with {remedy}, or train in a new folder",
                 path=paths[update].parent,
             ) from error

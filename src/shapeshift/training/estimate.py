@@ -18,10 +18,6 @@ from shapeshift.training.step import TrainingStep, random_batch
 
 TYPICAL_LENGTH = 30
 """Assumed subwords of a sentence: about the mean of WMT's news text."""
-FP32 = 4
-"""Bytes of a weight in a checkpoint."""
-MOMENTS = 2
-"""Numbers that Adam, AdamW and RAdam keep for each parameter."""
 CPU_TOKENS = 4096
 """Most tokens of a batch that is measured on a CPU, whose time is proportional to them."""
 WARM_UP_TOKENS = 256
@@ -54,11 +50,11 @@ def disk_bytes(training: TrainingConfig, num_parameters: int, directory: Path | 
         num_parameters: of the model.
         directory: the run's folder; the size of its files is subtracted.
     """
-    weights, updates = FP32 * num_parameters, training.max_updates
+    weights, updates = 4 * num_parameters, training.max_updates  # fp32
     num_saves = -(-updates // training.checkpoint_every)
     num_saves += updates // (training.validate_every or updates + 1)
     num_checkpoints = min(training.keep_checkpoints + 3, num_saves)
-    needed = num_checkpoints * (1 + MOMENTS) * weights + weights
+    needed = num_checkpoints * 3 * weights + weights  # Adam and its variants have two moments
     files = directory.rglob("*") if directory else ()
     return max(0, needed - sum(file.stat().st_size for file in files if file.is_file()))
 

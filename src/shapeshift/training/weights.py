@@ -33,8 +33,6 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the weights in a file, compared with the hash in the checkpoint's manifest, or in the
     `SHA256SUMS` of another folder.
     """
-    if not path.exists():
-        raise ShapeshiftError("no such file", path=path)
     if path.name == MODEL and (path.parent / STATE).exists():
         return decode(read_verified(path.parent, MODEL, read_manifest(path.parent)), path)
     verify(path.parent, path.name, remedy="run the training command again")
