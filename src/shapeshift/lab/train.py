@@ -229,8 +229,8 @@ def _left_to_average(directory: Path, trainer: Trainer) -> list[Path] | None:
                 newer = sum(x > update for x in updates)
                 remedy = f"training.average_checkpoints={max(1, newer)}"
             raise ShapeshiftError(
-                f"the final model is made of this checkpoint, which cannot be used ({error.reason});"
-                f" continue with {remedy}, or train in a new folder",
+                "the final model is made of this checkpoint, which cannot be used"
+                f" ({error.reason}); continue with {remedy}, or train in a new folder",
                 path=paths[update].parent,
             ) from error
     return [*paths.values()]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError, reason
 from shapeshift.integrity import store, verify
-from shapeshift.training.manifest import MODEL, STATE, read_file, read_manifest, read_verified
+from shapeshift.training.manifest import MODEL, read_file, read_manifest, read_verified
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
@@ -33,7 +33,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the weights in a file, compared with the hash in the checkpoint's manifest, or in the
     `SHA256SUMS` of another folder.
     """
-    if path.name == MODEL and (path.parent / STATE).exists():
+    if path.name == MODEL:
         return decode(read_verified(path.parent, MODEL, read_manifest(path.parent)), path)
     verify(path.parent, path.name, remedy="run the training command again")
     return decode(read_file(path), path)

@@ -6,7 +6,7 @@ from safetensors.torch import load_file, save
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.training.checkpoints import Checkpoints
-from shapeshift.training.manifest import MODEL, Progress
+from shapeshift.training.manifest import MODEL, STATE, Progress
 from shapeshift.training.weights import average, is_average_of, load_weights
 
 from .models import linear
@@ -82,4 +82,7 @@ def test_what_cannot_be_averaged_is_refused(three, memory):
     foreign.write_bytes(foreign.read_bytes()[:-5])
     with pytest.raises(ShapeshiftError, match="differs from what was saved"):
         average([foreign], target)
+    (paths[0].parent / STATE).unlink()
+    with pytest.raises(ShapeshiftError, match=r"state\.json: cannot be read"):
+        average(paths, target)
     assert not target.exists()
