@@ -82,7 +82,8 @@ def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
 
 def move(source: Path, target: Path) -> None:
     """Rename a file, or a directory whose files are on the disk, and wait until the names are."""
-    DISK.sync(source)
+    if not source.is_symlink():
+        DISK.sync(source)
     DISK.rename(source, target)
     DISK.sync(target.parent)
 
