@@ -54,18 +54,12 @@ def score(
     return SCALE * float(prediction.system_score), signature
 
 
-def fetch(model: str) -> None:
-    """Download a model if it is not on this machine."""
-    _find(require_comet(), model)
-
-
 @lru_cache(maxsize=1)
 def load(name: str) -> tuple[Any, str]:
     """Return the network of a name or a path and its signature, downloaded if need be."""
     import torch
 
-    comet = require_comet()
-    path = _find(comet, name)
+    comet, path = require_comet(), fetch(name)
     try:
         # A checkpoint with other objects than tensors and plain values could run code: it is
         # refused here, before COMET reads it in full.
@@ -92,8 +86,9 @@ def require_comet() -> ModuleType:
     return comet
 
 
-def _find(comet: ModuleType, name: str) -> Path:
-    """Return the checkpoint's file, downloaded if `name` is not a path."""
+def fetch(name: str) -> Path:
+    """Return the checkpoint's file, downloaded if `name` is not a path and it is not there yet."""
+    comet = require_comet()
     local = Path(name).expanduser()
     path = local / "checkpoints" / "model.ckpt" if local.is_dir() else local
     if path.is_file():

@@ -163,26 +163,24 @@ def _config(
 ) -> Config:
     spec = marian_subwords.read_proto(model)
     generation: Any = theirs.generation_config
-    penalty: dict[float | None, str] = {0.0: "none", None: "average", 1.0: "average"}
+    penalties: dict[float | None, str] = {0.0: "none", None: "average", 1.0: "average"}
+    name, penalty = spec.normalizer_spec.name, penalties.get(generation.length_penalty)
     known = ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity")
-    settings: dict[str, Any] = {
+    settings = {
         "algorithm": "bpe" if spec.trainer_spec.model_type == 2 else "unigram",
         "vocab_size": subwords.source_size,
         "joint": subwords.joint,
     }
-    if spec.normalizer_spec.name in known:
-        settings["normalization"] = spec.normalizer_spec.name
-    source, target = languages
-    corpus: dict[str, Any] = {"corpus": "files", "source": source, "target": target}
-    corpus |= {split: [UNKNOWN] for split in SPLITS}
-    decoding: dict[str, Any] = {"beam": generation.num_beams or 1}
-    if generation.length_penalty in penalty:
-        decoding["length_penalty"] = {"name": penalty[generation.length_penalty]}
+    corpus = {"corpus": "files", **dict(zip(("source", "target"), languages, strict=True))}
     return parse_config(
         {
-            "data": {"corpus": corpus, "subwords": settings},
+            "data": {
+                "corpus": corpus | {split: [UNKNOWN] for split in SPLITS},
+                "subwords": settings | ({"normalization": name} if name in known else {}),
+            },
             "model": shape.model_dump(),
             "position": "ape",
-            "decoding": decoding,
+            "decoding": {"beam": generation.num_beams or 1}
+            | ({"length_penalty": {"name": penalty}} if penalty else {}),
         }
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from shapeshift.data.prepared import Prepared
-from shapeshift.evaluation.metrics import score_corpus
+from shapeshift.evaluation.scores import evaluate
 from shapeshift.lab.analysis import similarity, swapped_order
-from shapeshift.lab.measures import Measurement
+from shapeshift.lab.measures import Measurement, measurements_of
 from shapeshift.lab.run import Run
 
 SHIFTS = (10, 40, 100, 500)
@@ -18,9 +18,12 @@ def measure(run: Run, data: Prepared) -> list[Measurement]:
     `step` is its update. Offsets are 0, K/5, K/2 and K for each K of `SHIFTS` (bucket
     `layer n to K`): 500 are the paper's."""
     rows = []
+    (sources, references), tokenizer = data.text("valid"), run.config.bleu_tokenizer
     for update in _eighths(run):
         which = str(update)
-        own = [_validation_bleu(run, data, which)]
+        hypotheses = list(run.translator(which).translate(sources))
+        scores = evaluate(hypotheses, references, metrics=("bleu",), tokenizer=tokenizer)
+        own = measurements_of(scores, "valid")
         for most in SHIFTS:
             offsets = (0, most // 5, most // 2, most)
             own += similarity.measure(run, data, which, offsets, f" to {most}")
@@ -35,10 +38,3 @@ def _eighths(run: Run) -> list[int]:
     last = max(checkpoints, default=1)
     in_order = ((-(-8 * update // last), update) for update in checkpoints)
     return list(dict(in_order).values())
-
-
-def _validation_bleu(run: Run, data: Prepared, which: str) -> Measurement:
-    sources, references = data.text("valid")
-    hypotheses = list(run.translator(which).translate(sources))
-    [bleu] = score_corpus(hypotheses, references, ("bleu",), tokenizer=run.config.bleu_tokenizer)
-    return Measurement(metric="BLEU", value=bleu.value, dataset="valid", signature=bleu.signature)
