@@ -9,7 +9,7 @@ from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
-from shapeshift.lab.launchers import RefusedError
+from shapeshift.lab.launchers import Job, RefusedError
 from shapeshift.lab.locks import locked
 from shapeshift.lab.run import Run
 from shapeshift.lab.runner import State, run_cells
@@ -48,10 +48,10 @@ class Stub:
             raise RefusedError("too many jobs")
         self.started.append((order.folder.name, slot))
         self.running.add(slot)
-        return Job(self, order, slot)
+        return StubJob(self, order, slot)
 
 
-class Job:
+class StubJob(Job):
     def __init__(self, launcher, order, slot):
         self.launcher, self.order, self.slot, self.left = launcher, order, slot, launcher.rounds
 
@@ -68,9 +68,6 @@ class Job:
 
     def interrupt(self):
         self.launcher.interrupted.append(self.order.folder.name)
-
-    def stop(self):
-        assert self.order.folder.name in self.launcher.interrupted
 
     def output(self):
         return ["it went", "wrong"]

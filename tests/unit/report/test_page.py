@@ -120,15 +120,11 @@ def test_no_text_becomes_markup_and_the_same_results_give_the_same_page(tree, te
 
 def test_a_study_has_what_was_expected_and_no_paper(tmp_path):
     document = table_item()
-    changes = {
-        "paper": "studies",
-        "citation": "a study of one's own",
-        "tables": document.tables[:1],
-    }
+    changes = {"paper": "studies", "tables": document.tables[:1]}
     document.model_copy(update=changes).save(tmp_path)
-    changes |= {"item": "other", "findings": ()}
-    document.model_copy(update=changes).save(tmp_path / "same")
-    document.model_copy(update=changes).save(tmp_path / "again")
+    for name in ("same", "again"):
+        other = changes | {"item": "other", "findings": ()}
+        document.model_copy(update=other).save(tmp_path / name)
     made = html.document_fromstring(page(collect(tmp_path), tmp_path))
     own = words(article(made, "studies-table2-tiny"))
     assert "Expected 0.91" in own
