@@ -19,7 +19,7 @@ def key(*overrides):
 SHAPE = "position={name: mine, position_ids: {name: shifted, max_offset: 500},"
 SHAPE += " parts: [{stacks: both, kind: sinusoidal, base: 10000.0}]}"
 WIDTHS = "model={dim: 128, num_heads: 4, ff_dim: 512, encoder_layers: 2, decoder_layers: 2}"
-BLEU = "training.validate_metrics=bleu"
+BLEU = "training.validate_metrics=[bleu]"
 COMET = "training.best_metric=comet"
 SAME = [
     ([], "training.log_every=3"),
@@ -29,7 +29,7 @@ SAME = [
     ([], SHAPE),
     ([], WIDTHS),
     ([BLEU], "evaluation.tokenize=13a"),  # `auto` stands for it
-    (["training.validate_metrics=chrf"], "evaluation.tokenize=char"),  # which is of BLEU alone
+    (["training.validate_metrics=[chrf]"], "evaluation.tokenize=char"),  # which is of BLEU alone
 ]
 OTHER = [
     ([], "training.seed=4"),

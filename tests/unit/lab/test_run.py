@@ -24,7 +24,7 @@ from shapeshift.training.observer import Observer
 
 from .conftest import snapshot
 
-BLEU = "training.validate_metrics=bleu"
+BLEU = "training.validate_metrics=[bleu]"
 COMET = "training.best_metric=comet"
 
 

@@ -134,7 +134,7 @@ def test_text_that_will_not_be_translated_may_be_too_long(go, tmp_path):
 )
 def test_text_over_the_limit_of_decoding(go, tmp_path, split, said):
     add(tmp_path, split, 40)
-    limit = ("decoding.max_source_length=25", "training.validate_metrics=bleu")
+    limit = ("decoding.max_source_length=25", "training.validate_metrics=[bleu]")
     message = refused(go, *limit)
     assert said in message
     assert "decoding.on_long=split" in message
