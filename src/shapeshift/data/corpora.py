@@ -100,16 +100,13 @@ def require_files(corpus: FilesCorpus) -> None:
     missing = missing_files(corpus)
     if not missing:
         return
-    prefix, ending = missing[0].with_suffix(""), f".{corpus.source}"
-    folder = prefix if prefix.is_dir() else prefix.parent
-    names = {
-        str(path).removesuffix(".gz").removesuffix(ending) for path in folder.glob(f"*{ending}*")
-    }
-    there = ", ".join(get_close_matches(str(prefix), names, n=5, cutoff=0))  # the most alike first
+    prefix = missing[0].with_suffix("")
+    files = map(str, (prefix if prefix.is_dir() else prefix.parent).glob("*.*"))
+    there = ", ".join(get_close_matches(str(missing[0]), files, n=5, cutoff=0))
     remedy = f"there are {there}" if there else "set data.corpus.root, or name it with its folder"
     raise ShapeshiftError(
         "no such file, plain or gzipped; expected text as NAME, for the files"
-        f" NAME{ending} and NAME.{corpus.target}; {remedy}",
+        f" NAME.{corpus.source} and NAME.{corpus.target}; {remedy}",
         path=missing[0],
     )
 

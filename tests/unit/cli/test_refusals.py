@@ -25,7 +25,7 @@ REFUSED = [  # in text, settings and folders
     ("train mine.yaml --run run training.seed=7", "holds a run with another training.seed"),
     (f"{INIT} --train nothing", "no such file"),
     (f"{INIT} --train text", "there are text/"),
-    (f"{INIT} --train text/trian", "there are text/train, "),
+    (f"{INIT} --train text/trian", "there are text/train.en, "),
     (f"{TRAIN} data.corpus.test='[short]'", "text/short.en has 20 lines but text/short.de has 21"),
     ("train study.yaml", "use `shapeshift reproduce study.yaml`"),
     ("prepare blank.yaml", "blank.yaml: expected sections"),
