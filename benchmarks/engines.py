@@ -21,8 +21,8 @@ from shapeshift.data.subwords import EOS, Subwords
 from shapeshift.decoding.config import DecodingConfig, NoPenalty
 from shapeshift.decoding.running import Runner
 from shapeshift.export import ctranslate2, onnx
+from shapeshift.export.folder import Trained
 from shapeshift.export.running import open_export
-from shapeshift.export.trained import Trained
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.position_config import PositionConfig
 from shapeshift.positions import PRESETS

@@ -24,9 +24,8 @@ from shapeshift.data.grammar import generate
 from shapeshift.data.subwords import Subwords
 from shapeshift.errors import ShapeshiftError
 from shapeshift.export import ctranslate2, huggingface, onnx, support
-from shapeshift.export.folder import Report
+from shapeshift.export.folder import Report, Trained
 from shapeshift.export.parity import Parity, ParityError
-from shapeshift.export.trained import Trained
 from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.model.position_config import PositionConfig
 from shapeshift.positions import KINDS, PRESETS, Scheme

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import nn
 
@@ -12,8 +12,7 @@ from shapeshift.model import Transformer
 from shapeshift.positions import Absolute, Randomized, Representation, Shifted
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(NamedTuple):
     """The most tokens that a model has positions for; None means no limit.
 
     Attributes:

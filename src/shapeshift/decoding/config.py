@@ -48,6 +48,14 @@ class AveragePenalty(Strict):
 LengthPenalty = Annotated[NoPenalty | GnmtPenalty | AveragePenalty, Field(discriminator="name")]
 
 
+def exponent(penalty: LengthPenalty) -> float:
+    """Return the power of a hypothesis's length by which other engines divide its log-probability;
+    with `gnmt`, the base is another one."""
+    if isinstance(penalty, NoPenalty):
+        return 0.0
+    return penalty.alpha if isinstance(penalty, GnmtPenalty) else 1.0
+
+
 class DecodingConfig(Strict):
     """How to search for a translation. The defaults are those of Vaswani et al. (2017) and
     Shaw et al. (2018), beam 4 and alpha 0.6, except for the length limit.

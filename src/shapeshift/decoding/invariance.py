@@ -53,7 +53,7 @@ def frame(num_tokens: tuple[int, ...], capacity: Capacity, max_rows: int = MAX_R
         max_rows: 1 if the rows of a call are not treated alike.
     """
     widths = []
-    for length, limit in zip(num_tokens, (capacity.source, capacity.target), strict=False):
+    for length, limit in zip(num_tokens, capacity, strict=False):
         width = -(-length // _STEP) * _STEP
         widths.append(width if limit is None else max(length, min(width, limit)))
     return Frame(max(1, min(max_rows, _MAX_TOKENS // max(widths))), tuple(widths))

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, UNK, Subwords
-from shapeshift.decoding.capacity import capacity
+from shapeshift.decoding.capacity import Capacity, capacity
 from shapeshift.decoding.scoring import evaluating
 from shapeshift.errors import ShapeshiftError, require
 from shapeshift.model import ModelConfig, Transformer
@@ -24,10 +24,9 @@ from shapeshift.model.attention import Attention
 from shapeshift.model.layers import NORM_EPS, DecoderLayer, EncoderLayer, Residual
 from shapeshift.positions import T5, Representation, Rotary, Shaw
 
-from .folder import Report, new_folder
+from .folder import Report, Trained, new_folder
 from .parity import BEAM, Ids, LogProbs, check
 from .support import STACKS, acting, has_linear_bias, self_attentions, support, unsupported
-from .trained import Trained
 
 
 def export(
@@ -68,7 +67,7 @@ def export(
         report = Report(
             f"CTranslate2 {metadata.version('ctranslate2')}", "ctranslate2.Translator",
             support(scheme, shape), _capacity(model, max_length), parity,
-            trained.weights_sha256, max_length, quantization,
+            trained.weights_sha256, quantization,
         )  # fmt: skip
         report.save(final, trained.subword_models)
     return report
@@ -198,13 +197,13 @@ def _write(
     spec.save(str(folder))
 
 
-def _capacity(model: Transformer, max_length: int) -> tuple[int | None, int | None]:
+def _capacity(model: Transformer, max_length: int) -> Capacity:
     """Return the most tokens of each side that the exported model has positions for."""
-    limits, own = [], capacity(model)
-    for name, limit in zip(STACKS, (own.source, own.target), strict=True):
+    limits = []
+    for name, limit in zip(STACKS, capacity(model), strict=True):
         has_table = _only(self_attentions(model, name)[0].position) is None
         limits.append(max_length if limit is None and has_table else limit)
-    return limits[0], limits[1]
+    return Capacity(*limits)
 
 
 def _only(position: Representation) -> Representation | None:

@@ -13,18 +13,42 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.capacity import Capacity
+from shapeshift.decoding.config import DecodingConfig
 from shapeshift.disk import make_directory, move, partial_directory, save, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import seal, verify
+from shapeshift.model import ModelConfig, Transformer
+from shapeshift.model.position_config import PositionConfig
 
 from .parity import Parity
 
 REPORT = "export.json"
 REMEDY = "export the model again, into a new folder"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model, with all that the exporters need to know of it.
+
+    Attributes:
+        model: on the CPU, in fp32.
+        subword_models: their folder, to be copied; None copies nothing.
+        longest: the most subwords of a source and of a target in training, which the check covers.
+    """
+
+    model: Transformer
+    shape: ModelConfig
+    position: PositionConfig
+    subwords: Subwords
+    subword_models: Path | None = None
+    longest: tuple[int, int] = (64, 64)
+    decoding: DecodingConfig = field(default_factory=DecodingConfig)
+    weights_sha256: str | None = None
 
 
 @dataclass(frozen=True)
@@ -35,16 +59,14 @@ class Report:
         positions: how exactly they are computed, see `support`.
         capacity: the most tokens of a source and of a target that the exported model has positions
             for; None means no limit.
-        max_length: the most tokens that the exported tables have positions for, if there are any.
     """
 
     engine: str
     opened_by: str
     positions: str
-    capacity: tuple[int | None, int | None]
+    capacity: Capacity
     parity: Parity
     weights_sha256: str | None = None
-    max_length: int | None = None
     quantization: str | None = None
 
     def save(self, folder: Path, subword_models: Path | None = None) -> None:

@@ -20,17 +20,16 @@ import torch
 from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, Subwords
 from shapeshift.decoding.capacity import Capacity, capacity
-from shapeshift.decoding.config import DecodingConfig
+from shapeshift.decoding.config import DecodingConfig, exponent
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError, require
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.position_config import PositionConfig
 
 from . import marian
-from .folder import Report, new_folder
+from .folder import Report, Trained, new_folder
 from .parity import BEAM, Ids, LogProbs, check
 from .support import EXACT
-from .trained import Trained, exponent
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -57,7 +56,7 @@ def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024)
         exported, own = marian.convert(model, shape, max_length), Capacity(max_length, max_length)
     else:
         exported, own = _as_shapeshift(model, shape, trained.position), capacity(model)
-    limit = min(limit for limit in (own.source, own.target, max_length) if limit is not None)
+    limit = min(limit for limit in (*own, max_length) if limit is not None)
     _set_generation(exported, trained.decoding, limit)
     with new_folder(target) as partial:
         folder = partial / "model"
@@ -68,7 +67,7 @@ def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024)
             f"transformers {transformers.__version__}",
             type(exported).__name__,
             EXACT,
-            (own.source, own.target),
+            own,
             parity,
             trained.weights_sha256,
         )

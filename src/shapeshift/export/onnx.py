@@ -32,10 +32,9 @@ from shapeshift.model import Memory, Transformer
 from shapeshift.model.attention import Attention
 from shapeshift.model.cache import SourceKeyValues
 
-from .folder import Report, new_folder
+from .folder import Report, Trained, new_folder
 from .parity import OwnEngine, check
 from .support import EXACT
-from .trained import Trained
 
 OPSET = 18
 NEEDED = ("onnx", "onnxruntime", "onnx", "onnxscript")  # the extra, and its modules
@@ -62,7 +61,7 @@ def export(trained: Trained, target: Path, *, max_length: int = 1024) -> Report:
             f"onnxruntime {runtime.__version__}",
             "onnxruntime.InferenceSession",
             EXACT,
-            (own.source, own.target),
+            own,
             parity,
             trained.weights_sha256,
         )

@@ -112,11 +112,10 @@ def sample(model: Transformer, max_length: int, longest: tuple[int, int]) -> tup
     for kind in model.modules():
         if isinstance(kind, Shaw | T5):
             turns |= {kind.max_distance, kind.max_distance + 1}
-    limits = capacity(model)
     sizes = (model.source.tokens.num_embeddings, model.target.tokens.num_embeddings)
     generator = torch.Generator().manual_seed(0)
     lengths, sides = [], []
-    for limit, most in zip((limits.source, limits.target), longest, strict=True):
+    for limit, most in zip(capacity(model), longest, strict=True):
         end = (max_length if limit is None else limit) - 1  # the `</s>`
         lengths.append(sorted({min(max(1, n), end) for n in (*turns, most, most + BEYOND)}))
     num_pairs = max(map(len, lengths))

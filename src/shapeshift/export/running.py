@@ -9,7 +9,7 @@ import torch
 
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.capacity import Capacity
-from shapeshift.decoding.config import DecodingConfig
+from shapeshift.decoding.config import DecodingConfig, exponent
 from shapeshift.decoding.running import Ids, Runner
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.errors import ShapeshiftError
@@ -17,7 +17,6 @@ from shapeshift.errors import ShapeshiftError
 from .ctranslate2 import CTranslate2Model
 from .folder import read_capacity
 from .onnx import OnnxModel
-from .trained import exponent
 
 
 def open_export(

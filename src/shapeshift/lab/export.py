@@ -10,12 +10,12 @@ from shapeshift import __version__
 from shapeshift.conformance import Finding
 from shapeshift.data.prepared import IMPORTED_FROM, REPORT_OF_RUN
 from shapeshift.data.prepared import Report as DataReport
+from shapeshift.decoding.config import exponent
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import Scores
 from shapeshift.export import ctranslate2, huggingface, marian, onnx
-from shapeshift.export.folder import Report
+from shapeshift.export.folder import Report, Trained
 from shapeshift.export.parity import ParityError
-from shapeshift.export.trained import Trained, exponent
 from shapeshift.integrity import hash_file
 from shapeshift.lab.run import AVERAGE, RESULTS, SUBWORDS, Run
 

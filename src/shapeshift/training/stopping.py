@@ -16,10 +16,13 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class StoppedError(Exception):
     """A signal has ended training, which has saved a checkpoint.
 
-    Attributes:
+    Args:
         number: of the signal.
         update: the last complete one.
         path: the checkpoint.
+
+    Attributes:
+        status: the exit status that a shell gives to a process which this signal has ended.
     """
 
     def __init__(self, number: int, update: int, path: Path):
@@ -27,14 +30,7 @@ class StoppedError(Exception):
             f"stopped by {signal.Signals(number).name} after update {update}, saved in {path}; the"
             " same command goes on from there"
         )
-        self.number = number
-        self.update = update
-        self.path = path
-
-    @property
-    def status(self) -> int:
-        """The exit status that a shell gives to a process which this signal has ended."""
-        return 128 + self.number
+        self.status = 128 + number
 
 
 class StopSignals:

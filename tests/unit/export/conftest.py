@@ -10,7 +10,7 @@ import torch
 
 from shapeshift.data.config import DataConfig, GrammarCorpus, SubwordsConfig
 from shapeshift.data.prepare import prepare
-from shapeshift.export.trained import Trained
+from shapeshift.export.folder import Trained
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.position_config import PositionConfig
 

@@ -4,7 +4,7 @@ import httpx2
 import pytest
 
 from shapeshift.export import ctranslate2
-from shapeshift.export.trained import Trained
+from shapeshift.export.folder import Trained
 from shapeshift.lab.run import SUBWORDS, Run
 
 from .untrained import serving, write_run
