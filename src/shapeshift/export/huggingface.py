@@ -87,7 +87,6 @@ class Engine:
         self._model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
 
     def score(self, sources: Ids, targets: Ids) -> LogProbs:
-        """See `parity.Engine`."""
         batch = make_batch(sources, targets)
         with torch.no_grad():
             logits = self._model(
@@ -99,7 +98,6 @@ class Engine:
         return [rows[n, range(len(ids) + 1), [*ids, EOS]].tolist() for n, ids in enumerate(targets)]
 
     def search(self, sources: Ids, max_steps: int) -> list[tuple[list[int], float]]:
-        """See `parity.Engine`."""
         source = make_batch(sources, sources).source
         found = self._model.generate(
             source,
