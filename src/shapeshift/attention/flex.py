@@ -89,13 +89,10 @@ def _block_mask(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Bloc
         seen = j <= i + lag if causal else j >= 0
         return seen if by_key is None else seen & by_key[b, j]
 
-    first_query, first_key = (
-        torch.arange(0, length, BLOCK_SIZE, device=q.device) for length in (Q, K)
-    )
-    last_query, last_key = (
-        (first_query + BLOCK_SIZE - 1).clamp(max=Q - 1),
-        first_key + BLOCK_SIZE - 1,
-    )
+    first_query = torch.arange(0, Q, BLOCK_SIZE, device=q.device)
+    first_key = torch.arange(0, K, BLOCK_SIZE, device=q.device)
+    last_query = (first_query + BLOCK_SIZE - 1).clamp(max=Q - 1)
+    last_key = first_key + BLOCK_SIZE - 1
     # Blocks that reach over an end are never whole, for `allowed` has to be asked there.
     whole = (first_query + BLOCK_SIZE <= Q)[:, None] & (last_key < K)  # (Q blocks, K blocks)
     some = torch.ones_like(whole)

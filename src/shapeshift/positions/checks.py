@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from numbers import Real
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
@@ -22,14 +22,18 @@ Init = TypeVar("Init", bound=Callable[..., None])
 SIZES = ("dim", "num_heads", "head_dim")
 """The arguments that are sizes of a model: D, H and E."""
 
-_EXPECTED: dict[Any, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a finite number",
-    str: "text",
-    NoneType: "null",
-    Mapping: "names and values",
+_TYPES: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+    bool: ("true or false", lambda x: isinstance(x, bool)),
+    int: ("a whole number", lambda x: is_whole_number(x)),
+    float: (
+        "a finite number",
+        lambda x: not isinstance(x, bool) and isinstance(x, Real) and math.isfinite(x),
+    ),
+    str: ("text", lambda x: isinstance(x, str)),
+    NoneType: ("null", lambda x: x is None),
+    Mapping: ("names and values", lambda x: isinstance(x, Mapping)),
 }
+"""Annotation → what it allows, in words, and whether a value is that."""
 
 
 def checked(init: Init) -> Init:
@@ -60,35 +64,24 @@ def check_arguments(init: Callable[..., None], given: Mapping[str, Any]) -> None
     for name, value in given.items():
         parameter = parameters.get(name)
         hint = Any if parameter is None or parameter.kind in several else parameter.annotation
-        if not _fits(value, hint):
-            wrong.append(f"{owner}.{name}: expected {_expected(hint)}, got {value!r}")
+        alternatives = _alternatives(hint)
+        if not any(fits(value) for _, fits in alternatives):
+            expected = " or ".join(words for words, _ in alternatives if words != "null")
+            wrong.append(f"{owner}.{name}: expected {expected}, got {value!r}")
         elif name in SIZES and is_whole_number(value) and value < 1:
             wrong.append(f"{owner}.{name}: expected at least 1, got {value}")
     if wrong:
         raise ShapeshiftError("; ".join(wrong))
 
 
-def _fits(value: object, hint: Any) -> bool:
-    if get_origin(hint) in (Union, UnionType):
-        return any(_fits(value, each) for each in get_args(hint))
-    if get_origin(hint) is Literal:
-        return any(isinstance(value, type(each)) and value == each for each in get_args(hint))
-    if hint is int:
-        return is_whole_number(value)
-    if hint is float:
-        return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
-    hint = get_origin(hint) or hint
-    return hint not in _EXPECTED or isinstance(value, hint)
-
-
-def _expected(hint: Any) -> str:
-    """Return what `hint` allows, in words."""
-    if get_origin(hint) in (Union, UnionType):
-        return " or ".join(_expected(each) for each in get_args(hint) if each is not NoneType)
-    if get_origin(hint) is Literal:
-        *others, last = map(repr, get_args(hint))
-        return f"{', '.join(others)} or {last}" if others else last
-    return _EXPECTED[get_origin(hint) or hint]
+def _alternatives(hint: Any) -> list[tuple[str, Callable[[Any], bool]]]:
+    """Return what an annotation allows, as in `_TYPES`; any value where it is not known."""
+    kind = get_origin(hint) or hint
+    if kind in (Union, UnionType):
+        return [each for part in get_args(hint) for each in _alternatives(part)]
+    if kind is Literal:
+        return [(repr(each), partial(operator.eq, each)) for each in get_args(hint)]
+    return [_TYPES.get(kind, ("", lambda x: True))]
 
 
 def shown(module: nn.Module) -> str:

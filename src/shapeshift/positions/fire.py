@@ -52,10 +52,8 @@ class FIRE(Representation):
         # Distances above 256 have no exact bfloat16, so this is computed in float32 at least.
         precise = torch.promote_types(self.log_c.dtype, torch.float32)
         c, threshold = (each.to(precise).exp() for each in (self.log_c, self.log_threshold))
-        i, j = (
-            as_positions(pos_q).unsqueeze(-1),
-            as_positions(pos_k).unsqueeze(-2),
-        )  # (B|1, Q, 1), (B|1, 1, K)
+        i = as_positions(pos_q).unsqueeze(-1)  # (B|1, Q, 1)
+        j = as_positions(pos_k).unsqueeze(-2)  # (B|1, 1, K)
         distances = (i - j).to(precise)  # (B|1, Q, K)
         furthest = torch.maximum(torch.maximum(i, j).to(precise), threshold)
         x = distances.sign() * torch.log1p(c * distances.abs()) / torch.log1p(c * furthest)

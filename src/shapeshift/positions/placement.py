@@ -77,8 +77,9 @@ def get(name: str, /, **options: Any) -> Representation:
     check_options(KINDS[kind], options, repr(name))
     if KINDS[kind].build.causal_only and not sizes.get("causal", True):
         raise ShapeshiftError(
-            f"{name!r} has no meaning for tokens on the right, got causal=False; use another kind,"
-            " such as 'rotary'"
+            f"{name!r} has no meaning for tokens on the right, which an encoder sees, got"
+            " causal=False; use it in the decoder alone (stacks: decoder), or another kind, such as"
+            " 'rotary'"
         )
     taken = inspect.signature(KINDS[kind].build).parameters
     return KINDS[kind].build(**{key: sizes[key] for key in sizes if key in taken}, **options)
@@ -117,12 +118,6 @@ def check(scheme: Scheme) -> None:
             )
         if part.at == "cross" and part.stacks == "encoder":
             raise ShapeshiftError("the encoder has no cross-attention; use stacks: decoder")
-        if kind.build.causal_only and part.stacks != "decoder":
-            raise ShapeshiftError(
-                f"{part.kind!r} has no meaning for tokens on the right, which an encoder sees, got"
-                f" stacks: {part.stacks}; use stacks: decoder and another kind for the encoder,"
-                " such as 'rotary'"
-            )
         embedded = part.at == "embedding"
         unused = {
             "layers": embedded and part.layers is not None,

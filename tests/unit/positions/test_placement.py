@@ -109,7 +109,7 @@ def test_parts_that_share_layers_by_default_and_parts_that_do_not_stand_side_by_
 
 
 def test_xpos_is_refused_where_keys_stand_on_the_right_and_its_preset_is_rotary_there() -> None:
-    message = r"position: 'xpos' .*encoder.*stacks: decoder and another kind .*'rotary'"
+    message = r"position: 'xpos' .*encoder.*\(stacks: decoder\), or another kind.*'rotary'"
     for stacks in ("both", "encoder"):
         with pytest.raises(ShapeshiftError, match=message):
             parse_config({"position": {"parts": [{"kind": "xpos", "stacks": stacks}]}})
