@@ -192,33 +192,27 @@ class DecoderLayer(nn.Module):
         """
         own, cross = cache or (None, None)
         both = packing and (packing[1], packing[1])
+
+        def look(h: Tensor) -> Tensor:
+            attend, seen = self.cross_attention, (memory.pos, memory.mask)
+            out: Tensor
+            if cross is None:
+                sides = packing and (packing[1], packing[0])
+                out = attend(h, memory.hidden, pos_q, *seen, packing=sides)
+                return out
+            num_sentences = memory.hidden.shape[0]
+            beam = h.shape[0] // num_sentences
+            queries = h.reshape(num_sentences, -1, h.shape[-1])  # (B, beam · Q, D)
+            pos = pos_q if pos_q.shape[0] > 1 else pos_q.expand(beam, -1)
+            pos = pos.reshape(-1, beam * pos_q.shape[1])  # (B|1, beam · Q)
+            fresh = memory.hidden if cross.length == 0 else memory.hidden[:, :0]
+            out = attend(queries, fresh, pos, *seen, cross)
+            return out.reshape(h.shape)
+
         x = self.around_attention(
             x,
             lambda h: self.attention(h, h, pos_q, pos_k, None, own, causal=True, packing=both),
         )
-        x = self.around_cross_attention(x, lambda h: self._look(h, pos_q, memory, cross, packing))
+        x = self.around_cross_attention(x, look)
         out: Tensor = self.around_feed_forward(x, self.feed_forward)
         return out
-
-    def _look(
-        self,
-        x: Tensor,
-        pos_q: Tensor,
-        memory: Memory,
-        cache: SourceKeyValues | None,
-        packing: tuple[Packing, Packing] | None,
-    ) -> Tensor:
-        seen, attend = (memory.pos, memory.mask), self.cross_attention
-        out: Tensor
-        if cache is None:
-            both = packing and (packing[1], packing[0])
-            out = attend(x, memory.hidden, pos_q, *seen, packing=both)
-            return out
-        num_sentences = memory.hidden.shape[0]
-        beam = x.shape[0] // num_sentences
-        queries = x.reshape(num_sentences, -1, x.shape[-1])  # (B, beam · Q, D)
-        pos = pos_q if pos_q.shape[0] > 1 else pos_q.expand(beam, -1)
-        pos = pos.reshape(-1, beam * pos_q.shape[1])  # (B|1, beam · Q)
-        fresh = memory.hidden if cache.length == 0 else memory.hidden[:, :0]
-        out = attend(queries, fresh, pos, *seen, cache)
-        return out.reshape(x.shape)

@@ -108,11 +108,10 @@ def expand_preset(name: str) -> dict[str, Any]:
     if name not in PRESETS:
         raise ShapeshiftError(no_preset(name))
     scheme = PRESETS[name]
-    parts = [
-        {key: getattr(part, key) for key in PART_FIELDS if getattr(part, key) is not None}
-        | dict(part.options)
-        for part in scheme.parts
-    ]
+    parts = []
+    for part in scheme.parts:
+        given = {key: getattr(part, key) for key in PART_FIELDS if getattr(part, key) is not None}
+        parts.append({**given, **part.options})
     ids = scheme.position_ids
     return {"name": name, "position_ids": {"name": ids.name, **ids.options}, "parts": parts}
 

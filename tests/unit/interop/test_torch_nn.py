@@ -22,8 +22,6 @@ from shapeshift.positions import (
     Graph,
     Representation,
     Shaw,
-    Shifted,
-    Sinusoidal,
     get,
     use_edges,
 )
@@ -93,15 +91,6 @@ def test_dropout_acts_on_the_probabilities_while_training() -> None:
     _, probs = attention(x, x, x, average_attn_weights=False)
     assert 0 < (probs == 0).float().mean() < 1
     assert not (attention.eval()(x, x, x)[1] == 0).any()
-
-
-def test_absolute_positions_are_added_to_queries_and_keys() -> None:
-    ours, theirs = pair(batch_first=True)
-    ours.position = Sinusoidal(dim=D)
-    x, pos = torch.randn(B, Q, D), Shifted(max_offset=40)(B, Q)
-    shifted = x + Sinusoidal(dim=D).encode(pos, x)
-    got, _ = ours(x, x, x, pos_q=pos, pos_k=pos)
-    assert close(got, theirs(shifted, shifted, x)[0])
 
 
 @pytest.mark.parametrize("kind", ["Encoder", "Decoder"])
