@@ -50,7 +50,7 @@ def train_here(project, monkeypatch):
 
 
 def train_there(project, run, *command, cwd=None, **environment):
-    """Train in a new process."""
+    """Train in a new process; return what it wrote to standard error."""
     done = subprocess.run(
         [sys.executable, *command, str(project / "toy.yaml"), "--run", str(run), "--no-test"],
         env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": SOURCES} | environment,
@@ -60,6 +60,7 @@ def train_there(project, run, *command, cwd=None, **environment):
         timeout=100,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stderr
 
 
 def losses(run):
@@ -77,7 +78,10 @@ def test_a_run_is_the_same_in_every_process(project, tmp_path, train_here):
     train_here(stopped, "training.max_updates=4")
     (tmp_path / "elsewhere").mkdir()
     hash_seed = "0" if os.environ.get("PYTHONHASHSEED") != "0" else "1"
-    train_there(project, there, *TRAIN, cwd=tmp_path / "elsewhere", PYTHONHASHSEED=hash_seed)
+    settings = {"PYTHONHASHSEED": hash_seed, "PYTHONPROFILEIMPORTTIME": "1"}
+    imported = train_there(project, there, *TRAIN, cwd=tmp_path / "elsewhere", **settings)
+    assert "torch.optim" in imported
+    assert "torch._dynamo" not in imported  # 1.4 s and 70 MB before the first update
     for file in ("checkpoints/update-00000009/optimizer.safetensors", "average.safetensors"):
         assert sha256(here / file) == sha256(there / file)
     assert losses(here) == losses(there)

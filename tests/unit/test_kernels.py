@@ -76,7 +76,10 @@ def test_dropout(shape, dtype, monkeypatch):
         leaf = x.clone().requires_grad_()
         out = dropout(leaf, 0.3, True)
         out.backward(grad)
-        results.append((out, leaf.grad))
+        weight = grad.clone().requires_grad_()
+        torch.manual_seed(1)
+        (again,) = torch.autograd.grad(dropout(leaf, 0.3, True), leaf, weight, create_graph=True)
+        results.append((out, leaf.grad, *torch.autograd.grad(again.sum(), weight)))
     for got, expected in zip(*results, strict=True):
         assert torch.equal(got, expected)
 

@@ -47,7 +47,8 @@ class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
         draws, threshold, ctx.scale = draw(x, p)
-        if kernels.serves(x):
+        ctx.in_bits = kernels.serves(x)
+        if ctx.in_bits:
             out, kept = kernels.dropout(x, draws, threshold, ctx.scale)
         else:
             # As 0 and 1: products with a bool mask take four times as long.
@@ -59,6 +60,6 @@ class _Dropout(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (kept,) = ctx.saved_tensors
-        if kernels.serves(grad) and not torch.is_grad_enabled():
+        if ctx.in_bits:
             return kernels.dropout_backward(grad, kept, ctx.scale), None
         return (grad * kept).mul_(ctx.scale), None

@@ -29,6 +29,9 @@ _DTYPES = {torch.float32: [], torch.bfloat16: ["-DBF16"]}
 MAX_KEYS = 1 << 16
 """A thread keeps a row of scores on its stack."""
 
+_GROUP = 512
+"""Elements of a group of `dropout_forward`."""
+
 log = logging.getLogger(__name__)
 
 
@@ -86,16 +89,19 @@ def softmax_dropout_backward(grad: Tensor, saved: Tensor, scale: float) -> Tenso
 
 
 def dropout(x: Tensor, draws: Tensor, threshold: int, scale: float) -> tuple[Tensor, Tensor]:
-    """Return `x` after dropout, and int8 numbers that are 0 where something was dropped; for the
-    other arguments see `softmax_dropout`."""
-    x, kept = x.contiguous(), torch.empty(x.shape, dtype=torch.int8)
-    out = torch.empty_like(x)
+    """Return `x` after dropout, and which elements were kept, a bit each as `kernels.c` says; for
+    the other arguments see `softmax_dropout`."""
+    x, out = x.contiguous(), torch.empty(x.shape, dtype=x.dtype)
+    kept = torch.empty(-(-x.numel() // _GROUP), 1, _GROUP // 8, dtype=torch.uint8)
     _call("dropout_forward", x, draws, threshold, scale, out, kept, x.numel())
     return out, kept
 
 
 def dropout_backward(grad: Tensor, kept: Tensor, scale: float) -> Tensor:
     """Return the gradient of `x` for that of the result."""
+    if torch.is_grad_enabled() or not serves(grad):  # for the gradient of a gradient
+        bits = kept >> torch.arange(8, dtype=torch.uint8)[:, None] & 1
+        return (grad * bits.flatten()[: grad.numel()].view(grad.shape)).mul_(scale)
     grad = grad.contiguous()
     out = torch.empty_like(grad)
     _call("dropout_backward", grad, kept, scale, out, grad.numel())

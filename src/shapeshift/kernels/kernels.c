@@ -115,21 +115,44 @@ void softmax_backward(const number *restrict grad, const number *restrict saved,
     }
 }
 
-/* Dropout of `count` numbers: those whose draw is at least `threshold` are kept, and scaled. */
+/* Dropout of `count` numbers: those whose draw is at least `threshold` are kept, and scaled. `kept`
+   has a bit for each: of 512 numbers, bit p of byte j belongs to number 64 * p + j. */
+#define LANES 64
+#define GROUP (8 * LANES)
+
 void dropout_forward(const number *restrict x, const int16_t *restrict draws, long threshold,
-                     float scale, number *restrict out, int8_t *restrict kept, long count,
+                     float scale, number *restrict out, uint8_t *restrict kept, long count,
                      long threads) {
-#pragma omp parallel for simd num_threads(threads) schedule(static)
-    for (long i = 0; i < count; i++) {
-        kept[i] = draws[i] >= threshold;
-        out[i] = narrow(draws[i] >= threshold ? wide(x[i]) * scale : 0.0f);
+    const int16_t first = (int16_t)threshold;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long begin = 0; begin < count; begin += GROUP) {
+        uint8_t bits[LANES] = {0};
+        for (int plane = 0; plane < 8; plane++) {
+            long at = begin + plane * LANES, left = count - at;
+            int lanes = left > LANES ? LANES : left > 0 ? (int)left : 0;
+#pragma omp simd
+            for (int j = 0; j < lanes; j++) {
+                bits[j] |= (uint8_t)(draws[at + j] >= first) << plane;
+                out[at + j] = narrow(draws[at + j] >= first ? wide(x[at + j]) * scale : 0.0f);
+            }
+        }
+        memcpy(kept + begin / 8, bits, LANES);
     }
 }
 
-void dropout_backward(const number *restrict grad, const int8_t *restrict kept, float scale,
+void dropout_backward(const number *restrict grad, const uint8_t *restrict kept, float scale,
                       number *restrict out, long count, long threads) {
-#pragma omp parallel for simd num_threads(threads) schedule(static)
-    for (long i = 0; i < count; i++) out[i] = narrow(kept[i] ? wide(grad[i]) * scale : 0.0f);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long begin = 0; begin < count; begin += GROUP) {
+        const uint8_t *restrict bits = kept + begin / 8;
+        for (int plane = 0; plane < 8; plane++) {
+            long at = begin + plane * LANES, left = count - at;
+            int lanes = left > LANES ? LANES : left > 0 ? (int)left : 0;
+#pragma omp simd
+            for (int j = 0; j < lanes; j++)
+                out[at + j] = narrow(bits[j] >> plane & 1 ? wide(grad[at + j]) * scale : 0.0f);
+        }
+    }
 }
 
 /* Pairs (N, Q, K) and rows (N, Q, R) of numbers by distance. Row c of query i belongs to key

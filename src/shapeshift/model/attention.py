@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shapeshift.attention import attend, prefers_few
+from shapeshift.attention import attend_again, prefers_few
 from shapeshift.positions import Representation
 
 from .cache import KeyValues, SourceKeyValues
 from .packing import Packing
+from .recompute import recomputed, recomputes
 
 
 class Attention(nn.Module):
@@ -86,11 +87,20 @@ class Attention(nn.Module):
                 few: Tensor = self.out(cache.attend(q, k, v, mask).flatten(2))
                 return few
             k, v = cache.append(k, v)
-        heads = attend(
+        heads, again = attend_again(
             q, k, v, mask, self.position, pos_q, pos_k, dropped, causal=causal
         )  # (B, H, Q, E)
-        joined = packing[0].join_heads(heads) if packing else heads.transpose(1, 2).flatten(2)
-        out: Tensor = self.out(joined)
+
+        def join(heads: Tensor) -> Tensor:
+            return packing[0].join_heads(heads) if packing else heads.transpose(1, 2).flatten(2)
+
+        joined = join(heads)
+        out: Tensor
+        if again is None or not recomputes(joined):
+            out = self.out(joined)
+        else:
+            with recomputed(joined, lambda: join(again())):
+                out = self.out(joined)
         return out
 
     def keys_and_values(self, memory: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,7 @@ from shapeshift.positions import Absolute, Representation
 from .attention import Attention
 from .cache import KeyValues, SourceKeyValues
 from .packing import Packing
+from .recompute import recomputed, recomputes
 
 NORM_EPS = 1e-6
 
@@ -100,26 +101,15 @@ class Residual(nn.Module):
 
 @contextmanager
 def _normed(norm: nn.LayerNorm, x: Tensor) -> Iterator[Tensor]:
-    """Yield norm(x). What the block computes from it keeps no copy of it for the backward pass on a
-    CPU, where it is computed again, from the same `x`, to the same bits."""
+    """Yield norm(x), computed again from `x` for the gradients where that saves memory."""
     normed = norm(x)
-    is_kept = x.device.type != "cpu" or not x.requires_grad or torch.compiler.is_compiling()
-    if is_kept:
+    if not recomputes(x):
         yield normed
         return
     if torch.is_autocast_enabled("cpu"):  # as the products would, each for itself
         normed = normed.to(torch.get_autocast_dtype("cpu"))
-    # The functions below are kept with the graph, and may not keep `normed`.
-    source, dtype, address = x.detach(), normed.dtype, normed.data_ptr()
-
-    def pack(saved: Tensor) -> Tensor | torch.Size:
-        is_normed = saved.data_ptr() == address and saved.numel() == source.numel()
-        return saved.shape if is_normed and saved.dtype == dtype else saved
-
-    def unpack(packed: Tensor | torch.Size) -> Tensor:
-        return packed if isinstance(packed, Tensor) else norm(source).to(dtype).view(packed)
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+    source, dtype = x.detach(), normed.dtype
+    with recomputed(normed, lambda: norm(source).to(dtype)):
         yield normed
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import torch
@@ -123,7 +124,8 @@ class Trainer:
         self._began = time.perf_counter() - progress.elapsed_s
         with tuned(self.device):
             if self.validation_is_due:
-                self._validate()
+                with self._as_it_is():
+                    self._validate()
             if log is not None:
                 observer.advanced(progress.update)
             metrics = RunningMetrics(self.device)
@@ -144,7 +146,7 @@ class Trainer:
                 if stopping:
                     break
                 if self.validation_is_due:
-                    with torch.compiler.set_stance("force_eager"):  # compiled for training alone
+                    with self._as_it_is():
                         self._validate()
                 metrics = RunningMetrics(self.device)
         if stopping := self._received(stop):
@@ -240,6 +242,11 @@ class Trainer:
         self._log.write(update, **values)
 
     @torch.no_grad()
+    def _as_it_is(self) -> AbstractContextManager[object]:
+        """Return a context in which the model, compiled for training alone, is not compiled."""
+        compiled = self.config.compile  # else the compiler need not even be imported
+        return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+
     def _validate(self) -> None:
         """Validate, log the result, and record it in the checkpoint, which is already saved."""
         self.model.eval()

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss, layers
+from shapeshift.model import (
+    ModelConfig,
+    Transformer,
+    attention,
+    build,
+    label_smoothed_loss,
+    layers,
+    recompute,
+)
 from shapeshift.positions import PRESETS
 
 
@@ -22,27 +30,29 @@ def loss_of(model: Transformer, dtype: torch.dtype) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-@pytest.mark.parametrize("scheme", ["ape", "rpe"])
-def test_outputs_of_norms_are_not_kept_but_computed_again_to_the_same_bits(
-    scheme: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("scheme", "heads"), [("ape", 3), ("t5", 3), ("rpe", 1)])
+def test_norms_and_heads_are_not_kept_but_computed_again_to_the_same_bits(
+    scheme: str, heads: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = ModelConfig(
         size="tiny", dim=8, num_heads=2, ff_dim=16, encoder_layers=1, decoder_layers=1
     )
     torch.manual_seed(0)
-    model, normed = build(config, PRESETS[scheme], 9, 9), layers._normed
-    outputs: list[weakref.ref[Tensor]] = []
+    model = build(config, PRESETS[scheme], 9, 9)
+    tensors: list[weakref.ref[Tensor]] = []
 
     @contextmanager
-    def spy(norm: nn.LayerNorm, x: Tensor) -> Iterator[Tensor]:
-        with normed(norm, x) as out:
-            outputs.append(weakref.ref(out))
-            yield out
+    def spy(x: Tensor, again: Callable[[], Tensor]) -> Iterator[None]:
+        tensors.append(weakref.ref(x))
+        with recompute.recomputed(x, again):
+            yield
 
-    monkeypatch.setattr(layers, "_normed", spy)
+    for module in (layers, attention):
+        monkeypatch.setattr(module, "recomputed", spy)
     loss = loss_of(model, dtype)
-    assert [each() for each in outputs] == [None] * 5
+    assert [each() for each in tensors] == [None] * (5 + heads)  # relative values: theirs are kept
     fresh = torch.autograd.grad(loss, [*model.parameters()])
-    monkeypatch.setattr(layers, "_normed", lambda norm, x: nullcontext(norm(x)))
+    for module in (layers, attention):
+        monkeypatch.setattr(module, "recomputed", lambda x, again: nullcontext())
     kept = torch.autograd.grad(loss_of(model, dtype), [*model.parameters()])
     assert all(torch.equal(*pair) for pair in zip(fresh, kept, strict=True))
