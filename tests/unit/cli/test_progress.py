@@ -1,12 +1,13 @@
 """What a command shows of its phases and of a grid's cells, on a terminal and in a file."""
 
 import io
+from types import SimpleNamespace
 
 import pytest
 
 from shapeshift.cli import output, progress
 from shapeshift.cli.output import plain_console
-from shapeshift.cli.progress import Display, GridDisplay, TrainingDisplay
+from shapeshift.cli.progress import Display, GridDisplay
 from shapeshift.config import parse_config
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.runner import State
@@ -33,7 +34,7 @@ def running(update):
 def clock(monkeypatch):
     """A clock that a test moves."""
     now = [100.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
@@ -61,22 +62,6 @@ def test_a_file_gets_a_line_for_each_phase_and_one_twice_a_minute(show, clock):
         "encode train: 700 of 1,000 · about 15 s left",
         "✓ encode train (55 s)",
         "✓ encode test (0.2 s)",
-    ]
-
-
-def test_a_run_that_goes_on_is_timed_from_where_it_goes_on(show, clock):
-    shown = show()
-    with Display() as display:
-        training = TrainingDisplay(display, "mine", 1000)
-        for update in range(901, 941):
-            training.advanced(update)
-            training.updated(update, 2.5, 3000.0)
-            clock[0] += 1
-        training.validated(940, {"valid_loss": 1.0, "valid_bleu": 12.345})
-    assert shown().splitlines() == [
-        "train mine: 932 of 1,000 · loss 2.500 · 3,000 tokens/s · about 1 min left",
-        "mine: update 940 · valid loss 1.000 · ppl 2.72 · BLEU 12.35",
-        "✓ train mine (40 s)",
     ]
 
 

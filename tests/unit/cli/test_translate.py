@@ -16,18 +16,9 @@ import pytest
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.translator import Translator
 
-from ..serve.untrained import write_run  # noqa: TID252 (`tests` is no package)
+from ..serve.untrained import LINES, write_run  # noqa: TID252 (`tests` is no package)
 from .running import shapeshift
 
-LINES = [
-    "ab cd",
-    "",
-    "fe. dc ba, ab cd ef. a",
-    "   ",
-    "abc\r",
-    "</s> a <sep>",
-    "e\u2028f\x85\u200b",
-]
 TEXT = "".join(line + "\n" for line in LINES)
 
 

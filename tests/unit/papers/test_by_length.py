@@ -1,14 +1,10 @@
-from types import SimpleNamespace
-
 import pytest
 
-from shapeshift.config import Config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import Score
 from shapeshift.evaluation.scores import LengthBucket, Scores
 from shapeshift.lab.figures import draw_lines
-from shapeshift.papers.by_length import LengthBleu, bleu_by_length, gather
-from shapeshift.papers.spec import ByLengthSpec
+from shapeshift.papers.by_length import LengthBleu, gather
 
 BOUNDS = ((0, 10), (10, 20), (20, 30), (30, None))
 COUNTS = (40, 30, 0, 3)
@@ -65,18 +61,6 @@ def test_only_scores_of_one_text_with_one_signature_are_compared(other):
 )  # fmt: skip
 def test_buckets_without_a_length_of_training_are_shaded(trained, unseen):
     assert panel({"APE": APE}, trained).shaded == [(x - 0.5, x + 0.5) for x in unseen]
-
-
-def test_a_panel_is_drawn_for_each_setting():
-    names = [str(n) for n in range(9)]
-    study = SimpleNamespace(
-        settings={"lengths": names, "position": ["ape"]}.__getitem__,
-        finished=lambda axes: [SimpleNamespace(config=Config())],
-        scores=lambda cell, splits: SHAPE[0],
-    )
-    spec = ByLengthSpec(title="t", systems="position", panels="lengths")
-    [table] = bleu_by_length(study, spec, "t").tables
-    assert len([axes for axes in table.drawing.axes if axes.has_data()]) == len(names)
 
 
 def test_places_name_lengths_and_counts_and_small_buckets_are_hollow():

@@ -3,7 +3,7 @@
 import pytest
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.papers.document import DocumentTable, Entry, Finding, ItemDocument, summary
+from shapeshift.papers.document import DocumentTable, Entry, Finding, ItemDocument
 
 TABLE = DocumentTable(
     name="one",
@@ -37,12 +37,3 @@ def test_a_file_of_something_else_is_one_line(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(ShapeshiftError, match=r"^.*item\.json: not the document of an item.*$"):
         ItemDocument.load(path)
-
-
-def test_a_summary_is_the_mean_and_the_deviation_of_seeds():
-    values = [21.0, 22.0, 23.0]
-    entry = summary(values, "mean ± stdev", "*")
-    assert (entry.text, entry.value) == ("22.00 ± 1.00*", 22.0)
-    assert summary(values, "whole number").text == "22"
-    assert summary([5.0], "mean ± stdev", sign="+").text == "+5.00"
-    assert summary([]).value is None

@@ -54,13 +54,3 @@ def test_without_runs_there_are_dashes_and_nothing_is_judged(name, scale, tmp_pa
     assert {x.verdict for x in content.findings} <= {"not run", "not tested at this scale"}
     assert not any(table.figure for table in content.tables)
     assert document(item, content).is_empty
-
-
-@pytest.mark.parametrize(
-    ("name", "columns", "rows"),
-    [("table2", 4, 6), ("table3", 11, 5), ("table5", 5, 8), ("table6", 11, 6)],
-)
-def test_the_papers_tables_of_nhk_are_whole(name, columns, rows, build):
-    paper = build(f"nhk:{name}").tables[-1]
-    assert (len(paper.header), len(paper.rows)) == (columns, rows)
-    assert not any(entry.text == "–" for row in paper.rows for entry in row)

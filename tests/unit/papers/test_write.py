@@ -6,7 +6,7 @@ import io
 from matplotlib.figure import Figure
 
 from shapeshift.papers.document import DocumentTable, Entry, ItemDocument, words
-from shapeshift.papers.write import comma_separated, latex, markdown, write_item
+from shapeshift.papers.write import comma_separated, latex, write_item
 
 TABLE = DocumentTable(
     name="table2",
@@ -38,15 +38,6 @@ def test_csv_holds_numbers_in_full_words_as_they_are_shown_and_p_values():
     assert [row[0] for row in rows] == ["a_b | c", 'say "no", twice']
     assert [float(row[1]) for row in rows] == [30.456789012345678, -1e-17]
     assert [row[2:] for row in rows] == [["0.004", "–"], ["", "1.0"]]
-
-
-def test_markdown_keeps_pipes_inside_their_fields():
-    lines = markdown(TABLE).splitlines()
-    assert lines[0] == "**BLEU & speed**"
-    table = [line for line in lines if line.startswith("|")]
-    assert len({line.replace(r"\|", "").count("|") for line in table}) == 1
-    assert r"a_b \| c" in table[2]
-    assert lines[-2:] == ["- p < 0.05", "- a full stop."]
 
 
 def test_an_item_is_all_files_the_document_last(tmp_path):

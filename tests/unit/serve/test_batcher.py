@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.serve.batcher import Batcher, Job, RefusedError, StoppingError
+from shapeshift.serve.batcher import Batcher, Job, RefusedError
 
 pytestmark = pytest.mark.anyio
 
@@ -97,15 +97,3 @@ async def test_an_error_is_that_of_its_own_sentence_and_a_bug_that_of_its_batch(
     assert results[0] == ["GOOD"]
     assert [type(x) for x in results[1:]] == [ShapeshiftError, KeyError, KeyError]
     assert await submit(batcher, ("k", "after", 1)) == ["AFTER"]
-
-
-async def test_a_closed_queue_ends_what_waits_and_takes_nothing(busy):
-    batcher, _ = busy
-    waiting = submit(batcher, ("k", "x", 1))
-    await asyncio.sleep(0)
-    batcher.close()
-    assert not batcher.is_idle()  # the first batch is still computed
-    with pytest.raises(StoppingError):
-        await waiting
-    with pytest.raises(StoppingError):
-        await submit(batcher, ("k", "z", 1))

@@ -19,6 +19,7 @@ from shapeshift.serve.limits import Limits
 from shapeshift.serve.server import Server, address, bind
 from shapeshift.serve.service import ServedRun, Service
 
+LINES = ["ab cd", "", "fe. dc ba, ab cd ef. a", "   ", "abc\r", "</s> a <sep>", "e\u2028\x85\u200b"]
 MODEL = {"dim": 16, "num_heads": 2, "ff_dim": 16, "encoder_layers": 2, "decoder_layers": 1}
 
 
