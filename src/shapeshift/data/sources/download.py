@@ -125,17 +125,16 @@ def unpack(archive: Path, folder: Path, wanted: Callable[[str], bool]) -> list[P
         path = PurePosixPath(name)
         return wanted(str(path)) and not path.is_absolute() and ".." not in path.parts
 
-    def choose(member: tarfile.TarInfo, place: str) -> tarfile.TarInfo | None:
-        keep = member.isfile() and is_wanted(member.name)
-        return tarfile.data_filter(member, place) if keep else None
-
     with reading(archive), writing(folder):
         make_directory(folder)
         with exclusive(folder / archive.name), partial_directory(folder / archive.name) as scratch:
             try:
                 if tarfile.is_tarfile(archive):
                     with tarfile.open(archive) as tar:
-                        tar.extractall(scratch, filter=choose)
+                        tar.extraction_filter = lambda member, _: member  # chosen here: see above
+                        for member in tar:
+                            if member.isfile() and is_wanted(member.name):
+                                tar.extract(member, scratch, set_attrs=False)
                         stream: Any = tar.fileobj
                         while stream.read(_CHUNK):  # the checksum of what is compressed comes last
                             pass
