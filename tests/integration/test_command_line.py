@@ -52,7 +52,7 @@ def test_training_learns_and_shows_the_scores(folder, trained):
     scores = Scores.load(folder / "run" / "results" / "test.average.json")
     assert scores.num_segments == 21
     out, err = trained
-    assert f"{scores.bleu:.2f}" in out
+    assert f"{scores.scores[0].value:.2f}" in out
     assert f"update {MAX_UPDATES} · valid loss" in err
 
 
