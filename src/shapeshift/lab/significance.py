@@ -172,6 +172,7 @@ def compare_cells(
         kept = kept_lines(CellFolder(root / cell.key).run, split, kind)
         if wanted is None:
             return kept
+        check_parallel(len(kept), len(wanted))
         return [line for line, chosen in zip(kept, wanted, strict=True) if chosen]
 
     def outputs(cells: Sequence[Cell], split: str) -> Outputs:
