@@ -1,4 +1,4 @@
-"""sacreBLEU's tokenizers for BLEU, by name and by language.
+"""sacreBLEU's tokenizers for BLEU, by name and by language, and Moses's detokeniser.
 
 Most languages have spaces between words, and 13a splits off the punctuation. Without
 spaces, 13a reads a whole sentence as one word, and BLEU is near 0 for any translation.
@@ -7,10 +7,11 @@ spaces, 13a reads a whole sentence as one word, and BLEU is near 0 for any trans
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from sacrebleu.metrics.bleu import BLEU
 
-from shapeshift.errors import ShapeshiftError, install_extra, nearest, reason
+from shapeshift.errors import ShapeshiftError, install_extra, nearest, reason, require
 
 AUTO = "auto"
 """The tokenizer of the target language, see `BY_LANGUAGE`."""
@@ -70,3 +71,22 @@ def make_bleu(tokenizer: str = DEFAULT) -> BLEU:
             f"BLEU's tokenizer {tokenizer} cannot be used ({reason(error)}); {remedy}, or use"
             " another one (evaluation.tokenize=char, or --tokenize char)"
         ) from error
+
+
+def moses(language: str) -> Callable[[str], str]:
+    """Return a function that brings tokenised output into the form in which it is scored, by
+    `sacremoses` (the extra `moses`), as SHAPE (Kiyono et al. 2021), section 3.1, does; parts joined
+    by ` <sep> ` each by themselves.
+
+    Args:
+        language: of the text, such as `de`; some rules depend on it.
+    """
+    from shapeshift.data.subwords import SEPARATOR, split_parts
+
+    detokenizer = require("moses", "sacremoses").MosesDetokenizer(lang=language)
+
+    def detokenize(text: str) -> str:
+        parts = (detokenizer.detokenize(part.split()) for part in split_parts(text))
+        return SEPARATOR.join(parts)
+
+    return detokenize

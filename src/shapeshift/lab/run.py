@@ -24,7 +24,7 @@ from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import Translator
 from shapeshift.disk import PARTIAL, remove, writing
 from shapeshift.errors import ShapeshiftError, nearest
-from shapeshift.evaluation.detokenize import moses
+from shapeshift.evaluation.tokenizers import moses
 from shapeshift.export.running import open_export
 from shapeshift.integrity import SUMS, restore, store, verify
 from shapeshift.lab.identity import identity_fields

@@ -1,4 +1,6 @@
-"""BLEU of languages that have no spaces."""
+"""BLEU of languages that have no spaces; text whose tokens are joined before it is scored."""
+
+import sys
 
 import pytest
 from sacrebleu.tokenizers import tokenizer_spm
@@ -6,7 +8,7 @@ from sacrebleu.tokenizers import tokenizer_spm
 from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
-from shapeshift.evaluation.tokenizers import make_bleu
+from shapeshift.evaluation.tokenizers import make_bleu, moses
 
 HYPOTHESES = ["私は昨日、図書館で新しい本を読みました。", "猫が机の下で静かに眠っている。"]
 REFERENCES = ["私は昨日、図書館で新しい本を借りました。", "犬が机の下で静かに眠っている。"]
@@ -67,3 +69,23 @@ def test_a_tokenizer_that_cannot_be_downloaded_is_one_line(error, tmp_path, monk
     monkeypatch.setattr(tokenizer_spm, "download_file", download)
     with pytest.raises(ShapeshiftError, match=rf"flores200 .*\({error}\); connect to the internet"):
         make_bleu("flores200")
+
+
+def test_moses_makes_text():
+    pytest.importorskip("sacremoses")
+    assert moses("de")("Er sagt , &quot; nein &quot; .") == 'Er sagt, "nein".'
+    assert moses("fr")("l&apos; eau , c&apos; est tout .") == "l'eau, c'est tout."
+
+
+def test_each_part_is_detokenised_by_itself(monkeypatch):
+    class MosesDetokenizer:
+        def __init__(self, lang):
+            self.lang = lang
+
+        def detokenize(self, tokens):
+            return f"{self.lang}:{''.join(tokens)}"
+
+    module = type(sys)("sacremoses")
+    module.MosesDetokenizer = MosesDetokenizer
+    monkeypatch.setitem(sys.modules, "sacremoses", module)
+    assert moses("de")("a b <sep> c") == "de:ab <sep> de:c"
