@@ -156,10 +156,10 @@ def _with_notices(lines: Iterator[TranslatedLine], title: str) -> Iterator[Trans
     number = num_long = num_at_limit = 0
     try:
         for number, line in enumerate(lines, start=1):
-            if line.is_long:
+            if line.exceeded is not None:
                 num_long += 1
                 how = f"split ({line.num_pieces:,} pieces)" if line.num_pieces else "left empty"
-                subwords = f"{line.num_subwords:,} subwords, over {line.limit}"
+                subwords = f"{line.num_subwords:,} subwords, over {line.exceeded}"
                 notice(f"{title}:{number}: {subwords}: {how}")
             num_at_limit += any(candidate.at_limit for candidate in line.candidates)
             yield line

@@ -13,9 +13,6 @@ from shapeshift.decoding.search import Hypothesis
 from shapeshift.decoding.splitting import split_text
 from shapeshift.errors import ShapeshiftError
 
-LINES = "<lines>"
-"""Name in errors of text that has none."""
-
 
 @dataclass(frozen=True, slots=True)
 class Translation:
@@ -41,20 +38,15 @@ class TranslatedLine:
         candidates: its translations, best score first. Where the line was split, the k-th one joins
             the k-th of each piece, and its numbers are sums.
         num_subwords: of the source.
-        limit: the most subwords of a source; None where there is no limit.
+        exceeded: the limit of subwords that the line was over, and so was split or skipped, if it
+            was. (It has one piece if white space alone made it too long.)
         num_pieces: of the line: 1, more if it was split, 0 if it was skipped.
     """
 
     candidates: list[Translation]
     num_subwords: int
-    limit: int | None
+    exceeded: int | None
     num_pieces: int
-
-    @property
-    def is_long(self) -> bool:
-        """Whether the line was over the limit, and so was split or skipped. (It has one piece
-        if white space alone made it too long.)"""
-        return self.limit is not None and self.num_subwords > self.limit
 
 
 Pieces = list[tuple[list[int], str]]
@@ -108,7 +100,7 @@ class Translator:
         lines: Iterable[str],
         n_best: int = 1,
         *,
-        name: str | Path = LINES,
+        name: str | Path = "<lines>",
         stream: bool = False,
         each_token: bool = False,
     ) -> Iterator[TranslatedLine]:
@@ -208,7 +200,9 @@ class Translator:
         for num_subwords, pieces in plans:
             parts = [each or [nothing] for each in islice(candidates, len(pieces))]
             joined = _join(parts or [[nothing]], [joiner for _, joiner in pieces])
-            yield TranslatedLine(joined, num_subwords, self.limit, len(pieces))
+            fits = self.limit is None or num_subwords <= self.limit
+            exceeded = None if fits else self.limit
+            yield TranslatedLine(joined, num_subwords, exceeded, len(pieces))
 
     def _translation(
         self, source: list[int], hypothesis: Hypothesis, log_probs: list[float] | None

@@ -281,11 +281,7 @@ class Trainer:
             progress.best_loss, progress.best_score = loss, score
 
     def _valid_loss(self) -> float:
-        nll, num_tokens = 0.0, 0
+        metrics = RunningMetrics(self.device)
         for _, pairs in self.parallel.share(self._valid_plan):
-            loss = self._step.objective(self._batch(self.valid, pairs), 0.0)
-            nll += float(loss.nll)
-            num_tokens += loss.num_tokens
-        sums = torch.tensor([nll, num_tokens], dtype=torch.float64, device=self.device)
-        total, count = self.parallel.all_reduce(sums).tolist()
-        return float(total / count)
+            metrics.add([self._step.objective(self._batch(self.valid, pairs), 0.0)])
+        return metrics.read(self.parallel)["nll"]
