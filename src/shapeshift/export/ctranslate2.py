@@ -94,10 +94,12 @@ class CTranslate2Model:
         self._target = subwords.target_pieces(range(subwords.target_size))
         self._ids = {piece: i for i, piece in enumerate(self._target)}
 
-    def score(self, sources: Ids, targets: Ids) -> LogProbs:
+    def score(self, sources: Ids, targets: Ids, max_tokens: int = 0) -> LogProbs:
         results = self._translator.score_batch(
             [[self._source[i] for i in ids] for ids in sources],
             [[self._target[i] for i in ids] for ids in targets],
+            max_batch_size=max_tokens,  # 0 is one batch
+            batch_type="tokens",
             max_input_length=0,
         )
         return [result.log_probs for result in results]
@@ -238,10 +240,8 @@ def _options(position: Representation | None) -> dict[str, Any]:
 
 def _set_positions(spec: Any, position: Representation) -> None:
     if isinstance(position, Shaw):
-        tables = [position.keys, position.values]
-        spec.relative_position_keys, spec.relative_position_values = (
-            _relative_table(table, position) for table in tables
-        )
+        spec.relative_position_keys = _relative_table(position.keys, position)
+        spec.relative_position_values = _relative_table(position.values, position)
     elif isinstance(position, T5):
         spec.relative_attention_bias = _bias_table(position)
         spec.relative_attention_max_distance = np.int32(2 * position.max_distance)

@@ -92,13 +92,8 @@ class CTranslate2Runner(Runner):
 
     def score(self, sources: Ids, targets: Ids) -> list[list[float]]:
         """As `decoding.running.Runner.score`."""
-        scores: list[list[float]] = [[] for _ in targets]
-        for numbers, _ in self._batches([(len(ids) + 1,) for ids in targets]):
-            chosen = ([list(side[n]) for n in numbers] for side in (sources, targets))
-            found = cast(CTranslate2Model, self.model).score(*chosen)
-            for n, each in zip(numbers, found, strict=True):
-                scores[n] = each
-        return scores
+        model, most = cast(CTranslate2Model, self.model), self.config.max_tokens
+        return model.score([*map(list, sources)], [*map(list, targets)], most)
 
     def _hypothesis(self, ids: list[int], score: float, most: int, limit: int) -> Hypothesis:
         """Return what was found, cut where another source of its batch has the higher limit.

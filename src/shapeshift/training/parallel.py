@@ -10,7 +10,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TypeVar
 
@@ -36,12 +36,10 @@ its connections close, and they stop at once."""
 def _read_environment() -> tuple[int, int, int]:
     """Return WORLD_SIZE, RANK and LOCAL_RANK, or raise `ShapeshiftError`."""
     names = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_PORT")
-    try:
+    with suppress(KeyError, ValueError):
         world_size, rank, local_rank, _ = (int(os.environ[name]) for name in names)
         if os.environ["MASTER_ADDR"] and 0 <= max(rank, local_rank) < world_size:
             return world_size, rank, local_rank
-    except (KeyError, ValueError):
-        pass
     raise ShapeshiftError(
         "WORLD_SIZE is set, and RANK, LOCAL_RANK, MASTER_ADDR and MASTER_PORT are not as torchrun"
         " sets them; start the processes with torchrun, or unset WORLD_SIZE to train in one process"
