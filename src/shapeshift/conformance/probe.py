@@ -178,39 +178,32 @@ def pad(ids: Tensor, left: int, right: int) -> tuple[Tensor, Tensor]:
 def in_double(subject: Subject) -> Subject:
     """Return a copy on the CPU in evaluation mode, in float64 if the model is small and can."""
     in_float = subject.changed(lambda model: model.cpu().eval().requires_grad_(False).float())
-    _check_output(in_float)
+    ids = fixed(subject.usable_ids, rows=2)
+    out: object = in_float.logits(ids)
+    shape = tuple(out.shape) if isinstance(out, Tensor) else ()
+    fits = len(shape) == 3 and shape[0] == 2 and shape[2] > 1
+    if not fits or (in_float.aligned and shape[1] != ids.shape[1]):
+        what = f"a tensor of shape {shape}" if shape else f"a {type(out).__name__} without logits"
+        raise ShapeshiftError(
+            f"forward of {type(subject.model).__name__} returned {what} for ids of shape"
+            f" {tuple(ids.shape)}; `check` needs outputs for each token, (B, T, V), such as what a"
+            " classifier has before it pools"
+        )
     if sum(parameter.numel() for parameter in subject.model.parameters()) > DOUBLE_UP_TO:
         return in_float
     wide = in_float.changed(lambda model: model.double())
-    ids, mask = pad(subject.usable_ids[None, :2], 1, 0)
-    out = []
+    padded = pad(subject.usable_ids[None, :2], 1, 0)
+    outputs = []
     try:
-        out.append(wide.logits(ids))
-        if subject.takes_mask:
-            out.append(wide.logits(ids, mask))
+        for given in (padded[:1], padded)[: 1 + subject.takes_mask]:
+            outputs.append(wide.logits(*given))
     except UnsupportedError:
         pass
     except (RuntimeError, TypeError, ValueError):
         return in_float
     # A mask of float64's lowest number is -inf in a softmax that is computed in float32.
-    works = all(x.dtype is torch.float64 and x[:, -1].isfinite().all() for x in out)
+    works = all(x.dtype is torch.float64 and x[:, -1].isfinite().all() for x in outputs)
     return wide if works else in_float
-
-
-def _check_output(subject: Subject) -> None:
-    """Raise a `ShapeshiftError` if the model does not return logits for each token."""
-    ids = fixed(subject.usable_ids, rows=2)
-    out: object = subject.logits(ids)
-    returned = f"a {type(out).__name__} without logits"
-    if isinstance(out, Tensor):
-        fits = out.ndim == 3 and len(out) == 2 and out.shape[2] > 1
-        if fits and (out.shape[1] == ids.shape[1] or not subject.aligned):
-            return
-        returned = f"a tensor of shape {tuple(out.shape)} for ids of shape {tuple(ids.shape)}"
-    raise ShapeshiftError(
-        f"forward of {type(subject.model).__name__} returned {returned}; `check` needs outputs for"
-        " each token, (B, T, V), such as what a classifier has before it pools"
-    )
 
 
 def line(error: Exception) -> str:

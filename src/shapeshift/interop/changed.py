@@ -7,7 +7,8 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
@@ -37,6 +38,12 @@ def refuse_changed(model: nn.Module) -> None:
                 raise ShapeshiftError(
                     f"the positions of this {type(model).__name__} were changed by {function}"
                 )
+
+
+def no_vectors(first: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Replace the `forward` of a table of positions: zero."""
+    # A whole number, so that the sum has the dtype of the embeddings.
+    return torch.zeros((), dtype=torch.int64, device=first.device)
 
 
 def use_attention(model: nn.Module, config: Any, name: str, attention: Attention) -> Any:

@@ -21,7 +21,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation, get
 from shapeshift.positions.base import check_sizes
 
-from .changed import UNDO, refuse_changed, require_attention, use_attention
+from .changed import UNDO, no_vectors, refuse_changed, require_attention, use_attention
 
 NAME = "shapeshift"
 """Of our attention among those of transformers."""
@@ -80,7 +80,7 @@ def use_position(model: nn.Module, position: Representation | str, **options: An
     use_attention(model, config, NAME, _attention)
     is_trained = any(table.requires_grad for table in own.parameters())
     undo = own, vars(own).get("forward"), is_trained, attention, attentions
-    own.requires_grad_(False).forward = _no_vectors if rotary is None else _no_rotation
+    own.requires_grad_(False).forward = no_vectors if rotary is None else _no_rotation
     tracker = _Tracker()
     for part in attentions:  # not registered there, so that weights have one name
         vars(part)[NAME] = tracker, placed
@@ -111,12 +111,6 @@ def _no_rotation(x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
     """Replace the `forward` of a rotary embedding: cosine and sine of zero."""
     one = x.new_ones(1, 1, 1)  # broadcast to (B, T, E)
     return one, torch.zeros_like(one)
-
-
-def _no_vectors(first: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Replace the `forward` of a table of positions: zero."""
-    # A whole number, so that the sum has the dtype of the embeddings.
-    return torch.zeros((), dtype=torch.int64, device=first.device)
 
 
 class _Tracker:

@@ -24,7 +24,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation, pairs
 from shapeshift.positions.relative import distances
 
-from .changed import RELATIVE, refuse_changed, require_attention, use_attention
+from .changed import RELATIVE, no_vectors, refuse_changed, require_attention, use_attention
 
 NAME = "shapeshift_relative_key"
 """Of our attention among those of transformers."""
@@ -95,7 +95,7 @@ def restore_relative_positions(
         attention.register_forward_pre_hook(_number, with_kwargs=True)
     for name, part in model.named_modules():
         if name.endswith("position_embeddings"):
-            part.register_forward_hook(_zeros)
+            part.forward = no_vectors
     return [f"{name}.{TABLE}.weight" for name in attentions]
 
 
@@ -119,11 +119,6 @@ def _read(checkpoint: str | Path) -> dict[str, Tensor]:
             loaded: dict[str, Tensor] = load_state_dict(path)
             return loaded
     raise ShapeshiftError(f"has no {' and no '.join(_FILES)}", path=checkpoint)
-
-
-def _zeros(module: nn.Module, args: Any, output: Tensor) -> Tensor:
-    """A forward hook of the absolute positions, which these models do not have."""
-    return torch.zeros_like(output)
 
 
 def _number(

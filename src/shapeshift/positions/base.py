@@ -144,8 +144,7 @@ class Representation(nn.Module):
         positions beyond it themselves."""
         return None
 
-    def extra_repr(self) -> str:
-        return shown(self)
+    extra_repr = shown
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
         """Return token embeddings `x (B, T, D)` with position added; `pos (B|1, T)`."""

@@ -38,16 +38,15 @@ class KERPLE(Representation):
     def _values(self, distances: Tensor) -> Tensor:
         # Distances above 256 have no exact bfloat16, so this is computed in float32 at least.
         shape = (self.num_heads, *[1] * distances.ndim)
-        precise = torch.promote_types(self.log_r1.dtype, torch.float32)
-        r1, r2 = (each.to(precise).exp().view(shape) for each in (self.log_r1, self.log_r2))
+        r1, r2 = (each.view(shape) for each in self._rates())
         return -r1 * torch.log1p(r2 * distances.abs())  # (H, …)
 
-    def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:
+    def _rates(self) -> list[Tensor]:
         precise = torch.promote_types(self.log_r1.dtype, torch.float32)
-        r1, r2 = (each.to(precise).exp() for each in (self.log_r1, self.log_r2))
-        distance = distance_between(pos_q, pos_k, len(q))
+        return [each.to(precise).exp() for each in (self.log_r1, self.log_r2)]
 
-        def add(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return score - r1[h] * torch.log1p(r2[h] * distance(b, i, j).abs())
-
-        return add
+    def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:
+        (r1, r2), distance = self._rates(), distance_between(pos_q, pos_k, len(q))
+        return lambda score, b, h, i, j: (
+            score - r1[h] * torch.log1p(r2[h] * distance(b, i, j).abs())
+        )

@@ -62,8 +62,7 @@ class Absolute(nn.Module):
             return pos + offset.to(pos.device).reshape(-1, 1)  # (B|1, T)
         return pos + offset if offset else pos
 
-    def extra_repr(self) -> str:
-        return shown(self)
+    extra_repr = shown
 
     def choose_offset(self, num_sequences: int, device: torch.device | None) -> int | Tensor:
         """Return the offset to use if the caller gives none."""

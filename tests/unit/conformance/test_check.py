@@ -196,7 +196,7 @@ class Mapped(Encoder):
         (3, "nn.Module"),
         (nn.Linear(2, 2), "vocab_size"),
         (Pooled(), r"a tensor of shape \(2, 2\).*outputs for each token, \(B, T, V\)"),
-        (Mapped(), "a dict without logits; .*outputs for each token"),
+        (Mapped(), "a dict without logits .*outputs for each token"),
         (Lengths(), r"with token ids alone .*'lengths'.*; wrap it in a module with forward\(ids\)"),
     ],
 )
