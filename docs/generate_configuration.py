@@ -23,7 +23,7 @@ from shapeshift.data.config import CORPORA
 from shapeshift.lab.grid import GridConfig, Recipe, Rule
 from shapeshift.lab.measures import MEASURES
 from shapeshift.model import SIZES
-from shapeshift.papers.metrics import FACTS, METRICS, Metric
+from shapeshift.papers.measurements import FACTS, METRICS, Metric
 from shapeshift.papers.spec import (
     ByLengthSpec,
     ClaimSpec,

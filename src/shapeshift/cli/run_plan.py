@@ -42,18 +42,41 @@ def run_plan(
 
         show_estimates(plan.runs)
         return
+    from shapeshift.papers import planning
+    from shapeshift.papers.write import text_table
+    from shapeshift.report.page import PAGE, write_page
+
     plan.open_folder(directory)
     launcher = choose_launcher(plan, directory, jobs, slurm)
     with ending_on_signals("finished runs stay, the others are saved: the same command goes on"):
         failed: Failed = []
         if run and plan.runs:
             failed = run_cells(plan, directory, prepared, launcher)
-        whole = write_items(plan, directory, prepared)
+        documents, failures = planning.write_items(plan, directory, prepared)
+        for document in documents:
+            folder = plan.folder(directory) / document.item
+            for table in document.tables:
+                show(f"{document.title}: {table.title}")
+                show_table(text_table(table))
+                if table.figure:
+                    show(f"figure: {folder / table.name}.png")
+            for finding in document.findings:
+                show(f"{finding.verdict}: {finding.claim}")
+                show(f"  {finding.measured}")
+            show(f"tables: {folder}")
+        for item, error in failures.items():
+            notice(f"{plan.paper.name}:{item} cannot be made: {error}", "bold red")
+        try:
+            write_page(directory, directory / PAGE)
+        except ShapeshiftError as error:  # the items are written all the same
+            notice(f"{PAGE} is not written: {error}", "bold red")
+        else:
+            show(f"report: {directory / PAGE}")
     for cell, message in failed:  # at the end, where users see it
         notice(f"{cell.name} ({cell.key}) failed:", "bold red")
         for line in message.splitlines():
             notice(f"  {line}")
-    if failed or not whole:
+    if failed or failures:
         raise typer.Exit(1)
 
 
@@ -102,32 +125,3 @@ def run_cells(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -
             changed=GridDisplay(display, plan.runs).changed,
             command=plan.command,
         )
-
-
-def write_items(plan: Plan, directory: Path, prepared: Path) -> bool:
-    """Write and show the items, and the page of all results; return whether all could be made."""
-    from shapeshift.papers import planning
-    from shapeshift.papers.write import text_table
-    from shapeshift.report.page import PAGE, write_page
-
-    documents, failures = planning.write_items(plan, directory, prepared)
-    for document in documents:
-        folder = plan.folder(directory) / document.item
-        for table in document.tables:
-            show(f"{document.title}: {table.title}")
-            show_table(text_table(table))
-            if table.figure:
-                show(f"figure: {folder / table.name}.png")
-        for finding in document.findings:
-            show(f"{finding.verdict}: {finding.claim}")
-            show(f"  {finding.measured}")
-        show(f"tables: {folder}")
-    for item, error in failures.items():
-        notice(f"{plan.paper.name}:{item} cannot be made: {error}", "bold red")
-    try:
-        write_page(directory, directory / PAGE)
-    except ShapeshiftError as error:  # the items are written all the same
-        notice(f"{PAGE} is not written: {error}", "bold red")
-    else:
-        show(f"report: {directory / PAGE}")
-    return not failures

@@ -14,7 +14,7 @@ from shapeshift.lab.measures import mean_of, usable
 from shapeshift.lab.significance import MARK
 from shapeshift.papers.by_length import MIN_SPAN, bounds_label, length_bounds, trained_lengths
 from shapeshift.papers.document import DocumentTable, Entry, number, summary, words
-from shapeshift.papers.metrics import FACTS
+from shapeshift.papers.measurements import FACTS
 from shapeshift.papers.spec import ColumnSpec, PlotSpec, Published, PublishedSpec, TableSpec
 from shapeshift.papers.study import Settings, Study
 from shapeshift.papers.verdicts import Part, mark_note, significant, with_p_value

@@ -13,8 +13,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation import metrics as evaluation
 from shapeshift.lab.measures import MEASURES
 from shapeshift.papers.catalogue import ITEMS, PAPERS, find_paper, read_study
-from shapeshift.papers.measurements import check_measurements
-from shapeshift.papers.metrics import FACTS, METRICS
+from shapeshift.papers.measurements import FACTS, METRICS, check_measurements
 from shapeshift.papers.spec import ItemSpec
 from shapeshift.papers.study import Study
 
