@@ -11,12 +11,11 @@ from shapeshift.evaluation.scores import FEW_SEGMENTS
 from shapeshift.lab.grid import Cell, Grid
 from shapeshift.lab.measures import find_function, mean_of
 from shapeshift.papers.by_length import bleu_by_length, bounds_label, length_bounds
-from shapeshift.papers.curves import curves
 from shapeshift.papers.document import Content, Finding
 from shapeshift.papers.measurements import METRICS, check_measurements
 from shapeshift.papers.spec import ALL, ClaimSpec, ItemSpec
 from shapeshift.papers.study import Settings, Study, fits
-from shapeshift.papers.tables import TableBuilder, published_table
+from shapeshift.papers.tables import TableBuilder, curves, published_table
 from shapeshift.papers.verdicts import Part, finding
 
 STUDIES = "studies"

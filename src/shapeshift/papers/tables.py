@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from statistics import fmean
 
@@ -13,12 +14,20 @@ from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.measures import mean_of, usable
 from shapeshift.lab.significance import MARK
 from shapeshift.papers.by_length import MIN_SPAN, bounds_label, length_bounds, trained_lengths
-from shapeshift.papers.document import DocumentTable, Entry, number, summary, words
+from shapeshift.papers.document import Content, DocumentTable, Entry, number, summary, words
 from shapeshift.papers.measurements import FACTS
-from shapeshift.papers.spec import ColumnSpec, PlotSpec, Published, PublishedSpec, TableSpec
+from shapeshift.papers.spec import (
+    ColumnSpec,
+    CurvesSpec,
+    PlotSpec,
+    Published,
+    PublishedSpec,
+    TableSpec,
+)
 from shapeshift.papers.study import Settings, Study
 from shapeshift.papers.verdicts import Part, mark_note, significant, with_p_value
 from shapeshift.positions import KINDS
+from shapeshift.training.log import read_log
 
 _BUCKET = ""
 """Stands for an axis in the settings of a row: which of the table's buckets it is about."""
@@ -234,6 +243,40 @@ def published_table(table: TableSpec, paper: PublishedSpec, ours: DocumentTable)
         rows=tuple(rows),
         notes=paper.notes,
     )
+
+
+def curves(study: Study, spec: CurvesSpec, item: str) -> Content:
+    """Return a table and a figure for each setting of `spec.each`, with a line for each run; their
+    names begin with the item's: Kiyono et al. 2021 (SHAPE), Figures 8 and 9."""
+    content = Content()
+    key, unit = ("update", 1) if spec.against == "updates" else ("elapsed_s", 60)
+    for setting in study.settings(spec.each):
+        rows, lines = [], []
+        for cell in study.finished({spec.each: setting}):
+            system = cell.axes[spec.systems]
+            log = read_log(study.run(cell).directory / "log.jsonl")
+            log = [line for line in log if "valid_loss" in line]
+            perplexities = [[math.exp(line["valid_loss"])] for line in log]
+            lines.append(Line(system, [line[key] / unit for line in log], perplexities))
+            for line, [perplexity] in zip(log, perplexities, strict=True):
+                update, time = number(line["update"], ","), number(line["elapsed_s"], ",.0f")
+                own = words(system, str(cell.seed))
+                rows.append((*own, update, time, number(perplexity, ".3f")))
+        # It falls from thousands to a few: a linear axis would show the first updates alone.
+        panel = Panel(lines, "validation perplexity", log=True, min_span=1.2)
+        title = f"Validation perplexity against {spec.against}, {setting.capitalize()}"
+        x_title = spec.against + " (minutes)" * (unit > 1)
+        table = DocumentTable(
+            name=f"{item}-{setting}",
+            title=title,
+            header=(spec.systems, "seed", "update", "time (s)", "perplexity"),
+            rows=tuple(rows),
+            notes=("time: wall-clock time; other programs may have run",),
+            figure=title if lines else "",
+            drawing=draw_lines([panel], x_title) if lines else None,
+        )
+        content.tables.append(table)
+    return content
 
 
 def _name(given: Published) -> str:
