@@ -66,10 +66,8 @@ def serve(
             notice(
                 f"there is no password: anyone who can reach {host} can use this server", "yellow"
             )
-        names = ", ".join(service.runs)
-        server = Server(
-            service, listener, lambda: notice(f"{address(listener)} serves {names}; Ctrl-C stops")
-        )
+        server = Server(service, listener)
+        notice(f"{address(listener)} serves {', '.join(service.runs)}; Ctrl-C stops")
         has_ended = server.serve_until_signal()
     if server.received is not None:
         if not has_ended:  # a batch that takes long; at its end Python would not wait for it either

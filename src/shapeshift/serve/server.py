@@ -7,7 +7,6 @@ import errno
 import ipaddress
 import socket
 import time
-from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -59,15 +58,12 @@ class Server(uvicorn.Server):
     Args:
         service: the runs.
         listener: from `bind`.
-        ready: called when requests are answered.
 
     Attributes:
         received: the first signal.
     """
 
-    def __init__(
-        self, service: Service, listener: socket.socket, ready: Callable[[], None] = lambda: None
-    ):
+    def __init__(self, service: Service, listener: socket.socket):
         protocol = type("Protocol", (_Protocol,), {"limits": service.limits})
         super().__init__(
             uvicorn.Config(
@@ -86,19 +82,14 @@ class Server(uvicorn.Server):
         )
         self.received: int | None = None
         self._service = service
+        listener.listen()  # from now on, connections wait for an answer
         self._listener = listener
-        self._ready = ready
         self._drain_until = 0.0
 
     def serve_until_signal(self) -> bool:
         """Serve; return whether the last batch has ended as well."""
         self.run(sockets=[self._listener])
         return self._service.batcher.is_idle()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen."""
-        await super().startup(sockets)
-        self._ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start to stop at the first signal, and end at once at the second."""

@@ -51,14 +51,12 @@ def write_run(folder: Path, position: object = "ape", **settings: object) -> Pat
 def serving(folders: Sequence[Path], limits: Limits | None = None) -> Iterator[tuple[Service, str]]:
     """Serve runs on a free port of this machine; yield the service and its address."""
     service = Service([ServedRun(folder) for folder in folders], limits or Limits())
-    ready = threading.Event()
     with bind("127.0.0.1", 0) as listener:
-        server = Server(service, listener, ready.set)
+        server = Server(service, listener)
         service.server = server
         server.thread = thread = threading.Thread(target=server.serve_until_signal)
         thread.start()
         try:
-            assert ready.wait(30)
             yield service, address(listener)
         finally:
             server.handle_exit(15, None)
