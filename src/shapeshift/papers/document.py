@@ -60,22 +60,13 @@ def number(value: float | None, show: str = ".2f") -> Entry:
     return Entry(text=NO_VALUE if value is None else format(value, show), value=value)
 
 
-SHOWS: dict[str, tuple[str, str]] = {
-    "mean": (".2f", ""),
-    "mean ± stdev": (".2f", ".2f"),
-    "whole number": (",.0f", ""),
-}
-"""How the values of several seeds become one field: formats of mean and of standard deviation."""
-
-
 def summary(values: Sequence[float], show: str = "mean", mark: str = "", sign: str = "") -> Entry:
-    """Return the values of several seeds as a field, see `SHOWS`; a dash if there are none."""
+    """Return the values of several seeds as a field, see `spec.Show`; a dash if there are none."""
     if not values:
         return number(None)
-    of_mean, of_stdev = SHOWS[show]
-    text = format(fmean(values), sign + of_mean)
-    if of_stdev and len(values) > 1:
-        text += f" ± {stdev(values):{of_stdev}}"
+    text = format(fmean(values), sign + (",.0f" if show == "whole number" else ".2f"))
+    if show == "mean ± stdev" and len(values) > 1:
+        text += f" ± {stdev(values):.2f}"
     return Entry(text=text + mark, value=fmean(values))
 
 
@@ -122,10 +113,6 @@ class Finding(Strict):
     p_values: dict[str, float] = Field(default_factory=dict)
 
 
-RESERVED = "results"
-"""No name of a table: `results.csv` has all measurements of an item."""
-
-
 @dataclass
 class Content:
     """The results of an item.
@@ -144,7 +131,7 @@ class Content:
         """Add a part of the item. Names are those of files: a table whose name is taken gets a
         number; some file systems do not distinguish `A` and `a`."""
         for table in part.tables:
-            taken = {RESERVED, *(x.name.casefold() for x in self.tables)}
+            taken = {"results", *(x.name.casefold() for x in self.tables)}  # results.csv
             names = chain([table.name], (f"{table.name}-{n}" for n in count(2)))
             name = next(each for each in names if each.casefold() not in taken)
             self.tables.append(table.model_copy(update={"name": name}))
