@@ -38,7 +38,7 @@ def gain(*likes):
 
 
 def test_tokens_fall_into_fields_by_position_and_frequency_and_ties_count_one_half():
-    # 5 6 7 </s> and 7 6 </s>; occurrences 800, 7, 60, 900. Rows: <10, 10–99, ≥100.
+    # 5 6 7 </s> and 7 6 </s>; occurrences 800, 7, 60, 900. Rows: <10, 10–99, 100–999.
     higher, total = gain()
     assert total.tolist() == [
         [0, 2, 0],  # 6, twice at position 1
