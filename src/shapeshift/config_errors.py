@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, get_args
@@ -67,6 +68,12 @@ def _text(place: Place, problems: Sequence[Any], config: type[BaseModel]) -> str
         case "union_tag_invalid" if field is not None:
             return f"{problem['msg']}{nearest(str(problem['ctx']['tag']), variants(field))}"
     expected = " or ".join(dict.fromkeys(each["msg"] for each in problems))
+    expected = expected.replace(
+        "a valid tuple", "a list, as in [a, b]"
+    )  # words of YAML, not Python
+    expected = re.sub(
+        r"a valid dictionary( or instance of \w+)?", "a section of settings", expected
+    )
     got = repr(problem["input"])
     return f"{expected}, got {got if len(got) <= 100 else f'{got[:99]}…'}"
 
