@@ -63,6 +63,7 @@ def attend(
     dropout_p: float = 0.0,
     *,
     causal: bool = False,
+    again: list[Callable[[], Tensor]] | None = None,
 ) -> Tensor:
     """Return the attention output `(B, H, Q, E)`.
 
@@ -75,43 +76,27 @@ def attend(
         dropout_p: of the probabilities; 0 in evaluation.
         causal: whether each query sees only the keys up to its own, where the last query sees all.
             Without a bias, a fused kernel needs no mask for it.
+        again: receives a function that computes the output again, to the same bits, from what is
+            kept for the backward pass anyway, if that takes a product alone.
     """
-    return attend_again(q, k, v, mask, position, pos_q, pos_k, dropout_p, causal=causal)[0]
-
-
-def attend_again(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    position: Representation,
-    pos_q: Tensor,
-    pos_k: Tensor,
-    dropout_p: float = 0.0,
-    *,
-    causal: bool = False,
-) -> tuple[Tensor, Callable[[], Tensor] | None]:
-    """As `attend`; also return a function that computes the output again, to the same bits, from
-    what is kept for the backward pass anyway, if that takes a product alone."""
     num_queries, num_keys = q.shape[2], k.shape[2]
     if mask is not None:  # else all scores would be cast to add it to them
         mask = mask.to(q.dtype)
     if _recorded is None and prefers_flex(position, q, num_keys, dropout_p):
         score_mod = position.score_mod(_scaled(q), pos_q, pos_k)
         if score_mod is not None:
-            return attend_flex(q, k, v, mask, score_mod, causal=causal), None
+            return attend_flex(q, k, v, mask, score_mod, causal=causal)
     fused = _recorded is None and prefers_fused(
         position, q.device.type, q.dtype, num_queries, num_keys, dropout_p
     )
     plain = mask is None and not _is_biased(position) and num_queries == num_keys
     if fused and causal and plain:
-        out = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=True)
-        return out, None
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=True)
     if causal and num_queries > 1:
         triangle = causal_mask(num_queries, num_keys, q.dtype, q.device)
         mask = triangle if mask is None else mask + triangle
     if _recorded is not None:
-        return attend_with_probs(q, k, v, mask, position, pos_q, pos_k, dropout_p)[0], None
+        return attend_with_probs(q, k, v, mask, position, pos_q, pos_k, dropout_p)[0]
     if fused:
         bias = total_bias(position, _scaled(q), pos_q, pos_k) if _is_biased(position) else None
         added = bias if mask is None else mask if bias is None else bias + mask
@@ -119,8 +104,7 @@ def attend_again(
             added = added.to(q.dtype)
             if added.stride(-1) != 1:  # which no fused kernel of a GPU takes
                 added = added.contiguous()
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout_p)
-        return out, None
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout_p)
     # B · H matrices one behind the other, as products want them: left to them, k is copied slowly.
     # In 16 bits each has to be whole, in 32 its rows may be apart, as in a cache.
     if q.itemsize == 2:
@@ -129,12 +113,12 @@ def attend_again(
         q, k, v = (x.flatten(0, 1).view(x.shape) for x in (q, k, v))
     splits = position.splits and q.device.type == "cpu" and not torch.compiler.is_compiling()
     if splits and len(q) * q.shape[1] * num_queries * num_keys > BLOCK:
-        return _attend_in_blocks(q, k, v, mask, position, pos_q, pos_k, dropout_p), None
+        return _attend_in_blocks(q, k, v, mask, position, pos_q, pos_k, dropout_p)
     heads, probs = attend_with_probs(q, k, v, mask, position, pos_q, pos_k, dropout_p)
-    if position.overrides("value_bias"):
-        return heads, None
-    kept = probs.detach(), v.detach()
-    return heads, lambda: kept[0] @ kept[1]
+    if again is not None and not position.overrides("value_bias"):
+        kept = probs.detach(), v.detach()
+        again.append(lambda: kept[0] @ kept[1])
+    return heads
 
 
 def attend_with_probs(

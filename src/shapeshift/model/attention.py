@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shapeshift.attention import attend_again, prefers_few
+from shapeshift.attention import attend, prefers_few
 from shapeshift.positions import Representation
 
 from .cache import KeyValues, SourceKeyValues
@@ -87,8 +87,9 @@ class Attention(nn.Module):
                 few: Tensor = self.out(cache.attend(q, k, v, mask).flatten(2))
                 return few
             k, v = cache.append(k, v)
-        heads, again = attend_again(
-            q, k, v, mask, self.position, pos_q, pos_k, dropped, causal=causal
+        again: list[Callable[[], Tensor]] = []
+        heads = attend(
+            q, k, v, mask, self.position, pos_q, pos_k, dropped, causal=causal, again=again
         )  # (B, H, Q, E)
 
         def join(heads: Tensor) -> Tensor:
@@ -96,11 +97,11 @@ class Attention(nn.Module):
 
         joined = join(heads)
         out: Tensor
-        if again is None or not recomputes(joined):
-            out = self.out(joined)
-        else:
-            with recomputed(joined, lambda: join(again())):
+        if again and recomputes(joined):
+            with recomputed(joined, lambda: join(again[0]())):
                 out = self.out(joined)
+        else:
+            out = self.out(joined)
         return out
 
     def keys_and_values(self, memory: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
