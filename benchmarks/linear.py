@@ -2,8 +2,9 @@
 
     python benchmarks/linear.py [--precision bf16]
 
-float32: a weight that lies in memory as `(N, K)` or as `(K, N)`; bf16: as `(N, K)` or in oneDNN's
-blocks. Prints microseconds a product, the least of several runs, which take turns.
+A weight lies in memory as `(N, K)` and PyTorch multiplies, or in float32 in the panels of our
+kernel, in bf16 in oneDNN's blocks. Prints microseconds a product, the least of several runs, which
+take turns.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from shapeshift.model.inference import BlockedLinear
+from shapeshift.model.inference import BlockedLinear, PanelLinear
 
 ROWS = (8, 32, 128, 512, 4096)
 SIZES = ((256, 256), (256, 768), (256, 1024), (1024, 256), (256, 8000), (512, 2048), (2048, 512))
@@ -36,19 +37,14 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32", choices=("fp32", "bf16"))
     bf16 = parser.parse_args().precision == "bf16"
     torch.set_num_threads(1)
-    print(f"rows      K      N   (N, K)   {'blocks' if bf16 else '(K, N)'}  ratio")
+    dtype, linear = (torch.bfloat16, BlockedLinear) if bf16 else (torch.float32, PanelLinear)
+    print(f"rows      K      N   (N, K)   {'blocks' if bf16 else 'panels'}  ratio")
     for rows in ROWS:
         for k, n in SIZES:
-            x, weight, bias = (
-                torch.randn(*shape).to(torch.bfloat16 if bf16 else torch.float32)
-                for shape in ((rows, k), (n, k), (n,))
-            )
-            other = weight.t().contiguous().t()
+            x, weight, bias = (torch.randn(*shape).to(dtype) for shape in ((rows, k), (n, k), (n,)))
             products: list[Callable[[Tensor], Tensor]] = [
                 lambda x, w=weight, b=bias: F.linear(x, w, b),
-                BlockedLinear(weight, bias)
-                if bf16
-                else lambda x, w=other, b=bias: F.linear(x, w, b),
+                linear(weight, bias),
             ]
             times = [[microseconds(each, x, n * k) for each in products] for _ in range(8)][1:]
             first, second = (min(column) for column in zip(*times, strict=True))

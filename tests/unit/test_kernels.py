@@ -207,9 +207,47 @@ def test_processes_share_what_one_has_compiled_and_replace_it_if_damaged(tmp_pat
     assert library.stat().st_size > 1000
 
 
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize(
+    ("M", "N", "K"),
+    [
+        (1, 1, 1),
+        (3, 16, 5),
+        (8, 48, 16),
+        (9, 50, 33),
+        (32, 7001, 64),
+        (130, 100, 200),
+        (600, 40, 20),
+    ],
+)
+def test_products_with_weights_in_panels(M, N, K, relu):
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(M, K), torch.randn(N, K), torch.randn(N)
+    panels = kernels.panels(weight)
+    expected = F.linear(x.double(), weight.double(), bias.double())
+    expected = expected.relu() if relu else expected
+    got = kernels.linear(x, panels, bias, relu)
+    torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-5 * K**0.5)
+    few = kernels.linear(x[M // 2 :], panels, bias, relu)
+    assert torch.equal(few, got[M // 2 :])  # whichever rows are next to it
+    with torch.no_grad():
+        x[0, 0] = math.nan
+    got = kernels.linear(x, panels, bias, relu)
+    assert got[0].isnan().all()
+    assert got[1:].isfinite().all()
+
+
+def test_products_of_no_rows_and_of_several_dimensions():
+    x, panels, bias = torch.randn(2, 3, 8), kernels.panels(torch.randn(5, 8)), torch.zeros(5)
+    assert kernels.linear(x[:, :0], panels, bias, False).shape == (2, 0, 5)
+    turned = kernels.linear(x.transpose(0, 1), panels, bias, False)
+    assert torch.equal(turned.transpose(0, 1), kernels.linear(x, panels, bias, False))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    ("N", "H", "Q", "K", "E"), [(1, 1, 1, 1, 1), (3, 2, 4, 19, 64), (5, 4, 1, 7, 9)]
+    ("N", "H", "Q", "K", "E"),
+    [(1, 1, 1, 1, 16), (3, 2, 4, 19, 64), (5, 4, 1, 16, 48), (2, 3, 2, 33, 32)],
 )
 def test_attention_of_few_queries(N, H, Q, K, E, dtype):
     torch.manual_seed(0)

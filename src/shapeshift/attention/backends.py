@@ -228,6 +228,8 @@ def prefers_few(position: Representation, q: Tensor, num_keys: int, mask: Tensor
         return False
     if q.requires_grad or q.shape[2] > FEW or num_keys > kernels.MAX_KEYS:
         return False
+    if q.shape[3] % kernels.LANES:
+        return False
     shared = mask is None or mask.shape[1:3] == (1, 1)
     return shared and (q.shape[2] == 1 or mask is not None) and kernels.serves(q)
 

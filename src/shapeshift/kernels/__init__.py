@@ -1,4 +1,4 @@
-"""Steps of attention, dropout and search in C, for a CPU: `kernels.c`, compiled at first use.
+"""Steps of attention, dropout, products and search in C, for a CPU: `kernels.c`, compiled once.
 
 Where there is no C compiler, or for other dtypes and devices, `serves` is false and callers compute
 the same in steps of PyTorch. The compiler is `$CC`, else `cc`; `CC=false` does without.
@@ -10,6 +10,7 @@ import ctypes
 import hashlib
 import logging
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import tempfile
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,6 +33,9 @@ MAX_KEYS = 1 << 16
 
 _GROUP = 512
 """Elements of a group of `dropout_forward`."""
+
+LANES = 16
+"""Numbers in a vector of the kernels are this many, or a divisor of it."""
 
 log = logging.getLogger(__name__)
 
@@ -131,7 +136,7 @@ def attend_few(
     """Return softmax(q k^T / sqrt(E) + mask) v for few queries, as in decoding: `(N, Q, H, E)`.
 
     Args:
-        q: `(N, H, Q, E)`.
+        q: `(N, H, Q, E)`, E a multiple of `LANES`.
         k, v: `(M, H, K, E)`.
         mask: `(N, 1, 1, K)`, added to the scores.
         rows: `(K, N)` int32: where in keys and values row n finds its j-th; by default, row n.
@@ -170,16 +175,48 @@ def best_continuations(
     return best, columns
 
 
+def panels(weight: Tensor) -> Tensor:
+    """Return a float32 weight `(N, K)` in the layout that `linear` reads."""
+    N, K = weight.shape
+    out = weight.new_empty(-(-N // LANES) * LANES, K)
+    _call("lay_out_panels", weight.contiguous(), out, N, K)
+    return out
+
+
+def linear(x: Tensor, panels: Tensor, bias: Tensor, relu: bool) -> Tensor:
+    """Return x W^T + b, `(…, N)`, with the negative ones 0 if `relu`. A row has the same bits
+    whichever rows are next to it.
+
+    Args:
+        x: `(…, K)` float32.
+        panels: of W `(N, K)`.
+        bias: `(N,)`.
+    """
+    x, (*batch, K), (N,) = x.contiguous(), x.shape, bias.shape
+    out = x.new_empty(*batch, N)
+    _call("linear", x, panels, bias, relu, out, out.numel() // N, N, K)
+    return out
+
+
 def _call(name: str, first: Tensor, *arguments: object) -> None:
-    converted: list[object] = []
-    for x in (first, *arguments):
-        if isinstance(x, Tensor):
-            converted.append(ctypes.c_void_p(x.data_ptr()))
-        elif isinstance(x, float):
-            converted.append(ctypes.c_float(x))
-        else:
-            converted.append(ctypes.c_long(x) if isinstance(x, int) else x)
-    getattr(_library(first.dtype), name)(*converted, ctypes.c_long(torch.get_num_threads()))
+    arguments = first, *arguments, torch.get_num_threads()
+    pointers = (x.data_ptr() if isinstance(x, Tensor) else x for x in arguments)
+    _function(name, first.dtype)(*pointers)
+
+
+@cache
+def _function(name: str, dtype: torch.dtype) -> Any:
+    """Return a kernel. Its types are those of the source: numbers are converted four times as fast
+    as they are with a type for each argument of each call."""
+    function = getattr(_library(dtype), name)
+    signature = re.search(rf"^void {name}\((.*?)\)", _SOURCE.read_text(), re.DOTALL | re.MULTILINE)
+    assert signature is not None
+    function.argtypes = [
+        ctypes.c_void_p if "*" in x else ctypes.c_float if "float" in x else ctypes.c_long
+        for x in signature[1].split(",")
+    ]
+    function.restype = None
+    return function
 
 
 @cache

@@ -1,5 +1,5 @@
 /* What PyTorch computes in several steps, in one pass over memory: parts of attention, dropout, and
-   of decoding.
+   of decoding; and products of float32 for decoding, with weights laid out once.
 
    Rows of scores are (N, Q, K), N = B * H, and contiguous. Built once for float and, with -DBF16,
    once for bfloat16; sums and functions are computed in float. */
@@ -27,6 +27,33 @@ typedef float number;
 static inline float wide(number x) { return x; }
 static inline number narrow(float f) { return f; }
 #endif
+
+/* Vectors as the processor has them; ROWS x WIDE of them fit into its registers. LANES divides 16. */
+#if defined(__AVX512F__)
+enum { LANES = 16, ROWS = 8, WIDE = 3 };
+#elif defined(__AVX__)
+enum { LANES = 8, ROWS = 4, WIDE = 3 };
+#else
+enum { LANES = 4, ROWS = 4, WIDE = 3 };
+#endif
+typedef float vector __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2)));
+
+static inline vector load(const number *x) {
+#ifdef BF16
+    return (vector)(__builtin_convertvector(*(const halves *)x, words) << 16);
+#else
+    return *(const vector *)x;
+#endif
+}
+static inline float sum_of(vector x) {
+    float parts[LANES];
+    memcpy(parts, &x, sizeof(parts));
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; i++) parts[i] += parts[i + half];
+    return parts[0];
+}
 
 /* e^x for x <= 0, to 2 units in the last place; e^-inf = 0; NaN stays NaN. */
 static inline float exponential(float x) {
@@ -117,8 +144,7 @@ void softmax_backward(const number *restrict grad, const number *restrict saved,
 
 /* Dropout of `count` numbers: those whose draw is at least `threshold` are kept, and scaled. `kept`
    has a bit for each: of 512 numbers, bit p of byte j belongs to number 64 * p + j. */
-#define LANES 64
-#define GROUP (8 * LANES)
+enum { BYTES = 64, GROUP = 8 * BYTES };
 
 void dropout_forward(const number *restrict x, const int16_t *restrict draws, long threshold,
                      float scale, number *restrict out, uint8_t *restrict kept, long count,
@@ -126,17 +152,17 @@ void dropout_forward(const number *restrict x, const int16_t *restrict draws, lo
     const int16_t first = (int16_t)threshold;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long begin = 0; begin < count; begin += GROUP) {
-        uint8_t bits[LANES] = {0};
+        uint8_t bits[BYTES] = {0};
         for (int plane = 0; plane < 8; plane++) {
-            long at = begin + plane * LANES, left = count - at;
-            int lanes = left > LANES ? LANES : left > 0 ? (int)left : 0;
+            long at = begin + plane * BYTES, left = count - at;
+            int lanes = left > BYTES ? BYTES : left > 0 ? (int)left : 0;
 #pragma omp simd
             for (int j = 0; j < lanes; j++) {
                 bits[j] |= (uint8_t)(draws[at + j] >= first) << plane;
                 out[at + j] = narrow(draws[at + j] >= first ? wide(x[at + j]) * scale : 0.0f);
             }
         }
-        memcpy(kept + begin / 8, bits, LANES);
+        memcpy(kept + begin / 8, bits, BYTES);
     }
 }
 
@@ -146,8 +172,8 @@ void dropout_backward(const number *restrict grad, const uint8_t *restrict kept,
     for (long begin = 0; begin < count; begin += GROUP) {
         const uint8_t *restrict bits = kept + begin / 8;
         for (int plane = 0; plane < 8; plane++) {
-            long at = begin + plane * LANES, left = count - at;
-            int lanes = left > LANES ? LANES : left > 0 ? (int)left : 0;
+            long at = begin + plane * BYTES, left = count - at;
+            int lanes = left > BYTES ? BYTES : left > 0 ? (int)left : 0;
 #pragma omp simd
             for (int j = 0; j < lanes; j++)
                 out[at + j] = narrow(bits[j] >> plane & 1 ? wide(grad[at + j]) * scale : 0.0f);
@@ -201,6 +227,38 @@ void collect_rows(const number *restrict pairs, number *restrict rows, long N, l
     }
 }
 
+/* out (E) = softmax(scale * x k^T + mask) v of one query and one head, E = V vectors; the j-th key of
+   row rows[j * N] is at row * steps[0] + j * steps[2], the value at row * steps[3] + j * steps[5]. */
+static inline __attribute__((always_inline)) void attend_one(
+    const number *restrict x, const number *restrict k, const number *restrict v, const long *steps,
+    const int32_t *restrict rows, long n, const number *restrict mask, float scale,
+    number *restrict out, long N, long K, const long V) {
+    const long blocks = (K + LANES - 1) / LANES;
+    vector query[V], sums[V];
+    float probs[blocks * LANES], largest = -INFINITY, total = 0.0f;
+    for (long e = 0; e < V; e++) query[e] = load(x + e * LANES) * scale, sums[e] = (vector){0};
+    for (long j = 0; j < K; j++) {
+        const number *key = k + (rows ? rows[j * N] : n) * steps[0] + j * steps[2];
+        vector products = query[0] * load(key);
+        for (long e = 1; e < V; e++) products += query[e] * load(key + e * LANES);
+        probs[j] = sum_of(products) + (mask ? wide(mask[j]) : 0.0f);
+        largest = probs[j] > largest ? probs[j] : largest;
+    }
+    for (long j = K; j < blocks * LANES; j++) probs[j] = -INFINITY;
+    for (float *p = probs; p < probs + blocks * LANES; p += LANES) {
+        for (int i = 0; i < LANES; i++) p[i] = exponential(p[i] - largest);
+        total += sum_of(*(vector *)p);
+    }
+    for (long j = 0; j < K; j++) {
+        const number *value = v + (rows ? rows[j * N] : n) * steps[3] + j * steps[5];
+        for (long e = 0; e < V; e++) sums[e] += probs[j] * load(value + e * LANES);
+    }
+    for (long e = 0; e < V; e++) {
+        sums[e] /= total;
+        for (int i = 0; i < LANES; i++) out[e * LANES + i] = narrow(sums[e][i]);
+    }
+}
+
 /* Attention of few queries: out (N, Q, H, E) for queries (N, H, Q, E).
 
    steps   of the queries: 3, over n, h, i; of the keys and of the values: 3 each, over n, h, j;
@@ -214,33 +272,15 @@ void attend_few(const number *restrict q, const number *restrict k, const number
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long r = 0; r < N * H * Q; r++) {
         long n = r / (H * Q), h = r / Q % H, i = r % Q;
-        float query[E], sums[E], probs[K];
-        float largest = -INFINITY, total = 0.0f;
-        const number *restrict x = q + n * steps[0] + h * steps[1] + i * steps[2];
-        for (long e = 0; e < E; e++) query[e] = wide(x[e]) * scale;
-        for (long j = 0; j < K; j++) {
-            long row = rows ? rows[j * N + n] : n;
-            const number *restrict key = k + row * steps[3] + h * steps[4] + j * steps[5];
-            float score = 0.0f;
-#pragma omp simd reduction(+ : score)
-            for (long e = 0; e < E; e++) score += query[e] * wide(key[e]);
-            probs[j] = mask ? score + wide(mask[n * K + j]) : score;
-        }
-#pragma omp simd reduction(max : largest)
-        for (long j = 0; j < K; j++) largest = probs[j] > largest ? probs[j] : largest;
-#pragma omp simd reduction(+ : total)
-        for (long j = 0; j < K; j++) {
-            probs[j] = exponential(probs[j] - largest);
-            total += probs[j];
-        }
-        memset(sums, 0, sizeof(sums));
-        for (long j = 0; j < K; j++) {
-            long row = rows ? rows[j * N + n] : n;
-            const number *restrict value = v + row * steps[6] + h * steps[7] + j * steps[8];
-            for (long e = 0; e < E; e++) sums[e] += probs[j] * wide(value[e]);
-        }
-        number *restrict o = out + ((n * Q + i) * H + h) * E;
-        for (long e = 0; e < E; e++) o[e] = narrow(sums[e] / total);
+        const number *x = q + n * steps[0] + h * steps[1] + i * steps[2];
+        const number *keys = k + h * steps[4], *values = v + h * steps[7];
+        const int32_t *from = rows ? rows + n : 0;
+        const number *added = mask ? mask + n * K : 0;
+        number *o = out + ((n * Q + i) * H + h) * E;
+        if (E == 4 * LANES)
+            attend_one(x, keys, values, steps + 3, from, n, added, scale, o, N, K, 4);
+        else
+            attend_one(x, keys, values, steps + 3, from, n, added, scale, o, N, K, E / LANES);
     }
 }
 
@@ -295,3 +335,88 @@ void best_continuations(const number *restrict logits, const float *restrict sum
         }
     }
 }
+
+#ifndef BF16
+/* out = x w^T + bias, with a weight in panels, for any number of rows.
+
+   A panel holds WIDE vectors of outputs, input by input, so that it is read in one piece; ROWS rows
+   times a panel are sums in registers. While one panel is used, the next is fetched, in equal
+   parts: in decoding, weights come from beyond the caches of a core. */
+enum { PANEL = WIDE * LANES, INPUTS = 16, LINE = 64 };
+
+/* Columns of the panel that begins at output n: all, or as many vectors as N needs. */
+static inline long width(long n, long N) {
+    long vectors = (N - n + LANES - 1) / LANES;
+    return (vectors < WIDE ? vectors : WIDE) * LANES;
+}
+
+/* weight (N, K) -> panels: K times N, rounded up to whole vectors with zeros. */
+void lay_out_panels(const float *restrict weight, float *restrict panels, long N, long K,
+                    long threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long n = 0; n < N; n += PANEL) {
+        long columns = width(n, N);
+        for (long k = 0; k < K; k++)
+            for (long c = 0; c < columns; c++)
+                panels[n * K + k * columns + c] = n + c < N ? weight[(n + c) * K + k] : 0.0f;
+    }
+}
+
+/* ROWS rows of x times a panel of `wide` vectors; `count` rows of `columns` sums are written. Each
+   16 inputs, `lines` lines of memory from `next` on are fetched. */
+static inline __attribute__((always_inline)) void multiply(
+    const float *const *x, const float *restrict panel, const float *restrict bias, long relu,
+    float *restrict out, long count, long columns, long N, long K, const char *next, long lines,
+    const int wide) {
+    vector sums[ROWS][WIDE];
+    for (int r = 0; r < ROWS; r++)
+        for (int c = 0; c < wide; c++) sums[r][c] = (vector){0};
+    for (long k = 0; k < K; k++) {
+        if (k % INPUTS == 0)
+            for (long l = 0; l < lines; l++, next += LINE) __builtin_prefetch(next, 0, 2);
+        const vector *weights = (const vector *)(panel + k * wide * LANES);
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 4
+            for (int c = 0; c < wide; c++) sums[r][c] += x[r][k] * weights[c];
+    }
+    for (long r = 0; r < count; r++) {
+        const float *sum = (const float *)sums[r];
+        for (long c = 0; c < columns; c++) {
+            float y = sum[c] + bias[c];
+            out[r * N + c] = relu && y < 0.0f ? 0.0f : y;
+        }
+    }
+}
+
+/* x (M, K), panels of a weight (N, K), bias (N) -> out (M, N), with the negative ones 0 if `relu`.
+   A row's result does not depend on the other rows. */
+void linear(const float *restrict x, const float *restrict panels, const float *restrict bias,
+            long relu, float *restrict out, long M, long N, long K, long threads) {
+    enum { PART = 512 }; /* rows that stay in the cache of a core */
+    const long parts = (M + PART - 1) / PART, num_panels = (N + PANEL - 1) / PANEL;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long r = 0; r < parts * num_panels; r++) {
+        long n = r % num_panels * PANEL, first = r / num_panels * PART;
+        long last = M - first < PART ? M : first + PART;
+        const float *panel = panels + n * K;
+        long wide = width(n, N) / LANES, columns = N - n < PANEL ? N - n : PANEL;
+        long num_blocks = (last - first + ROWS - 1) / ROWS;
+        long lines = (INPUTS * PANEL * 4 / LINE + num_blocks - 1) / num_blocks;
+        const char *next = (const char *)(panel + PANEL * K);
+        for (long m = first; m < last; m += ROWS) {
+            const float *rows[ROWS];
+            long count = last - m < ROWS ? last - m : ROWS;
+            for (long r = 0; r < ROWS; r++) rows[r] = x + (m + (r < count ? r : 0)) * K;
+            float *o = out + m * N + n;
+            if (wide == 3)
+                multiply(rows, panel, bias + n, relu, o, count, columns, N, K, next, lines, 3);
+            else if (wide == 2)
+                multiply(rows, panel, bias + n, relu, o, count, columns, N, K, next, lines, 2);
+            else
+                multiply(rows, panel, bias + n, relu, o, count, columns, N, K, next, lines, 1);
+            next += lines * LINE * (K / INPUTS);
+        }
+    }
+}
+#endif

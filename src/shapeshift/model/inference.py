@@ -9,11 +9,11 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
+from shapeshift import kernels
+
 from .attention import Attention
 from .layers import FeedForward
 from .transformer import Transformer
-
-Tensors = tuple[Tensor, ...]
 
 
 def has_bf16_products() -> bool:
@@ -58,28 +58,49 @@ class BlockedLinear(nn.Module):
         return out
 
 
+class PanelLinear(nn.Module):
+    """x W^T + b in float32 on a CPU, by `kernels.linear`, whose layout W has: for the few rows of a
+    step of decoding it is faster than PyTorch's product (`benchmarks/linear.py`), and for many as
+    fast.
+
+    Args:
+        weight, bias, activation: as of `BlockedLinear`.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none"):
+        super().__init__()
+        self.panels = kernels.panels(weight.detach())
+        self.bias = weight.new_zeros(len(weight)) if bias is None else bias.detach().contiguous()
+        self.relu = activation == "relu"
+
+    @staticmethod
+    def serves(weight: Tensor, dtype: torch.dtype) -> bool:
+        """Return whether it multiplies with `weight` in `dtype` here."""
+        is_float = (dtype, weight.device.type) == (torch.float32, "cpu")
+        return is_float and kernels.is_available(dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`(…, K)` -> `(…, N)`."""
+        return kernels.linear(x, self.panels, self.bias, self.relu)
+
+
 def copy_for_inference(model: Transformer, dtype: torch.dtype) -> Transformer:
     """Return a copy in evaluation mode whose matrix products read weights in `dtype`; for use under
     autocast to it, if it is not the model's own.
 
     Without gradients, autocast would cast each weight again in every call. In bf16 on a CPU they
-    are laid out as `BlockedLinear` says. In float32 a weight `(N, K)` lies in memory as `(K, N)`:
-    MKL multiplies 8 rows with it 1.1 to 2.3 times as fast, 32 rows 1.2 to 1.5 times, and large
-    products as fast as before (`benchmarks/linear.py`). Sums have another order in both, so that
-    results may differ by rounding.
+    are laid out as `BlockedLinear` says, in float32 as `PanelLinear` does. Sums have another order
+    in both, so that results may differ by rounding.
 
     Everything else is shared with `model`: norms, embeddings, what positions learn.
     """
     memo: dict[int, object] = {id(x): x for x in (*model.parameters(), *model.buffers())}
 
     def cast(weight: Tensor) -> nn.Parameter:
-        weight = weight.detach().to(dtype)
-        if dtype == torch.float32 and weight.ndim == 2 and weight.device.type == "cpu":
-            weight = weight.t().contiguous().t()
-        return nn.Parameter(weight, requires_grad=False)
+        return nn.Parameter(weight.detach().to(dtype), requires_grad=False)
 
     for module in (*model.encoder.modules(), *model.decoder.modules()):
-        products: Tensors = ()
+        products: tuple[Tensor, ...] = ()
         if isinstance(module, Attention):
             products = (module.in_weight, module.in_bias, module.out.weight, module.out.bias)
         elif isinstance(module, FeedForward):
@@ -91,30 +112,34 @@ def copy_for_inference(model: Transformer, dtype: torch.dtype) -> Transformer:
     copy.output = nn.Embedding(size, dim, _weight=cast(model.output.weight))
     if model.output_bias is not None:
         copy.output_bias = cast(model.output_bias)
-    if BlockedLinear.serves(model.output.weight, dtype):
-        _use_blocks(copy)
+    for linear in (BlockedLinear, PanelLinear):
+        if linear.serves(model.output.weight, dtype):
+            _use(linear, copy)
     return copy
 
 
-def _use_blocks(model: Transformer) -> None:
-    model.projection = BlockedLinear(model.output.weight, model.output_bias)
+def _use(linear: type[BlockedLinear | PanelLinear], model: Transformer) -> None:
+    model.projection = linear(model.output.weight, model.output_bias)
     for module in [*model.encoder.modules(), *model.decoder.modules()]:
         if isinstance(module, Attention):
-            module.projections = _projections(module.in_weight.chunk(3), module.in_bias.chunk(3))
-            module.register_module("out", BlockedLinear(module.out.weight, module.out.bias))
+            module.projections = _projections(linear, module)
+            module.register_module("out", linear(module.out.weight, module.out.bias))
         elif isinstance(module, FeedForward):
             inner, outer, activation = module.inner, module.outer, "none"
             if isinstance(module.activation, nn.ReLU):
                 activation, module.activation = "relu", nn.Identity()
-            module.register_module("inner", BlockedLinear(inner.weight, inner.bias, activation))
-            module.register_module("outer", BlockedLinear(outer.weight, outer.bias))
+            module.register_module("inner", linear(inner.weight, inner.bias, activation))
+            module.register_module("outer", linear(outer.weight, outer.bias))
 
 
-def _projections(weights: Tensors, biases: Tensors) -> Callable[..., Tensor]:
+def _projections(
+    linear: type[BlockedLinear | PanelLinear], attention: Attention
+) -> Callable[..., Tensor]:
     """Return what `Attention.projections` says; each part is laid out when it is first needed."""
+    weights, biases = attention.in_weight.chunk(3), attention.in_bias.chunk(3)
 
     @cache
-    def linear(first: int, last: int) -> BlockedLinear:
-        return BlockedLinear(torch.cat(weights[first:last]), torch.cat(biases[first:last]))
+    def part(first: int, last: int) -> BlockedLinear | PanelLinear:
+        return linear(torch.cat(weights[first:last]), torch.cat(biases[first:last]))
 
-    return lambda x, first, last: linear(first, last)(x)
+    return lambda x, first, last: part(first, last)(x)

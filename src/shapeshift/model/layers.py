@@ -92,8 +92,11 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
         if self.pre_norm:
-            with _normed(self.norm, x) as normed:
-                out = branch(normed)
+            if recomputes(x):
+                with _normed(self.norm, x) as normed:
+                    out = branch(normed)
+            else:
+                out = branch(self.norm(x))
             return x + dropout(out, self.dropout, self.training)
         total: Tensor = self.norm(x + dropout(branch(x), self.dropout, self.training))
         return total
@@ -101,11 +104,8 @@ class Residual(nn.Module):
 
 @contextmanager
 def _normed(norm: nn.LayerNorm, x: Tensor) -> Iterator[Tensor]:
-    """Yield norm(x), computed again from `x` for the gradients where that saves memory."""
+    """Yield norm(x), computed again from `x` for the gradients."""
     normed = norm(x)
-    if not recomputes(x):
-        yield normed
-        return
     if torch.is_autocast_enabled("cpu"):  # as the products would, each for itself
         normed = normed.to(torch.get_autocast_dtype("cpu"))
     source, dtype = x.detach(), normed.dtype

@@ -11,7 +11,7 @@ from shapeshift.model.cache import KeyValues
 
 
 def block(new: int, rows: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.randn(rows, 2, new, 4), torch.randn(rows, 2, new, 4)
+    return torch.randn(rows, 2, new, 16), torch.randn(rows, 2, new, 16)
 
 
 @pytest.mark.skipif(not kernels.is_available(torch.float32), reason="no C compiler")
@@ -21,7 +21,7 @@ def test_rows_that_are_remembered_and_rows_that_are_copied_are_the_same() -> Non
     for step, selected in enumerate(rows):
         num_rows = len(rows[step - 1]) if step else 3
         keys, values = block(1, num_rows)
-        q = torch.randn(num_rows, 2, 1, 4)
+        q = torch.randn(num_rows, 2, 1, 16)
         expected = F.scaled_dot_product_attention(q, *other.append(keys, values))
         if step == 3:  # in between, somebody asks for them
             kept = cache.append(*block(0, num_rows))

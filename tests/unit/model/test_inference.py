@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from shapeshift.decoding import running
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.model import ModelConfig, Transformer, build, copy_for_inference
-from shapeshift.model.inference import BlockedLinear
+from shapeshift.model.inference import BlockedLinear, PanelLinear
 
 
 def translate(model: Transformer, source: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -33,9 +33,9 @@ def test_logits_are_the_same(position: str, tied: bool, dtype: torch.dtype) -> N
     source = torch.randint(4, 50, (3, 7))
     before = {name: x.clone() for name, x in model.state_dict().items()}
     copy = copy_for_inference(model, dtype)
-    blocks = BlockedLinear.serves(model.output.weight, torch.bfloat16) and dtype != torch.float32
-    assert isinstance(copy.decoder[0].feed_forward.inner, BlockedLinear) == blocks
-    assert dtype != torch.float32 or copy.output.weight.t().is_contiguous()
+    linear = PanelLinear if dtype == torch.float32 else BlockedLinear
+    serves = linear.serves(model.output.weight, dtype)
+    assert isinstance(copy.decoder[0].feed_forward.inner, linear) == serves
     torch.testing.assert_close(translate(copy, source, dtype), translate(model, source, dtype))
     assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())
     assert copy.output.weight.dtype is dtype
