@@ -47,6 +47,21 @@ static inline vector load(const number *x) {
     return *(const vector *)x;
 #endif
 }
+static inline void store(number *x, vector y) {
+#ifdef BF16
+    words bits = (words)y, nan = (words)(y != y);
+    words rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+    rounded = (rounded & ~nan) | (((bits >> 16) | 0x40) & nan);
+    *(halves *)x = __builtin_convertvector(rounded, halves);
+#else
+    *(vector *)x = y;
+#endif
+}
+/* x, with 0 in the lanes before `first`. */
+static inline vector lanes_from(vector x, long first) {
+    static const uint32_t numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return (vector)((words)x & (words)(*(const words *)numbers >= (uint32_t)first));
+}
 static inline float sum_of(vector x) {
     float parts[LANES];
     memcpy(parts, &x, sizeof(parts));
@@ -190,20 +205,36 @@ static inline void columns(long i, long shift, long R, long K, long *first, long
     *last = end < *first ? *first : end > K ? K : end;
 }
 
+/* x[j] += more[j] */
+static inline void add_numbers(number *x, const number *more, long count) {
+    if (count < LANES) {
+        for (long j = 0; j < count; j++) x[j] = narrow(wide(x[j]) + wide(more[j]));
+        return;
+    }
+    const long end = count - LANES; /* the last vector overlaps the one before it */
+    const vector last = load(x + end) + load(more + end);
+    for (long j = 0; j < end; j += LANES) store(x + j, load(x + j) + load(more + j));
+    store(x + end, last);
+}
+
 /* Add to each pair the number of its row, in place. */
 void add_rows(number *restrict pairs, const number *restrict rows, long N, long Q, long K, long R,
               long shift, long repeat, long threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long r = 0; r < N * Q; r++) {
-        long first, last, i = r % Q;
+        long first, last, i = r % Q, j = K;
         columns(i, shift, R, K, &first, &last);
-        number *restrict pair = pairs + r * K;
-        const number *restrict row = rows + r * R - (i + shift);
-        for (long j = first; j < last; j++) pair[j] = narrow(wide(pair[j]) + wide(row[j]));
-        if (repeat) {
-            float repeated = wide(rows[(r + 1) * R - 1]);
-            for (long j = last; j < K; j++) pair[j] = narrow(wide(pair[j]) + repeated);
-        }
+        number *pair = pairs + r * K;
+        const number *row = rows + r * R;
+        add_numbers(pair + first, row + first - i - shift, last - first);
+        if (!repeat || last == K) continue;
+        const vector repeated = (vector){0} + wide(row[R - 1]);
+        for (; j - LANES >= last; j -= LANES) store(pair + j - LANES, load(pair + j - LANES) + repeated);
+        if (j >= LANES && j > last) {
+            number *x = pair + j - LANES;
+            store(x, load(x) + lanes_from(repeated, last - j + LANES));
+        } else
+            for (; j > last; j--) pair[j - 1] = narrow(wide(pair[j - 1]) + repeated[0]);
     }
 }
 
@@ -212,18 +243,22 @@ void collect_rows(const number *restrict pairs, number *restrict rows, long N, l
                   long R, long shift, long repeat, long threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long r = 0; r < N * Q; r++) {
-        long first, last, i = r % Q;
+        long first, last, i = r % Q, j = K;
         columns(i, shift, R, K, &first, &last);
-        const number *restrict pair = pairs + r * K;
-        number *restrict row = rows + r * R;
+        const number *pair = pairs + r * K;
+        number *row = rows + r * R;
         memset(row, 0, R * sizeof(number));
-        for (long j = first; j < last; j++) row[j - i - shift] = pair[j];
-        if (repeat && last < K) {
-            float sum = wide(row[R - 1]);
-#pragma omp simd reduction(+ : sum)
-            for (long j = last; j < K; j++) sum += wide(pair[j]);
-            row[R - 1] = narrow(sum);
+        if (first < last) add_numbers(row + first - i - shift, pair + first, last - first);
+        if (!repeat || last == K) continue;
+        vector sums = {0};
+        for (; j - LANES >= last; j -= LANES) sums += load(pair + j - LANES);
+        if (j >= LANES) {
+            sums += lanes_from(load(pair + j - LANES), last - j + LANES);
+            j = last;
         }
+        float sum = wide(row[R - 1]) + sum_of(sums);
+        for (; j > last; j--) sum += wide(pair[j - 1]);
+        row[R - 1] = narrow(sum);
     }
 }
 

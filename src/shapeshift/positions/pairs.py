@@ -21,9 +21,13 @@ def by_table(x: Tensor, table: Tensor) -> Tensor:
     """Return `x (B, H, Q, n) @ table (H|1, n, m)` in one product, or one for each table."""
     if table.shape[0] == 1:
         return x @ table[0]
-    by_head = x.transpose(0, 1).flatten(1, 2) @ table  # (H, B · Q, m)
+    by_head = _by_head(x) @ table  # (H, B · Q, m)
     by_head = by_head.view(table.shape[0], x.shape[0], x.shape[2], table.shape[2])
     return by_head.transpose(0, 1)
+
+
+def _by_head(x: Tensor) -> Tensor:
+    return x.transpose(0, 1).flatten(1, 2)  # (H, B · Q, n)
 
 
 def query_bias(q: Tensor, table: Tensor, rows: Tensor) -> Tensor:
@@ -58,20 +62,16 @@ class Diagonals(NamedTuple):
 
 
 def scores(q: Tensor, k: Tensor, table: Tensor, where: Diagonals) -> Tensor:
-    """Return q_i (k_j + a_ij)^T, `(B, H, Q, K)`, for heads that `kernels.serves`."""
-    by_row = by_table(q, table.transpose(-1, -2))  # (B, H, Q, R)
-    out: Tensor = _Scores.apply(*autocast_inputs(q, k, by_row), where)  # type: ignore[no-untyped-call]
+    """Return q_i (k_j + a_ij)^T, `(B, H, Q, K)`, for heads that `kernels.serves`; `table` is
+    `(H|1, R, E)`."""
+    out: Tensor = _Scores.apply(*autocast_inputs(q, k, table), where)  # type: ignore[no-untyped-call]
     return out
 
 
 def outputs(probs: Tensor, v: Tensor, table: Tensor, where: Diagonals) -> Tensor:
     """Return sum_j p_ij (v_j + a_ij), `(B, H, Q, E)`, for tensors that `kernels.serves`."""
-    out: Tensor
-    out, by_row = _Outputs.apply(*autocast_inputs(probs, v), where)  # type: ignore[no-untyped-call]
-    if table.shape[0] == 1:  # the product adds to what is there
-        flat = torch.addmm(out.flatten(0, 2), by_row.flatten(0, 2), table[0].to(out.dtype))
-        return flat.view_as(out)
-    return out.add_(by_table(by_row, table))
+    out: Tensor = _Outputs.apply(*autocast_inputs(probs, v, table), where)  # type: ignore[no-untyped-call]
+    return out
 
 
 def add(pairs: Tensor, more: Tensor) -> None:
@@ -102,39 +102,58 @@ def autocast_inputs(*tensors: Tensor) -> list[Tensor]:
 
 
 class _Scores(torch.autograd.Function):
-    """q k^T, with `by_row (B, H, Q, R)` added to its pairs."""
+    """q k^T, with the products of q and the table added to the pairs of each row."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, by_row: Tensor, where: Diagonals) -> Tensor:
-        ctx.save_for_backward(q, k)
+    def forward(ctx: Any, q: Tensor, k: Tensor, table: Tensor, where: Diagonals) -> Tensor:
+        ctx.save_for_backward(q, k, table)
         ctx.where = where
-        return _add_rows(q @ k.transpose(-1, -2), by_row, where)
+        return _add_rows(q @ k.transpose(-1, -2), by_table(q, table.transpose(-1, -2)), where)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         refuse_second_derivatives()
-        q, k = ctx.saved_tensors
+        q, k, table = ctx.saved_tensors
         grad = grad.contiguous()  # it is in two products
-        return grad @ k, grad.transpose(-1, -2) @ q, kernels.collect_rows(grad, *ctx.where), None
+        grad_rows = kernels.collect_rows(grad, *ctx.where)
+        grad_q = _add_by_table(grad @ k, grad_rows, table)
+        return grad_q, grad.transpose(-1, -2) @ q, _table_grad(grad_rows, q, table), None
 
 
 class _Outputs(torch.autograd.Function):
-    """p v, and the sums `(B, H, Q, R)` of p over the pairs of each row."""
+    """p v, and the product of the sums of p over the pairs of each row with the table."""
 
     @staticmethod
-    def forward(ctx: Any, probs: Tensor, v: Tensor, where: Diagonals) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, probs: Tensor, v: Tensor, table: Tensor, where: Diagonals) -> Tensor:
         probs = probs.contiguous()
-        ctx.save_for_backward(probs, v)
+        by_row = kernels.collect_rows(probs, *where)  # (B, H, Q, R)
+        ctx.save_for_backward(probs, v, table, by_row)
         ctx.where = where
-        return probs @ v, kernels.collect_rows(probs, *where)
+        return _add_by_table(probs @ v, by_row, table)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, grad_rows: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         refuse_second_derivatives()
-        probs, v = ctx.saved_tensors
+        probs, v, table, by_row = ctx.saved_tensors
         grad = grad.contiguous()  # it is in two products
+        grad_rows = by_table(grad, table.transpose(-1, -2))
         grad_probs = _add_rows(grad @ v.transpose(-1, -2), grad_rows, ctx.where)
-        return grad_probs, probs.transpose(-1, -2) @ grad, None
+        return grad_probs, probs.transpose(-1, -2) @ grad, _table_grad(by_row, grad, table), None
+
+
+def _add_by_table(out: Tensor, x: Tensor, table: Tensor) -> Tensor:
+    """Add `x @ table` to `out`, in place; if all heads share a table, within the product."""
+    if table.shape[0] > 1:
+        return out.add_(by_table(x, table))
+    out.view(-1, out.shape[-1]).addmm_(x.flatten(0, 2), table[0])
+    return out
+
+
+def _table_grad(x: Tensor, grad: Tensor, table: Tensor) -> Tensor:
+    """Return the gradient of `table` in `x @ table`, for that of the product."""
+    if table.shape[0] > 1:
+        return _by_head(x).transpose(-1, -2) @ _by_head(grad)
+    return (x.flatten(0, 2).t() @ grad.flatten(0, 2)).unsqueeze(0)
 
 
 def _add_rows(pairs: Tensor, by_row: Tensor, where: Diagonals) -> Tensor:
