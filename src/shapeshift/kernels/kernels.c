@@ -28,65 +28,130 @@ static inline float wide(number x) { return x; }
 static inline number narrow(float f) { return f; }
 #endif
 
-/* Vectors as the processor has them; ROWS x WIDE of them fit into its registers. LANES divides 16. */
-#if defined(__AVX512F__)
+/* Vectors as the processor has them; ROWS x WIDE of them fit into its registers. LANES divides 16,
+   `LANES` of kernels/__init__.py. */
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#include <immintrin.h>
+#define HAS_MASKS
 enum { LANES = 16, ROWS = 8, WIDE = 3 };
 #elif defined(__AVX__)
 enum { LANES = 8, ROWS = 4, WIDE = 3 };
 #else
 enum { LANES = 4, ROWS = 4, WIDE = 3 };
 #endif
-typedef float vector __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2)));
+typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int32_t integers __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+typedef int16_t shorts __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
-static inline vector load(const number *x) {
-#ifdef BF16
-    return (vector)(__builtin_convertvector(*(const halves *)x, words) << 16);
+/* `lanes` are those where something holds; `before`: the first `count`, or all. */
+#ifdef HAS_MASKS
+typedef __mmask16 lanes;
+static inline lanes before(long count) { return count < LANES ? (1u << count) - 1 : 0xFFFF; }
+static inline lanes less(vector x, vector y) {
+    return _mm512_cmp_ps_mask((__m512)x, (__m512)y, _CMP_LT_OQ);
+}
+static inline lanes is_nan(vector x) {
+    return _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q);
+}
+static inline vector choose(lanes which, vector yes, vector no) {
+    return (vector)_mm512_mask_blend_ps(which, (__m512)no, (__m512)yes);
+}
 #else
-    return *(const vector *)x;
+typedef integers lanes;
+static inline lanes before(long count) {
+    static const int32_t numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return *(const integers *)numbers < (int32_t)(count < LANES ? count : LANES);
+}
+static inline lanes less(vector x, vector y) { return x < y; }
+static inline lanes is_nan(vector x) { return x != x; }
+static inline vector choose(lanes which, vector yes, vector no) {
+    return (vector)(((words)yes & (words)which) | ((words)no & ~(words)which));
+}
+#endif
+static inline vector all(float x) { return (vector){0} + x; }
+
+/* Read the first `count` numbers, or a vector, where 0 follows; and write them. */
+static inline halves load_halves(const void *x, long count) {
+#ifdef HAS_MASKS
+    return (halves)_mm256_maskz_loadu_epi16(before(count), x);
+#else
+    halves y = {0};
+    memcpy(&y, x, 2 * (count < LANES ? count : LANES));
+    return y;
 #endif
 }
-static inline void store(number *x, vector y) {
+static inline vector load(const number *x, long count) {
 #ifdef BF16
-    words bits = (words)y, nan = (words)(y != y);
-    words rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
-    rounded = (rounded & ~nan) | (((bits >> 16) | 0x40) & nan);
-    *(halves *)x = __builtin_convertvector(rounded, halves);
+    return (vector)(__builtin_convertvector(load_halves(x, count), words) << 16);
+#elif defined(HAS_MASKS)
+    return (vector)_mm512_maskz_loadu_ps(before(count), x);
 #else
-    *(vector *)x = y;
+    vector y = {0};
+    memcpy(&y, x, 4 * (count < LANES ? count : LANES));
+    return y;
 #endif
 }
-/* x, with 0 in the lanes before `first`. */
-static inline vector lanes_from(vector x, long first) {
-    static const uint32_t numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return (vector)((words)x & (words)(*(const words *)numbers >= (uint32_t)first));
+static inline void store(number *x, vector y, long count) {
+#if defined(BF16) && defined(HAS_MASKS) && defined(__AVX512BF16__)
+    halves z = (halves)_mm512_cvtneps_pbh((__m512)y);
+#elif defined(BF16)
+    words bits = (words)y; /* rounded as in `narrow` */
+    words rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, nan = (bits >> 16) | 0x40;
+    rounded = (words)choose(is_nan(y), (vector)nan, (vector)rounded);
+    halves z = __builtin_convertvector(rounded, halves);
+#else
+    vector z = y;
+#endif
+#if defined(HAS_MASKS) && defined(BF16)
+    _mm256_mask_storeu_epi16(x, before(count), (__m256i)z);
+#elif defined(HAS_MASKS)
+    _mm512_mask_storeu_ps(x, before(count), (__m512)z);
+#else
+    memcpy(x, &z, sizeof(number) * (count < LANES ? count : LANES));
+#endif
 }
+
 static inline float sum_of(vector x) {
+#ifdef HAS_MASKS
+    return _mm512_reduce_add_ps((__m512)x);
+#endif
     float parts[LANES];
     memcpy(parts, &x, sizeof(parts));
     for (int half = LANES / 2; half; half /= 2)
         for (int i = 0; i < half; i++) parts[i] += parts[i + half];
     return parts[0];
 }
+static inline float largest_of(vector x) {
+#ifdef HAS_MASKS
+    return _mm512_reduce_max_ps((__m512)x);
+#endif
+    float parts[LANES];
+    memcpy(parts, &x, sizeof(parts));
+    for (int half = LANES / 2; half; half /= 2)
+        for (int i = 0; i < half; i++)
+            parts[i] = parts[i] > parts[i + half] ? parts[i] : parts[i + half];
+    return parts[0];
+}
 
 /* e^x for x <= 0, to 2 units in the last place; e^-inf = 0; NaN stays NaN. */
-static inline float exponential(float x) {
-    float bounded = x < -87.0f ? -87.0f : x;
-    float n = floorf(bounded * 1.44269504f + 0.5f);
-    float f = bounded - n * 0.693359375f + n * 2.12194440e-4f; /* |f| <= ln(2) / 2 */
-    float p = 1.98756915e-4f;
-    p = p * f + 1.39819994e-3f;
+static inline vector exponentials(vector x) {
+    lanes is_zero = less(x, all(-87.0f));
+    vector bounded = choose(is_zero, all(-87.0f), x);
+    integers whole = __builtin_convertvector(bounded * 1.44269504f - 0.5f, integers);
+    vector n = __builtin_convertvector(whole, vector); /* the nearest whole number */
+    vector f = bounded - n * 0.693359375f + n * 2.12194440e-4f; /* |f| <= ln(2) / 2 */
+    vector p = f * 1.98756915e-4f + 1.39819994e-3f;
     p = p * f + 8.33345190e-3f;
     p = p * f + 4.16657962e-2f;
     p = p * f + 1.66666655e-1f;
     p = p * f + 5.00000012e-1f;
     p = p * f * f + f + 1.0f;
-    int32_t bits = ((int32_t)n + 127) << 23; /* 2^n */
-    float power;
-    memcpy(&power, &bits, 4);
-    return x < -87.0f ? 0.0f : p * power;
+    vector power = (vector)((whole + 127) << 23); /* 2^n */
+    return choose(is_zero, all(0.0f), p * power);
 }
+static inline long vectors(long K) { return (K + LANES - 1) / LANES; }
 
 /* Softmax over the keys, then dropout.
 
@@ -100,40 +165,38 @@ void softmax_forward(const number *restrict scores, const number *restrict mask,
                      const int16_t *restrict draws, long threshold, float scale,
                      number *restrict out, number *restrict saved, long N, long H, long Q, long K,
                      long threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (long r = 0; r < N * Q; r++) {
-        long n = r / Q, i = r % Q;
-        float row[K];
-        const number *restrict s = scores + r * K;
-        number *restrict o = out + r * K;
-        float largest = -INFINITY, sum = 0.0f;
-        if (mask) {
-            const number *restrict m = mask + n / H * steps[0] + n % H * steps[1] + i * steps[2];
-            for (long j = 0; j < K; j++) row[j] = wide(s[j]) + wide(m[j]);
-        } else {
-            for (long j = 0; j < K; j++) row[j] = wide(s[j]);
-        }
-#pragma omp simd reduction(max : largest)
-        for (long j = 0; j < K; j++) largest = row[j] > largest ? row[j] : largest;
-#pragma omp simd reduction(+ : sum)
-        for (long j = 0; j < K; j++) {
-            row[j] = exponential(row[j] - largest); /* all NaN if all are -inf, as in PyTorch */
-            sum += row[j];
-        }
-        float inverse = 1.0f / sum;
-        if (draws) {
-            const int16_t *restrict d = draws + r * K;
-            number *restrict p = saved + r * K;
-            for (long j = 0; j < K; j++) {
-                float probability = row[j] * inverse;
-                int kept = d[j] >= threshold;
-                p[j] = narrow(kept ? probability : -probability);
-                o[j] = narrow(kept ? probability * scale : 0.0f);
+    const long V = vectors(K);
+#pragma omp parallel for collapse(3) num_threads(threads) schedule(static)
+    for (long b = 0; b < N / H; b++)
+        for (long h = 0; h < H; h++)
+            for (long i = 0; i < Q; i++) {
+                const long first = ((b * H + h) * Q + i) * K;
+                const number *m = mask + b * steps[0] + h * steps[1] + i * steps[2];
+                vector row[V], most = all(-INFINITY), sums = all(0.0f);
+                for (long v = 0, j = 0; v < V; v++, j += LANES) {
+                    vector x = load(scores + first + j, K - j);
+                    if (mask) x += load(m + j, K - j);
+                    row[v] = choose(before(K - j), x, all(-INFINITY));
+                    most = choose(less(most, row[v]), row[v], most);
+                }
+                const float largest = largest_of(most);
+                for (long v = 0; v < V; v++) {
+                    row[v] = exponentials(row[v] - largest); /* NaN if all are -inf, as PyTorch's */
+                    sums += row[v];
+                }
+                const float inverse = 1.0f / sum_of(sums);
+                for (long v = 0, j = 0; v < V; v++, j += LANES) {
+                    vector p = row[v] * inverse;
+                    if (draws) {
+                        shorts draw = (shorts)load_halves(draws + first + j, K - j);
+                        vector number_of = __builtin_convertvector(draw, vector);
+                        lanes dropped = less(number_of, all(threshold));
+                        store(saved + first + j, choose(dropped, -p, p), K - j);
+                        p = choose(dropped, all(0.0f), p * scale);
+                    }
+                    store(out + first + j, p, K - j);
+                }
             }
-        } else {
-            for (long j = 0; j < K; j++) o[j] = narrow(row[j] * inverse);
-        }
-    }
 }
 
 /* The gradient of the scores: p * (g - sum(p * g)), where g is `grad` scaled, zero where dropped.
@@ -141,19 +204,20 @@ void softmax_forward(const number *restrict scores, const number *restrict mask,
    saved   probabilities, with a minus where dropped */
 void softmax_backward(const number *restrict grad, const number *restrict saved, float scale,
                       number *restrict out, long N, long Q, long K, long threads) {
+    const long V = vectors(K);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long r = 0; r < N * Q; r++) {
-        float row[K];
-        const number *restrict g = grad + r * K, *restrict p = saved + r * K;
-        number *restrict o = out + r * K;
-        float dot = 0.0f;
-#pragma omp simd reduction(+ : dot)
-        for (long j = 0; j < K; j++) {
-            float probability = wide(p[j]);
-            row[j] = probability < 0.0f ? 0.0f : wide(g[j]) * scale;
-            dot += fabsf(probability) * row[j];
+        vector rows[V], probs[V], dots = all(0.0f);
+        for (long v = 0, j = 0; v < V; v++, j += LANES) {
+            vector p = load(saved + r * K + j, K - j);
+            lanes dropped = less(p, all(0.0f));
+            rows[v] = choose(dropped, all(0.0f), load(grad + r * K + j, K - j) * scale);
+            probs[v] = choose(dropped, -p, p);
+            dots += probs[v] * rows[v];
         }
-        for (long j = 0; j < K; j++) o[j] = narrow(fabsf(wide(p[j])) * (row[j] - dot));
+        const float dot = sum_of(dots);
+        for (long v = 0, j = 0; v < V; v++, j += LANES)
+            store(out + r * K + j, probs[v] * (rows[v] - dot), K - j);
     }
 }
 
@@ -170,9 +234,9 @@ void dropout_forward(const number *restrict x, const int16_t *restrict draws, lo
         uint8_t bits[BYTES] = {0};
         for (int plane = 0; plane < 8; plane++) {
             long at = begin + plane * BYTES, left = count - at;
-            int lanes = left > BYTES ? BYTES : left > 0 ? (int)left : 0;
+            int some = left > BYTES ? BYTES : left > 0 ? (int)left : 0;
 #pragma omp simd
-            for (int j = 0; j < lanes; j++) {
+            for (int j = 0; j < some; j++) {
                 bits[j] |= (uint8_t)(draws[at + j] >= first) << plane;
                 out[at + j] = narrow(draws[at + j] >= first ? wide(x[at + j]) * scale : 0.0f);
             }
@@ -188,9 +252,9 @@ void dropout_backward(const number *restrict grad, const uint8_t *restrict kept,
         const uint8_t *restrict bits = kept + begin / 8;
         for (int plane = 0; plane < 8; plane++) {
             long at = begin + plane * BYTES, left = count - at;
-            int lanes = left > BYTES ? BYTES : left > 0 ? (int)left : 0;
+            int some = left > BYTES ? BYTES : left > 0 ? (int)left : 0;
 #pragma omp simd
-            for (int j = 0; j < lanes; j++)
+            for (int j = 0; j < some; j++)
                 out[at + j] = narrow(bits[j] >> plane & 1 ? wide(grad[at + j]) * scale : 0.0f);
         }
     }
@@ -205,93 +269,78 @@ static inline void columns(long i, long shift, long R, long K, long *first, long
     *last = end < *first ? *first : end > K ? K : end;
 }
 
-/* x[j] += more[j] */
-static inline void add_numbers(number *x, const number *more, long count) {
-    if (count < LANES) {
-        for (long j = 0; j < count; j++) x[j] = narrow(wide(x[j]) + wide(more[j]));
-        return;
-    }
-    const long end = count - LANES; /* the last vector overlaps the one before it */
-    const vector last = load(x + end) + load(more + end);
-    for (long j = 0; j < end; j += LANES) store(x + j, load(x + j) + load(more + j));
-    store(x + end, last);
-}
-
 /* Add to each pair the number of its row, in place. */
 void add_rows(number *restrict pairs, const number *restrict rows, long N, long Q, long K, long R,
               long shift, long repeat, long threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (long r = 0; r < N * Q; r++) {
-        long first, last, i = r % Q, j = K;
-        columns(i, shift, R, K, &first, &last);
-        number *pair = pairs + r * K;
-        const number *row = rows + r * R;
-        add_numbers(pair + first, row + first - i - shift, last - first);
-        if (!repeat || last == K) continue;
-        const vector repeated = (vector){0} + wide(row[R - 1]);
-        for (; j - LANES >= last; j -= LANES) store(pair + j - LANES, load(pair + j - LANES) + repeated);
-        if (j >= LANES && j > last) {
-            number *x = pair + j - LANES;
-            store(x, load(x) + lanes_from(repeated, last - j + LANES));
-        } else
-            for (; j > last; j--) pair[j - 1] = narrow(wide(pair[j - 1]) + repeated[0]);
-    }
+#pragma omp parallel for collapse(2) num_threads(threads) schedule(static)
+    for (long n = 0; n < N; n++)
+        for (long i = 0; i < Q; i++) {
+            long first, last, r = n * Q + i;
+            columns(i, shift, R, K, &first, &last);
+            number *pair = pairs + r * K;
+            const number *row = rows + r * R - i - shift;
+            for (long j = first; j < last; j += LANES)
+                store(pair + j, load(pair + j, last - j) + load(row + j, last - j), last - j);
+            if (!repeat) continue;
+            const float repeated = wide(rows[(r + 1) * R - 1]);
+            for (long j = last; j < K; j += LANES)
+                store(pair + j, load(pair + j, K - j) + repeated, K - j);
+        }
 }
 
 /* Sum the pairs of each row: the transpose of `add_rows`. */
 void collect_rows(const number *restrict pairs, number *restrict rows, long N, long Q, long K,
                   long R, long shift, long repeat, long threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (long r = 0; r < N * Q; r++) {
-        long first, last, i = r % Q, j = K;
-        columns(i, shift, R, K, &first, &last);
-        const number *pair = pairs + r * K;
-        number *row = rows + r * R;
-        memset(row, 0, R * sizeof(number));
-        if (first < last) add_numbers(row + first - i - shift, pair + first, last - first);
-        if (!repeat || last == K) continue;
-        vector sums = {0};
-        for (; j - LANES >= last; j -= LANES) sums += load(pair + j - LANES);
-        if (j >= LANES) {
-            sums += lanes_from(load(pair + j - LANES), last - j + LANES);
-            j = last;
+#pragma omp parallel for collapse(2) num_threads(threads) schedule(static)
+    for (long n = 0; n < N; n++)
+        for (long i = 0; i < Q; i++) {
+            long first, last, r = n * Q + i;
+            columns(i, shift, R, K, &first, &last);
+            const number *pair = pairs + r * K;
+            number *row = rows + r * R;
+            for (long c = 0; c < R; c += LANES) store(row + c, all(0.0f), R - c);
+            for (long j = first; j < last; j += LANES)
+                store(row + j - i - shift, load(pair + j, last - j), last - j);
+            if (!repeat || last == K) continue;
+            vector sums = all(0.0f);
+            for (long j = last; j < K; j += LANES) sums += load(pair + j, K - j);
+            row[R - 1] = narrow(wide(row[R - 1]) + sum_of(sums));
         }
-        float sum = wide(row[R - 1]) + sum_of(sums);
-        for (; j > last; j--) sum += wide(pair[j - 1]);
-        row[R - 1] = narrow(sum);
-    }
 }
 
-/* out (E) = softmax(scale * x k^T + mask) v of one query and one head, E = V vectors; the j-th key of
-   row rows[j * N] is at row * steps[0] + j * steps[2], the value at row * steps[3] + j * steps[5]. */
+/* out (E) = softmax(scale * x k^T + mask) v of one query and one head, E = V vectors. The j-th key
+   is at row * steps[0] + j * steps[2] with row = rows[j * N], the value at row * steps[3] + j *
+   steps[5]. */
 static inline __attribute__((always_inline)) void attend_one(
     const number *restrict x, const number *restrict k, const number *restrict v, const long *steps,
     const int32_t *restrict rows, long n, const number *restrict mask, float scale,
     number *restrict out, long N, long K, const long V) {
-    const long blocks = (K + LANES - 1) / LANES;
-    vector query[V], sums[V];
-    float probs[blocks * LANES], largest = -INFINITY, total = 0.0f;
-    for (long e = 0; e < V; e++) query[e] = load(x + e * LANES) * scale, sums[e] = (vector){0};
+    const long blocks = vectors(K);
+    vector query[V], sums[V], probs[blocks], most = all(-INFINITY), totals = all(0.0f);
+    float *scores = (float *)probs;
+    for (long e = 0; e < V; e++) {
+        query[e] = load(x + e * LANES, LANES) * scale;
+        sums[e] = all(0.0f);
+    }
     for (long j = 0; j < K; j++) {
         const number *key = k + (rows ? rows[j * N] : n) * steps[0] + j * steps[2];
-        vector products = query[0] * load(key);
-        for (long e = 1; e < V; e++) products += query[e] * load(key + e * LANES);
-        probs[j] = sum_of(products) + (mask ? wide(mask[j]) : 0.0f);
-        largest = probs[j] > largest ? probs[j] : largest;
+        vector products = query[0] * load(key, LANES);
+        for (long e = 1; e < V; e++) products += query[e] * load(key + e * LANES, LANES);
+        scores[j] = sum_of(products) + (mask ? wide(mask[j]) : 0.0f);
     }
-    for (long j = K; j < blocks * LANES; j++) probs[j] = -INFINITY;
-    for (float *p = probs; p < probs + blocks * LANES; p += LANES) {
-        for (int i = 0; i < LANES; i++) p[i] = exponential(p[i] - largest);
-        total += sum_of(*(vector *)p);
+    for (long j = K; j < blocks * LANES; j++) scores[j] = -INFINITY;
+    for (long b = 0; b < blocks; b++) most = choose(less(most, probs[b]), probs[b], most);
+    float largest = largest_of(most);
+    for (long b = 0; b < blocks; b++) {
+        probs[b] = exponentials(probs[b] - largest);
+        totals += probs[b];
     }
     for (long j = 0; j < K; j++) {
         const number *value = v + (rows ? rows[j * N] : n) * steps[3] + j * steps[5];
-        for (long e = 0; e < V; e++) sums[e] += probs[j] * load(value + e * LANES);
+        for (long e = 0; e < V; e++) sums[e] += scores[j] * load(value + e * LANES, LANES);
     }
-    for (long e = 0; e < V; e++) {
-        sums[e] /= total;
-        for (int i = 0; i < LANES; i++) out[e * LANES + i] = narrow(sums[e][i]);
-    }
+    float inverse = 1.0f / sum_of(totals);
+    for (long e = 0; e < V; e++) store(out + e * LANES, sums[e] * inverse, LANES);
 }
 
 /* Attention of few queries: out (N, Q, H, E) for queries (N, H, Q, E).
@@ -338,15 +387,20 @@ void best_continuations(const number *restrict logits, const float *restrict sum
         int64_t *where = columns + a * count;
         for (long c = 0; c < count; c++) best[c] = -INFINITY, where[c] = 0;
         for (long b = 0; b < B; b++) {
-            float before = sums[a * B + b];
-            if (before == -INFINITY) continue;
+            float so_far = sums[a * B + b];
+            if (so_far == -INFINITY) continue;
             const number *restrict x = logits + (a * B + b) * V;
-            float largest = -INFINITY, total = 0.0f;
-#pragma omp simd reduction(max : largest)
-            for (long t = 0; t < V; t++) largest = wide(x[t]) > largest ? wide(x[t]) : largest;
-#pragma omp simd reduction(+ : total)
-            for (long t = 0; t < V; t++) total += exponential(wide(x[t]) - largest);
-            float log_total = logf(total);
+            vector highest = all(-INFINITY), totals = all(0.0f);
+            for (long t = 0; t < V; t += LANES) {
+                vector y = choose(before(V - t), load(x + t, V - t), highest);
+                highest = choose(less(highest, y), y, highest);
+            }
+            float largest = largest_of(highest);
+            for (long t = 0; t < V; t += LANES) {
+                vector y = exponentials(load(x + t, V - t) - largest);
+                totals += choose(before(V - t), y, all(0.0f));
+            }
+            float log_total = logf(sum_of(totals));
             long first = 0, last = V;
             if (forced[a] >= 0) first = forced[a], last = first + 1;
             for (long block = first; block < last; block += BLOCK) {
@@ -354,9 +408,9 @@ void best_continuations(const number *restrict logits, const float *restrict sum
                 float most = -INFINITY;
 #pragma omp simd reduction(max : most)
                 for (long t = block; t < end; t++) most = wide(x[t]) > most ? wide(x[t]) : most;
-                if (!(before + (most - largest - log_total) > best[count - 1])) continue;
+                if (!(so_far + (most - largest - log_total) > best[count - 1])) continue;
                 for (long t = block; t < end; t++) {
-                    float sum = before + (wide(x[t]) - largest - log_total);
+                    float sum = so_far + (wide(x[t]) - largest - log_total);
                     if (!(sum > best[count - 1]) || t == pad || t == bos) continue;
                     long place = count - 1;
                     for (; place && sum > best[place - 1]; place--) {
@@ -405,7 +459,7 @@ static inline __attribute__((always_inline)) void multiply(
     const int wide) {
     vector sums[ROWS][WIDE];
     for (int r = 0; r < ROWS; r++)
-        for (int c = 0; c < wide; c++) sums[r][c] = (vector){0};
+        for (int c = 0; c < wide; c++) sums[r][c] = all(0.0f);
     for (long k = 0; k < K; k++) {
         if (k % INPUTS == 0)
             for (long l = 0; l < lines; l++, next += LINE) __builtin_prefetch(next, 0, 2);
