@@ -81,7 +81,7 @@ class PanelLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`(…, K)` -> `(…, N)`."""
-        return kernels.linear(x, self.panels, self.bias, self.relu)
+        return kernels.linear(x.float(), self.panels, self.bias, self.relu)
 
 
 def copy_for_inference(model: Transformer, dtype: torch.dtype) -> Transformer:

@@ -45,17 +45,23 @@ def test_logits_are_the_same(position: str, tied: bool, dtype: torch.dtype) -> N
 
 
 @pytest.mark.parametrize("activation", ["none", "relu"])
-def test_a_blocked_weight_multiplies_inputs_of_all_shapes_and_strides(activation: str) -> None:
-    weight, bias = torch.randn(48, 32).bfloat16(), torch.randn(48).bfloat16()
-    if not BlockedLinear.serves(weight, torch.bfloat16):
-        pytest.skip("no products in bf16")
-    linear = BlockedLinear(weight, bias, activation)
-    y = torch.randn(5, 8, 64)
+@pytest.mark.parametrize(
+    ("linear", "dtype"), [(BlockedLinear, torch.bfloat16), (PanelLinear, torch.float32)]
+)
+def test_a_weight_laid_out_multiplies_inputs_of_all_shapes_strides_and_types(
+    linear: type[BlockedLinear | PanelLinear], dtype: torch.dtype, activation: str
+) -> None:
+    weight, bias = torch.randn(48, 32).to(dtype), torch.randn(48).to(dtype)
+    if not linear.serves(weight, dtype):
+        pytest.skip("no products in bf16, or no C compiler")
+    laid_out = linear(weight, bias, activation)
+    y = torch.randn(5, 8, 64).bfloat16()
     for x in (y[0, :, :32], y[..., ::2], y[..., :32].transpose(0, 1), y[:, :0, :32], y[0, 0, :32]):
-        with torch.inference_mode():
-            expected = F.linear(x.bfloat16(), weight, bias)
-            expected = expected.relu() if activation == "relu" else expected
-            torch.testing.assert_close(linear(x), expected, rtol=0.02, atol=0.05)
+        for given in (x, x.float()):
+            with torch.inference_mode():
+                expected = F.linear(x.to(dtype), weight, bias)
+                expected = expected.relu() if activation == "relu" else expected
+                torch.testing.assert_close(laid_out(given), expected, rtol=0.02, atol=0.05)
 
 
 PAIR = [[5, 6]], [[7, 8]]
