@@ -116,23 +116,22 @@ static inline void store(number *x, vector y, long count) {
 static inline float sum_of(vector x) {
 #ifdef HAS_MASKS
     return _mm512_reduce_add_ps((__m512)x);
+#else
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int i = 0; i < LANES; i++) sum += x[i];
+    return sum;
 #endif
-    float parts[LANES];
-    memcpy(parts, &x, sizeof(parts));
-    for (int half = LANES / 2; half; half /= 2)
-        for (int i = 0; i < half; i++) parts[i] += parts[i + half];
-    return parts[0];
 }
 static inline float largest_of(vector x) {
 #ifdef HAS_MASKS
     return _mm512_reduce_max_ps((__m512)x);
+#else
+    float largest = x[0];
+#pragma omp simd reduction(max : largest)
+    for (int i = 1; i < LANES; i++) largest = x[i] > largest ? x[i] : largest;
+    return largest;
 #endif
-    float parts[LANES];
-    memcpy(parts, &x, sizeof(parts));
-    for (int half = LANES / 2; half; half /= 2)
-        for (int i = 0; i < half; i++)
-            parts[i] = parts[i] > parts[i + half] ? parts[i] : parts[i + half];
-    return parts[0];
 }
 
 /* e^x for x <= 0, to 2 units in the last place; e^-inf = 0; NaN stays NaN. */
