@@ -30,7 +30,7 @@ NOT_RUN = {
     " integration/test_distributed.py, unit/lab/test_launchers.py",
     r"shapeshift serve|^curl": "serves until it is stopped: integration/test_serve_in_browser.py",
     r"--scale paper": "measures models of the papers' size: unit/cli/test_dry_run.py",
-    r"^python benchmarks/": "takes minutes to hours",
+    r"^(\w+=\S+ )*python benchmarks/": "takes minutes to hours",
     r"^sh benchmarks/peers": "downloads other toolkits",
     r"^python docs/": "unit/test_configs.py compares what they write",
     r"^PYTHONPATH=": "integration/test_own_kind.py",
