@@ -54,7 +54,7 @@ SYSTEMS = {
 class Textbook(Shaw):
     """Shaw's representation as it is written: a_ij is built for every pair, n × n × E."""
 
-    scores, outputs = Representation.scores, Representation.outputs  # by the hooks
+    diagonals = Representation.diagonals
 
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         each = self._each(self.keys, pos_q, pos_k)
@@ -64,7 +64,7 @@ class Textbook(Shaw):
         return torch.einsum("bhqk,qke->bhqe", probs, self._each(self.values, pos_q, pos_k))
 
     def _each(self, table: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        return table[0][self.rows(1, pos_q, pos_k)[0, 0]]  # (Q, K, E)
+        return table[0][self._rows(pos_q, pos_k)[0]]  # (Q, K, E)
 
 
 def step_of(name: str, length: int, args: argparse.Namespace) -> Callable[[], None]:

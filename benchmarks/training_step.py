@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from shapeshift.attention import backends
 from shapeshift.model import ModelConfig, build, label_smoothed_loss, layers, loss
-from shapeshift.positions import PRESETS, base, pairs
+from shapeshift.positions import PRESETS, pairs
 from shapeshift.training.precision import autocast, choose_precision
 
 
@@ -84,7 +84,7 @@ def main() -> None:
     for _ in range(args.repeats + 1):
         for name, way in ways.items():
             layers.dropout, loss.linear_cross_entropy, pairs.add, backends.softmax_in_fp32 = way
-            backends.add = base.add = pairs.add
+            backends.add = pairs.add
             times[name].append(step_ms())
     medians = {name: statistics.median(values[1:]) for name, values in times.items()}
     first = next(iter(ways))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from shapeshift.attention import attend_with_probs, causal_mask
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model.attention import Attention
 from shapeshift.positions import (
@@ -18,6 +19,7 @@ from shapeshift.positions import (
     Stack,
     place,
 )
+from shapeshift.positions.base import total_bias
 
 B, Q, K, H, D = 2, 4, 6, 2, 8
 E = D // H
@@ -107,23 +109,26 @@ def test_positions_are_integers_of_any_type(
 
 @pytest.mark.parametrize("length", [5, 40])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_scores_and_outputs_are_those_of_bias_and_mix(
+def test_attention_is_that_of_the_hooks(
     stacked: tuple[Scheme, str], dtype: torch.dtype, length: int
 ) -> None:
     """Of self-attention, where a kind may know a faster way; `dtype` chooses among its ways."""
     position, _ = build_cell(*stacked)
     position.to(dtype)
     pos = positions(True, length)
-    hidden = torch.ones(length, length, dtype=torch.bool).triu(1) & (stacked[1] == "decoder")
+    causal = stacked[1] == "decoder"
+    mask = causal_mask(length, length, dtype, torch.device("cpu")) if causal else None
     q, k, v = torch.randn(3, B, H, length, E, dtype=dtype)
-    tolerances = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.03}
-    plain, tolerance = Representation, tolerances[dtype]
-    expected, got = (
-        of.scores(position, q, k, pos, pos).masked_fill(hidden, -torch.inf).softmax(-1)
-        for of in (plain, type(position))
-    )
-    torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
-    expected, got = (of.outputs(position, got, v, pos, pos) for of in (plain, type(position)))
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.03}[dtype]
+    q_scaled = q / E**0.5
+    scores = q_scaled @ k.mT
+    bias = total_bias(position, q_scaled, pos, pos)
+    for added in (bias, mask):
+        scores = scores if added is None else scores + added
+    got, probs = attend_with_probs(q, k, v, mask, position, pos, pos)
+    torch.testing.assert_close(probs, scores.softmax(-1), rtol=0, atol=tolerance)
+    value_bias = position.value_bias(probs, pos, pos)
+    expected = probs @ v if value_bias is None else probs @ v + value_bias
     torch.testing.assert_close(got, expected, rtol=0, atol=3 * tolerance)
 
 

@@ -14,7 +14,7 @@ from shapeshift import kernels
 from shapeshift.attention import backends
 from shapeshift.attention.dropout import draw, dropout
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import Shaw
+from shapeshift.positions import Shaw, pairs
 from shapeshift.positions.base import Representation
 
 DTYPES = [torch.float32, torch.bfloat16]
@@ -50,7 +50,7 @@ def test_softmax_and_dropout(shape, dtype, dropout_p):
         scores, expected_scores = x.clone().requires_grad_(), x.double().requires_grad_()
         assert kernels.serves(scores)
         torch.manual_seed(1)
-        got = backends._SoftmaxDropout.apply(scores, mask, dropout_p)
+        got, _ = backends._SoftmaxDropout.apply(scores, mask, dropout_p)
         torch.manual_seed(1)
         draws, threshold, scale = draw(x, dropout_p)
         keep = (draws >= threshold) * scale if dropout_p else torch.ones(shape)
@@ -89,7 +89,7 @@ def test_softmax_of_what_has_none(dtype):
     rows = [[-math.inf] * 40, [math.nan] + [0.0] * 39, [0.0] * 39 + [math.nan]]
     rows += [[math.inf] + [0.0] * 39, [-math.inf] * 39 + [5.0], [1e30] + [-1e30] * 39]
     scores = torch.tensor(rows).to(dtype)[None, None].requires_grad_()
-    got = backends._SoftmaxDropout.apply(scores, None, 0.0)
+    got, _ = backends._SoftmaxDropout.apply(scores, None, 0.0)
     torch.testing.assert_close(got, scores.softmax(-1), equal_nan=True)
     got[..., 4:, :].sum().backward()
     assert not scores.grad[..., 4:, :].any()
@@ -101,21 +101,31 @@ def test_softmax_of_what_has_none(dtype):
 def test_rows_by_distance(num_queries, num_keys, dtype):
     torch.manual_seed(0)
     i, j = torch.arange(num_queries)[:, None], torch.arange(num_keys)
-    for num_rows in (1, 2, 32, num_queries + num_keys):
-        for shift in (-num_rows, 1 - num_queries, -3, 0, num_keys):
-            for repeat in (False, True):
-                pairs = torch.randn(2, 3, num_queries, num_keys).to(dtype)
-                rows = torch.randn(2, 3, num_queries, num_rows).to(dtype)
-                row = j - i - shift
-                seen = (row >= 0) & (repeat | (row < num_rows))
-                row = row.clamp(0, num_rows - 1).expand_as(pairs)
-                expected = pairs + rows.gather(-1, row) * seen
-                got = pairs.clone()
-                kernels.add_rows(got, rows, shift, repeat=repeat)
-                torch.testing.assert_close(got, expected, **NEAR[dtype])
-                expected = torch.zeros(rows.shape).scatter_add(-1, row, pairs.float() * seen)
-                got = kernels.collect_rows(pairs, num_rows, shift, repeat=repeat)
-                torch.testing.assert_close(got.float(), expected, **NEAR[dtype])
+    shape = 2, 3, num_queries, num_keys
+
+    def row(rows):
+        return (j - i - rows.shift).clamp(0, rows.num_rows - 1).expand(shape)
+
+    for count in (1, 2, 33, num_queries + num_keys):
+        for shift in (-count, 1 - num_queries, -3, 0, num_keys):
+            keys, values = kernels.Rows(count, shift), kernels.Rows(count + 1, shift - 1)
+            inputs = torch.randn(shape), torch.randn(*shape[:3], count)
+            grads = torch.randn(shape), torch.randn(*shape[:3], count + 1)
+            inputs, grads = ([x.to(dtype) for x in tensors] for tensors in (inputs, grads))
+            scores, key_rows = (x.clone().requires_grad_() for x in inputs)
+            torch.manual_seed(1)
+            got = backends._SoftmaxDropout.apply(scores, None, 0.3, key_rows, keys, values)
+            torch.autograd.backward(got, grads)
+
+            torch.manual_seed(1)
+            draws, threshold, scale = draw(inputs[0], 0.3)
+            x, by_row = (each.double().requires_grad_() for each in inputs)
+            probs = (x + by_row.gather(-1, row(keys))).softmax(-1) * (draws >= threshold) * scale
+            sums = probs.new_zeros(*shape[:3], values.num_rows).scatter_add(-1, row(values), probs)
+            torch.autograd.backward((probs, sums), [grad.double() for grad in grads])
+            found = *got, scores.grad, key_rows.grad
+            for each, expected in zip(found, (probs, sums, x.grad, by_row.grad), strict=True):
+                torch.testing.assert_close(each.double(), expected, **NEAR[dtype])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -140,7 +150,7 @@ def test_attention_is_that_of_pytorch(causal, dtype, monkeypatch):
         return [out, *(x.grad for x in (q, k, v, *position.parameters()))]
 
     got = run()
-    assert set(calls) == {"softmax_forward", "softmax_backward", "add_rows", "collect_rows"}
+    assert set(calls) == {"softmax_forward", "softmax_backward"}
     calls.clear()
     monkeypatch.setattr(kernels, "_library", lambda _: None)
     expected = run()
@@ -166,12 +176,11 @@ def test_transforms_of_functions_are_computed_by_pytorch():
 
 
 def test_second_derivatives_are_refused_with_a_remedy():
-    x, pos = torch.randn(1, 1, 4, 4, requires_grad=True), torch.arange(4)[None]
-    position = Shaw(num_heads=1, head_dim=4)
+    x, table = torch.randn(1, 1, 4, 4, requires_grad=True), torch.randn(1, 4, 4)
     outs = (
-        position.scores(x, x, pos, pos),
-        position.outputs(x, x, pos, pos),
-        backends._SoftmaxDropout.apply(x, None, 0.0),
+        pairs.products(x, x, table)[0],
+        pairs.outputs(x, x, x, table),
+        backends._SoftmaxDropout.apply(x, None, 0.0)[0],
     )
     for out in outs:
         with pytest.raises(ShapeshiftError, match=r"float64; convert .* \.double\(\)"):

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from shapeshift import kernels
-from shapeshift.positions import Representation
-from shapeshift.positions.base import total_bias
+from shapeshift.positions import Representation, pairs
+from shapeshift.positions.base import total, total_bias
 from shapeshift.positions.pairs import add, refuse_second_derivatives
 
 from .dropout import draw, dropout
@@ -132,9 +132,21 @@ def attend_with_probs(
     dropout_p: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """As `attend`, in plain steps; also return the probabilities `(B, H, Q, K)` after dropout."""
-    scores = position.scores(_scaled(q), k, pos_q, pos_k)  # (B, H, Q, K)
-    if scores.requires_grad and kernels.serves(scores):
-        probs: Tensor = _SoftmaxDropout.apply(scores, mask, dropout_p)  # type: ignore[no-untyped-call]
+    q = _scaled(q)
+    keys = values = key_rows = None
+    sums: Any = None
+    if _serves(q, k.shape[2]):
+        keys, values = position.diagonals(pos_q, pos_k)
+    if keys is None:
+        scores = q @ k.transpose(-1, -2)  # (B, H, Q, K)
+        bias = total_bias(position, q, pos_q, pos_k)
+        if bias is not None:
+            add(scores, bias)
+    else:
+        scores, key_rows = pairs.products(q, k, keys.table)
+    if keys or values or (scores.requires_grad and kernels.serves(scores)):
+        rows = keys and keys.rows, values and values.rows
+        probs, sums = _SoftmaxDropout.apply(scores, mask, dropout_p, key_rows, *rows)  # type: ignore[no-untyped-call]
     else:
         if mask is not None:
             add(scores, mask)
@@ -142,7 +154,18 @@ def attend_with_probs(
     probs = probs.to(v.dtype)
     if _recorded is not None:
         _recorded.append(probs.detach())
-    return position.outputs(probs, v, pos_q, pos_k), probs  # (B, H, Q, E)
+    if values is not None:
+        return pairs.outputs(probs, sums, v, values.table), probs
+    heads = probs @ v  # (B, H, Q, E)
+    value_bias = total([position.value_bias(probs, pos_q, pos_k)])
+    return heads if value_bias is None else heads.add_(value_bias), probs
+
+
+def _serves(q: Tensor, num_keys: int) -> bool:
+    """Return whether kernels can add and sum numbers by distance for queries `(B, H, Q, E)`."""
+    if num_keys > kernels.MAX_KEYS or not kernels.serves(q):
+        return False
+    return kernels.is_available(pairs.autocast_inputs(q[:0])[0].dtype)
 
 
 def causal_mask(
@@ -173,20 +196,34 @@ def _softmax(scores: Tensor) -> Tensor:
 
 
 class _SoftmaxDropout(torch.autograd.Function):
-    """softmax(scores + mask) and dropout in one pass, and one on the way back."""
+    """softmax(scores + mask) and dropout in one pass, and one on the way back. `key_rows` are
+    added to the scores as `keys` says, and the result has sums of the probabilities as `values`
+    says."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, mask: Tensor | None, dropout_p: float) -> Tensor:
+    def forward(
+        ctx: Any,
+        scores: Tensor,
+        mask: Tensor | None,
+        dropout_p: float,
+        key_rows: Tensor | None = None,
+        keys: kernels.Rows | None = None,
+        values: kernels.Rows | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
         draws, threshold, ctx.scale = draw(scores, dropout_p) if dropout_p else (None, 0, 1.0)
-        out, saved = kernels.softmax_dropout(scores, mask, draws, threshold, ctx.scale)
+        ctx.rows = keys, values
+        out, saved, sums = kernels.softmax_dropout(
+            scores, mask, draws, threshold, ctx.scale, key_rows, keys, values
+        )
         ctx.save_for_backward(saved)
-        return out
+        return out, sums
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor, sum_grads: Tensor | None) -> tuple[Tensor | None, ...]:
         refuse_second_derivatives()
         (saved,) = ctx.saved_tensors
-        return kernels.softmax_dropout_backward(grad, saved, ctx.scale), None, None
+        grads = kernels.softmax_dropout_backward(grad, saved, ctx.scale, sum_grads, *ctx.rows)
+        return grads[0], None, None, grads[1], None, None
 
 
 def _scaled(q: Tensor) -> Tensor:

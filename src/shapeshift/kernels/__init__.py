@@ -18,7 +18,7 @@ import tempfile
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -58,10 +58,30 @@ def is_available(dtype: torch.dtype) -> bool:
     return dtype in _DTYPES and _library(dtype) is not None
 
 
+class Rows(NamedTuple):
+    """Which row of a table each pair of consecutive queries and keys has.
+
+    Attributes:
+        num_rows: R.
+        shift: key j has row j − i − shift of query i, or the first or the last if there is none.
+    """
+
+    num_rows: int
+    shift: int
+
+
 def softmax_dropout(
-    scores: Tensor, mask: Tensor | None, draws: Tensor | None, threshold: int, scale: float
-) -> tuple[Tensor, Tensor]:
-    """Return softmax(scores + mask) after dropout, and what `softmax_dropout_backward` needs.
+    scores: Tensor,
+    mask: Tensor | None,
+    draws: Tensor | None,
+    threshold: int,
+    scale: float,
+    key_rows: Tensor | None = None,
+    keys: Rows | None = None,
+    values: Rows | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return softmax(scores + mask) after dropout, what `softmax_dropout_backward` needs, and the
+    sums of the first by row, `(B, H, Q, R)`, if `values` is given.
 
     Args:
         scores: `(B, H, Q, K)`.
@@ -69,28 +89,47 @@ def softmax_dropout(
         draws: uniform int16 numbers, one for each score, which is kept if its number is at least
             `threshold`; None is no dropout.
         scale: of what is kept.
+        key_rows: `(B, H, Q, R)`, added to the scores by row.
+        keys, values: the rows of the pairs in `key_rows`, and in the sums.
     """
     B, H, Q, K = scores.shape
     scores = scores.contiguous()
     out = torch.empty_like(scores)
     saved = out if draws is None else torch.empty_like(scores)
+    sums = None if values is None else scores.new_zeros(B, H, Q, values.num_rows)
+    if key_rows is not None:
+        key_rows = key_rows.contiguous()
     steps = (ctypes.c_long * 3)()
     if mask is not None:
         mask = mask.to(scores.dtype).expand(B, H, Q, K)
         if mask.stride(-1) != 1:
             mask = mask.contiguous()
         steps[:] = list(mask.stride()[:3])
+    inputs = scores, key_rows, _pointer(keys), mask, steps, draws, threshold, scale
     counts = B * H, H, Q, K
-    _call("softmax_forward", scores, mask, steps, draws, threshold, scale, out, saved, *counts)
-    return out, saved
+    _call("softmax_forward", *inputs, out, saved, sums, _pointer(values), *counts)
+    return out, saved, sums
 
 
-def softmax_dropout_backward(grad: Tensor, saved: Tensor, scale: float) -> Tensor:
-    """Return the gradient of the scores for that of the probabilities after dropout."""
-    *_, Q, K = saved.shape
+def softmax_dropout_backward(
+    grad: Tensor,
+    saved: Tensor,
+    scale: float,
+    sum_grads: Tensor | None = None,
+    keys: Rows | None = None,
+    values: Rows | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients of the scores and of `key_rows` for those of the probabilities after
+    dropout and of their sums."""
+    *batch, Q, K = saved.shape
     grad, out = grad.contiguous(), torch.empty_like(saved)
-    _call("softmax_backward", grad, saved, scale, out, saved.numel() // (Q * K), Q, K)
-    return out
+    if sum_grads is not None:
+        sum_grads = sum_grads.contiguous()
+    key_grads = None if keys is None else saved.new_zeros(*batch, Q, keys.num_rows)
+    inputs = grad, sum_grads, _pointer(values), saved, scale
+    counts = saved.numel() // (Q * K), Q, K
+    _call("softmax_backward", *inputs, out, key_grads, _pointer(keys), *counts)
+    return out, key_grads
 
 
 def dropout(x: Tensor, draws: Tensor, threshold: int, scale: float) -> tuple[Tensor, Tensor]:
@@ -111,23 +150,6 @@ def dropout_backward(grad: Tensor, kept: Tensor, scale: float) -> Tensor:
     out = torch.empty_like(grad)
     _call("dropout_backward", grad, kept, scale, out, grad.numel())
     return out
-
-
-def add_rows(pairs: Tensor, rows: Tensor, shift: int, repeat: bool) -> None:
-    """Add `rows (…, Q, R)` to `pairs (…, Q, K)`, in place: column c of query i to key
-    i + shift + c, and with `repeat` the last column to all keys further right."""
-    (*_, Q, K), R = pairs.shape, rows.shape[-1]
-    count = pairs.numel() // (Q * K)
-    _call("add_rows", pairs, rows.contiguous(), count, Q, K, R, shift, repeat)
-
-
-def collect_rows(pairs: Tensor, num_rows: int, shift: int, repeat: bool) -> Tensor:
-    """Return the sums `(…, Q, R)` over the pairs of each column: the transpose of `add_rows`."""
-    *batch, Q, K = pairs.shape
-    rows = pairs.new_empty(*batch, Q, num_rows)
-    count = pairs.numel() // (Q * K)
-    _call("collect_rows", pairs.contiguous(), rows, count, Q, K, num_rows, shift, repeat)
-    return rows
 
 
 def attend_few(
@@ -196,6 +218,10 @@ def linear(x: Tensor, panels: Tensor, bias: Tensor, relu: bool) -> Tensor:
     out = x.new_empty(*batch, N)
     _call("linear", x, panels, bias, relu, out, out.numel() // N, N, K)
     return out
+
+
+def _pointer(rows: Rows | None) -> Any:
+    return None if rows is None else (ctypes.c_long * 2)(*rows)
 
 
 def _call(name: str, first: Tensor, *arguments: object) -> None:

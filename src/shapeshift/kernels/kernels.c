@@ -45,10 +45,12 @@ typedef int32_t integers __attribute__((vector_size(4 * LANES), aligned(4), may_
 typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 typedef int16_t shorts __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 
-/* `lanes` are those where something holds; `before`: the first `count`, or all. */
+/* `lanes` are those where something holds; `before`: the first `count`, all or none. */
 #ifdef HAS_MASKS
 typedef __mmask16 lanes;
-static inline lanes before(long count) { return count < LANES ? (1u << count) - 1 : 0xFFFF; }
+static inline lanes before(long count) {
+    return count >= LANES ? 0xFFFF : count < 0 ? 0 : (1u << count) - 1;
+}
 static inline lanes less(vector x, vector y) {
     return _mm512_cmp_ps_mask((__m512)x, (__m512)y, _CMP_LT_OQ);
 }
@@ -62,7 +64,7 @@ static inline vector choose(lanes which, vector yes, vector no) {
 typedef integers lanes;
 static inline lanes before(long count) {
     static const int32_t numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return *(const integers *)numbers < (int32_t)(count < LANES ? count : LANES);
+    return *(const integers *)numbers < (int32_t)(count >= LANES ? LANES : count < 0 ? 0 : count);
 }
 static inline lanes less(vector x, vector y) { return x < y; }
 static inline lanes is_nan(vector x) { return x != x; }
@@ -72,28 +74,30 @@ static inline vector choose(lanes which, vector yes, vector no) {
 #endif
 static inline vector all(float x) { return (vector){0} + x; }
 
-/* Read the first `count` numbers, or a vector, where 0 follows; and write them. */
-static inline halves load_halves(const void *x, long count) {
+/* Read numbers into some lanes, 0 into the others, and write those of some lanes. */
+static inline halves load_halves(const void *x, lanes which) {
 #ifdef HAS_MASKS
-    return (halves)_mm256_maskz_loadu_epi16(before(count), x);
+    return (halves)_mm256_maskz_loadu_epi16(which, x);
 #else
     halves y = {0};
-    memcpy(&y, x, 2 * (count < LANES ? count : LANES));
+    for (int l = 0; l < LANES; l++)
+        if (which[l]) y[l] = ((const uint16_t *)x)[l];
     return y;
 #endif
 }
-static inline vector load(const number *x, long count) {
+static inline vector load_lanes(const number *x, lanes which) {
 #ifdef BF16
-    return (vector)(__builtin_convertvector(load_halves(x, count), words) << 16);
+    return (vector)(__builtin_convertvector(load_halves(x, which), words) << 16);
 #elif defined(HAS_MASKS)
-    return (vector)_mm512_maskz_loadu_ps(before(count), x);
+    return (vector)_mm512_maskz_loadu_ps(which, x);
 #else
     vector y = {0};
-    memcpy(&y, x, 4 * (count < LANES ? count : LANES));
+    for (int l = 0; l < LANES; l++)
+        if (which[l]) y[l] = x[l];
     return y;
 #endif
 }
-static inline void store(number *x, vector y, long count) {
+static inline void store_lanes(number *x, vector y, lanes which) {
 #if defined(BF16) && defined(HAS_MASKS) && defined(__AVX512BF16__)
     halves z = (halves)_mm512_cvtneps_pbh((__m512)y);
 #elif defined(BF16)
@@ -105,13 +109,29 @@ static inline void store(number *x, vector y, long count) {
     vector z = y;
 #endif
 #if defined(HAS_MASKS) && defined(BF16)
-    _mm256_mask_storeu_epi16(x, before(count), (__m256i)z);
+    _mm256_mask_storeu_epi16(x, which, (__m256i)z);
 #elif defined(HAS_MASKS)
-    _mm512_mask_storeu_ps(x, before(count), (__m512)z);
+    _mm512_mask_storeu_ps(x, which, (__m512)z);
 #else
-    memcpy(x, &z, sizeof(number) * (count < LANES ? count : LANES));
+    for (int l = 0; l < LANES; l++)
+        if (which[l]) x[l] = z[l];
 #endif
 }
+
+/* The same for the first `count` numbers, or a vector. */
+static inline vector load(const number *x, long count) {
+#ifndef HAS_MASKS
+    if (count >= LANES) {
+#ifdef BF16
+        return (vector)(__builtin_convertvector(*(const halves *)x, words) << 16);
+#else
+        return *(const vector *)x;
+#endif
+    }
+#endif
+    return load_lanes(x, before(count));
+}
+static inline void store(number *x, vector y, long count) { store_lanes(x, y, before(count)); }
 
 static inline float sum_of(vector x) {
 #ifdef HAS_MASKS
@@ -152,28 +172,78 @@ static inline vector exponentials(vector x) {
 }
 static inline long vectors(long K) { return (K + LANES - 1) / LANES; }
 
+/* Rows of a table by distance: pair j of query i has row j - i - shift, or the first or the last if
+   there is none. In a vector of pairs that begins at row c, `first` and `last` are the lanes of those
+   two, and `own` the others, which have row c + lane. */
+struct rows {
+    long count, shift;
+};
+struct parts {
+    lanes first, own, last;
+};
+static inline struct parts parts_at(long c, long count) {
+    lanes first = before(1 - c), own = before(count - 1 - c) & ~first;
+    return (struct parts){first, own, ~(first | own)};
+}
+
+/* The numbers of a vector of pairs that begins at row c. */
+static inline vector spread(const number *rows, long c, long count) {
+    if (c >= count - 1) return all(wide(rows[count - 1]));
+    if (c <= 1 - LANES) return all(wide(rows[0]));
+    struct parts at = parts_at(c, count);
+    vector y = choose(at.first, all(wide(rows[0])), load_lanes(rows + c, at.own));
+    return choose(at.last, all(wide(rows[count - 1])), y);
+}
+
+/* The transpose: sums by row of a vector of pairs x, where those of first and last rows are kept. */
+static inline void collect(vector x, number *rows, long c, long count, vector *first,
+                           vector *last) {
+    if (c >= count - 1) {
+        *last += x;
+        return;
+    }
+    if (c <= 1 - LANES) {
+        *first += x;
+        return;
+    }
+    struct parts at = parts_at(c, count);
+    store_lanes(rows + c, x, at.own);
+    *first += choose(at.first, x, all(0.0f));
+    *last += choose(at.last, x, all(0.0f));
+}
+static inline void collect_ends(number *rows, long count, vector first, vector last) {
+    if (count == 1) first += last;
+    store(rows, all(sum_of(first)), 1);
+    if (count > 1) store(rows + count - 1, all(sum_of(last)), 1);
+}
+
 /* Softmax over the keys, then dropout.
 
    scores    (N, Q, K), not changed
+   key_rows  (N, Q, R) to add to the scores by distance, as `keys` says; or null
    mask      added to the scores, or null; element (b, h, i, j) is at b * steps[0] + h * steps[1]
              + i * steps[2] + j
    draws     uniform 16-bit integers (N, Q, K): a number is kept from `threshold` on; or null
    out       probabilities after dropout
-   saved     with draws: probabilities before dropout, with a minus where dropped */
-void softmax_forward(const number *restrict scores, const number *restrict mask, const long *steps,
+   saved     with draws: probabilities before dropout, with a minus where dropped
+   sums      of `out` by row, (N, Q, R), as `values` says, all zero; or null */
+void softmax_forward(const number *restrict scores, const number *restrict key_rows,
+                     const struct rows *keys, const number *restrict mask, const long *steps,
                      const int16_t *restrict draws, long threshold, float scale,
-                     number *restrict out, number *restrict saved, long N, long H, long Q, long K,
-                     long threads) {
+                     number *restrict out, number *restrict saved, number *restrict sums,
+                     const struct rows *values, long N, long H, long Q, long K, long threads) {
     const long V = vectors(K);
 #pragma omp parallel for collapse(3) num_threads(threads) schedule(static)
     for (long b = 0; b < N / H; b++)
         for (long h = 0; h < H; h++)
             for (long i = 0; i < Q; i++) {
-                const long first = ((b * H + h) * Q + i) * K;
+                const long r = (b * H + h) * Q + i, first = r * K;
                 const number *m = mask + b * steps[0] + h * steps[1] + i * steps[2];
-                vector row[V], most = all(-INFINITY), sums = all(0.0f);
+                vector row[V], most = all(-INFINITY), totals = all(0.0f);
                 for (long v = 0, j = 0; v < V; v++, j += LANES) {
                     vector x = load(scores + first + j, K - j);
+                    if (keys)
+                        x += spread(key_rows + r * keys->count, j - i - keys->shift, keys->count);
                     if (mask) x += load(m + j, K - j);
                     row[v] = choose(before(K - j), x, all(-INFINITY));
                     most = choose(less(most, row[v]), row[v], most);
@@ -181,42 +251,60 @@ void softmax_forward(const number *restrict scores, const number *restrict mask,
                 const float largest = largest_of(most);
                 for (long v = 0; v < V; v++) {
                     row[v] = exponentials(row[v] - largest); /* NaN if all are -inf, as PyTorch's */
-                    sums += row[v];
+                    totals += row[v];
                 }
-                const float inverse = 1.0f / sum_of(sums);
+                const float inverse = 1.0f / sum_of(totals);
+                vector left = all(0.0f), right = all(0.0f);
                 for (long v = 0, j = 0; v < V; v++, j += LANES) {
                     vector p = row[v] * inverse;
                     if (draws) {
-                        shorts draw = (shorts)load_halves(draws + first + j, K - j);
+                        shorts draw = (shorts)load_halves(draws + first + j, before(K - j));
                         vector number_of = __builtin_convertvector(draw, vector);
                         lanes dropped = less(number_of, all(threshold));
                         store(saved + first + j, choose(dropped, -p, p), K - j);
                         p = choose(dropped, all(0.0f), p * scale);
                     }
                     store(out + first + j, p, K - j);
+                    if (values)
+                        collect(p, sums + r * values->count, j - i - values->shift, values->count,
+                                &left, &right);
                 }
+                if (values) collect_ends(sums + r * values->count, values->count, left, right);
             }
 }
 
-/* The gradient of the scores: p * (g - sum(p * g)), where g is `grad` scaled, zero where dropped.
+/* The gradient of the scores: p * (g - sum(p * g)), where g is `grad` and what `sum_grads`, those
+   of `sums`, add to it, scaled, and zero where dropped.
 
-   saved   probabilities, with a minus where dropped */
-void softmax_backward(const number *restrict grad, const number *restrict saved, float scale,
-                      number *restrict out, long N, long Q, long K, long threads) {
+   saved   probabilities, with a minus where dropped
+   out     of the scores; and key_grads, of `key_rows` */
+void softmax_backward(const number *restrict grad, const number *restrict sum_grads,
+                      const struct rows *values, const number *restrict saved, float scale,
+                      number *restrict out, number *restrict key_grads, const struct rows *keys,
+                      long N, long Q, long K, long threads) {
     const long V = vectors(K);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long r = 0; r < N * Q; r++) {
-        vector rows[V], probs[V], dots = all(0.0f);
+        const long i = r % Q;
+        vector row[V], probs[V], dots = all(0.0f), left = all(0.0f), right = all(0.0f);
         for (long v = 0, j = 0; v < V; v++, j += LANES) {
-            vector p = load(saved + r * K + j, K - j);
+            vector g = load(grad + r * K + j, K - j), p = load(saved + r * K + j, K - j);
+            if (values)
+                g += spread(sum_grads + r * values->count, j - i - values->shift, values->count);
             lanes dropped = less(p, all(0.0f));
-            rows[v] = choose(dropped, all(0.0f), load(grad + r * K + j, K - j) * scale);
+            row[v] = choose(dropped, all(0.0f), g * scale);
             probs[v] = choose(dropped, -p, p);
-            dots += probs[v] * rows[v];
+            dots += probs[v] * row[v];
         }
         const float dot = sum_of(dots);
-        for (long v = 0, j = 0; v < V; v++, j += LANES)
-            store(out + r * K + j, probs[v] * (rows[v] - dot), K - j);
+        for (long v = 0, j = 0; v < V; v++, j += LANES) {
+            vector x = probs[v] * (row[v] - dot);
+            store(out + r * K + j, x, K - j);
+            if (keys)
+                collect(x, key_grads + r * keys->count, j - i - keys->shift, keys->count, &left,
+                        &right);
+        }
+        if (keys) collect_ends(key_grads + r * keys->count, keys->count, left, right);
     }
 }
 
@@ -257,54 +345,6 @@ void dropout_backward(const number *restrict grad, const uint8_t *restrict kept,
                 out[at + j] = narrow(bits[j] >> plane & 1 ? wide(grad[at + j]) * scale : 0.0f);
         }
     }
-}
-
-/* Pairs (N, Q, K) and rows (N, Q, R) of numbers by distance. Row c of query i belongs to key
-   j = i + shift + c; with `repeat`, the last one to all keys further right as well. */
-
-static inline void columns(long i, long shift, long R, long K, long *first, long *last) {
-    long begin = i + shift, end = begin + R;
-    *first = begin < 0 ? 0 : begin > K ? K : begin;
-    *last = end < *first ? *first : end > K ? K : end;
-}
-
-/* Add to each pair the number of its row, in place. */
-void add_rows(number *restrict pairs, const number *restrict rows, long N, long Q, long K, long R,
-              long shift, long repeat, long threads) {
-#pragma omp parallel for collapse(2) num_threads(threads) schedule(static)
-    for (long n = 0; n < N; n++)
-        for (long i = 0; i < Q; i++) {
-            long first, last, r = n * Q + i;
-            columns(i, shift, R, K, &first, &last);
-            number *pair = pairs + r * K;
-            const number *row = rows + r * R - i - shift;
-            for (long j = first; j < last; j += LANES)
-                store(pair + j, load(pair + j, last - j) + load(row + j, last - j), last - j);
-            if (!repeat) continue;
-            const float repeated = wide(rows[(r + 1) * R - 1]);
-            for (long j = last; j < K; j += LANES)
-                store(pair + j, load(pair + j, K - j) + repeated, K - j);
-        }
-}
-
-/* Sum the pairs of each row: the transpose of `add_rows`. */
-void collect_rows(const number *restrict pairs, number *restrict rows, long N, long Q, long K,
-                  long R, long shift, long repeat, long threads) {
-#pragma omp parallel for collapse(2) num_threads(threads) schedule(static)
-    for (long n = 0; n < N; n++)
-        for (long i = 0; i < Q; i++) {
-            long first, last, r = n * Q + i;
-            columns(i, shift, R, K, &first, &last);
-            const number *pair = pairs + r * K;
-            number *row = rows + r * R;
-            for (long c = 0; c < R; c += LANES) store(row + c, all(0.0f), R - c);
-            for (long j = first; j < last; j += LANES)
-                store(row + j - i - shift, load(pair + j, last - j), last - j);
-            if (!repeat || last == K) continue;
-            vector sums = all(0.0f);
-            for (long j = last; j < K; j += LANES) sums += load(pair + j, K - j);
-            row[R - 1] = narrow(wide(row[R - 1]) + sum_of(sums));
-        }
 }
 
 /* out (E) = softmax(scale * x k^T + mask) v of one query and one head, E = V vectors. The j-th key

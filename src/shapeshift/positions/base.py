@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 
 from .checks import checked, shown
-from .pairs import add
+from .pairs import Diagonals
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """(score, sentence, head, query, key) -> score, see `torch.nn.attention.flex_attention`."""
@@ -26,9 +26,8 @@ PROMISES = {
 """The promises that a class may make, and the hooks that each promise is about."""
 
 _FASTER = {
-    "scores": ("bias", "query_bias"),
     "score_mod": ("bias", "query_bias"),
-    "outputs": ("value_bias",),
+    "diagonals": ("bias", "query_bias", "value_bias"),
 }
 """Faster methods, and the hooks that each of them replaces."""
 
@@ -58,11 +57,11 @@ class Representation(nn.Module):
         q, k, v  = inputs(x, x, x)                        # what is projected
         Q, K     = rotate(q W^Q, k W^K)                   # the projected heads
         Q        = Q / sqrt(E)
-        e_ij     = Q_i K_j^T + bias_ij + query_bias(Q)_ij # scores, then mask and softmax
-        z_i      = sum_j softmax(e)_ij (v W^V)_j + value_bias(softmax(e))_i  # outputs
+        e_ij     = Q_i K_j^T + bias_ij + query_bias(Q)_ij # then mask and softmax
+        z_i      = sum_j softmax(e)_ij (v W^V)_j + value_bias(softmax(e))_i
 
-    `scores` and `outputs` compute the last two lines. A subclass may also override them with a
-    faster computation of the same result, and `score_mod` for FlexAttention on a GPU.
+    A subclass may also override `score_mod`, for FlexAttention on a GPU, and `diagonals`, for a
+    CPU, which let attention compute the last two lines faster.
 
     Shapes: B batch, Q and K query and key length, H heads, D model width, E = D / H. Positions are
     integer tensors `(B, T)` or `(1, T)`. A representation never receives or builds a mask.
@@ -74,8 +73,8 @@ class Representation(nn.Module):
     booleans, None or a `Literal`.
 
     Raises:
-        ShapeshiftError: for a subclass that overrides `scores`, `score_mod` or `outputs` without
-            the hooks that they replace, or if none of its hooks is called at its `places`.
+        ShapeshiftError: for a subclass that overrides `score_mod` or `diagonals` without the hooks
+            that they replace, or if none of its hooks is called at its `places`.
     """
 
     places: ClassVar[tuple[str, ...]] = ("embedding", "self", "cross")
@@ -191,21 +190,11 @@ class Representation(nn.Module):
         """
         return None
 
-    def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        """Return e_ij, `(B, H, Q, K)`, a new tensor: `q k^T + bias + query_bias`, up to a
-        per-query constant, to which softmax is invariant. A subclass may compute it faster."""
-        scores = q @ k.transpose(-1, -2)
-        bias = total_bias(self, q, pos_q, pos_k)
-        if bias is not None:
-            add(scores, bias)
-        return scores
-
-    def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        """Return z_i, `(B, H, Q, E)`, a new tensor: `probs v + value_bias`. A subclass may
-        compute it faster."""
-        out = probs @ v
-        value_bias = total([self.value_bias(probs, pos_q, pos_k)])
-        return out if value_bias is None else out.add_(value_bias)
+    def diagonals(self, pos_q: Tensor, pos_k: Tensor) -> tuple[Diagonals | None, Diagonals | None]:
+        """Return vectors a^K and a^V by distance, if `bias` and `query_bias` add q_i a^K_ij^T to
+        the scaled score of each pair, and `value_bias` adds sum_j p_ij a^V_ij; in place of
+        either None if they do not, or if positions have gaps."""
+        return None, None
 
 
 class Encoding(Representation):

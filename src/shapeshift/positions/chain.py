@@ -12,6 +12,7 @@ from shapeshift.errors import ShapeshiftError
 
 from .base import PROMISES, Representation, ScoreMod, check_sizes, inherits, total
 from .checks import SIZES
+from .pairs import Diagonals
 
 
 class Chain(Representation):
@@ -101,17 +102,11 @@ class Chain(Representation):
 
         return apply
 
-    def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        parts = self._parts("bias", "query_bias")
-        if len(parts) == 1:
-            return parts[0].scores(q, k, pos_q, pos_k)
-        return super().scores(q, k, pos_q, pos_k)
-
-    def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        parts = self._parts("value_bias")
-        if len(parts) == 1:
-            return parts[0].outputs(probs, v, pos_q, pos_k)
-        return super().outputs(probs, v, pos_q, pos_k)
+    def diagonals(self, pos_q: Tensor, pos_k: Tensor) -> tuple[Diagonals | None, Diagonals | None]:
+        scoring, mixing = self._parts("bias", "query_bias"), self._parts("value_bias")
+        keys = scoring[0].diagonals(pos_q, pos_k)[0] if len(scoring) == 1 else None
+        values = mixing[0].diagonals(pos_q, pos_k)[1] if len(mixing) == 1 else None
+        return keys, values
 
 
 def _check_heads(kinds: list[Representation]) -> None:

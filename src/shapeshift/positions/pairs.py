@@ -47,30 +47,26 @@ def value_bias(probs: Tensor, table: Tensor, rows: Tensor) -> Tensor:
 
 
 class Diagonals(NamedTuple):
-    """Which row of a table each pair of consecutive queries and keys has.
+    """Vectors of consecutive queries and keys by their distance.
 
     Attributes:
-        num_rows: R.
-        shift: row 0 of query i belongs to key i + shift, row r to key i + shift + r.
-        repeat: whether all keys further right have the last row; if not, they have none. Keys
-            further left have none.
+        table: `(H|1, R, E)`.
+        rows: which row of it each pair has.
     """
 
-    num_rows: int
-    shift: int
-    repeat: bool
+    table: Tensor
+    rows: kernels.Rows
 
 
-def scores(q: Tensor, k: Tensor, table: Tensor, where: Diagonals) -> Tensor:
-    """Return q_i (k_j + a_ij)^T, `(B, H, Q, K)`, for heads that `kernels.serves`; `table` is
-    `(H|1, R, E)`."""
-    out: Tensor = _Scores.apply(*autocast_inputs(q, k, table), where)  # type: ignore[no-untyped-call]
+def products(q: Tensor, k: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+    """Return q k^T, `(B, H, Q, K)`, and q table^T, `(B, H, Q, R)`, on a CPU."""
+    out: tuple[Tensor, Tensor] = _Products.apply(*autocast_inputs(q, k, table))  # type: ignore[no-untyped-call]
     return out
 
 
-def outputs(probs: Tensor, v: Tensor, table: Tensor, where: Diagonals) -> Tensor:
-    """Return sum_j p_ij (v_j + a_ij), `(B, H, Q, E)`, for tensors that `kernels.serves`."""
-    out: Tensor = _Outputs.apply(*autocast_inputs(probs, v, table), where)  # type: ignore[no-untyped-call]
+def outputs(probs: Tensor, sums: Tensor, v: Tensor, table: Tensor) -> Tensor:
+    """Return probs v + sums table, `(B, H, Q, E)`, for `sums (B, H, Q, R)`, on a CPU."""
+    out: Tensor = _Outputs.apply(*autocast_inputs(probs, sums, v, table))  # type: ignore[no-untyped-call]
     return out
 
 
@@ -101,44 +97,38 @@ def autocast_inputs(*tensors: Tensor) -> list[Tensor]:
     return [x.to(tensors[0].dtype) for x in tensors]
 
 
-class _Scores(torch.autograd.Function):
-    """q k^T, with the products of q and the table added to the pairs of each row."""
+class _Products(torch.autograd.Function):
+    """So that the gradient of q is one tensor, not the sum of two."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, table: Tensor, where: Diagonals) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(q, k, table)
-        ctx.where = where
-        return _add_rows(q @ k.transpose(-1, -2), by_table(q, table.transpose(-1, -2)), where)
+        return q @ k.transpose(-1, -2), by_table(q, table.transpose(-1, -2))
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor, grad_rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         refuse_second_derivatives()
         q, k, table = ctx.saved_tensors
-        grad = grad.contiguous()  # it is in two products
-        grad_rows = kernels.collect_rows(grad, *ctx.where)
         grad_q = _add_by_table(grad @ k, grad_rows, table)
-        return grad_q, grad.transpose(-1, -2) @ q, _table_grad(grad_rows, q, table), None
+        return grad_q, grad.transpose(-1, -2) @ q, _table_grad(grad_rows, q, table)
 
 
 class _Outputs(torch.autograd.Function):
-    """p v, and the product of the sums of p over the pairs of each row with the table."""
+    """So that the two products are added within one of them."""
 
     @staticmethod
-    def forward(ctx: Any, probs: Tensor, v: Tensor, table: Tensor, where: Diagonals) -> Tensor:
-        probs = probs.contiguous()
-        by_row = kernels.collect_rows(probs, *where)  # (B, H, Q, R)
-        ctx.save_for_backward(probs, v, table, by_row)
-        ctx.where = where
-        return _add_by_table(probs @ v, by_row, table)
+    def forward(ctx: Any, probs: Tensor, sums: Tensor, v: Tensor, table: Tensor) -> Tensor:
+        ctx.save_for_backward(probs, sums, v, table)
+        return _add_by_table(probs @ v, sums, table)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         refuse_second_derivatives()
-        probs, v, table, by_row = ctx.saved_tensors
+        probs, sums, v, table = ctx.saved_tensors
         grad = grad.contiguous()  # it is in two products
-        grad_rows = by_table(grad, table.transpose(-1, -2))
-        grad_probs = _add_rows(grad @ v.transpose(-1, -2), grad_rows, ctx.where)
-        return grad_probs, probs.transpose(-1, -2) @ grad, _table_grad(by_row, grad, table), None
+        grad_sums = by_table(grad, table.transpose(-1, -2))
+        grad_v = probs.transpose(-1, -2) @ grad
+        return grad @ v.transpose(-1, -2), grad_sums, grad_v, _table_grad(sums, grad, table)
 
 
 def _add_by_table(out: Tensor, x: Tensor, table: Tensor) -> Tensor:
@@ -154,12 +144,6 @@ def _table_grad(x: Tensor, grad: Tensor, table: Tensor) -> Tensor:
     if table.shape[0] > 1:
         return _by_head(x).transpose(-1, -2) @ _by_head(grad)
     return (x.flatten(0, 2).t() @ grad.flatten(0, 2)).unsqueeze(0)
-
-
-def _add_rows(pairs: Tensor, by_row: Tensor, where: Diagonals) -> Tensor:
-    pairs = pairs.contiguous()
-    kernels.add_rows(pairs, by_row, where.shift, where.repeat)
-    return pairs
 
 
 def refuse_second_derivatives() -> None:

@@ -18,9 +18,6 @@ from .relative import common_lag, distance_between, distances
 AddTo = Literal["both", "keys", "values"]
 """Which vectors a pair has: a^K, a^V or both."""
 
-_ALIGNED = 32
-"""A causal table has a multiple of this many rows, which suits matrix products in bf16."""
-
 
 def xavier_uniform(table: Tensor) -> Tensor:
     """Draw a table `(H|1, R, E)`, each head separately."""
@@ -116,52 +113,23 @@ class Shaw(Representation):
         row = distance_between(pos_q, pos_k, len(q), self.limits)
         return lambda score, b, h, i, j: score + by_row[b, h, i, row(b, i, j)]
 
-    def scores(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        fast = self._diagonals(self.keys, q, pos_q, pos_k)
-        if fast is None:
-            return super().scores(q, k, pos_q, pos_k)
-        where, table, _ = fast
-        return pairs.scores(q, k, table, where)
-
-    def outputs(self, probs: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        fast = self._diagonals(self.values, probs, pos_q, pos_k)
-        if fast is None:
-            return super().outputs(probs, v, pos_q, pos_k)
-        where, table, furthest = fast
-        if furthest is not None:
-            v = v + furthest.to(v.dtype).unsqueeze(-2)
-        return pairs.outputs(probs, v, table, where)
-
-    def _diagonals(
-        self, table: Tensor | None, x: Tensor, pos_q: Tensor, pos_k: Tensor
-    ) -> tuple[pairs.Diagonals, Tensor, Tensor | None] | None:
-        """Return where the pairs of each distance are, the rows of the table that they need,
-        `(H|1, R, E)`, and the vector subtracted from them, `(H|1, E)`, which is that of the keys
-        furthest left, or None if there are no such keys.
-
-        Return None if there is no table, if it has a single row, if positions have gaps, or if
-        there are no kernels for `x`, queries or probabilities.
-        """
-        k = self.max_distance
-        if table is None or k == 0 or not kernels.serves(x):
-            return None
-        if not kernels.is_available(pairs.autocast_inputs(x[:0])[0].dtype):
-            return None
+    def diagonals(
+        self, pos_q: Tensor, pos_k: Tensor
+    ) -> tuple[pairs.Diagonals | None, pairs.Diagonals | None]:
         lag = common_lag(pos_q, pos_k)
-        num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
-        if lag is None or (self.causal_only and not 0 <= lag <= num_keys - num_queries):
-            return None
-        furthest = max(num_queries + lag, num_keys - lag) - 1  # of all distances
-        if self.causal_only:
-            k, last = min(-(-k // _ALIGNED) * _ALIGNED, num_keys), 0
-        else:
-            k = last = min(k, furthest + 1)
-        clipped = torch.arange(1 - k, last + 1).clamp_(*self.limits)
-        rows = table.index_select(1, clipped.add_(self.max_distance))
-        where = pairs.Diagonals(len(clipped), lag + 1 - k, repeat=not self.causal_only)
-        if furthest < k:
-            return where, rows, None
-        return where, rows - table[:, :1], table[:, 0]
+        if lag is None:
+            return None, None
+        nearest, furthest = 1 - pos_q.shape[1] - lag, pos_k.shape[1] - 1 - lag
+        low, high = self.limits
+        first, last = min(max(low, nearest), high), max(min(high, furthest), low)
+        rows = kernels.Rows(last - first + 1, lag + first)
+
+        def of(table: Tensor | None) -> pairs.Diagonals | None:
+            if table is None:
+                return None
+            return pairs.Diagonals(table[:, first - low : last - low + 1], rows)
+
+        return of(self.keys), of(self.values)
 
 
 class Skew(Shaw):
