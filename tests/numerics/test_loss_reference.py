@@ -44,7 +44,6 @@ def test_loss_and_gradient_across_chunks(
     num_tokens: int, epsilon: float, biased: bool, monkeypatch
 ) -> None:
     monkeypatch.setattr(loss_module, "CHUNK", 4)
-    monkeypatch.setattr(loss_module, "BLOCK", 3 * 7 + 1)  # 3 rows of 7 logits
     hidden, weight, targets = make_inputs(num_tokens)
     bias = torch.randn(len(weight), dtype=torch.float64, requires_grad=True) if biased else None
     got = linear_cross_entropy(hidden, weight, targets, epsilon, bias)

@@ -14,6 +14,7 @@ from shapeshift import kernels
 from shapeshift.attention import backends
 from shapeshift.attention.dropout import draw, dropout
 from shapeshift.errors import ShapeshiftError
+from shapeshift.model import loss
 from shapeshift.positions import Shaw, pairs
 from shapeshift.positions.base import Representation
 
@@ -62,6 +63,24 @@ def test_softmax_and_dropout(shape, dtype, dropout_p):
         assert torch.equal(x, scores), "the scores are changed"
         torch.testing.assert_close(got.double(), expected, **NEAR[dtype])
         torch.testing.assert_close(scores.grad.double(), expected_scores.grad, **NEAR[dtype])
+
+
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (40, 129)])
+def test_cross_entropy(shape, dtype, replace, monkeypatch):
+    torch.manual_seed(0)
+    logits = (5 * torch.randn(shape)).to(dtype)
+    targets = torch.randint(shape[1], (shape[0], 1))
+    expected, got = logits.double(), logits.clone()
+    sums = [loss._softmax(x, targets, 0.9, torch.float32, replace) for x in (got, expected)]
+    torch.testing.assert_close(*sums, check_dtype=False, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(got.double(), expected, rtol=0.004, atol=1e-6)
+    assert torch.equal(got, logits) != replace
+    for wrong in (-1, shape[1]):
+        targets[0] = wrong
+        with pytest.raises(IndexError, match=f"targets must be from 0 to {shape[1] - 1}"):
+            kernels.cross_entropy(got, targets, 0.9, replace)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -144,13 +144,13 @@ def attend_with_probs(
             add(scores, bias)
     else:
         scores, key_rows = pairs.products(q, k, keys.table)
-    if keys or values or (scores.requires_grad and kernels.serves(scores)):
+    if keys or values or kernels.serves(scores):
         rows = keys and keys.rows, values and values.rows
         probs, sums = _SoftmaxDropout.apply(scores, mask, dropout_p, key_rows, *rows)  # type: ignore[no-untyped-call]
     else:
         if mask is not None:
             add(scores, mask)
-        probs = dropout(_softmax(scores), dropout_p, dropout_p > 0)
+        probs = dropout(scores.softmax(-1), dropout_p, dropout_p > 0)
     probs = probs.to(v.dtype)
     if _recorded is not None:
         _recorded.append(probs.detach())
@@ -174,25 +174,6 @@ def causal_mask(
     """Return `(Q, K)` to add to scores: `-inf` right of the query; the last query sees all keys."""
     mask = torch.full((num_queries, num_keys), float("-inf"), dtype=dtype, device=device)
     return mask.triu_(1 + num_keys - num_queries)
-
-
-def softmax_in_fp32(device: str, itemsize: int, num_keys: int) -> bool:
-    """Return whether the softmax over `num_keys` 16-bit scores is computed in float32.
-
-    On a CPU, PyTorch's 16-bit softmax processes 32 numbers of a row at a time and the remaining
-    ones singly. If many remain, float32, which processes 16 at a time, is several times faster;
-    after rounding, all but one result in 50,000 are the same.
-    """
-    return device == "cpu" and itemsize == 2 and num_keys >= 16 and 6 * (num_keys % 32) > num_keys
-
-
-def _softmax(scores: Tensor) -> Tensor:
-    """Return the probabilities `(B, H, Q, K)` in the dtype of the scores."""
-    if torch.compiler.is_compiling():  # one graph for all lengths
-        return scores.softmax(-1)
-    if not softmax_in_fp32(scores.device.type, scores.itemsize, scores.shape[-1]):
-        return scores.softmax(-1)
-    return scores.softmax(-1, dtype=torch.float32).to(scores.dtype)
 
 
 class _SoftmaxDropout(torch.autograd.Function):

@@ -132,6 +132,27 @@ def softmax_dropout_backward(
     return out, key_grads
 
 
+def cross_entropy(
+    logits: Tensor, targets: Tensor, confidence: float, replace: bool
+) -> tuple[Tensor, Tensor]:
+    """Return log Σ exp(logits) and the log probability of the target, `(N,)` each, in float32.
+
+    Args:
+        logits: `(N, V)`, contiguous; with `replace` they become the probabilities, that of the
+            target less `confidence`.
+        targets: `(N,)` int64.
+
+    Raises:
+        IndexError: if a target is no column.
+    """
+    N, V = logits.shape
+    if N and not 0 <= int(targets.min()) <= int(targets.max()) < V:
+        raise IndexError(f"targets must be from 0 to {V - 1}")
+    log_sums, log_probs = logits.new_empty(2, N, dtype=torch.float32).unbind()
+    _call("cross_entropy", logits, targets, confidence, replace, log_sums, log_probs, N, V)
+    return log_sums, log_probs
+
+
 def dropout(x: Tensor, draws: Tensor, threshold: int, scale: float) -> tuple[Tensor, Tensor]:
     """Return `x` after dropout, and which elements were kept, a bit each as `kernels.c` says; for
     the other arguments see `softmax_dropout`."""

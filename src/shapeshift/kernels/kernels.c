@@ -6,6 +6,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifdef BF16
@@ -305,6 +306,40 @@ void softmax_backward(const number *restrict grad, const number *restrict sum_gr
                         &right);
         }
         if (keys) collect_ends(key_grads + r * keys->count, keys->count, left, right);
+    }
+}
+
+/* Of each row of logits (N, V): log_sums, log of the sum of e^x, and log_probs, that of its target.
+   With `replace`, probabilities take the place of the logits, that of the target less `confidence`. */
+void cross_entropy(number *restrict logits, const int64_t *restrict targets, float confidence,
+                   long replace, float *restrict log_sums, float *restrict log_probs, long N, long V,
+                   long threads) {
+#pragma omp parallel num_threads(threads)
+    {
+        float *row = malloc(4 * (size_t)(V + LANES));
+#pragma omp for schedule(static)
+        for (long n = 0; n < N; n++) {
+            number *x = logits + n * V;
+            vector most = all(-INFINITY), totals = all(0.0f);
+            for (long t = 0; t < V; t += LANES) {
+                vector y = choose(before(V - t), load(x + t, V - t), all(-INFINITY));
+                most = choose(less(most, y), y, most);
+            }
+            const float largest = largest_of(most), picked = wide(x[targets[n]]);
+            for (long t = 0; t < V; t += LANES) {
+                vector y = exponentials(load(x + t, V - t) - largest);
+                *(vector *)(row + t) = y;
+                totals += choose(before(V - t), y, all(0.0f));
+            }
+            const float total = sum_of(totals), inverse = 1.0f / total;
+            log_sums[n] = logf(total) + largest;
+            log_probs[n] = picked - log_sums[n];
+            if (!replace) continue;
+            row[targets[n]] -= confidence * total;
+            for (long t = 0; t < V; t += LANES)
+                store(x + t, *(const vector *)(row + t) * inverse, V - t);
+        }
+        free(row);
     }
 }
 

@@ -76,9 +76,10 @@ class FeedForward(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = dropout(self.activation(self.inner(x)), self.dropout, self.training)
-        out: Tensor = self.outer(hidden)
-        return out
+        # One row a token: the gradient of what is done to a view in place is copied twice.
+        hidden = self.activation(self.inner(x.flatten(0, -2)))
+        out: Tensor = self.outer(dropout(hidden, self.dropout, self.training))
+        return out.view(x.shape)
 
 
 class Residual(nn.Module):

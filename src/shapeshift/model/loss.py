@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.checks import describe, is_integer
 
@@ -17,9 +18,6 @@ from .transformer import PAD, Transformer, check_padding
 
 CHUNK = 512
 """Tokens whose logits exist at one time."""
-
-BLOCK = 1 << 17
-"""Logits whose softmax a CPU computes at a time: half a megabyte, which its cache holds."""
 
 _MULTIPLE = 64
 """Packed rows in half precision: few numbers of rows, so that products are not compiled anew."""
@@ -159,11 +157,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_hidden = torch.zeros_like(hidden) if wanted[0] else None
         grad_weight = torch.zeros_like(weight) if wanted[1] else None
         count = len(targets)
+        space = cast.new_empty(min(CHUNK, len(hidden)), weight.shape[0])
         nll = torch.zeros((), dtype=exact, device=hidden.device)
         log_sum = torch.zeros_like(nll)
         for begin in range(0, count, CHUNK):
             rows = hidden[begin : begin + CHUNK].to(dtype)
-            logits = rows @ cast.t()  # (chunk, V)
+            logits = torch.mm(rows, cast.t(), out=space[: len(rows)])  # (chunk, V)
             target = targets[begin : begin + CHUNK, None]
             num = len(target)
             log_sums, log_probs = _softmax(logits[:num], target, 1 - epsilon, exact, any(wanted))
@@ -211,16 +210,14 @@ def _softmax(
             target less `confidence`.
         target: ids `(N, 1)`.
     """
-    block = max(1, BLOCK // logits.shape[1]) if logits.device.type == "cpu" else CHUNK
-    log_sums, log_probs = [], []
-    for part, ids in zip(torch.split(logits, block), torch.split(target, block), strict=True):
-        scores = part.to(exact)
-        largest = scores.amax(-1, keepdim=True)
-        picked = scores.sub_(largest).gather(1, ids)
-        total = scores.exp_().sum(-1, keepdim=True)
-        log_sums.append(total.log() + largest)
-        log_probs.append(picked - total.log())
-        if replace:
-            probs = scores.div_(total)
-            part.copy_(probs.scatter_add_(1, ids, torch.full_like(total, -confidence)))
-    return torch.cat(log_sums).squeeze(1), torch.cat(log_probs).squeeze(1)
+    if kernels.serves(logits):
+        return kernels.cross_entropy(logits, target.contiguous(), confidence, replace)
+    scores = logits.to(exact)
+    largest = scores.amax(-1, keepdim=True)
+    picked = scores.sub_(largest).gather(1, target)
+    total = scores.exp_().sum(-1, keepdim=True)
+    log_sums, log_probs = total.log() + largest, picked - total.log()
+    if replace:
+        probs = scores.div_(total)
+        logits.copy_(probs.scatter_add_(1, target, torch.full_like(total, -confidence)))
+    return log_sums.squeeze(1), log_probs.squeeze(1)
