@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,10 +66,11 @@ class Guard:
             ShapeshiftError: if it is bad and nothing is deferred.
         """
         grads = [p.grad for p in self._parameters if p.grad is not None]
-        # The largest absolute value: a sum of squares could overflow where no gradient does.
-        largest = torch.nn.utils.get_total_norm(grads, math.inf)
         total = torch.stack([loss.smoothed.detach() for loss in losses]).sum()
-        bad = ~torch.stack([total, largest]).isfinite()
+        found = torch.zeros((), device=total.device)
+        # What GradScaler uses: it looks at each number once, and multiplies by 1.
+        torch._amp_foreach_non_finite_check_and_unscale_(grads, found, torch.ones_like(found))
+        bad = torch.stack([~total.isfinite(), found > 0])
         verdict = self._parallel.all_reduce(bad.int(), MAX)
         self._unread.append((update, batches, verdict))
         if self._deferred:
