@@ -3,8 +3,9 @@
     python benchmarks/loop.py [--size tiny] [--tokens 1280] [--updates 100]
 
 `Trainer.fit` trains on random pairs of 5 to 20 subwords; after each of its updates, a bare
-`TrainingStep` of an equal model takes a step on a batch of its own, for products of shapes that were
-just computed are faster. Medians in milliseconds, and the loop's speed as a share of the bare step's.
+`TrainingStep` of an equal model takes a step on a batch of its own: products are faster in the
+shapes that were just computed. Medians in milliseconds, and the loop's speed as a share of the bare
+step's.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from shapeshift import kernels
@@ -192,6 +193,10 @@ def test_transforms_of_functions_are_computed_by_pytorch():
     sum(map(energy, leaf, k, v)).backward()
     torch.testing.assert_close(leaf.grad, alone)
     torch.func.hessian(energy)(q[0], k[0], v[0])
+    with forward_ad.dual_level():
+        made = energy(forward_ad.make_dual(q[0], torch.ones_like(q[0])), k[0], v[0])
+        tangent = forward_ad.unpack_dual(made).tangent
+    torch.testing.assert_close(tangent, alone[0].sum())
 
 
 def test_second_derivatives_are_refused_with_a_remedy():

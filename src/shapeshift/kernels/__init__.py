@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 _SOURCE = Path(__file__).with_name("kernels.c")
 _FLAGS = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"]
@@ -45,6 +46,8 @@ def serves(x: Tensor) -> bool:
     if x.device.type != "cpu" or x.dtype not in _DTYPES or not x.ndim or x.shape[-1] > MAX_KEYS:
         return False
     if torch.compiler.is_compiling() or type(x) is not Tensor or not x.numel():
+        return False
+    if forward_ad._current_level >= 0:  # derivatives in forward mode
         return False
     try:
         x.data_ptr()
