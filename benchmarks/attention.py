@@ -1,4 +1,5 @@
-"""Explicit attention (matmul, softmax, matmul) against the fused kernel, forward and backward.
+"""Our attention in steps (matmul, softmax, matmul) against PyTorch's fused kernel, forward and
+backward, or with --inference forward alone.
 
     python benchmarks/attention.py
 
@@ -12,17 +13,20 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from shapeshift.training.precision import choose_precision
+from shapeshift.attention import attend_with_probs
+from shapeshift.positions import Representation
+from shapeshift.training.precision import choose_precision, tune_cpu
 
 
 def explicit(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2) + mask
-    return scores.softmax(-1).to(v.dtype) @ v
+    pos = torch.arange(q.shape[2])[None]
+    return attend_with_probs(q, k, v, mask, Representation(), pos, pos)[0]
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
@@ -45,20 +49,27 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--head-dim", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--inference", action="store_true")
     args = parser.parse_args()
+    tune_cpu()
     dtypes = dict.fromkeys([torch.float32, choose_precision("auto", torch.device("cpu"))])
     print(f"{torch.get_num_threads()} threads, {args.tokens} tokens, torch {torch.__version__}")
     print("length  precision  explicit ms  fused ms  explicit/fused")
     for length in (16, 32, 64, 128, 256, 512, 1024, 2048):
         for dtype in dtypes:
             shape = (max(1, args.tokens // length), args.heads, length, args.head_dim)
-            q, k, v = (torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3))
+            q, k, v = (
+                torch.randn(shape, dtype=dtype, requires_grad=not args.inference) for _ in range(3)
+            )
             gradient = torch.randn(shape, dtype=dtype)
             mask = torch.zeros(shape[0], 1, 1, length, dtype=dtype)
-            times = [
-                median_ms(lambda: way(q, k, v, mask).backward(gradient), args.repeats)  # noqa: B023
-                for way in (explicit, fused)
-            ]
+
+            def step(way: Callable[..., Tensor]) -> None:
+                out = way(q, k, v, mask)  # noqa: B023
+                if out.requires_grad:
+                    out.backward(gradient)  # noqa: B023
+
+            times = [median_ms(partial(step, way), args.repeats) for way in (explicit, fused)]
             name = str(dtype).removeprefix("torch.")
             print(
                 f"{length:6}  {name:9}  {times[0]:11.1f}  {times[1]:8.1f}"
