@@ -45,6 +45,11 @@ typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4), may_al
 typedef int32_t integers __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
 typedef int16_t shorts __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+#ifdef BF16
+typedef halves numbers;
+#else
+typedef vector numbers;
+#endif
 
 /* `lanes` are those where something holds; `before`: the first `count`, all or none. */
 #ifdef HAS_MASKS
@@ -98,17 +103,20 @@ static inline vector load_lanes(const number *x, lanes which) {
     return y;
 #endif
 }
-static inline void store_lanes(number *x, vector y, lanes which) {
+static inline numbers narrowed(vector y) {
 #if defined(BF16) && defined(HAS_MASKS) && defined(__AVX512BF16__)
-    halves z = (halves)_mm512_cvtneps_pbh((__m512)y);
+    return (halves)_mm512_cvtneps_pbh((__m512)y);
 #elif defined(BF16)
     words bits = (words)y; /* rounded as in `narrow` */
     words rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, nan = (bits >> 16) | 0x40;
     rounded = (words)choose(is_nan(y), (vector)nan, (vector)rounded);
-    halves z = __builtin_convertvector(rounded, halves);
+    return __builtin_convertvector(rounded, halves);
 #else
-    vector z = y;
+    return y;
 #endif
+}
+static inline void store_lanes(number *x, vector y, lanes which) {
+    numbers z = narrowed(y);
 #if defined(HAS_MASKS) && defined(BF16)
     _mm256_mask_storeu_epi16(x, which, (__m256i)z);
 #elif defined(HAS_MASKS)
@@ -119,20 +127,28 @@ static inline void store_lanes(number *x, vector y, lanes which) {
 #endif
 }
 
-/* The same for the first `count` numbers, or a vector. */
-static inline vector load(const number *x, long count) {
-#ifndef HAS_MASKS
-    if (count >= LANES) {
-#ifdef BF16
-        return (vector)(__builtin_convertvector(*(const halves *)x, words) << 16);
+/* The same for the first `count` numbers, or a vector, which needs no mask. */
+#ifdef HAS_MASKS
+#define IS_WHOLE(count) 0
 #else
-        return *(const vector *)x;
+#define IS_WHOLE(count) ((count) >= LANES)
 #endif
-    }
-#endif
-    return load_lanes(x, before(count));
+static inline halves load_some_halves(const void *x, long count) {
+    return IS_WHOLE(count) ? *(const halves *)x : load_halves(x, before(count));
 }
-static inline void store(number *x, vector y, long count) { store_lanes(x, y, before(count)); }
+static inline vector load(const number *x, long count) {
+#ifdef BF16
+    return (vector)(__builtin_convertvector(load_some_halves(x, count), words) << 16);
+#else
+    return IS_WHOLE(count) ? *(const vector *)x : load_lanes(x, before(count));
+#endif
+}
+static inline void store(number *x, vector y, long count) {
+    if (IS_WHOLE(count))
+        *(numbers *)x = narrowed(y);
+    else
+        store_lanes(x, y, before(count));
+}
 
 static inline float sum_of(vector x) {
 #ifdef HAS_MASKS
@@ -259,7 +275,7 @@ void softmax_forward(const number *restrict scores, const number *restrict key_r
                 for (long v = 0, j = 0; v < V; v++, j += LANES) {
                     vector p = row[v] * inverse;
                     if (draws) {
-                        shorts draw = (shorts)load_halves(draws + first + j, before(K - j));
+                        shorts draw = (shorts)load_some_halves(draws + first + j, K - j);
                         vector number_of = __builtin_convertvector(draw, vector);
                         lanes dropped = less(number_of, all(threshold));
                         store(saved + first + j, choose(dropped, -p, p), K - j);
