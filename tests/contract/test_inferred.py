@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from shapeshift.attention import backends
 from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.torch_nn import MultiheadAttention
 from shapeshift.model.attention import Attention
@@ -136,7 +137,9 @@ def run(module: nn.Module, x: Tensor, pos: Tensor, *, weights: bool = False) -> 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("kind", FORGETFUL)
-@pytest.mark.parametrize("backend", ["default", "eager", "blocked", "sdpa"], indirect=True)
+@pytest.mark.parametrize(
+    "backend", ["default", "eager", "blocked", "sdpa", "kernel"], indirect=True
+)
 def test_a_hook_acts_without_declarations(kind, length, dtype, backend) -> None:
     if backend.name == "blocked" and length > 63:
         pytest.skip("blocks of few scores, thousands of them")
@@ -164,7 +167,9 @@ def test_a_hook_acts_without_declarations(kind, length, dtype, backend) -> None:
             for module in (ours.train(training), theirs.train(training)):
                 before = backend.calls
                 assert far(run(module, x, pos), expected) < limit
+                serves = backends.diagonals_of(position, x, pos, pos) is not None
                 runs = {"eager": True, "blocked": position.splits, "sdpa": not mixes}
+                runs["kernel"] = serves
                 assert (backend.calls > before) == runs.get(backend.name, False)
     assert far(run(theirs, x, pos, weights=True), expected) < limit
 

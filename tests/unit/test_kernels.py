@@ -52,10 +52,10 @@ def test_softmax_and_dropout(shape, dtype, dropout_p):
         scores, expected_scores = x.clone().requires_grad_(), x.double().requires_grad_()
         assert kernels.serves(scores)
         torch.manual_seed(1)
-        got, _ = backends._SoftmaxDropout.apply(scores, mask, dropout_p)
+        got = backends._SoftmaxDropout.apply(scores, mask, dropout_p)
         torch.manual_seed(1)
-        draws, threshold, scale = draw(x, dropout_p)
-        keep = (draws >= threshold) * scale if dropout_p else torch.ones(shape)
+        draws, threshold, scale = draw(x.numel(), dropout_p)
+        keep = torch.ones(shape) if draws is None else (draws.view(shape) >= threshold) * scale
         added = expected_scores if mask is None else expected_scores + mask.double()
         expected = added.softmax(-1) * keep
         grad = torch.randn(*shape)
@@ -110,43 +110,107 @@ def test_softmax_of_what_has_none(dtype):
     rows = [[-math.inf] * 40, [math.nan] + [0.0] * 39, [0.0] * 39 + [math.nan]]
     rows += [[math.inf] + [0.0] * 39, [-math.inf] * 39 + [5.0], [1e30] + [-1e30] * 39]
     scores = torch.tensor(rows).to(dtype)[None, None].requires_grad_()
-    got, _ = backends._SoftmaxDropout.apply(scores, None, 0.0)
+    got = backends._SoftmaxDropout.apply(scores, None, 0.0)
     torch.testing.assert_close(got, scores.softmax(-1), equal_nan=True)
     got[..., 4:, :].sum().backward()
     assert not scores.grad[..., 4:, :].any()
 
 
+def tables_by_distance(added, num_heads, E, shift, dtype):
+    """Tables that are `added` to keys (k), to values (v), and of each head (h)."""
+
+    def table(count):
+        one = torch.randn(num_heads if "h" in added else 1, count, E).to(dtype).requires_grad_()
+        return pairs.Diagonals(one, kernels.Rows(count, shift))
+
+    return table(9) if "k" in added else None, table(11) if "v" in added else None
+
+
+def expected_attention(q, k, v, mask, added, keep, causal):
+    """Attention `(H, Q, E)` of one sentence (Shaw et al. 2018, equations 3 and 4)."""
+    (_, Q, E), K = q.shape, k.shape[1]
+    i, j = torch.arange(Q)[:, None], torch.arange(K)
+
+    def vectors(diagonals):
+        rows = (j - i - diagonals.rows.shift).clamp(0, diagonals.rows.num_rows - 1)
+        return diagonals.table.double()[:, rows]  # (H|1, Q, K, E)
+
+    keys, values = added
+    each = k[:, None] if keys is None else k[:, None] + vectors(keys)
+    scores = (q[:, :, None] * each).sum(-1) * E**-0.5 + mask
+    if causal:
+        scores = scores.masked_fill(j > i + K - Q, -math.inf)
+    probs = scores.softmax(-1) * keep
+    each = v[:, None] if values is None else v[:, None] + vectors(values)
+    return (probs[..., None] * each).sum(-2)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("num_keys", [1, 3, 16, 31, 40, 100])
-@pytest.mark.parametrize("num_queries", [2, 3, 17, 40])
-def test_rows_by_distance(num_queries, num_keys, dtype):
-    torch.manual_seed(0)
-    i, j = torch.arange(num_queries)[:, None], torch.arange(num_keys)
-    shape = 2, 3, num_queries, num_keys
+@pytest.mark.parametrize("dropout_p", [0.0, 0.3])
+@pytest.mark.parametrize("added", ["", "k", "v", "kv", "hkv"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
+    for E, lengths in ((8, [5]), (64, [33, 1, 7]), (40, [16, 32, 70, 130])):
+        torch.manual_seed(0)
+        H, total = 2, sum(lengths)
+        count = torch.tensor(lengths)
+        spans = (kernels.Spans(count.cumsum(0) - count, count),) * 2
+        rows = torch.randn(total + 3, 3 * H * E).to(dtype).requires_grad_()  # three without a token
+        added_here = tables_by_distance(added, H, E, -4, dtype)
+        how = {"num_heads": H, "spans": spans, "causal": causal}
+        again: list = []
+        torch.manual_seed(1)
+        out = backends.attend_rows([rows], added_here, None, dropout_p, **how, again=again)
+        grad = torch.randn(out.shape).to(dtype)
+        leaves = [rows, *(x.table for x in added_here if x)]
+        found = [out, *torch.autograd.grad(out, leaves, grad)]
+        assert torch.equal(again[0](), out)
+        assert not out[total:].any()
+        assert not found[1][total:].any()
 
-    def row(rows):
-        return (j - i - rows.shift).clamp(0, rows.num_rows - 1).expand(shape)
+        torch.manual_seed(1)
+        draws, threshold, scale = draw(sum(H * n * n for n in lengths), dropout_p)
+        heads = rows.double().unflatten(-1, (3, H, E)).permute(1, 2, 0, 3)
+        expected, at = [], 0
+        for first, n in zip(spans[0].first.tolist(), lengths, strict=True):
+            keep, at = slice(at, at + H * n * n), at + H * n * n
+            kept = 1.0 if draws is None else (draws[keep].view(H, n, n) >= threshold) * scale
+            own = heads[:, :, first : first + n]
+            expected.append(expected_attention(*own, 0.0, added_here, kept, causal).transpose(0, 1))
+        expected = torch.cat(expected).flatten(1)
+        expected = [expected, *torch.autograd.grad(expected, leaves, grad[:total].double())]
+        for got, wanted in zip(found, expected, strict=True):
+            near = 1e-5 if dtype == torch.float32 else 0.06
+            difference = (got[: len(wanted)].double() - wanted).abs().max()
+            assert difference <= near * wanted.abs().max()
 
-    for count in (1, 2, 33, num_queries + num_keys):
-        for shift in (-count, 1 - num_queries, -3, 0, num_keys):
-            keys, values = kernels.Rows(count, shift), kernels.Rows(count + 1, shift - 1)
-            inputs = torch.randn(shape), torch.randn(*shape[:3], count)
-            grads = torch.randn(shape), torch.randn(*shape[:3], count + 1)
-            inputs, grads = ([x.to(dtype) for x in tensors] for tensors in (inputs, grads))
-            scores, key_rows = (x.clone().requires_grad_() for x in inputs)
-            torch.manual_seed(1)
-            got = backends._SoftmaxDropout.apply(scores, None, 0.3, key_rows, keys, values)
-            torch.autograd.backward(got, grads)
 
-            torch.manual_seed(1)
-            draws, threshold, scale = draw(inputs[0], 0.3)
-            x, by_row = (each.double().requires_grad_() for each in inputs)
-            probs = (x + by_row.gather(-1, row(keys))).softmax(-1) * (draws >= threshold) * scale
-            sums = probs.new_zeros(*shape[:3], values.num_rows).scatter_add(-1, row(values), probs)
-            torch.autograd.backward((probs, sums), [grad.double() for grad in grads])
-            found = *got, scores.grad, key_rows.grad
-            for each, expected in zip(found, (probs, sums, x.grad, by_row.grad), strict=True):
-                torch.testing.assert_close(each.double(), expected, **NEAR[dtype])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 5, 37), (2, 2, 40, 33), (3, 1, 1, 40)])
+def test_attention_of_heads_with_masks(shape, dtype, threads):
+    B, H, Q, K = shape
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    for mask in masks(*shape, dtype):
+        torch.manual_seed(0)
+        # As they lie side by side, and heads behind each other.
+        q = torch.randn(B, Q, H, 24).transpose(1, 2)
+        k, v = torch.randn(2, B, H, K, 24)
+        leaves = [x.to(dtype).requires_grad_() for x in (q, k, v)]
+        added = tables_by_distance("kv", H, 24, 2, dtype)
+        out = backends.attend_rows(leaves, added, mask)
+        grad = torch.randn(out.shape).to(dtype)
+        leaves += [x.table for x in added]
+        found = [out, *torch.autograd.grad(out, leaves, grad)]
+        wide = torch.zeros(shape) if mask is None else mask.expand(shape)
+        each = zip(*(x.double() for x in leaves[:3]), wide.double(), strict=True)
+        expected = torch.stack([expected_attention(*x, added, 1.0, False) for x in each])
+        expected = [expected, *torch.autograd.grad(expected, leaves, grad.double())]
+        for got, wanted in zip(found, expected, strict=True):
+            near = 1e-5 if dtype == torch.float32 else 0.06
+            assert (got.double() - wanted).abs().max() <= near * wanted.abs().max() + 1e-6
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -174,7 +238,7 @@ def test_attention_is_that_of_pytorch(causal, dtype, monkeypatch):
         without_hooks.setattr(Shaw, "query_bias", None)
         without_hooks.setattr(Shaw, "value_bias", None)
         got = run()
-    assert set(calls) == {"softmax_forward", "softmax_backward"}
+    assert set(calls) == {"attention_forward", "attention_backward"}
     calls.clear()
     monkeypatch.setattr(kernels, "_library", lambda _: None)
     expected = run()
@@ -204,11 +268,10 @@ def test_transforms_of_functions_are_computed_by_pytorch():
 
 
 def test_second_derivatives_are_refused_with_a_remedy():
-    x, table = torch.randn(1, 1, 4, 4, requires_grad=True), torch.randn(1, 4, 4)
+    x = torch.randn(1, 1, 4, 4, requires_grad=True)
     outs = (
-        pairs.products(x, x, table)[0],
-        pairs.outputs(x, x, x, table),
-        backends._SoftmaxDropout.apply(x, None, 0.0)[0],
+        backends.attend_rows([x, x, x], (None, None)),
+        backends._SoftmaxDropout.apply(x, None, 0.0),
     )
     for out in outs:
         with pytest.raises(ShapeshiftError, match=r"float64; convert .* \.double\(\)"):

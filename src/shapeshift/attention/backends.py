@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,9 +21,8 @@ from .dropout import draw, dropout
 from .flex import attend_flex, prefers_flex
 
 FUSED_FROM = {torch.bfloat16: 512, torch.float32: 64, torch.float64: 64}
-"""The number of keys from which PyTorch's fused kernel beats matmul + softmax on a CPU, measured
-with `benchmarks/attention.py`: in bf16, explicit attention is several times faster at short
-lengths."""
+"""The number of keys from which PyTorch's fused kernel beats matmul + softmax on a CPU, where ours
+does not serve: in bf16, explicit attention is several times faster at short lengths."""
 
 BLOCK = 1 << 22
 """Scores computed at a time on a CPU, few enough to stay in its cache from step to step, which
@@ -34,7 +33,7 @@ FEW = 16
 
 RECOMPUTED_FROM = 512
 """The number of keys from which scores are recomputed in the backward pass rather than kept, on a
-CPU where the fused kernel cannot serve."""
+CPU where PyTorch's fused kernel cannot serve; below, ours is as fast or faster."""
 
 
 _recorded: list[Tensor] | None = None
@@ -71,7 +70,7 @@ def attend(
         q, k, v: heads `(B, H, Q|K, E)`; the queries are not scaled.
         mask: added to the scores, broadcastable to `(B, H, Q, K)`; `-inf` forbids.
         position: its `bias`, `query_bias` and `value_bias` are called, or its `score_mod` in place
-            of the first two; the caller has called `inputs` and `rotate`.
+            of the first two, or its `diagonals`; the caller has called `inputs` and `rotate`.
         pos_q, pos_k: positions `(B|1, Q|K)`.
         dropout_p: of the probabilities; 0 in evaluation.
         causal: whether each query sees only the keys up to its own, where the last query sees all.
@@ -86,10 +85,13 @@ def attend(
         score_mod = position.score_mod(_scaled(q), pos_q, pos_k)
         if score_mod is not None:
             return attend_flex(q, k, v, mask, score_mod, causal=causal)
+    vectors = None if num_queries == 1 else prefers_rows(position, q, pos_q, pos_k)
+    if vectors is not None and (not causal or num_queries <= num_keys):
+        return attend_rows((q, k, v), vectors, mask, dropout_p, causal=causal, again=again)
     fused = _recorded is None and prefers_fused(
         position, q.device.type, q.dtype, num_queries, num_keys, dropout_p
     )
-    plain = mask is None and not _is_biased(position) and num_queries == num_keys
+    plain = mask is None and not is_biased(position) and num_queries == num_keys
     if fused and causal and plain:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=True)
     if causal and num_queries > 1:
@@ -98,7 +100,7 @@ def attend(
     if _recorded is not None:
         return attend_with_probs(q, k, v, mask, position, pos_q, pos_k, dropout_p)[0]
     if fused:
-        bias = total_bias(position, _scaled(q), pos_q, pos_k) if _is_biased(position) else None
+        bias = total_bias(position, _scaled(q), pos_q, pos_k) if is_biased(position) else None
         added = bias if mask is None else mask if bias is None else bias + mask
         if added is not None:
             added = added.to(q.dtype)
@@ -114,11 +116,92 @@ def attend(
     splits = position.splits and q.device.type == "cpu" and not torch.compiler.is_compiling()
     if splits and len(q) * q.shape[1] * num_queries * num_keys > BLOCK:
         return _attend_in_blocks(q, k, v, mask, position, pos_q, pos_k, dropout_p)
+    return _attend_block(q, k, v, mask, position, pos_q, pos_k, dropout_p, again)
+
+
+def _attend_block(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    position: Representation,
+    pos_q: Tensor,
+    pos_k: Tensor,
+    dropout_p: float,
+    again: list[Callable[[], Tensor]] | None = None,
+) -> Tensor:
+    vectors = diagonals_of(position, q, pos_q, pos_k)
+    if vectors is not None:
+        return attend_rows((q, k, v), vectors, mask, dropout_p, again=again)
     heads, probs = attend_with_probs(q, k, v, mask, position, pos_q, pos_k, dropout_p)
     if again is not None and not position.overrides("value_bias"):
         kept = probs.detach(), v.detach()
         again.append(lambda: kept[0] @ kept[1])
     return heads
+
+
+def diagonals_of(
+    position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor
+) -> tuple[pairs.Diagonals | None, pairs.Diagonals | None] | None:
+    """Return what a representation adds to keys and to values, for `attend_rows`; None if that
+    does not serve for queries `q`, of any shape, and the representation."""
+    if position.overrides("bias") or _recorded is not None or not kernels.serves(q):
+        return None
+    if not kernels.is_available(pairs.autocast_inputs(q[:0])[0].dtype):
+        return None
+    keys, values = position.diagonals(pos_q, pos_k)
+    for hook, vectors in (("query_bias", keys), ("value_bias", values)):
+        if position.overrides(hook) and vectors is None:
+            return None
+    return keys, values
+
+
+def prefers_rows(
+    position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor
+) -> tuple[pairs.Diagonals | None, pairs.Diagonals | None] | None:
+    """Return `diagonals_of`, or None where `attend` is the better way."""
+    if pos_k.shape[-1] >= RECOMPUTED_FROM:
+        return None
+    return diagonals_of(position, q, pos_q, pos_k)
+
+
+def attend_rows(
+    inputs: Sequence[Tensor],
+    vectors: tuple[pairs.Diagonals | None, pairs.Diagonals | None],
+    mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    *,
+    causal: bool = False,
+    num_heads: int = 0,
+    spans: tuple[kernels.Spans, kernels.Spans] | None = None,
+    again: list[Callable[[], Tensor]] | None = None,
+) -> Tensor:
+    """Return the attention `(…, H · E)`, or of heads `(B, H, Q, E)`, computed by a kernel without
+    tensors of scores.
+
+    Args:
+        inputs: heads `(B, H, Q|K, E)` of queries, keys and values, or what projections make of
+            tokens `(…, P · H · E)`, side by side: all three of them, queries and the other two, or
+            each; `(B, Q|K, ·)`, or `(N, ·)` with `spans`.
+        vectors: what `diagonals_of` returns.
+        num_heads: H of projections.
+        spans: which rows are a sentence, on the sides of the queries and of the keys. The result is
+            zero for other rows.
+        again: receives a function that computes the result again, to the same bits, from what is
+            kept for the backward pass anyway.
+        mask, dropout_p, causal: as of `attend`; with `spans` there is no mask.
+    """
+    inputs = pairs.autocast_inputs(*inputs)
+    wanted = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+    if wanted:  # gradients lie as their tensors do
+        inputs = [x if _is_dense(x) else x.contiguous() for x in inputs]
+    call = _Call(num_heads, spans, mask, causal, dropout_p, again if wanted else None, wanted)
+    rows = tuple(x and x.rows for x in vectors)
+    tables = (x and x.table for x in vectors)
+    out: Tensor = _Attention.apply(call, rows, *tables, *inputs)  # type: ignore[no-untyped-call]
+    if inputs[0].ndim == 4:
+        return out.view(inputs[0].transpose(1, 2).shape).transpose(1, 2)
+    return out
 
 
 def attend_with_probs(
@@ -133,20 +216,12 @@ def attend_with_probs(
 ) -> tuple[Tensor, Tensor]:
     """As `attend`, in plain steps; also return the probabilities `(B, H, Q, K)` after dropout."""
     q = _scaled(q)
-    keys = values = key_rows = None
-    sums: Any = None
-    if _serves(q, k.shape[2]):
-        keys, values = position.diagonals(pos_q, pos_k)
-    if keys is None:
-        scores = q @ k.transpose(-1, -2)  # (B, H, Q, K)
-        bias = total_bias(position, q, pos_q, pos_k)
-        if bias is not None:
-            add(scores, bias)
-    else:
-        scores, key_rows = pairs.products(q, k, keys.table)
-    if keys or values or kernels.serves(scores):
-        rows = keys and keys.rows, values and values.rows
-        probs, sums = _SoftmaxDropout.apply(scores, mask, dropout_p, key_rows, *rows)  # type: ignore[no-untyped-call]
+    scores = q @ k.transpose(-1, -2)  # (B, H, Q, K)
+    bias = total_bias(position, q, pos_q, pos_k)
+    if bias is not None:
+        add(scores, bias)
+    if kernels.serves(scores):
+        probs = _SoftmaxDropout.apply(scores, mask, dropout_p)  # type: ignore[no-untyped-call]
     else:
         if mask is not None:
             add(scores, mask)
@@ -154,18 +229,9 @@ def attend_with_probs(
     probs = probs.to(v.dtype)
     if _recorded is not None:
         _recorded.append(probs.detach())
-    if values is not None:
-        return pairs.outputs(probs, sums, v, values.table), probs
     heads = probs @ v  # (B, H, Q, E)
     value_bias = total([position.value_bias(probs, pos_q, pos_k)])
     return heads if value_bias is None else heads.add_(value_bias), probs
-
-
-def _serves(q: Tensor, num_keys: int) -> bool:
-    """Return whether kernels can add and sum numbers by distance for queries `(B, H, Q, E)`."""
-    if num_keys > kernels.MAX_KEYS or not kernels.serves(q):
-        return False
-    return kernels.is_available(pairs.autocast_inputs(q[:0])[0].dtype)
 
 
 def causal_mask(
@@ -177,34 +243,98 @@ def causal_mask(
 
 
 class _SoftmaxDropout(torch.autograd.Function):
-    """softmax(scores + mask) and dropout in one pass, and one on the way back. `key_rows` are
-    added to the scores as `keys` says, and the result has sums of the probabilities as `values`
-    says."""
+    """softmax(scores + mask) and dropout in one pass, and one on the way back."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, mask: Tensor | None, dropout_p: float) -> Tensor:
+        draws, threshold, ctx.scale = draw(scores.numel(), dropout_p)
+        out, saved = kernels.softmax_dropout(scores, mask, draws, threshold, ctx.scale)
+        ctx.save_for_backward(saved)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        refuse_second_derivatives()
+        (saved,) = ctx.saved_tensors
+        return kernels.softmax_dropout_backward(grad, saved, ctx.scale), None, None
+
+
+class _Call(NamedTuple):
+    num_heads: int
+    spans: tuple[kernels.Spans, kernels.Spans] | None
+    mask: Tensor | None
+    causal: bool
+    dropout_p: float
+    again: list[Callable[[], Tensor]] | None
+    wants_grad: bool
+
+
+class _Attention(torch.autograd.Function):
+    """See `attend_rows`."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        scores: Tensor,
-        mask: Tensor | None,
-        dropout_p: float,
-        key_rows: Tensor | None = None,
-        keys: kernels.Rows | None = None,
-        values: kernels.Rows | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        draws, threshold, ctx.scale = draw(scores, dropout_p) if dropout_p else (None, 0, 1.0)
-        ctx.rows = keys, values
-        out, saved, sums = kernels.softmax_dropout(
-            scores, mask, draws, threshold, ctx.scale, key_rows, keys, values
-        )
-        ctx.save_for_backward(saved)
-        return out, sums
+        call: _Call,
+        rows: Any,
+        keys: Tensor | None,
+        values: Tensor | None,
+        *inputs: Tensor,
+    ) -> Tensor:
+        heads = split_heads(inputs, call.num_heads)
+        B, H, Q, E = heads[0].shape
+        made = call.spans, call.mask, call.causal, rows
+        attention = kernels.Attention(heads, (keys, values), *made)
+        draws, threshold, scale = draw(attention.num_pairs, call.dropout_p)
+        shape = (B, Q) if inputs[0].ndim == 4 else inputs[0].shape[:-1]
+        saved = heads[0].new_empty(attention.num_pairs) if call.wants_grad else None
+
+        def compute(draws: Tensor | None, again: bool) -> Tensor:
+            out = heads[0].new_empty(*shape, H * E)
+            attention.forward(split_heads((out,), H, 1)[0], scale, draws, threshold, saved, again)
+            if call.spans is not None:
+                out[int(call.spans[0].size.sum()) :] = 0
+            return out
+
+        if call.again is not None:
+            call.again.append(lambda: compute(None, True))
+        ctx.made, ctx.num_heads, ctx.scale = made, H, scale
+        ctx.save_for_backward(saved, keys, values, *inputs)
+        return compute(draws, False)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, sum_grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivatives()
-        (saved,) = ctx.saved_tensors
-        grads = kernels.softmax_dropout_backward(grad, saved, ctx.scale, sum_grads, *ctx.rows)
-        return grads[0], None, None, grads[1], None, None
+        saved, *tensors = ctx.saved_tensors
+        tables, inputs = tensors[:2], tensors[2:]
+        heads, grads = split_heads(inputs, ctx.num_heads), [torch.empty_like(x) for x in inputs]
+        attention = kernels.Attention(heads, tables, *ctx.made)
+        grad = split_heads((grad.contiguous(),), ctx.num_heads, 1)[0]
+        table_grads = attention.backward(grad, saved, ctx.scale, split_heads(grads, ctx.num_heads))
+        if ctx.made[0] is not None:
+            sides = (ctx.made[0][0], *ctx.made[0][1:] * 2)
+            for x, span in zip(grads, sides, strict=False):
+                x[int(span.size.sum()) :] = 0
+        return None, None, *table_grads, *grads
+
+
+def split_heads(rows: Sequence[Tensor], num_heads: int, num_parts: int = 3) -> list[Tensor]:
+    """Return heads `(B, H, T, E)`, or `(1, H, N, E)`, of `num_parts` projections that are side by
+    side in `rows`: all in one, or the first in one, and the others in one or each in its own."""
+    if rows[0].ndim == 4:
+        return list(rows)
+    heads: list[Tensor] = []
+    for n, x in enumerate(rows):
+        count = num_parts - n if n + 1 == len(rows) else 1
+        x = x.unsqueeze(0) if x.ndim == 2 else x
+        parts = x.view(*x.shape[:2], count, num_heads, x.shape[2] // (count * num_heads))
+        heads += [part.transpose(1, 2) for part in parts.unbind(2)]
+    return heads
+
+
+def _is_dense(x: Tensor) -> bool:
+    """Return whether a tensor like `x` has its strides."""
+    return torch.empty_like(x, device="meta").stride() == x.stride() and x.stride(-1) == 1
 
 
 def _scaled(q: Tensor) -> Tensor:
@@ -231,7 +361,7 @@ def prefers_fused(
         return False
     if device != "cpu":
         return True
-    if dropout_p or _is_biased(position):
+    if dropout_p or is_biased(position):
         return False
     # Where it is compiled, there is one graph for all lengths.
     if torch.compiler.is_compiling() or num_queries == 1:
@@ -242,7 +372,7 @@ def prefers_fused(
 def prefers_few(position: Representation, q: Tensor, num_keys: int, mask: Tensor | None) -> bool:
     """Return whether `kernels.attend_few` serves for queries `(B, H, Q, E)` and is the faster way:
     for the few of a step of decoding, without anything that positions add to scores or values."""
-    if _recorded is not None or _is_biased(position) or position.overrides("value_bias"):
+    if _recorded is not None or is_biased(position) or position.overrides("value_bias"):
         return False
     if q.requires_grad or q.shape[2] > FEW or num_keys > kernels.MAX_KEYS:
         return False
@@ -252,7 +382,7 @@ def prefers_few(position: Representation, q: Tensor, num_keys: int, mask: Tensor
     return shared and (q.shape[2] == 1 or mask is not None) and kernels.serves(q)
 
 
-def _is_biased(position: Representation) -> bool:
+def is_biased(position: Representation) -> bool:
     return position.overrides("bias") or position.overrides("query_bias")
 
 
@@ -266,7 +396,7 @@ def _attend_in_blocks(
     pos_k: Tensor,
     dropout_p: float,
 ) -> Tensor:
-    """As `attend_with_probs`, at most `BLOCK` scores at a time: of some sentences, or of some
+    """As `_attend_block`, at most `BLOCK` scores at a time: of some sentences, or of some
     queries of one sentence. From `RECOMPUTED_FROM` keys on, no probabilities are kept.
 
     Heads are split, not sliced: the gradient of a split is one concatenation, that of slices is a
@@ -275,7 +405,7 @@ def _attend_in_blocks(
     (_, H, Q, _), K = q.shape, k.shape[2]
     num_sentences = max(1, BLOCK // (H * Q * K))
     num_queries = max(1, BLOCK // (num_sentences * H * K))
-    run: Any = attend_with_probs
+    run: Any = _attend_block
     if K >= RECOMPUTED_FROM and torch.is_grad_enabled():
         run = partial(checkpoint, run, use_reentrant=False, preserve_rng_state=dropout_p > 0)
     sentences = []
@@ -289,6 +419,6 @@ def _attend_in_blocks(
             rows = slice(m * num_queries, (m + 1) * num_queries)
             mask_m = mask_n if mask_n is None or mask_n.shape[-2] == 1 else mask_n[..., rows, :]
             part = few, k_n, v_n, mask_m, position, pos_qn[:, rows], pos_kn, dropout_p
-            outputs.append(run(*part)[0].transpose(1, 2))
+            outputs.append(run(*part).transpose(1, 2))
         sentences.append(torch.cat(outputs, dim=1))
     return torch.cat(sentences).transpose(1, 2)  # (B, Q, H, E) in memory, which is wanted next

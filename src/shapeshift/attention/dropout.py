@@ -33,26 +33,28 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     return dropped
 
 
-def draw(x: Tensor, p: float) -> tuple[Tensor, int, float]:
-    """Return a uniform int16 number for each element of `x`, the number from which an element is
-    kept, and the scale of what is kept."""
-    count = x.numel()
+def draw(count: int, p: float) -> tuple[Tensor | None, int, float]:
+    """Return uniform int16 numbers for `count` elements, the number from which an element is kept,
+    and the scale of what is kept; without dropout (p = 0) there are no numbers."""
+    if not p:
+        return None, 0, 1.0
     words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     num_dropped = min(round(p * _LEVELS), _LEVELS - 1)
-    draws = words.view(torch.int16)[:count].view(x.shape)
-    return draws, num_dropped - _LEVELS // 2, _LEVELS / (_LEVELS - num_dropped)
+    scale = _LEVELS / (_LEVELS - num_dropped)
+    return words.view(torch.int16)[:count], num_dropped - _LEVELS // 2, scale
 
 
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        draws, threshold, ctx.scale = draw(x, p)
+        draws, threshold, ctx.scale = draw(x.numel(), p)
+        assert draws is not None
         ctx.in_bits = kernels.serves(x)
         if ctx.in_bits:
             out, kept = kernels.dropout(x, draws, threshold, ctx.scale)
         else:
             # As 0 and 1: products with a bool mask take four times as long.
-            kept = (draws >= threshold).view(torch.int8)
+            kept = (draws >= threshold).view(torch.int8).view(x.shape)
             out = (x * kept).mul_(ctx.scale)
         ctx.save_for_backward(kept)
         return out

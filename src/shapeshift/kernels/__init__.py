@@ -1,4 +1,5 @@
-"""Steps of attention, dropout, products and search in C, for a CPU: `kernels.c`, compiled once.
+"""Attention, dropout, the loss, products and search in C, for a CPU: `attention.c` and `kernels.c`,
+compiled once.
 
 Where there is no C compiler, or for other dtypes and devices, `serves` is false and callers compute
 the same in steps of PyTorch. The compiler is `$CC`, else `cc`; `CC=false` does without.
@@ -10,11 +11,13 @@ import ctypes
 import hashlib
 import logging
 import os
+import platform
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -24,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-_SOURCE = Path(__file__).with_name("kernels.c")
+_SOURCES = [Path(__file__).with_name(name) for name in ("vectors.h", "attention.c", "kernels.c")]
 _FLAGS = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"]
 _FLAGS += ["-shared", "-fPIC"]
 _DTYPES = {torch.float32: [], torch.bfloat16: ["-DBF16"]}
@@ -73,18 +76,114 @@ class Rows(NamedTuple):
     shift: int
 
 
+class Spans(NamedTuple):
+    """Sentences in rows of tokens: the first row and the number of rows of each, `(B,)` int64."""
+
+    first: Tensor
+    size: Tensor
+
+
+class Attention:
+    """One attention of whole sentences, for its forward and its backward pass.
+
+    Args:
+        heads: queries, keys and values, `(B, H, Q|K, E)`, or with `spans` `(1, H, N, E)`.
+        tables: `(H|1, R, E)`, added to keys and to values by distance, or None.
+        spans: of the queries and of the keys; by default, sentences are all Q or K tokens long.
+        mask: added to the scores, broadcastable to `(B, H, Q, K)`; there is none with `spans`.
+        causal: whether each query sees only the keys up to its own, where the last query sees all.
+        rows: which row of its table each pair has.
+
+    Attributes:
+        num_pairs: of queries and keys that `draws` and `saved` have numbers for.
+    """
+
+    def __init__(
+        self,
+        heads: Sequence[Tensor],
+        tables: Sequence[Tensor | None],
+        spans: tuple[Spans, Spans] | None,
+        mask: Tensor | None,
+        causal: bool,
+        rows: Sequence[Rows | None],
+    ):
+        q, k, _ = self._heads = [x if x.stride(-1) == 1 else x.contiguous() for x in heads]
+        (B, H, Q, _), K = q.shape, k.shape[2]
+        self._mask = _rows_in_memory(mask, (B, H, Q, K), q.dtype)
+        if spans is None:
+            first = torch.arange(B)
+            spans = Spans(first, torch.full_like(first, Q)), Spans(first, torch.full_like(first, K))
+        tensors = self._tensors = [*spans[0], *spans[1]]
+        pairs = H * spans[0].size * spans[1].size
+        tensors.append(pairs.cumsum(0) - pairs)
+        self._apart = len(q) == len(pairs)  # else sentences are one behind the other
+        self.num_pairs = int(pairs.sum())
+        self._tables = [None if x is None else x.to(q.dtype).contiguous() for x in tables]
+        self._num_tables = max((len(x) for x in self._tables if x is not None), default=1)
+        self._rows = [x or Rows(0, 0) for x in rows]
+        self._causal, self._most = causal, [int(span.size.max()) for span in spans]
+
+    def forward(
+        self,
+        out: Tensor,
+        scale: float,
+        draws: Tensor | None,
+        threshold: int,
+        saved: Tensor | None,
+        again: bool = False,
+    ) -> None:
+        """Write the attention to `out (B, H, Q, E)` or `(1, H, N, E)`.
+
+        Args:
+            scale: of the probabilities that dropout keeps.
+            draws: uniform int16 numbers `(num_pairs,)`: a probability is kept whose number is at
+                least `threshold`; None is no dropout.
+            saved: `(num_pairs,)`, what `backward` needs, written, or with `again` read.
+        """
+        inputs = self._batch(out), self._mask, draws, threshold, scale
+        _call("attention_forward", *self._heads, *inputs, saved, again, out)
+
+    def backward(
+        self, grad: Tensor, saved: Tensor, scale: float, grads: Sequence[Tensor]
+    ) -> list[Tensor | None]:
+        """Write the gradients of the heads to `grads`, which lie as those do, for that of the
+        result; return those of the tables, in float32."""
+        threads, E = torch.get_num_threads(), grad.shape[-1]
+        table_grads = [
+            grad.new_zeros(threads, self._num_tables, rows.num_rows, E, dtype=torch.float32)
+            for rows in self._rows
+        ]
+        outputs = *grads, *table_grads
+        _call("attention_backward", *self._heads, grad, self._batch(grad), scale, saved, *outputs)
+        pairs = zip(table_grads, self._tables, strict=True)
+        return [None if table is None else x.sum(0) for x, table in pairs]
+
+    def _batch(self, out: Tensor) -> Any:
+        """Return `struct batch` of `attention.c`."""
+        tensors = *self._heads, out
+        steps = [x.stride(n) for x in tensors for n in (0 if self._apart else 2, 1, 2)]
+        steps += (0, 0, 0) if self._mask is None else self._mask.stride()[:3]
+        numbers = [len(self._tensors[0]), out.shape[1], out.shape[3], self._causal, *self._most]
+        numbers += [x.data_ptr() for x in self._tensors]
+        numbers += [*steps, *(0 if x is None else x.data_ptr() for x in self._tables)]
+        numbers += [self._num_tables, *self._rows[0], *self._rows[1]]
+        return (ctypes.c_long * len(numbers))(*numbers)
+
+
+def _rows_in_memory(
+    mask: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype
+) -> Tensor | None:
+    """Return a mask as a tensor of `shape` whose last numbers are neighbours."""
+    if mask is None:
+        return None
+    mask = mask.to(dtype).expand(shape)
+    return mask if mask.stride(-1) == 1 else mask.contiguous()
+
+
 def softmax_dropout(
-    scores: Tensor,
-    mask: Tensor | None,
-    draws: Tensor | None,
-    threshold: int,
-    scale: float,
-    key_rows: Tensor | None = None,
-    keys: Rows | None = None,
-    values: Rows | None = None,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return softmax(scores + mask) after dropout, what `softmax_dropout_backward` needs, and the
-    sums of the first by row, `(B, H, Q, R)`, if `values` is given.
+    scores: Tensor, mask: Tensor | None, draws: Tensor | None, threshold: int, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Return softmax(scores + mask) after dropout, and what `softmax_dropout_backward` needs.
 
     Args:
         scores: `(B, H, Q, K)`.
@@ -92,47 +191,24 @@ def softmax_dropout(
         draws: uniform int16 numbers, one for each score, which is kept if its number is at least
             `threshold`; None is no dropout.
         scale: of what is kept.
-        key_rows: `(B, H, Q, R)`, added to the scores by row.
-        keys, values: the rows of the pairs in `key_rows`, and in the sums.
     """
     B, H, Q, K = scores.shape
     scores = scores.contiguous()
     out = torch.empty_like(scores)
     saved = out if draws is None else torch.empty_like(scores)
-    sums = None if values is None else scores.new_zeros(B, H, Q, values.num_rows)
-    if key_rows is not None:
-        key_rows = key_rows.contiguous()
-    steps = (ctypes.c_long * 3)()
-    if mask is not None:
-        mask = mask.to(scores.dtype).expand(B, H, Q, K)
-        if mask.stride(-1) != 1:
-            mask = mask.contiguous()
-        steps[:] = list(mask.stride()[:3])
-    inputs = scores, key_rows, _pointer(keys), mask, steps, draws, threshold, scale
-    counts = B * H, H, Q, K
-    _call("softmax_forward", *inputs, out, saved, sums, _pointer(values), *counts)
-    return out, saved, sums
+    mask = _rows_in_memory(mask, scores.shape, scores.dtype)
+    steps = (ctypes.c_long * 3)(*(() if mask is None else mask.stride()[:3]))
+    inputs = scores, mask, steps, draws, threshold, scale
+    _call("softmax_forward", *inputs, out, saved, B * H, H, Q, K)
+    return out, saved
 
 
-def softmax_dropout_backward(
-    grad: Tensor,
-    saved: Tensor,
-    scale: float,
-    sum_grads: Tensor | None = None,
-    keys: Rows | None = None,
-    values: Rows | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """Return the gradients of the scores and of `key_rows` for those of the probabilities after
-    dropout and of their sums."""
-    *batch, Q, K = saved.shape
+def softmax_dropout_backward(grad: Tensor, saved: Tensor, scale: float) -> Tensor:
+    """Return the gradient of the scores for that of the probabilities after dropout."""
+    K = saved.shape[-1]
     grad, out = grad.contiguous(), torch.empty_like(saved)
-    if sum_grads is not None:
-        sum_grads = sum_grads.contiguous()
-    key_grads = None if keys is None else saved.new_zeros(*batch, Q, keys.num_rows)
-    inputs = grad, sum_grads, _pointer(values), saved, scale
-    counts = saved.numel() // (Q * K), Q, K
-    _call("softmax_backward", *inputs, out, key_grads, _pointer(keys), *counts)
-    return out, key_grads
+    _call("softmax_backward", grad, saved, scale, out, saved.numel() // K, K)
+    return out
 
 
 def cross_entropy(
@@ -244,10 +320,6 @@ def linear(x: Tensor, panels: Tensor, bias: Tensor, relu: bool) -> Tensor:
     return out
 
 
-def _pointer(rows: Rows | None) -> Any:
-    return None if rows is None else (ctypes.c_long * 2)(*rows)
-
-
 def _call(name: str, first: Tensor, *arguments: object) -> None:
     arguments = first, *arguments, torch.get_num_threads()
     pointers = (x.data_ptr() if isinstance(x, Tensor) else x for x in arguments)
@@ -255,11 +327,16 @@ def _call(name: str, first: Tensor, *arguments: object) -> None:
 
 
 @cache
+def _text() -> str:
+    return "".join(path.read_text(encoding="utf-8") for path in _SOURCES)
+
+
+@cache
 def _function(name: str, dtype: torch.dtype) -> Any:
     """Return a kernel, with the types of its arguments as in the source: a call takes 4 µs in place
     of the 7 that it takes with a type made for each number."""
     function = getattr(_library(dtype), name)
-    signature = re.search(rf"^void {name}\((.*?)\)", _SOURCE.read_text(), re.DOTALL | re.MULTILINE)
+    signature = re.search(rf"^void {name}\((.*?)\)", _text(), re.DOTALL | re.MULTILINE)
     assert signature is not None
     function.argtypes = [
         ctypes.c_void_p if "*" in x else ctypes.c_float if "float" in x else ctypes.c_long
@@ -270,17 +347,25 @@ def _function(name: str, dtype: torch.dtype) -> Any:
 
 
 @cache
+def _may_use_tiles() -> bool:
+    """Ask Linux for the tiles of AMX, which each process must, before it uses them."""
+    arch_prctl, request, tiles = 158, 0x1023, 18  # asm/unistd_64.h, asm/prctl.h
+    is_x86 = platform.machine() == "x86_64"
+    return is_x86 and ctypes.CDLL(None).syscall(arch_prctl, request, tiles) == 0
+
+
+@cache
 def _library(dtype: torch.dtype) -> ctypes.CDLL | None:
     """Return the kernels for `dtype`, compiled once for each user and processor; None where they
     cannot be compiled."""
     if sys.platform != "linux":
         return None
-    flags = [*_FLAGS, *_DTYPES[dtype]]
+    flags = [*_FLAGS, *_DTYPES[dtype], *([] if _may_use_tiles() else ["-DNO_TILES"])]
     try:
         # The processor, because of `native`: a home may be shared between machines.
         cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
         processor = cpuinfo.partition("\n\n")[0].partition("flags")[2]
-        name = hashlib.sha256(f"{_SOURCE.read_text()}{flags}{processor}".encode()).hexdigest()
+        name = hashlib.sha256(f"{_text()}{flags}{processor}".encode()).hexdigest()
         folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "shapeshift"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid != os.getuid():
@@ -291,7 +376,7 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL | None:
         with tempfile.TemporaryDirectory(dir=folder) as temporary:
             built = Path(temporary, path.name)
             compiler = shlex.split(os.environ.get("CC") or "cc")
-            command = [*compiler, *flags, "-o", str(built), str(_SOURCE), "-lm"]
+            command = [*compiler, *flags, "-o", str(built), *map(str, _SOURCES[1:]), "-lm"]
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
             built.replace(path)
         return ctypes.CDLL(str(path))

@@ -1,254 +1,22 @@
-/* What PyTorch computes in several steps, in one pass over memory: parts of attention, dropout, and
+/* What PyTorch computes in several steps, in one pass over memory: softmax and dropout, the loss, and
    of decoding; and products of float32 for decoding, with weights laid out once.
 
-   Rows of scores are (N, Q, K), N = B * H, and contiguous. Built once for float and, with -DBF16,
-   once for bfloat16; sums and functions are computed in float. */
+   Rows of scores are (N, Q, K), N = B * H, and contiguous. */
 
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#ifdef BF16
-typedef uint16_t number;
-static inline float wide(number x) {
-    uint32_t bits = (uint32_t)x << 16;
-    float f;
-    memcpy(&f, &bits, 4);
-    return f;
-}
-static inline number narrow(float f) { /* to the nearest, ties to even; NaN stays NaN */
-    uint32_t bits;
-    memcpy(&bits, &f, 4);
-    uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
-    return (number)((bits & 0x7FFFFFFF) > 0x7F800000 ? (bits >> 16) | 0x40 : rounded);
-}
-#else
-typedef float number;
-static inline float wide(number x) { return x; }
-static inline number narrow(float f) { return f; }
-#endif
-
-/* Vectors as the processor has them; ROWS x WIDE of them fit into its registers. LANES divides 16,
-   `LANES` of kernels/__init__.py. */
-#if defined(__AVX512BW__) && defined(__AVX512VL__)
-#include <immintrin.h>
-#define HAS_MASKS
-enum { LANES = 16, ROWS = 8, WIDE = 3 };
-#elif defined(__AVX__)
-enum { LANES = 8, ROWS = 4, WIDE = 3 };
-#else
-enum { LANES = 4, ROWS = 4, WIDE = 3 };
-#endif
-typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef int32_t integers __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
-typedef int16_t shorts __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
-#ifdef BF16
-typedef halves numbers;
-#else
-typedef vector numbers;
-#endif
-
-/* `lanes` are those where something holds; `before`: the first `count`, all or none. */
-#ifdef HAS_MASKS
-typedef __mmask16 lanes;
-static inline lanes before(long count) {
-    return count >= LANES ? 0xFFFF : count < 0 ? 0 : (1u << count) - 1;
-}
-static inline lanes less(vector x, vector y) {
-    return _mm512_cmp_ps_mask((__m512)x, (__m512)y, _CMP_LT_OQ);
-}
-static inline lanes is_nan(vector x) {
-    return _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q);
-}
-static inline vector choose(lanes which, vector yes, vector no) {
-    return (vector)_mm512_mask_blend_ps(which, (__m512)no, (__m512)yes);
-}
-#else
-typedef integers lanes;
-static inline lanes before(long count) {
-    static const int32_t numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    return *(const integers *)numbers < (int32_t)(count >= LANES ? LANES : count < 0 ? 0 : count);
-}
-static inline lanes less(vector x, vector y) { return x < y; }
-static inline lanes is_nan(vector x) { return x != x; }
-static inline vector choose(lanes which, vector yes, vector no) {
-    return (vector)(((words)yes & (words)which) | ((words)no & ~(words)which));
-}
-#endif
-static inline vector all(float x) { return (vector){0} + x; }
-
-/* Read numbers into some lanes, 0 into the others, and write those of some lanes. */
-static inline halves load_halves(const void *x, lanes which) {
-#ifdef HAS_MASKS
-    return (halves)_mm256_maskz_loadu_epi16(which, x);
-#else
-    halves y = {0};
-    for (int l = 0; l < LANES; l++)
-        if (which[l]) y[l] = ((const uint16_t *)x)[l];
-    return y;
-#endif
-}
-static inline vector load_lanes(const number *x, lanes which) {
-#ifdef BF16
-    return (vector)(__builtin_convertvector(load_halves(x, which), words) << 16);
-#elif defined(HAS_MASKS)
-    return (vector)_mm512_maskz_loadu_ps(which, x);
-#else
-    vector y = {0};
-    for (int l = 0; l < LANES; l++)
-        if (which[l]) y[l] = x[l];
-    return y;
-#endif
-}
-static inline numbers narrowed(vector y) {
-#if defined(BF16) && defined(HAS_MASKS) && defined(__AVX512BF16__)
-    return (halves)_mm512_cvtneps_pbh((__m512)y);
-#elif defined(BF16)
-    words bits = (words)y; /* rounded as in `narrow` */
-    words rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, nan = (bits >> 16) | 0x40;
-    rounded = (words)choose(is_nan(y), (vector)nan, (vector)rounded);
-    return __builtin_convertvector(rounded, halves);
-#else
-    return y;
-#endif
-}
-static inline void store_lanes(number *x, vector y, lanes which) {
-    numbers z = narrowed(y);
-#if defined(HAS_MASKS) && defined(BF16)
-    _mm256_mask_storeu_epi16(x, which, (__m256i)z);
-#elif defined(HAS_MASKS)
-    _mm512_mask_storeu_ps(x, which, (__m512)z);
-#else
-    for (int l = 0; l < LANES; l++)
-        if (which[l]) x[l] = z[l];
-#endif
-}
-
-/* The same for the first `count` numbers, or a vector, which needs no mask. */
-#ifdef HAS_MASKS
-#define IS_WHOLE(count) 0
-#else
-#define IS_WHOLE(count) ((count) >= LANES)
-#endif
-static inline halves load_some_halves(const void *x, long count) {
-    return IS_WHOLE(count) ? *(const halves *)x : load_halves(x, before(count));
-}
-static inline vector load(const number *x, long count) {
-#ifdef BF16
-    return (vector)(__builtin_convertvector(load_some_halves(x, count), words) << 16);
-#else
-    return IS_WHOLE(count) ? *(const vector *)x : load_lanes(x, before(count));
-#endif
-}
-static inline void store(number *x, vector y, long count) {
-    if (IS_WHOLE(count))
-        *(numbers *)x = narrowed(y);
-    else
-        store_lanes(x, y, before(count));
-}
-
-static inline float sum_of(vector x) {
-#ifdef HAS_MASKS
-    return _mm512_reduce_add_ps((__m512)x);
-#else
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int i = 0; i < LANES; i++) sum += x[i];
-    return sum;
-#endif
-}
-static inline float largest_of(vector x) {
-#ifdef HAS_MASKS
-    return _mm512_reduce_max_ps((__m512)x);
-#else
-    float largest = x[0];
-#pragma omp simd reduction(max : largest)
-    for (int i = 1; i < LANES; i++) largest = x[i] > largest ? x[i] : largest;
-    return largest;
-#endif
-}
-
-/* e^x for x <= 0, to 2 units in the last place; e^-inf = 0; NaN stays NaN. */
-static inline vector exponentials(vector x) {
-    lanes is_zero = less(x, all(-87.0f));
-    vector bounded = choose(is_zero, all(-87.0f), x);
-    integers whole = __builtin_convertvector(bounded * 1.44269504f - 0.5f, integers);
-    vector n = __builtin_convertvector(whole, vector); /* the nearest whole number */
-    vector f = bounded - n * 0.693359375f + n * 2.12194440e-4f; /* |f| <= ln(2) / 2 */
-    vector p = f * 1.98756915e-4f + 1.39819994e-3f;
-    p = p * f + 8.33345190e-3f;
-    p = p * f + 4.16657962e-2f;
-    p = p * f + 1.66666655e-1f;
-    p = p * f + 5.00000012e-1f;
-    p = p * f * f + f + 1.0f;
-    vector power = (vector)((whole + 127) << 23); /* 2^n */
-    return choose(is_zero, all(0.0f), p * power);
-}
-static inline long vectors(long K) { return (K + LANES - 1) / LANES; }
-
-/* Rows of a table by distance: pair j of query i has row j - i - shift, or the first or the last if
-   there is none. In a vector of pairs that begins at row c, `first` and `last` are the lanes of those
-   two, and `own` the others, which have row c + lane. */
-struct rows {
-    long count, shift;
-};
-struct parts {
-    lanes first, own, last;
-};
-static inline struct parts parts_at(long c, long count) {
-    lanes first = before(1 - c), own = before(count - 1 - c) & ~first;
-    return (struct parts){first, own, ~(first | own)};
-}
-
-/* The numbers of a vector of pairs that begins at row c. */
-static inline vector spread(const number *rows, long c, long count) {
-    if (c >= count - 1) return all(wide(rows[count - 1]));
-    if (c <= 1 - LANES) return all(wide(rows[0]));
-    struct parts at = parts_at(c, count);
-    vector y = choose(at.first, all(wide(rows[0])), load_lanes(rows + c, at.own));
-    return choose(at.last, all(wide(rows[count - 1])), y);
-}
-
-/* The transpose: sums by row of a vector of pairs x, where those of first and last rows are kept. */
-static inline void collect(vector x, number *rows, long c, long count, vector *first,
-                           vector *last) {
-    if (c >= count - 1) {
-        *last += x;
-        return;
-    }
-    if (c <= 1 - LANES) {
-        *first += x;
-        return;
-    }
-    struct parts at = parts_at(c, count);
-    store_lanes(rows + c, x, at.own);
-    *first += choose(at.first, x, all(0.0f));
-    *last += choose(at.last, x, all(0.0f));
-}
-static inline void collect_ends(number *rows, long count, vector first, vector last) {
-    if (count == 1) first += last;
-    store(rows, all(sum_of(first)), 1);
-    if (count > 1) store(rows + count - 1, all(sum_of(last)), 1);
-}
+#include "vectors.h"
 
 /* Softmax over the keys, then dropout.
 
    scores    (N, Q, K), not changed
-   key_rows  (N, Q, R) to add to the scores by distance, as `keys` says; or null
    mask      added to the scores, or null; element (b, h, i, j) is at b * steps[0] + h * steps[1]
              + i * steps[2] + j
    draws     uniform 16-bit integers (N, Q, K): a number is kept from `threshold` on; or null
    out       probabilities after dropout
-   saved     with draws: probabilities before dropout, with a minus where dropped
-   sums      of `out` by row, (N, Q, R), as `values` says, all zero; or null */
-void softmax_forward(const number *restrict scores, const number *restrict key_rows,
-                     const struct rows *keys, const number *restrict mask, const long *steps,
+   saved     with draws: probabilities before dropout, with a minus where dropped */
+void softmax_forward(const number *restrict scores, const number *restrict mask, const long *steps,
                      const int16_t *restrict draws, long threshold, float scale,
-                     number *restrict out, number *restrict saved, number *restrict sums,
-                     const struct rows *values, long N, long H, long Q, long K, long threads) {
+                     number *restrict out, number *restrict saved, long N, long H, long Q, long K,
+                     long threads) {
     const long V = vectors(K);
 #pragma omp parallel for collapse(3) num_threads(threads) schedule(static)
     for (long b = 0; b < N / H; b++)
@@ -259,8 +27,6 @@ void softmax_forward(const number *restrict scores, const number *restrict key_r
                 vector row[V], most = all(-INFINITY), totals = all(0.0f);
                 for (long v = 0, j = 0; v < V; v++, j += LANES) {
                     vector x = load(scores + first + j, K - j);
-                    if (keys)
-                        x += spread(key_rows + r * keys->count, j - i - keys->shift, keys->count);
                     if (mask) x += load(m + j, K - j);
                     row[v] = choose(before(K - j), x, all(-INFINITY));
                     most = choose(less(most, row[v]), row[v], most);
@@ -271,57 +37,38 @@ void softmax_forward(const number *restrict scores, const number *restrict key_r
                     totals += row[v];
                 }
                 const float inverse = 1.0f / sum_of(totals);
-                vector left = all(0.0f), right = all(0.0f);
                 for (long v = 0, j = 0; v < V; v++, j += LANES) {
                     vector p = row[v] * inverse;
                     if (draws) {
                         shorts draw = (shorts)load_some_halves(draws + first + j, K - j);
-                        vector number_of = __builtin_convertvector(draw, vector);
+                        vector number_of = floats(draw);
                         lanes dropped = less(number_of, all(threshold));
                         store(saved + first + j, choose(dropped, -p, p), K - j);
                         p = choose(dropped, all(0.0f), p * scale);
                     }
                     store(out + first + j, p, K - j);
-                    if (values)
-                        collect(p, sums + r * values->count, j - i - values->shift, values->count,
-                                &left, &right);
                 }
-                if (values) collect_ends(sums + r * values->count, values->count, left, right);
             }
 }
 
-/* The gradient of the scores: p * (g - sum(p * g)), where g is `grad` and what `sum_grads`, those
-   of `sums`, add to it, scaled, and zero where dropped.
-
-   saved   probabilities, with a minus where dropped
-   out     of the scores; and key_grads, of `key_rows` */
-void softmax_backward(const number *restrict grad, const number *restrict sum_grads,
-                      const struct rows *values, const number *restrict saved, float scale,
-                      number *restrict out, number *restrict key_grads, const struct rows *keys,
-                      long N, long Q, long K, long threads) {
+/* The gradient of the scores: p * (g - sum(p * g)), where g is `grad`, scaled, and zero where
+   dropped; `saved` are the probabilities, with a minus where dropped. */
+void softmax_backward(const number *restrict grad, const number *restrict saved, float scale,
+                      number *restrict out, long N, long K, long threads) {
     const long V = vectors(K);
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (long r = 0; r < N * Q; r++) {
-        const long i = r % Q;
-        vector row[V], probs[V], dots = all(0.0f), left = all(0.0f), right = all(0.0f);
+    for (long r = 0; r < N; r++) {
+        vector row[V], probs[V], dots = all(0.0f);
         for (long v = 0, j = 0; v < V; v++, j += LANES) {
-            vector g = load(grad + r * K + j, K - j), p = load(saved + r * K + j, K - j);
-            if (values)
-                g += spread(sum_grads + r * values->count, j - i - values->shift, values->count);
+            vector p = load(saved + r * K + j, K - j);
             lanes dropped = less(p, all(0.0f));
-            row[v] = choose(dropped, all(0.0f), g * scale);
+            row[v] = choose(dropped, all(0.0f), load(grad + r * K + j, K - j) * scale);
             probs[v] = choose(dropped, -p, p);
             dots += probs[v] * row[v];
         }
         const float dot = sum_of(dots);
-        for (long v = 0, j = 0; v < V; v++, j += LANES) {
-            vector x = probs[v] * (row[v] - dot);
-            store(out + r * K + j, x, K - j);
-            if (keys)
-                collect(x, key_grads + r * keys->count, j - i - keys->shift, keys->count, &left,
-                        &right);
-        }
-        if (keys) collect_ends(key_grads + r * keys->count, keys->count, left, right);
+        for (long v = 0, j = 0; v < V; v++, j += LANES)
+            store(out + r * K + j, probs[v] * (row[v] - dot), K - j);
     }
 }
 

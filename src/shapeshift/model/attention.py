@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shapeshift.attention import attend, prefers_few
+from shapeshift.attention import attend, attend_rows, prefers_few, prefers_rows, split_heads
 from shapeshift.positions import Representation
 
 from .cache import KeyValues, SourceKeyValues
@@ -69,33 +70,46 @@ class Attention(nn.Module):
         Returns:
             `(B, Q, D)`, packed if `x` is.
         """
-        if packing is not None and not self.position.overrides("inputs"):
-            pos_new = pos_k
-            q, k, v = self._project_packed(x, memory, *packing)
-        else:
-            if packing is not None:
-                alone = memory is not x
-                x = packing[0].unpack(x)
-                memory = packing[1].unpack(memory) if alone else x
-            # In self-attention the queries are the new keys: position need not be encoded twice.
-            pos_new = pos_q if memory is x else pos_k[:, pos_k.shape[1] - memory.shape[1] :]
-            q, k, v = self._project(*self.position.inputs(x, memory, memory, pos_q, pos_new))
-        q, k = self.position.rotate(q, k, pos_q, pos_new)
+        packed = packing
+        if packing and self.position.overrides("inputs"):  # which sees whole sentences
+            alone, packed = memory is not x, None
+            x = packing[0].unpack(x)
+            memory = packing[1].unpack(memory) if alone else x
+        # In self-attention the queries are the new keys: position need not be encoded twice.
+        pos_new = pos_q
+        if memory is not x:
+            pos_new = pos_k if packed else pos_k[:, pos_k.shape[1] - memory.shape[1] :]
+        projected = self._project(*self.position.inputs(x, memory, memory, pos_q, pos_new))
         dropped = self.dropout if self.training else 0.0
-        if cache is not None:
-            if not dropped and prefers_few(self.position, q, pos_k.shape[1], mask):
-                few: Tensor = self.out(cache.attend(q, k, v, mask).flatten(2))
-                return few
-            k, v = cache.append(k, v)
+        moves, added = cache is not None or self.position.overrides("rotate"), None
+        if not moves:
+            added = prefers_rows(self.position, projected[0], pos_q, pos_k)
         again: list[Callable[[], Tensor]] = []
-        heads = attend(
-            q, k, v, mask, self.position, pos_q, pos_k, dropped, causal=causal, again=again
-        )  # (B, H, Q, E)
+        rest = self.position, pos_q, pos_k, dropped
+        if added is not None:
+            spans = packed and (packed[0].spans, packed[1].spans)
+            how: dict[str, Any] = {"num_heads": self.num_heads, "spans": spans, "again": again}
+            mask = None if packed else mask
+            rows = attend_rows(projected, added, mask, dropped, causal=causal, **how)
+            whole = not packed
+        else:
+            if packed:
+                sides = (packed[0], *packed[1:] * 2)
+                projected = [side.unpack(y) for side, y in zip(sides, projected, strict=False)]
+            q, k, v = split_heads(projected, self.num_heads)  # (B, H, Q|K, E)
+            q, k = self.position.rotate(q, k, pos_q, pos_new)
+            if cache is not None:
+                if not dropped and prefers_few(self.position, q, pos_k.shape[1], mask):
+                    few: Tensor = self.out(cache.attend(q, k, v, mask).flatten(2))
+                    return few
+                k, v = cache.append(k, v)
+            rows, whole = attend(q, k, v, mask, *rest, causal=causal, again=again), True
 
-        def join(heads: Tensor) -> Tensor:
-            return packing[0].join_heads(heads) if packing else heads.transpose(1, 2).flatten(2)
+        def join(rows: Tensor) -> Tensor:
+            rows = rows.transpose(1, 2).flatten(2) if rows.ndim == 4 else rows
+            return packing[0].pack(rows) if packing and whole else rows
 
-        joined = join(heads)
+        joined = join(rows)
         out: Tensor
         if again and recomputes(joined):
             with recomputed(joined, lambda: join(again[0]())):
@@ -107,7 +121,8 @@ class Attention(nn.Module):
     def keys_and_values(self, memory: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         """Return what `forward` puts into a cache for `memory (B, K, D)`: `(B, H, K, E)` each."""
         pos_q = pos_k[:, :1]
-        q, k, v = self._project(*self.position.inputs(memory[:, :1], memory, memory, pos_q, pos_k))
+        inputs = self.position.inputs(memory[:, :1], memory, memory, pos_q, pos_k)
+        q, k, v = split_heads(self._project(*inputs), self.num_heads)
         return self.position.rotate(q, k, pos_q, pos_k)[1], v
 
     def _linear(self, x: Tensor, first: int, last: int) -> Tensor:
@@ -118,32 +133,14 @@ class Attention(nn.Module):
         rows = slice(first * x.shape[-1], last * x.shape[-1])
         return F.linear(x, self.in_weight[rows], self.in_bias[rows])
 
-    def _project_packed(
-        self, x: Tensor, memory: Tensor, queries: Packing, keys: Packing
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the heads `(B, H, Q|K, E)` of packed inputs."""
-        heads = self.num_heads, self.head_dim
-        if memory is x:
-            q, k, v = queries.split_heads(self._linear(x, 0, 3), *heads)
-            return q, k, v
-        query, rest = self._linear(x, 0, 1), self._linear(memory, 1, 3)
-        (q,), (k, v) = queries.split_heads(query, *heads), keys.split_heads(rest, *heads)
-        return q, k, v
-
-    def _project(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
+        """Return the projections of inputs `(…, D)`, those of one input side by side."""
         if q is k and k is v:
-            projected = self._linear(q, 0, 3).chunk(3, dim=-1)
-        elif k is v:
-            query = self._linear(q, 0, 1)
-            if k.shape[1]:
-                rest = self._linear(k, 1, 3)
-            else:  # all keys and values are in the cache
-                rest = query.new_empty(k.shape[0], 0, 2 * query.shape[-1])
-            projected = (query, *rest.chunk(2, dim=-1))
-        else:
-            projected = tuple(self._linear(x, n, n + 1) for n, x in enumerate((q, k, v)))
-        q, k, v = (
-            part.view(*part.shape[:2], self.num_heads, self.head_dim).transpose(1, 2)
-            for part in projected
-        )  # (B, H, Q|K, E)
-        return q, k, v
+            return [self._linear(q, 0, 3)]
+        query = self._linear(q, 0, 1)
+        if k is v:
+            if k.shape[-2]:
+                return [query, self._linear(k, 1, 3)]
+            # All keys and values are in the cache.
+            return [query, query.new_empty(k.shape[0], 0, 2 * query.shape[-1])]
+        return [query, self._linear(k, 1, 2), self._linear(v, 2, 3)]

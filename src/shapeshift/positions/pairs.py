@@ -8,7 +8,7 @@ a diagonal, and `shapeshift.kernels` finds them without an index.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -58,18 +58,6 @@ class Diagonals(NamedTuple):
     rows: kernels.Rows
 
 
-def products(q: Tensor, k: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
-    """Return q k^T, `(B, H, Q, K)`, and q table^T, `(B, H, Q, R)`, on a CPU."""
-    out: tuple[Tensor, Tensor] = _Products.apply(*autocast_inputs(q, k, table))  # type: ignore[no-untyped-call]
-    return out
-
-
-def outputs(probs: Tensor, sums: Tensor, v: Tensor, table: Tensor) -> Tensor:
-    """Return probs v + sums table, `(B, H, Q, E)`, for `sums (B, H, Q, R)`, on a CPU."""
-    out: Tensor = _Outputs.apply(*autocast_inputs(probs, sums, v, table))  # type: ignore[no-untyped-call]
-    return out
-
-
 def add(pairs: Tensor, more: Tensor) -> None:
     """Add a tensor that broadcasts to `pairs (…, Q, K)` to them in place; it may have the same
     numbers for all queries.
@@ -95,55 +83,6 @@ def autocast_inputs(*tensors: Tensor) -> list[Tensor]:
     if torch.is_autocast_enabled(device) and tensors[0].dtype != torch.float64:
         return [x.to(torch.get_autocast_dtype(device)) for x in tensors]
     return [x.to(tensors[0].dtype) for x in tensors]
-
-
-class _Products(torch.autograd.Function):
-    """So that the gradient of q is one tensor, not the sum of two."""
-
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(q, k, table)
-        return q @ k.transpose(-1, -2), by_table(q, table.transpose(-1, -2))
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, grad_rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        refuse_second_derivatives()
-        q, k, table = ctx.saved_tensors
-        grad_q = _add_by_table(grad @ k, grad_rows, table)
-        return grad_q, grad.transpose(-1, -2) @ q, _table_grad(grad_rows, q, table)
-
-
-class _Outputs(torch.autograd.Function):
-    """So that the two products are added within one of them."""
-
-    @staticmethod
-    def forward(ctx: Any, probs: Tensor, sums: Tensor, v: Tensor, table: Tensor) -> Tensor:
-        ctx.save_for_backward(probs, sums, v, table)
-        return _add_by_table(probs @ v, sums, table)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        refuse_second_derivatives()
-        probs, sums, v, table = ctx.saved_tensors
-        grad = grad.contiguous()  # it is in two products
-        grad_sums = by_table(grad, table.transpose(-1, -2))
-        grad_v = probs.transpose(-1, -2) @ grad
-        return grad @ v.transpose(-1, -2), grad_sums, grad_v, _table_grad(sums, grad, table)
-
-
-def _add_by_table(out: Tensor, x: Tensor, table: Tensor) -> Tensor:
-    """Add `x @ table` to `out`, in place; if all heads share a table, within the product."""
-    if table.shape[0] > 1:
-        return out.add_(by_table(x, table))
-    out.view(-1, out.shape[-1]).addmm_(x.flatten(0, 2), table[0])
-    return out
-
-
-def _table_grad(x: Tensor, grad: Tensor, table: Tensor) -> Tensor:
-    """Return the gradient of `table` in `x @ table`, for that of the product."""
-    if table.shape[0] > 1:
-        return _by_head(x).transpose(-1, -2) @ _by_head(grad)
-    return (x.flatten(0, 2).t() @ grad.flatten(0, 2)).unsqueeze(0)
 
 
 def refuse_second_derivatives() -> None:

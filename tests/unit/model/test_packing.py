@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from shapeshift import kernels
 from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss
 from shapeshift.model.loss import linear_cross_entropy
 from shapeshift.model.packing import Packing
@@ -30,10 +31,22 @@ def loss(model: Transformer) -> Tensor:
     return label_smoothed_loss(model, SOURCE, TARGET_INPUT, TARGET_OUTPUT, 0.1).smoothed
 
 
-@pytest.mark.parametrize("position", ["ape", "rpe", "tupe", "neighbours"])
-def test_neither_packing_nor_rows_without_a_token_change_anything(position: str) -> None:
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["fp64", "fp32"])
+@pytest.mark.parametrize("position", ["ape", "rpe", "rope", "t5", "tupe", "neighbours"])
+def test_neither_packing_nor_rows_without_a_token_change_anything(
+    position: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans = []  # of each attention that the kernel has computed
+    init = kernels.Attention.__init__
+    monkeypatch.setattr(
+        kernels.Attention,
+        "__init__",
+        lambda self, heads, tables, each, *rest: (
+            spans.append(each) or init(self, heads, tables, each, *rest)
+        ),
+    )
     config = ModelConfig(size="tiny", dim=8, num_heads=2, ff_dim=16, dropout=0.0)
-    model = build(config, "nope" if position == "neighbours" else position, 10, 10).double()
+    model = build(config, "nope" if position == "neighbours" else position, 10, 10).to(dtype)
     if position == "neighbours":
         for layer in (*model.encoder, *model.decoder):
             layer.attention.position = Neighbours()
@@ -53,7 +66,13 @@ def test_neither_packing_nor_rows_without_a_token_change_anything(position: str)
         results.append((smoothed, nll, *grads))
     for padded, *packed in zip(*results, strict=True):
         for each in packed:
-            torch.testing.assert_close(each, padded, rtol=0, atol=1e-10)
+            atol = 1e-10 if dtype == torch.float64 else 1e-5
+            torch.testing.assert_close(each, padded, rtol=0, atol=atol)
+    if dtype == torch.float32 and kernels.is_available(dtype):
+        assert any(spans)  # of the cross-attention at least
+        assert None in spans
+    else:
+        assert not spans
 
 
 def test_half_precision_has_few_numbers_of_rows() -> None:

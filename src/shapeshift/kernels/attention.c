@@ -1,0 +1,712 @@
+/* Attention of whole sentences, forward and backward: scores, softmax, dropout and outputs of 32
+   queries of one head at a time, in the cache of a core; with vectors by distance (Shaw et al. 2018)
+   that are added to keys and values. On a processor with AMX, products of bfloat16 are its tiles. */
+
+#include "vectors.h"
+
+#include <omp.h>
+
+enum { BLOCK = 32, EDGE = 32 };
+
+/* The right side of a product, (rows, columns), laid out for it; both are rounded up to EDGE with
+   zeros. */
+#if defined(BF16) && defined(__AMX_BF16__) && !defined(NO_TILES)
+#define TILES
+typedef uint16_t part;
+enum { TILE = 16 * 32 };
+#else
+typedef float part;
+enum { STEP = 4 };
+#endif
+struct operand {
+    part *data;
+    long rows, columns;
+};
+static inline long rounded(long count) { return (count + EDGE - 1) / EDGE * EDGE; }
+static inline long size_of(long rows, long columns) { return rounded(rows) * rounded(columns); }
+
+static inline void store_part(part *x, vector y) {
+#ifdef TILES
+    *(numbers *)x = narrowed(y);
+#else
+    *(vector *)x = y;
+#endif
+}
+
+#ifdef HAS_MASKS
+/* Transpose 16 rows of 16 numbers of 32 bits. */
+static inline void turn(__m512i *x) {
+    __m512i y[16];
+    for (int i = 0; i < 16; i += 2) {
+        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
+        x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
+        x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
+        x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        __m512i a = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);
+        __m512i b = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x88);
+        __m512i c = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xDD);
+        __m512i d = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xDD);
+        y[i] = _mm512_shuffle_i32x4(a, b, 0x88);
+        y[i + 4] = _mm512_shuffle_i32x4(c, d, 0x88);
+        y[i + 8] = _mm512_shuffle_i32x4(a, b, 0xDD);
+        y[i + 12] = _mm512_shuffle_i32x4(c, d, 0xDD);
+    }
+    memcpy(x, y, sizeof y);
+}
+#endif
+
+/* Fetch `columns` numbers of a row that is read soon. */
+static inline void fetch(const number *x, long columns) {
+    for (long c = 0; c < columns; c += 64 / sizeof *x) __builtin_prefetch(x + c, 0, 2);
+}
+
+/* x (rows, columns) -> a (BLOCK, columns rounded up), `step` numbers from row to row. The rows
+   `ahead` of these are fetched. */
+static void copy_block(part *restrict a, const number *restrict x, long step, long ahead, long rows,
+                       long columns) {
+    const long wide = rounded(columns);
+    for (long r = 0; r < BLOCK; r++) {
+        if (r < rows) fetch(x + r * step + ahead, columns);
+        for (long c = 0; c < wide; c += LANES)
+            store_part(a + r * wide + c,
+                       r < rows ? load(x + r * step + c, columns - c) : all(0.0f));
+    }
+}
+
+#ifdef TILES
+static const struct {
+    uint8_t palette, start, reserved[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+} shape = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+
+/* Memory that the compiler sees written and read by tiles. */
+#define FENCE() __asm__ volatile("" ::: "memory")
+
+/* c (M, N) = a b, or is added to it; M <= BLOCK rows of a (M, K), whose memory goes on to EDGE numbers
+   and STEP rows, as that of c does. */
+static void product(float *c, long c_step, const part *a, long a_step, struct operand b, long M,
+                    long N, long K, int add) {
+    const long column = b.rows / 32 * TILE;
+    FENCE();
+    for (long n = 0; n < N; n += 32)
+        for (long m = 0; m < M; m += 32) {
+            const int tall = M - m > 16, broad = N - n > 16;
+            float *to = c + m * c_step + n;
+            const part *rows = a + m * a_step, *tile = b.data + n / 16 * column;
+            _tile_zero(0);
+            _tile_zero(1);
+            _tile_zero(2);
+            _tile_zero(3);
+            if (add) {
+                _tile_loadd(0, to, 4 * c_step);
+                if (broad) _tile_loadd(1, to + 16, 4 * c_step);
+                if (tall) _tile_loadd(2, to + 16 * c_step, 4 * c_step);
+                if (tall && broad) _tile_loadd(3, to + 16 * c_step + 16, 4 * c_step);
+            }
+            for (long k = 0; k < K; k += 32, rows += 32, tile += TILE) {
+                _tile_loadd(4, rows, 2 * a_step);
+                _tile_loadd(6, tile, 64);
+                _tile_dpbf16ps(0, 4, 6);
+                if (broad) {
+                    _tile_loadd(7, tile + column, 64);
+                    _tile_dpbf16ps(1, 4, 7);
+                }
+                if (tall) {
+                    _tile_loadd(5, rows + 16 * a_step, 2 * a_step);
+                    _tile_dpbf16ps(2, 5, 6);
+                    if (broad) _tile_dpbf16ps(3, 5, 7);
+                }
+            }
+            _tile_stored(0, to, 4 * c_step);
+            if (broad) _tile_stored(1, to + 16, 4 * c_step);
+            if (tall) _tile_stored(2, to + 16 * c_step, 4 * c_step);
+            if (tall && broad) _tile_stored(3, to + 16 * c_step + 16, 4 * c_step);
+        }
+    FENCE();
+}
+
+/* Rows 2 r and 2 r + 1 of x side by side, column by column: a tile has 16 such pairs of 16 columns. */
+static inline __m512i pair(const number *x, long step, long row, long rows, long left) {
+    words low = {0}, high = {0};
+    if (row < rows) low = widened(load_some_halves(x + row * step, left));
+    if (row + 1 < rows) high = widened(load_some_halves(x + (row + 1) * step, left));
+    return (__m512i)(low | high << 16);
+}
+static struct operand lay_out(part *restrict space, const number *restrict x, long step, long ahead,
+                              long rows, long columns) {
+    struct operand b = {space, rounded(rows), rounded(columns)};
+    for (long r = 0; r < rows; r++) fetch(x + r * step + ahead, columns);
+    for (long c = 0; c < b.columns; c += 16)
+        for (long r = 0; r < b.rows; r += 2, space += 32)
+            _mm512_store_si512(space, pair(x + c, step, r, rows, columns - c));
+    return b;
+}
+/* The transpose of x (rows, columns). */
+static struct operand lay_out_turned(part *restrict space, const number *restrict x, long step,
+                                     long ahead, long rows, long columns) {
+    struct operand b = {space, rounded(columns), rounded(rows)};
+    for (long r = 0; r < rows; r++) fetch(x + r * step + ahead, columns);
+    for (long r = 0; r < b.columns; r += 16)
+        for (long c = 0; c < b.rows; c += 32, space += TILE) {
+            __m512i tile[16];
+            for (int i = 0; i < 16; i++) {
+                const long left = r + i < rows ? columns - c : 0;
+                const __mmask32 some = left >= 32 ? 0xFFFFFFFF : (1u << left) - 1;
+                tile[i] = _mm512_maskz_loadu_epi16(some, x + (r + i) * step + c);
+            }
+            turn(tile);
+            memcpy(space, tile, sizeof tile);
+        }
+    return b;
+}
+/* Rows of a sentence's queries, (count, width), of which products read the transpose: here a block of
+   them, and the transpose of all. */
+struct turned {
+    part *block, *all;
+    long width, step;
+};
+static struct turned turned_of(void **spaces, long width, long count) {
+    return (struct turned){spaces[0], spaces[1], width, rounded(count)};
+}
+static part *row_of(struct turned a, long begin, long i) {
+    (void)begin; /* the block's */
+    return a.block + i * a.width;
+}
+/* Turn a block, its first `used` columns, when its rows are there. */
+static void turn_rows(struct turned a, long begin, long rows, long used) {
+    for (long m = 0; m < used; m += 16) {
+        __m512i tile[16];
+        for (long r = 0; r < 16; r++) tile[r] = pair(a.block + m, a.width, 2 * r, rows, 16);
+        turn(tile);
+        for (long r = 0; r < 16; r++) _mm512_store_si512(a.all + (m + r) * a.step + begin, tile[r]);
+    }
+}
+/* c (M, N) = a^T b, or is added to it, for columns of a from `column` on and its rows, and those of b,
+   from `row`, a multiple of BLOCK, to `count`. */
+static void product_turned(float *c, long c_step, struct turned a, long column, long row,
+                           struct operand b, long M, long N, long count, int add) {
+    b.data += row / 32 * TILE;
+    product(c, c_step, a.all + column * a.step + row, a.step, b, M, N, count - row, add);
+}
+#else
+/* STEP rows and `wide` vectors of a product. */
+static inline __attribute__((always_inline)) void multiply_some(
+    float *restrict c, long c_step, const float *restrict a, long a_step, long k_step,
+    const float *restrict b, long b_step, long K, int add, const int wide) {
+    vector sums[STEP][wide];
+    for (int r = 0; r < STEP; r++)
+        for (int w = 0; w < wide; w++)
+            sums[r][w] = add ? *(vector *)(c + r * c_step + w * LANES) : all(0.0f);
+    for (long k = 0; k < K; k++) {
+        const vector *row = (const vector *)(b + k * b_step);
+#pragma GCC unroll 4
+        for (int r = 0; r < STEP; r++)
+#pragma GCC unroll 4
+            for (int w = 0; w < wide; w++) sums[r][w] += a[r * a_step + k * k_step] * row[w];
+    }
+    for (int r = 0; r < STEP; r++)
+        for (int w = 0; w < wide; w++) *(vector *)(c + r * c_step + w * LANES) = sums[r][w];
+}
+static void multiply_all(float *restrict c, long c_step, const float *restrict a, long a_step,
+                         long k_step, struct operand b, long M, long N, long K, int add) {
+    enum { MOST = LANES == 16 ? 4 : 2 };
+    for (long n = 0; n < N; n += MOST * LANES) {
+        const long wide = (N - n + LANES - 1) / LANES;
+        for (long m = 0; m < M; m += STEP) {
+            float *to = c + m * c_step + n;
+            const float *rows = a + m * a_step, *from = b.data + n;
+            if (wide >= MOST)
+                multiply_some(to, c_step, rows, a_step, k_step, from, b.columns, K, add, MOST);
+            else if (wide == 3)
+                multiply_some(to, c_step, rows, a_step, k_step, from, b.columns, K, add, 3);
+            else if (wide == 2)
+                multiply_some(to, c_step, rows, a_step, k_step, from, b.columns, K, add, 2);
+            else
+                multiply_some(to, c_step, rows, a_step, k_step, from, b.columns, K, add, 1);
+        }
+    }
+}
+static void product(float *c, long c_step, const part *a, long a_step, struct operand b, long M,
+                    long N, long K, int add) {
+    multiply_all(c, c_step, a, a_step, 1, b, M, N, K, add);
+}
+struct turned {
+    part *all;
+    long width;
+};
+static struct turned turned_of(void **spaces, long width, long count) {
+    (void)count;
+    return (struct turned){spaces[1], width};
+}
+static part *row_of(struct turned a, long begin, long i) { return a.all + (begin + i) * a.width; }
+static void turn_rows(struct turned a, long begin, long rows, long used) {
+    (void)a, (void)begin, (void)rows, (void)used; /* products read it as it is */
+}
+static void product_turned(float *c, long c_step, struct turned a, long column, long row,
+                           struct operand b, long M, long N, long count, int add) {
+    b.data += row * b.columns;
+    multiply_all(c, c_step, a.all + column + row * a.width, 1, a.width, b, M, N, count - row, add);
+}
+static struct operand lay_out(part *restrict space, const number *restrict x, long step, long ahead,
+                              long rows, long columns) {
+    struct operand b = {space, rounded(rows), rounded(columns)};
+    for (long r = 0; r < b.rows; r++) {
+        if (r < rows) fetch(x + r * step + ahead, columns);
+        for (long c = 0; c < b.columns; c += LANES, space += LANES)
+            store_part(space, r < rows ? load(x + r * step + c, columns - c) : all(0.0f));
+    }
+    return b;
+}
+static struct operand lay_out_turned(part *restrict space, const number *restrict x, long step,
+                                     long ahead, long rows, long columns) {
+    struct operand b = {space, rounded(columns), rounded(rows)};
+    for (long r = 0; r < rows; r++) fetch(x + r * step + ahead, columns);
+    for (long c = 0; c < b.columns; c += LANES)
+        for (long r = 0; r < b.rows; r += LANES) {
+            vector turned[LANES];
+            for (int l = 0; l < LANES; l++)
+                turned[l] = c + l < rows ? load(x + (c + l) * step + r, columns - r) : all(0.0f);
+#ifdef HAS_MASKS
+            turn((__m512i *)turned);
+            for (int l = 0; l < LANES; l++) store_part(space + (r + l) * b.columns + c, turned[l]);
+#else
+            for (int l = 0; l < LANES; l++)
+                for (int k = 0; k < LANES; k++) space[(r + k) * b.columns + c + l] = turned[l][k];
+#endif
+        }
+    return b;
+}
+#endif
+
+/* The sentences of a batch, and where their numbers are: token i of head h of sentence b is the row
+   at first[b] * batch + h * head + i * row. */
+struct layout {
+    long batch, head, row;
+};
+struct rows {
+    long count, shift;
+};
+struct batch { /* all members are as long as a long */
+    long count, heads, dim, causal, most_queries, most_keys;
+    const long *q_first, *q_count, *k_first, *k_count, *pairs; /* pairs: of sentences before */
+    struct layout q, k, v, out, mask;
+    /* Vectors by distance, (tables, R, E), or null; there is one table, or one for each head. */
+    const number *keys, *values;
+    long tables;
+    struct rows keys_by, values_by;
+};
+
+static inline const number *at(const number *x, struct layout l, const long *first, long b,
+                               long h) {
+    return x + first[b] * l.batch + h * l.head;
+}
+/* From a row of head r % H of sentence r / H to that of the next head. */
+static inline long ahead_of(struct layout l, const long *first, const struct batch *s, long r) {
+    if (r + 1 == s->count * s->heads) return 0;
+    const number *zero = 0, *next = at(zero, l, first, (r + 1) / s->heads, (r + 1) % s->heads);
+    return next - at(zero, l, first, r / s->heads, r % s->heads);
+}
+
+/* Rows of a table by distance: pair j of query i has row j - i - shift, or the first or the last if
+   there is none. In a vector of pairs that begins at row c, `first` and `last` are the lanes of those
+   two, and `own` the others, which have row c + lane. */
+struct ends {
+    lanes first, own, last;
+};
+static inline struct ends ends_at(long c, long count) {
+    lanes first = before(1 - c), own = before(count - 1 - c) & ~first;
+    return (struct ends){first, own, ~(first | own)};
+}
+
+/* The numbers of a vector of pairs that begins at row c. */
+static inline vector spread(const float *rows, long c, long count) {
+    if (c >= count - 1) return all(rows[count - 1]);
+    if (c <= 1 - LANES) return all(rows[0]);
+    const struct ends where = ends_at(c, count);
+    vector y = choose(where.first, all(rows[0]), *(const vector *)(rows + c));
+    return choose(where.last, all(rows[count - 1]), y);
+}
+static inline void put(part *x, vector y, lanes which) {
+#ifdef TILES
+    _mm256_mask_storeu_epi16(x, which, (__m256i)narrowed(y));
+#elif defined(HAS_MASKS)
+    _mm512_mask_storeu_ps(x, which, (__m512)y);
+#else
+    for (int l = 0; l < LANES; l++)
+        if (which[l]) x[l] = y[l];
+#endif
+}
+/* The transpose: sums by row of a vector of pairs, which are zero before; those of the first and last
+   rows are kept, and written when all `used` pairs of a query, from row c on, are there. */
+static inline void collect(vector x, part *rows, long c, long count, vector *first, vector *last) {
+    if (c >= count - 1) {
+        *last += x;
+    } else if (c <= 1 - LANES) {
+        *first += x;
+    } else {
+        const struct ends where = ends_at(c, count);
+        put(rows + c, x, where.own);
+        *first += choose(where.first, x, all(0.0f));
+        *last += choose(where.last, x, all(0.0f));
+    }
+}
+static inline void collect_ends(part *rows, long c, long used, long count, vector first,
+                                vector last) {
+    if (count == 1) first += last;
+    if (c <= 0 || count == 1) put(rows, all(sum_of(first)), before(1));
+    if (c + used >= count && count > 1) put(rows + count - 1, all(sum_of(last)), before(1));
+}
+
+static inline vector as_number(vector x) {
+#ifdef BF16
+    return (vector)(widened(narrowed(x)) << 16);
+#else
+    return x;
+#endif
+}
+
+/* Memory of a thread, in parts of so many bytes, with some between them. */
+static char *divide(const size_t *bytes, int count, void **parts) {
+    size_t total = 0;
+    for (int i = 0; i < count; i++) total += (bytes[i] + 191) / 64 * 64;
+    char *memory = aligned_alloc(64, total), *from = memory;
+    for (int i = 0; i < count; from += (bytes[i++] + 191) / 64 * 64) parts[i] = from + 64;
+    return memory;
+}
+
+/* Tiles in a thread; oneDNN finds those that it has set. */
+#ifdef TILES
+typedef struct {
+    uint8_t bytes[64];
+} setting;
+static inline setting begin_tiles(void) {
+    setting before;
+    _tile_storeconfig(&before);
+    _tile_loadconfig(&shape);
+    return before;
+}
+static inline void end_tiles(setting before) { _tile_loadconfig(&before); }
+#else
+typedef int setting;
+static inline setting begin_tiles(void) { return 0; }
+static inline void end_tiles(setting before) { (void)before; }
+#endif
+
+static struct operand table_of(part *space, long h, long rows, long columns) {
+    return (struct operand){space + h * size_of(rows, columns), rounded(rows), rounded(columns)};
+}
+static part *new_tables(long count, long rows, long columns) {
+    return aligned_alloc(64, count * size_of(rows, columns) * sizeof(part));
+}
+
+/* Row `i` of the scores of K keys, of which `used` are computed and `seen` are those that it sees. */
+struct query {
+    long i, K, used, seen;
+};
+
+/* Scores -> probabilities, in place; -x is one that is dropped. */
+static inline void softmax(float *scores, struct query at, float scale, struct rows keys,
+                           const float *by_row, const number *mask, const int16_t *draws,
+                           long threshold, number *saved) {
+    vector high = all(-INFINITY), totals = all(0.0f);
+    for (long j = 0; j < at.used; j += LANES) {
+        vector x = *(vector *)(scores + j);
+        if (keys.count) x += spread(by_row, j - at.i - keys.shift, keys.count);
+        x *= scale;
+        if (mask) x += load(mask + j, at.K - j);
+        x = choose(before(at.seen - j), x, all(-INFINITY));
+        high = choose(less(high, x), x, high);
+        *(vector *)(scores + j) = x;
+    }
+    const float largest = largest_of(high);
+    for (long j = 0; j < at.used; j += LANES) {
+        vector x = exponentials(*(vector *)(scores + j) - largest);
+        totals += x;
+        *(vector *)(scores + j) = x;
+    }
+    const float inverse = 1.0f / sum_of(totals); /* NaN if all are -inf, as PyTorch's */
+    for (long j = 0; j < at.used; j += LANES) {
+        vector x = as_number(*(vector *)(scores + j) * inverse);
+        if (draws) {
+            shorts draw = (shorts)load_some_halves(draws + j, at.K - j);
+            x = choose(less(floats(draw), all(threshold)), -x, x);
+        }
+        *(vector *)(scores + j) = x;
+        if (saved) store(saved + j, x, at.K - j);
+    }
+    for (long j = at.used; saved && j < at.K; j += LANES) store(saved + j, all(0.0f), at.K - j);
+}
+
+/* Probabilities after dropout, and their sums by row, which are zero before. */
+static inline void drop(part *probs, struct query at, float scale, struct rows values,
+                        const float *kept, const number *saved, part *sums) {
+    vector first = all(0.0f), last = all(0.0f);
+    for (long j = 0; j < at.used; j += LANES) {
+        vector x = kept ? *(const vector *)(kept + j) : load(saved + j, at.K - j);
+        x = choose(less(x, all(0.0f)), all(0.0f), x * scale);
+        store_part(probs + j, x);
+        if (values.count) collect(x, sums, j - at.i - values.shift, values.count, &first, &last);
+    }
+    if (values.count) collect_ends(sums, -at.i - values.shift, at.used, values.count, first, last);
+}
+
+/* Gradients of the scores of a row for `grads`, those of the probabilities, to which `by_row` is
+   added; and their sums by row, which are zero before. */
+static inline void softmax_gradient(part *changes, struct query at, float scale, float *grads,
+                                    struct rows values, const float *by_row, const number *saved,
+                                    struct rows keys, part *sums) {
+    vector dots = all(0.0f), first = all(0.0f), last = all(0.0f);
+    for (long j = 0; j < at.used; j += LANES) {
+        vector p = load(saved + j, at.K - j), x = *(vector *)(grads + j);
+        if (values.count) x += spread(by_row, j - at.i - values.shift, values.count);
+        lanes dropped = less(p, all(0.0f));
+        x = choose(dropped, all(0.0f), x * scale);
+        dots += p * x;
+        *(vector *)(grads + j) = x;
+    }
+    const float dot = sum_of(dots);
+    for (long j = 0; j < at.used; j += LANES) {
+        vector p = load(saved + j, at.K - j);
+        p = choose(less(p, all(0.0f)), -p, p);
+        vector x = p * (*(vector *)(grads + j) - dot);
+        store_part(changes + j, x);
+        if (keys.count) collect(x, sums, j - at.i - keys.shift, keys.count, &first, &last);
+    }
+    if (keys.count) collect_ends(sums, -at.i - keys.shift, at.used, keys.count, first, last);
+}
+
+/* Zeros between `used` and what products read. */
+static inline void pad(part *row, long used) {
+    for (long j = (used + LANES - 1) / LANES * LANES; j < rounded(used); j += LANES)
+        store_part(row + j, all(0.0f));
+}
+/* Float rows (rows, E) of a block, scaled, -> numbers. */
+static void write_rows(number *to, long step, const float *from, long from_step, long rows, long E,
+                       float scale) {
+    for (long i = 0; i < rows; i++)
+        for (long e = 0; e < E; e += LANES)
+            store(to + i * step + e, *(const vector *)(from + i * from_step + e) * scale, E - e);
+}
+
+/* Attention of whole sentences.
+
+   mask    added to the scores, or null
+   draws   uniform 16-bit integers, one for each pair: a probability is kept from the threshold on;
+           or null
+   saved   probabilities before dropout, with a minus where dropped; or null. With `again` they are
+           read, and nothing but `out` is computed */
+void attention_forward(const number *q, const number *k, const number *v, const struct batch *batch,
+                       const number *mask, const int16_t *draws, long threshold,
+                       float dropout_scale, number *saved, long again, number *out, long threads) {
+    const struct batch s = *batch;
+    const float scale = 1.0f / sqrtf(s.dim);
+    const long H = s.heads, E = s.dim, wide = rounded(E), most = rounded(s.most_keys);
+    const struct rows keys_by = s.keys_by, values_by = s.values_by;
+    const long R = keys_by.count, S = values_by.count;
+    part *key_space = new_tables(s.tables, E, R), *value_space = new_tables(s.tables, S, E);
+    const size_t sizes[] = {most * wide * sizeof(part),         most * wide * sizeof(part),
+                            BLOCK * wide * sizeof(part),        BLOCK * most * sizeof(part),
+                            BLOCK * rounded(S) * sizeof(part),  BLOCK * most * sizeof(float),
+                            BLOCK * rounded(R) * sizeof(float), BLOCK * wide * sizeof(float)};
+    enum { COUNT = sizeof sizes / sizeof *sizes };
+#pragma omp parallel num_threads(threads)
+    {
+        void *spaces[COUNT];
+        char *memory = divide(sizes, COUNT, spaces);
+        part *queries = spaces[2], *probs = spaces[3], *sums = spaces[4];
+        float *scores = spaces[5], *by_row = spaces[6], *heads = spaces[7];
+        const setting earlier = begin_tiles();
+#pragma omp for schedule(static)
+        for (long n = 0; n < s.tables; n++) {
+            lay_out_turned(key_space + n * size_of(E, R), s.keys + n * R * E, E, 0, R, E);
+            lay_out(value_space + n * size_of(S, E), s.values + n * S * E, E, 0, S, E);
+        }
+#pragma omp for schedule(static)
+        for (long r = 0; r < s.count * H; r++) {
+            const long b = r / H, h = r % H, n = s.q_count[b], m = s.k_count[b];
+            const struct operand key_table = table_of(key_space, h % s.tables, E, R);
+            const struct operand value_table = table_of(value_space, h % s.tables, S, E);
+            const struct operand values = lay_out(spaces[0], at(v, s.v, s.k_first, b, h), s.v.row,
+                                                  ahead_of(s.v, s.k_first, &s, r), m, E);
+            struct operand keys = values; /* not used with `again` */
+            if (!again)
+                keys = lay_out_turned(spaces[1], at(k, s.k, s.k_first, b, h), s.k.row,
+                                      ahead_of(s.k, s.k_first, &s, r), m, E);
+            for (long begin = 0; begin < n; begin += BLOCK) {
+                const long rows = n - begin < BLOCK ? n - begin : BLOCK, end = begin + rows + m - n;
+                const long used = s.causal && end < m ? end : m;
+                const number *x = at(q, s.q, s.q_first, b, h) + begin * s.q.row;
+                number *to = (number *)at(out, s.out, s.q_first, b, h) + begin * s.out.row;
+                for (long i = 0; i < rows; i++) fetch(to + i * s.out.row, E);
+                if (!again) {
+                    copy_block(queries, x, s.q.row, ahead_of(s.q, s.q_first, &s, r), rows, E);
+                    product(scores, most, queries, wide, keys, rows, used, E, 0);
+                    product(by_row, rounded(R), queries, wide, key_table, rows, R, E, 0);
+                }
+                memset(sums, 0, BLOCK * rounded(S) * sizeof(part));
+                for (long i = 0; i < rows; i++) {
+                    const struct query one = {begin + i, m, used,
+                                              s.causal ? begin + i + 1 + m - n : m};
+                    const long first = s.pairs[b] + (h * n + begin + i) * m;
+                    const number *added =
+                        mask ? at(mask, s.mask, s.k_first, b, h) + one.i * s.mask.row : 0;
+                    number *kept = saved ? saved + first : 0;
+                    if (!again)
+                        softmax(scores + i * most, one, scale, keys_by, by_row + i * rounded(R),
+                                added, draws ? draws + first : 0, threshold, kept);
+                    drop(probs + i * most, one, dropout_scale, values_by,
+                         again ? 0 : scores + i * most, kept, sums + i * rounded(S));
+                    pad(probs + i * most, used);
+                }
+                product(heads, wide, probs, most, values, rows, E, used, 0);
+                if (S) product(heads, wide, sums, rounded(S), value_table, rows, E, S, 1);
+                write_rows(to, s.out.row, heads, wide, rows, E, 1.0f);
+            }
+        }
+        end_tiles(earlier);
+        free(memory);
+    }
+    free(key_space);
+    free(value_space);
+}
+
+/* The gradients of queries, keys and values, for `grad`, that of the result; they lie as those do.
+   key_grads and value_grads are those of the tables, a part of them for each thread. */
+void attention_backward(const number *q, const number *k, const number *v, const number *grad,
+                        const struct batch *batch, float dropout_scale, const number *saved,
+                        number *q_grad, number *k_grad, number *v_grad, float *key_grads,
+                        float *value_grads, long threads) {
+    const struct batch s = *batch;
+    const float scale = 1.0f / sqrtf(s.dim);
+    const long H = s.heads, E = s.dim, wide = rounded(E), most = rounded(s.most_keys);
+    const struct rows keys_by = s.keys_by, values_by = s.values_by;
+    const long R = keys_by.count, S = values_by.count, longest = rounded(s.most_queries);
+    part *key_space = new_tables(s.tables, R, E), *value_space = new_tables(s.tables, E, S);
+    const size_t sizes[] = {most * wide * sizeof(part),
+                            most * wide * sizeof(part),
+                            longest * wide * sizeof(part),
+                            longest * wide * sizeof(part),
+                            BLOCK * wide * sizeof(part),
+                            BLOCK * most * sizeof(float),
+                            BLOCK * rounded(S) * sizeof(float),
+                            BLOCK * wide * sizeof(float),
+                            s.tables * size_of(R, E) * sizeof(float),
+                            s.tables * size_of(S, E) * sizeof(float),
+                            BLOCK * most * sizeof(part),
+                            longest * most * sizeof(part),
+                            BLOCK * most * sizeof(part),
+                            longest * most * sizeof(part),
+                            BLOCK * rounded(R) * sizeof(part),
+                            longest * rounded(R) * sizeof(part),
+                            BLOCK * rounded(S) * sizeof(part),
+                            longest * rounded(S) * sizeof(part)};
+    enum { COUNT = sizeof sizes / sizeof *sizes };
+#pragma omp parallel num_threads(threads)
+    {
+        void *spaces[COUNT];
+        char *memory = divide(sizes, COUNT, spaces);
+        part *grads = spaces[4];
+        float *products = spaces[5], *by_row = spaces[6], *heads = spaces[7];
+        float *key_sums = spaces[8], *value_sums = spaces[9];
+        memset(key_sums, 0, sizes[8]);
+        memset(value_sums, 0, sizes[9]);
+        const setting earlier = begin_tiles();
+#pragma omp for schedule(static)
+        for (long n = 0; n < s.tables; n++) {
+            lay_out(key_space + n * size_of(R, E), s.keys + n * R * E, E, 0, R, E);
+            lay_out_turned(value_space + n * size_of(E, S), s.values + n * S * E, E, 0, S, E);
+        }
+#pragma omp for schedule(static)
+        for (long r = 0; r < s.count * H; r++) {
+            const long b = r / H, h = r % H, n = s.q_count[b], m = s.k_count[b];
+            const struct operand key_table = table_of(key_space, h % s.tables, R, E);
+            const struct operand value_table = table_of(value_space, h % s.tables, E, S);
+            const number *x = at(q, s.q, s.q_first, b, h), *g = at(grad, s.out, s.q_first, b, h);
+            const struct operand keys = lay_out(spaces[0], at(k, s.k, s.k_first, b, h), s.k.row,
+                                                ahead_of(s.k, s.k_first, &s, r), m, E);
+            const struct operand values =
+                lay_out_turned(spaces[1], at(v, s.v, s.k_first, b, h), s.v.row,
+                               ahead_of(s.v, s.k_first, &s, r), m, E);
+            const struct operand queries =
+                lay_out(spaces[2], x, s.q.row, ahead_of(s.q, s.q_first, &s, r), n, E);
+            const struct operand heads_grads =
+                lay_out(spaces[3], g, s.out.row, ahead_of(s.out, s.q_first, &s, r), n, E);
+            /* Of all queries, turned: gradients of scores, probabilities, and the sums of both. */
+            struct turned changes = turned_of(spaces + 10, most, n);
+            struct turned probs = turned_of(spaces + 12, most, n);
+            struct turned key_changes = turned_of(spaces + 14, rounded(R), n);
+            struct turned value_probs = turned_of(spaces + 16, rounded(S), n);
+            for (long begin = 0; begin < n; begin += BLOCK) {
+                const long rows = n - begin < BLOCK ? n - begin : BLOCK, end = begin + rows + m - n;
+                const long used = s.causal && end < m ? end : m;
+                number *to = (number *)at(q_grad, s.q, s.q_first, b, h) + begin * s.q.row;
+                for (long i = 0; i < rows; i++) fetch(to + i * s.q.row, E);
+                copy_block(grads, g + begin * s.out.row, s.out.row, 0, rows, E);
+                product(products, most, grads, wide, values, rows, used, E, 0);
+                product(by_row, rounded(S), grads, wide, value_table, rows, S, E, 0);
+                for (long i = 0; i < rows; i++) {
+                    const struct query one = {begin + i, m, used, m};
+                    const number *kept = saved + s.pairs[b] + (h * n + begin + i) * m;
+                    part *own = row_of(changes, begin, i), *own_probs = row_of(probs, begin, i);
+                    part *own_keys = row_of(key_changes, begin, i);
+                    part *own_values = row_of(value_probs, begin, i);
+                    memset(own_keys, 0, rounded(R) * sizeof(part));
+                    memset(own_values, 0, rounded(S) * sizeof(part));
+                    drop(own_probs, one, dropout_scale, values_by, 0, kept, own_values);
+                    softmax_gradient(own, one, dropout_scale, products + i * most, values_by,
+                                     by_row + i * rounded(S), kept, keys_by, own_keys);
+                    pad(own, used);
+                    pad(own_probs, used);
+                }
+                product(heads, wide, row_of(changes, begin, 0), most, keys, rows, E, used, 0);
+                if (R)
+                    product(heads, wide, row_of(key_changes, begin, 0), rounded(R), key_table, rows,
+                            E, R, 1);
+                write_rows(to, s.q.row, heads, wide, rows, E, scale);
+                turn_rows(changes, begin, rows, used);
+                turn_rows(probs, begin, rows, used);
+                turn_rows(key_changes, begin, rows, R);
+                turn_rows(value_probs, begin, rows, S);
+            }
+            for (long j = 0; j < m; j += BLOCK) {
+                const long rows = m - j < BLOCK ? m - j : BLOCK;
+                const long blind = s.causal && j > m - n ? (j - (m - n)) / BLOCK * BLOCK : 0;
+                number *k_to = (number *)at(k_grad, s.k, s.k_first, b, h) + j * s.k.row;
+                number *v_to = (number *)at(v_grad, s.v, s.k_first, b, h) + j * s.v.row;
+                for (long i = 0; i < rows; i++) {
+                    fetch(k_to + i * s.k.row, E);
+                    fetch(v_to + i * s.v.row, E);
+                }
+                product_turned(heads, wide, changes, j, blind, queries, rows, E, n, 0);
+                write_rows(k_to, s.k.row, heads, wide, rows, E, scale);
+                product_turned(heads, wide, probs, j, blind, heads_grads, rows, E, n, 0);
+                write_rows(v_to, s.v.row, heads, wide, rows, E, 1.0f);
+            }
+            const long table = h % s.tables;
+            product_turned(key_sums + table * size_of(R, E), wide, key_changes, 0, 0, queries, R, E,
+                           n, 1);
+            product_turned(value_sums + table * size_of(S, E), wide, value_probs, 0, 0, heads_grads,
+                           S, E, n, 1);
+        }
+        end_tiles(earlier);
+        const long own = omp_get_thread_num() * s.tables;
+        for (long n = 0; n < s.tables; n++) {
+            for (long i = 0; i < R * E; i++)
+                key_grads[(own + n) * R * E + i] =
+                    key_sums[n * size_of(R, E) + i / E * wide + i % E] * scale;
+            for (long i = 0; i < S * E; i++)
+                value_grads[(own + n) * S * E + i] =
+                    value_sums[n * size_of(S, E) + i / E * wide + i % E];
+        }
+        free(memory);
+    }
+    free(key_space);
+    free(value_space);
+}

@@ -1,0 +1,204 @@
+/* Vectors of floats as the processor has them, and numbers in memory, which are floats or, with
+   -DBF16, bfloat16: sums and functions are computed in float. */
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef BF16
+typedef uint16_t number;
+static inline float wide(number x) {
+    uint32_t bits = (uint32_t)x << 16;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+static inline number narrow(float f) { /* to the nearest, ties to even; NaN stays NaN */
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    uint32_t rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+    return (number)((bits & 0x7FFFFFFF) > 0x7F800000 ? (bits >> 16) | 0x40 : rounded);
+}
+#else
+typedef float number;
+static inline float wide(number x) { return x; }
+static inline number narrow(float f) { return f; }
+#endif
+
+/* Vectors as the processor has them; ROWS x WIDE of them fit into its registers. LANES divides 16,
+   `LANES` of kernels/__init__.py. */
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+#include <immintrin.h>
+#define HAS_MASKS
+enum { LANES = 16, ROWS = 8, WIDE = 3 };
+#elif defined(__AVX__)
+enum { LANES = 8, ROWS = 4, WIDE = 3 };
+#else
+enum { LANES = 4, ROWS = 4, WIDE = 3 };
+#endif
+typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int32_t integers __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+typedef int16_t shorts __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+#ifdef BF16
+typedef halves numbers;
+#else
+typedef vector numbers;
+#endif
+
+/* `lanes` are those where something holds; `before`: the first `count`, all or none. */
+#ifdef HAS_MASKS
+typedef __mmask16 lanes;
+static inline lanes before(long count) {
+    return count >= LANES ? 0xFFFF : count < 0 ? 0 : (1u << count) - 1;
+}
+static inline lanes less(vector x, vector y) {
+    return _mm512_cmp_ps_mask((__m512)x, (__m512)y, _CMP_LT_OQ);
+}
+static inline lanes is_nan(vector x) {
+    return _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q);
+}
+static inline vector choose(lanes which, vector yes, vector no) {
+    return (vector)_mm512_mask_blend_ps(which, (__m512)no, (__m512)yes);
+}
+#else
+typedef integers lanes;
+static inline lanes before(long count) {
+    static const int32_t numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return *(const integers *)numbers < (int32_t)(count >= LANES ? LANES : count < 0 ? 0 : count);
+}
+static inline lanes less(vector x, vector y) { return x < y; }
+static inline lanes is_nan(vector x) { return x != x; }
+static inline vector choose(lanes which, vector yes, vector no) {
+    return (vector)(((words)yes & (words)which) | ((words)no & ~(words)which));
+}
+#endif
+static inline vector all(float x) { return (vector){0} + x; }
+
+/* 16 bits as 32; compilers make two halves of it. */
+static inline words widened(halves x) {
+#ifdef HAS_MASKS
+    return (words)_mm512_cvtepu16_epi32((__m256i)x);
+#else
+    return __builtin_convertvector(x, words);
+#endif
+}
+static inline vector floats(shorts x) {
+#ifdef HAS_MASKS
+    return (vector)_mm512_cvtepi32_ps(_mm512_cvtepi16_epi32((__m256i)x));
+#else
+    return __builtin_convertvector(x, vector);
+#endif
+}
+
+/* Read numbers into some lanes, 0 into the others, and write those of some lanes. */
+static inline halves load_halves(const void *x, lanes which) {
+#ifdef HAS_MASKS
+    return (halves)_mm256_maskz_loadu_epi16(which, x);
+#else
+    halves y = {0};
+    for (int l = 0; l < LANES; l++)
+        if (which[l]) y[l] = ((const uint16_t *)x)[l];
+    return y;
+#endif
+}
+static inline vector load_lanes(const number *x, lanes which) {
+#ifdef BF16
+    return (vector)(widened(load_halves(x, which)) << 16);
+#elif defined(HAS_MASKS)
+    return (vector)_mm512_maskz_loadu_ps(which, x);
+#else
+    vector y = {0};
+    for (int l = 0; l < LANES; l++)
+        if (which[l]) y[l] = x[l];
+    return y;
+#endif
+}
+static inline numbers narrowed(vector y) {
+#if defined(BF16) && defined(HAS_MASKS) && defined(__AVX512BF16__)
+    return (halves)_mm512_cvtneps_pbh((__m512)y);
+#elif defined(BF16)
+    words bits = (words)y; /* rounded as in `narrow` */
+    words rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, nan = (bits >> 16) | 0x40;
+    rounded = (words)choose(is_nan(y), (vector)nan, (vector)rounded);
+    return __builtin_convertvector(rounded, halves);
+#else
+    return y;
+#endif
+}
+static inline void store_lanes(number *x, vector y, lanes which) {
+    numbers z = narrowed(y);
+#if defined(HAS_MASKS) && defined(BF16)
+    _mm256_mask_storeu_epi16(x, which, (__m256i)z);
+#elif defined(HAS_MASKS)
+    _mm512_mask_storeu_ps(x, which, (__m512)z);
+#else
+    for (int l = 0; l < LANES; l++)
+        if (which[l]) x[l] = z[l];
+#endif
+}
+
+/* The same for the first `count` numbers, or a vector, which needs no mask. */
+#ifdef HAS_MASKS
+#define IS_WHOLE(count) 0
+#else
+#define IS_WHOLE(count) ((count) >= LANES)
+#endif
+static inline halves load_some_halves(const void *x, long count) {
+    return IS_WHOLE(count) ? *(const halves *)x : load_halves(x, before(count));
+}
+static inline vector load(const number *x, long count) {
+#ifdef BF16
+    return (vector)(widened(load_some_halves(x, count)) << 16);
+#else
+    return IS_WHOLE(count) ? *(const vector *)x : load_lanes(x, before(count));
+#endif
+}
+static inline void store(number *x, vector y, long count) {
+    if (IS_WHOLE(count))
+        *(numbers *)x = narrowed(y);
+    else
+        store_lanes(x, y, before(count));
+}
+
+static inline float sum_of(vector x) {
+#ifdef HAS_MASKS
+    return _mm512_reduce_add_ps((__m512)x);
+#else
+    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+    for (int i = 0; i < LANES; i++) sum += x[i];
+    return sum;
+#endif
+}
+static inline float largest_of(vector x) {
+#ifdef HAS_MASKS
+    return _mm512_reduce_max_ps((__m512)x);
+#else
+    float largest = x[0];
+#pragma omp simd reduction(max : largest)
+    for (int i = 1; i < LANES; i++) largest = x[i] > largest ? x[i] : largest;
+    return largest;
+#endif
+}
+
+/* e^x for x <= 0, to 2 units in the last place; e^-inf = 0; NaN stays NaN. */
+static inline vector exponentials(vector x) {
+    lanes is_zero = less(x, all(-87.0f));
+    vector bounded = choose(is_zero, all(-87.0f), x);
+    integers whole = __builtin_convertvector(bounded * 1.44269504f - 0.5f, integers);
+    vector n = __builtin_convertvector(whole, vector); /* the nearest whole number */
+    vector f = bounded - n * 0.693359375f + n * 2.12194440e-4f; /* |f| <= ln(2) / 2 */
+    vector p = f * 1.98756915e-4f + 1.39819994e-3f;
+    p = p * f + 8.33345190e-3f;
+    p = p * f + 4.16657962e-2f;
+    p = p * f + 1.66666655e-1f;
+    p = p * f + 5.00000012e-1f;
+    p = p * f * f + f + 1.0f;
+    vector power = (vector)((whole + 127) << 23); /* 2^n */
+    return choose(is_zero, all(0.0f), p * power);
+}
+static inline long vectors(long K) { return (K + LANES - 1) / LANES; }
+
