@@ -57,7 +57,7 @@ class Backend:
             monkeypatch.setattr(backends, "prefers_fused", lambda *_: False)
             self._count(monkeypatch, kernels.Attention, "forward")
             return
-        monkeypatch.setattr(backends, "diagonals_of", lambda *_: None)
+        monkeypatch.setattr(backends, "vectors_of", lambda *_: None)
         if self.name == "sdpa":  # as on a GPU
             monkeypatch.setattr(
                 backends, "prefers_fused", lambda p, _, *rest: decide(p, "gpu", *rest)

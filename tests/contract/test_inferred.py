@@ -167,7 +167,7 @@ def test_a_hook_acts_without_declarations(kind, length, dtype, backend) -> None:
             for module in (ours.train(training), theirs.train(training)):
                 before = backend.calls
                 assert far(run(module, x, pos), expected) < limit
-                serves = backends.diagonals_of(position, x, pos, pos) is not None
+                serves = backends.vectors_of(position, x, pos, pos) is not None
                 runs = {"eager": True, "blocked": position.splits, "sdpa": not mixes}
                 runs["kernel"] = serves
                 assert (backend.calls > before) == runs.get(backend.name, False)

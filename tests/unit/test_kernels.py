@@ -24,7 +24,7 @@ NEAR = {
     torch.float32: {"rtol": 1e-5, "atol": 1e-5},
     torch.bfloat16: {"rtol": 0.02, "atol": 0.02},
 }
-SHAPES = [(1, 1, 1, 1), (2, 3, 5, 7), (2, 2, 33, 64), (1, 4, 64, 129), (3, 1, 1, 40)]
+NONE = None, None  # vectors by distance
 
 
 @pytest.fixture(autouse=True)
@@ -40,30 +40,6 @@ def masks(B, H, Q, K, dtype):
     each = torch.randn(B, H, Q, K)
     by_column = torch.randn(B, 1, K, Q).transpose(-1, -2)
     return [None, padding, *(x.to(dtype) for x in (padding, triangle, each, by_column))]
-
-
-@pytest.mark.parametrize("dropout_p", [0.0, 0.3])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_softmax_and_dropout(shape, dtype, dropout_p):
-    torch.manual_seed(0)
-    for mask in masks(*shape, dtype):
-        x = (3 * torch.randn(*shape)).to(dtype)
-        scores, expected_scores = x.clone().requires_grad_(), x.double().requires_grad_()
-        assert kernels.serves(scores)
-        torch.manual_seed(1)
-        got = backends._SoftmaxDropout.apply(scores, mask, dropout_p)
-        torch.manual_seed(1)
-        draws, threshold, scale = draw(x.numel(), dropout_p)
-        keep = torch.ones(shape) if draws is None else (draws.view(shape) >= threshold) * scale
-        added = expected_scores if mask is None else expected_scores + mask.double()
-        expected = added.softmax(-1) * keep
-        grad = torch.randn(*shape)
-        got.backward(grad.to(dtype))
-        expected.backward(grad.to(dtype).double())
-        assert torch.equal(x, scores), "the scores are changed"
-        torch.testing.assert_close(got.double(), expected, **NEAR[dtype])
-        torch.testing.assert_close(scores.grad.double(), expected_scores.grad, **NEAR[dtype])
 
 
 @pytest.mark.parametrize("replace", [False, True])
@@ -106,14 +82,16 @@ def test_dropout(shape, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_softmax_of_what_has_none(dtype):
+def test_attention_to_nothing_and_to_what_is_no_number(dtype):
     rows = [[-math.inf] * 40, [math.nan] + [0.0] * 39, [0.0] * 39 + [math.nan]]
     rows += [[math.inf] + [0.0] * 39, [-math.inf] * 39 + [5.0], [1e30] + [-1e30] * 39]
-    scores = torch.tensor(rows).to(dtype)[None, None].requires_grad_()
-    got = backends._SoftmaxDropout.apply(scores, None, 0.0)
-    torch.testing.assert_close(got, scores.softmax(-1), equal_nan=True)
+    bias = torch.tensor(rows).to(dtype)[None, None].requires_grad_()
+    q, v = torch.zeros(1, 1, len(rows), 8).to(dtype), torch.eye(40).to(dtype)[None, None]
+    got = backends.attend_rows([q, torch.zeros(1, 1, 40, 8).to(dtype), v[..., :8]], NONE, bias=bias)
+    expected = bias.detach().softmax(-1)[..., :8]
+    torch.testing.assert_close(got, expected, equal_nan=True)
     got[..., 4:, :].sum().backward()
-    assert not scores.grad[..., 4:, :].any()
+    assert not bias.grad[..., 4:, :].any()
 
 
 def tables_by_distance(added, num_heads, E, shift, dtype):
@@ -199,12 +177,13 @@ def test_attention_of_heads_with_masks(shape, dtype, threads):
         k, v = torch.randn(2, B, H, K, 24)
         leaves = [x.to(dtype).requires_grad_() for x in (q, k, v)]
         added = tables_by_distance("kv", H, 24, 2, dtype)
-        out = backends.attend_rows(leaves, added, mask)
+        bias = torch.randn(1, H, Q, K).to(dtype).requires_grad_()
+        out = backends.attend_rows(leaves, added, mask, bias=bias)
         grad = torch.randn(out.shape).to(dtype)
-        leaves += [x.table for x in added]
+        leaves += [bias, *(x.table for x in added)]
         found = [out, *torch.autograd.grad(out, leaves, grad)]
-        wide = torch.zeros(shape) if mask is None else mask.expand(shape)
-        each = zip(*(x.double() for x in leaves[:3]), wide.double(), strict=True)
+        wide = bias.double() + (torch.zeros(shape) if mask is None else mask).double()
+        each = zip(*(x.double() for x in leaves[:3]), wide.expand(shape), strict=True)
         expected = torch.stack([expected_attention(*x, added, 1.0, False) for x in each])
         expected = [expected, *torch.autograd.grad(expected, leaves, grad.double())]
         for got, wanted in zip(found, expected, strict=True):
@@ -269,13 +248,9 @@ def test_transforms_of_functions_are_computed_by_pytorch():
 
 def test_second_derivatives_are_refused_with_a_remedy():
     x = torch.randn(1, 1, 4, 4, requires_grad=True)
-    outs = (
-        backends.attend_rows([x, x, x], (None, None)),
-        backends._SoftmaxDropout.apply(x, None, 0.0),
-    )
-    for out in outs:
-        with pytest.raises(ShapeshiftError, match=r"float64; convert .* \.double\(\)"):
-            torch.autograd.grad(out.square().sum(), x, create_graph=True)
+    out = backends.attend_rows([x, x, x], NONE)
+    with pytest.raises(ShapeshiftError, match=r"float64; convert .* \.double\(\)"):
+        torch.autograd.grad(out.square().sum(), x, create_graph=True)
 
 
 PROGRAM = "import torch; from shapeshift import kernels; print(kernels.is_available(torch.float32))"

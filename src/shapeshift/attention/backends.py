@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from shapeshift import kernels
 from shapeshift.positions import Representation, pairs
 from shapeshift.positions.base import total, total_bias
-from shapeshift.positions.pairs import add, refuse_second_derivatives
+from shapeshift.positions.pairs import refuse_second_derivatives
 
 from .dropout import draw, dropout
 from .flex import attend_flex, prefers_flex
@@ -85,13 +85,15 @@ def attend(
         score_mod = position.score_mod(_scaled(q), pos_q, pos_k)
         if score_mod is not None:
             return attend_flex(q, k, v, mask, score_mod, causal=causal)
-    vectors = None if num_queries == 1 else prefers_rows(position, q, pos_q, pos_k)
-    if vectors is not None and (not causal or num_queries <= num_keys):
-        return attend_rows((q, k, v), vectors, mask, dropout_p, causal=causal, again=again)
+    if num_queries > 1 and num_keys < RECOMPUTED_FROM and (not causal or num_queries <= num_keys):
+        part = _Part(q, k, v, mask, position, pos_q, pos_k, dropout_p)
+        served = _attend_here(part, causal=causal, again=again)
+        if served is not None:
+            return served
     fused = _recorded is None and prefers_fused(
         position, q.device.type, q.dtype, num_queries, num_keys, dropout_p
     )
-    plain = mask is None and not is_biased(position) and num_queries == num_keys
+    plain = mask is None and not _is_biased(position) and num_queries == num_keys
     if fused and causal and plain:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=True)
     if causal and num_queries > 1:
@@ -100,7 +102,7 @@ def attend(
     if _recorded is not None:
         return attend_with_probs(q, k, v, mask, position, pos_q, pos_k, dropout_p)[0]
     if fused:
-        bias = total_bias(position, _scaled(q), pos_q, pos_k) if is_biased(position) else None
+        bias = total_bias(position, _scaled(q), pos_q, pos_k) if _is_biased(position) else None
         added = bias if mask is None else mask if bias is None else bias + mask
         if added is not None:
             added = added.to(q.dtype)
@@ -113,64 +115,77 @@ def attend(
         q, k, v = (x.contiguous() for x in (q, k, v))
     else:
         q, k, v = (x.flatten(0, 1).view(x.shape) for x in (q, k, v))
+    whole = _Part(q, k, v, mask, position, pos_q, pos_k, dropout_p)
     splits = position.splits and q.device.type == "cpu" and not torch.compiler.is_compiling()
     if splits and len(q) * q.shape[1] * num_queries * num_keys > BLOCK:
-        return _attend_in_blocks(q, k, v, mask, position, pos_q, pos_k, dropout_p)
-    return _attend_block(q, k, v, mask, position, pos_q, pos_k, dropout_p, again)
+        return _attend_in_blocks(whole)
+    return _attend_part(whole, again)
 
 
-def _attend_block(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    position: Representation,
-    pos_q: Tensor,
-    pos_k: Tensor,
-    dropout_p: float,
-    again: list[Callable[[], Tensor]] | None = None,
-) -> Tensor:
-    vectors = diagonals_of(position, q, pos_q, pos_k)
-    if vectors is not None:
-        return attend_rows((q, k, v), vectors, mask, dropout_p, again=again)
-    heads, probs = attend_with_probs(q, k, v, mask, position, pos_q, pos_k, dropout_p)
-    if again is not None and not position.overrides("value_bias"):
-        kept = probs.detach(), v.detach()
-        again.append(lambda: kept[0] @ kept[1])
-    return heads
+class _Part(NamedTuple):
+    """Arguments of `attend` for some sentences and queries."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Tensor | None
+    position: Representation
+    pos_q: Tensor
+    pos_k: Tensor
+    dropout_p: float
 
 
-def diagonals_of(
-    position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor
-) -> tuple[pairs.Diagonals | None, pairs.Diagonals | None] | None:
-    """Return what a representation adds to keys and to values, for `attend_rows`; None if that
-    does not serve for queries `q`, of any shape, and the representation."""
-    if position.overrides("bias") or _recorded is not None or not kernels.serves(q):
+def _attend_here(
+    x: _Part, *, causal: bool = False, again: list[Callable[[], Tensor]] | None = None
+) -> Tensor | None:
+    """As `attend`, by `attend_rows`; None where that does not serve."""
+    vectors = vectors_of(x.position, x.q, x.pos_q, x.pos_k)
+    if vectors is None:
+        return None
+    bias = None
+    if vectors[0] is None and _is_biased(x.position):
+        bias = total_bias(x.position, _scaled(x.q), x.pos_q, x.pos_k)
+    how: dict[str, Any] = {"bias": bias, "causal": causal, "again": again}
+    return attend_rows((x.q, x.k, x.v), vectors, x.mask, x.dropout_p, **how)
+
+
+def _attend_part(x: _Part, again: list[Callable[[], Tensor]] | None = None) -> Tensor:
+    served = _attend_here(x, again=again)
+    return attend_with_probs(*x)[0] if served is None else served
+
+
+Vectors = tuple[pairs.Diagonals | None, pairs.Diagonals | None]
+
+
+def vectors_of(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Vectors | None:
+    """Return what a representation adds to keys and to values by distance, for `attend_rows`; None
+    if that does not serve for the representation and queries `q`, of any shape."""
+    if _recorded is not None or not kernels.serves(q):
         return None
     if not kernels.is_available(pairs.autocast_inputs(q[:0])[0].dtype):
         return None
     keys, values = position.diagonals(pos_q, pos_k)
-    for hook, vectors in (("query_bias", keys), ("value_bias", values)):
-        if position.overrides(hook) and vectors is None:
-            return None
-    return keys, values
+    mixes = position.overrides("value_bias") and values is None
+    return None if mixes else (keys, values)
 
 
 def prefers_rows(
-    position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor
-) -> tuple[pairs.Diagonals | None, pairs.Diagonals | None] | None:
-    """Return `diagonals_of`, or None where `attend` is the better way."""
+    position: Representation, projected: Tensor, pos_q: Tensor, pos_k: Tensor
+) -> Vectors | None:
+    """Return `vectors_of` if `attend_rows` is the best way for projections, which have no bias."""
     if pos_k.shape[-1] >= RECOMPUTED_FROM:
         return None
-    return diagonals_of(position, q, pos_q, pos_k)
+    vectors = vectors_of(position, projected, pos_q, pos_k)
+    return None if vectors and vectors[0] is None and _is_biased(position) else vectors
 
 
 def attend_rows(
     inputs: Sequence[Tensor],
-    vectors: tuple[pairs.Diagonals | None, pairs.Diagonals | None],
+    vectors: Vectors,
     mask: Tensor | None = None,
     dropout_p: float = 0.0,
     *,
+    bias: Tensor | None = None,
     causal: bool = False,
     num_heads: int = 0,
     spans: tuple[kernels.Spans, kernels.Spans] | None = None,
@@ -183,22 +198,25 @@ def attend_rows(
         inputs: heads `(B, H, Q|K, E)` of queries, keys and values, or what projections make of
             tokens `(…, P · H · E)`, side by side: all three of them, queries and the other two, or
             each; `(B, Q|K, ·)`, or `(N, ·)` with `spans`.
-        vectors: what `diagonals_of` returns.
+        vectors: what `vectors_of` returns.
         num_heads: H of projections.
         spans: which rows are a sentence, on the sides of the queries and of the keys. The result is
             zero for other rows.
         again: receives a function that computes the result again, to the same bits, from what is
             kept for the backward pass anyway.
-        mask, dropout_p, causal: as of `attend`; with `spans` there is no mask.
+        bias: added to the scaled scores, as `mask` is, which needs no gradient.
+        mask, dropout_p, causal: as of `attend`; with `spans` there is neither mask nor bias.
     """
     inputs = pairs.autocast_inputs(*inputs)
-    wanted = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+    added = bias, *(x and x.table for x in vectors)
+    wanted = torch.is_grad_enabled() and any(
+        x.requires_grad for x in (*inputs, *added) if x is not None
+    )
     if wanted:  # gradients lie as their tensors do
         inputs = [x if _is_dense(x) else x.contiguous() for x in inputs]
-    call = _Call(num_heads, spans, mask, causal, dropout_p, again if wanted else None, wanted)
-    rows = tuple(x and x.rows for x in vectors)
-    tables = (x and x.table for x in vectors)
-    out: Tensor = _Attention.apply(call, rows, *tables, *inputs)  # type: ignore[no-untyped-call]
+    rows = [x and x.rows for x in vectors]
+    call = num_heads, dropout_p, rows, (mask, spans, causal), again if wanted else None, wanted
+    out: Tensor = _Attention.apply(*call, *added, *inputs)  # type: ignore[no-untyped-call]
     if inputs[0].ndim == 4:
         return out.view(inputs[0].transpose(1, 2).shape).transpose(1, 2)
     return out
@@ -217,16 +235,10 @@ def attend_with_probs(
     """As `attend`, in plain steps; also return the probabilities `(B, H, Q, K)` after dropout."""
     q = _scaled(q)
     scores = q @ k.transpose(-1, -2)  # (B, H, Q, K)
-    bias = total_bias(position, q, pos_q, pos_k)
-    if bias is not None:
-        add(scores, bias)
-    if kernels.serves(scores):
-        probs = _SoftmaxDropout.apply(scores, mask, dropout_p)  # type: ignore[no-untyped-call]
-    else:
-        if mask is not None:
-            add(scores, mask)
-        probs = dropout(scores.softmax(-1), dropout_p, dropout_p > 0)
-    probs = probs.to(v.dtype)
+    for added in (total_bias(position, q, pos_q, pos_k), mask):
+        if added is not None:
+            scores += added
+    probs = dropout(scores.softmax(-1), dropout_p, dropout_p > 0).to(v.dtype)
     if _recorded is not None:
         _recorded.append(probs.detach())
     heads = probs @ v  # (B, H, Q, E)
@@ -242,80 +254,62 @@ def causal_mask(
     return mask.triu_(1 + num_keys - num_queries)
 
 
-class _SoftmaxDropout(torch.autograd.Function):
-    """softmax(scores + mask) and dropout in one pass, and one on the way back."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, mask: Tensor | None, dropout_p: float) -> Tensor:
-        draws, threshold, ctx.scale = draw(scores.numel(), dropout_p)
-        out, saved = kernels.softmax_dropout(scores, mask, draws, threshold, ctx.scale)
-        ctx.save_for_backward(saved)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        refuse_second_derivatives()
-        (saved,) = ctx.saved_tensors
-        return kernels.softmax_dropout_backward(grad, saved, ctx.scale), None, None
-
-
-class _Call(NamedTuple):
-    num_heads: int
-    spans: tuple[kernels.Spans, kernels.Spans] | None
-    mask: Tensor | None
-    causal: bool
-    dropout_p: float
-    again: list[Callable[[], Tensor]] | None
-    wants_grad: bool
-
-
 class _Attention(torch.autograd.Function):
     """See `attend_rows`."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        call: _Call,
-        rows: Any,
+        num_heads: int,
+        dropout_p: float,
+        rows: list[kernels.Rows | None],
+        how: tuple[Any, ...],
+        again: list[Callable[[], Tensor]] | None,
+        wanted: bool,
+        bias: Tensor | None,
         keys: Tensor | None,
         values: Tensor | None,
         *inputs: Tensor,
     ) -> Tensor:
-        heads = split_heads(inputs, call.num_heads)
+        heads, spans = split_heads(inputs, num_heads), how[1]
         B, H, Q, E = heads[0].shape
-        made = call.spans, call.mask, call.causal, rows
-        attention = kernels.Attention(heads, (keys, values), *made)
-        draws, threshold, scale = draw(attention.num_pairs, call.dropout_p)
+        attention = kernels.Attention(heads, (keys, values), rows, bias, *how)
+        draws, threshold, scale = draw(attention.num_pairs, dropout_p)
         shape = (B, Q) if inputs[0].ndim == 4 else inputs[0].shape[:-1]
-        saved = heads[0].new_empty(attention.num_pairs) if call.wants_grad else None
+        saved = heads[0].new_empty(attention.num_pairs) if wanted else None
 
         def compute(draws: Tensor | None, again: bool) -> Tensor:
             out = heads[0].new_empty(*shape, H * E)
             attention.forward(split_heads((out,), H, 1)[0], scale, draws, threshold, saved, again)
-            if call.spans is not None:
-                out[int(call.spans[0].size.sum()) :] = 0
+            if spans is not None:
+                out[int(spans[0].size.sum()) :] = 0
             return out
 
-        if call.again is not None:
-            call.again.append(lambda: compute(None, True))
-        ctx.made, ctx.num_heads, ctx.scale = made, H, scale
+        if again is not None:
+            again.append(lambda: compute(None, True))
+        ctx.made = rows, None, *how  # neither scores nor their bias are computed again
+        ctx.bias, ctx.scale = None if bias is None else (bias.shape, bias.dtype), scale
+        ctx.shape, ctx.spans = (B, H, Q, heads[1].shape[2]), spans
         ctx.save_for_backward(saved, keys, values, *inputs)
         return compute(draws, False)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivatives()
-        saved, *tensors = ctx.saved_tensors
-        tables, inputs = tensors[:2], tensors[2:]
-        heads, grads = split_heads(inputs, ctx.num_heads), [torch.empty_like(x) for x in inputs]
-        attention = kernels.Attention(heads, tables, *ctx.made)
-        grad = split_heads((grad.contiguous(),), ctx.num_heads, 1)[0]
-        table_grads = attention.backward(grad, saved, ctx.scale, split_heads(grads, ctx.num_heads))
-        if ctx.made[0] is not None:
-            sides = (ctx.made[0][0], *ctx.made[0][1:] * 2)
+        saved, keys, values, *inputs = ctx.saved_tensors
+        H, grads = ctx.shape[1], [torch.empty_like(x) for x in inputs]
+        attention = kernels.Attention(split_heads(inputs, H), (keys, values), *ctx.made)
+        by_pair = torch.empty_like(saved) if ctx.bias and ctx.needs_input_grad[6] else None
+        grad = split_heads((grad.contiguous(),), H, 1)[0]
+        made = attention.backward(grad, saved, ctx.scale, split_heads(grads, H), by_pair)
+        if by_pair is not None:
+            shape, dtype = ctx.bias
+            by_pair = by_pair.view(ctx.shape).sum_to_size(shape).to(dtype)
+        if ctx.spans is not None:
+            sides = (ctx.spans[0], *ctx.spans[1:] * 2)
             for x, span in zip(grads, sides, strict=False):
                 x[int(span.size.sum()) :] = 0
-        return None, None, *table_grads, *grads
+        return *(None,) * 6, by_pair, *made, *grads
 
 
 def split_heads(rows: Sequence[Tensor], num_heads: int, num_parts: int = 3) -> list[Tensor]:
@@ -361,7 +355,7 @@ def prefers_fused(
         return False
     if device != "cpu":
         return True
-    if dropout_p or is_biased(position):
+    if dropout_p or _is_biased(position):
         return False
     # Where it is compiled, there is one graph for all lengths.
     if torch.compiler.is_compiling() or num_queries == 1:
@@ -372,7 +366,7 @@ def prefers_fused(
 def prefers_few(position: Representation, q: Tensor, num_keys: int, mask: Tensor | None) -> bool:
     """Return whether `kernels.attend_few` serves for queries `(B, H, Q, E)` and is the faster way:
     for the few of a step of decoding, without anything that positions add to scores or values."""
-    if _recorded is not None or is_biased(position) or position.overrides("value_bias"):
+    if _recorded is not None or _is_biased(position) or position.overrides("value_bias"):
         return False
     if q.requires_grad or q.shape[2] > FEW or num_keys > kernels.MAX_KEYS:
         return False
@@ -382,30 +376,22 @@ def prefers_few(position: Representation, q: Tensor, num_keys: int, mask: Tensor
     return shared and (q.shape[2] == 1 or mask is not None) and kernels.serves(q)
 
 
-def is_biased(position: Representation) -> bool:
+def _is_biased(position: Representation) -> bool:
     return position.overrides("bias") or position.overrides("query_bias")
 
 
-def _attend_in_blocks(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    position: Representation,
-    pos_q: Tensor,
-    pos_k: Tensor,
-    dropout_p: float,
-) -> Tensor:
-    """As `_attend_block`, at most `BLOCK` scores at a time: of some sentences, or of some
-    queries of one sentence. From `RECOMPUTED_FROM` keys on, no probabilities are kept.
+def _attend_in_blocks(whole: _Part) -> Tensor:
+    """As `_attend_part`, at most `BLOCK` scores at a time: of some sentences, or of some queries of
+    one sentence. From `RECOMPUTED_FROM` keys on, no probabilities are kept.
 
     Heads are split, not sliced: the gradient of a split is one concatenation, that of slices is a
     sum over as many tensors of the full size.
     """
+    q, k, v, mask, position, pos_q, pos_k, dropout_p = whole
     (_, H, Q, _), K = q.shape, k.shape[2]
     num_sentences = max(1, BLOCK // (H * Q * K))
     num_queries = max(1, BLOCK // (num_sentences * H * K))
-    run: Any = _attend_block
+    run: Any = _attend_part
     if K >= RECOMPUTED_FROM and torch.is_grad_enabled():
         run = partial(checkpoint, run, use_reentrant=False, preserve_rng_state=dropout_p > 0)
     sentences = []
@@ -418,7 +404,7 @@ def _attend_in_blocks(
         for m, few in enumerate(torch.split(q_n, num_queries, dim=2)):
             rows = slice(m * num_queries, (m + 1) * num_queries)
             mask_m = mask_n if mask_n is None or mask_n.shape[-2] == 1 else mask_n[..., rows, :]
-            part = few, k_n, v_n, mask_m, position, pos_qn[:, rows], pos_kn, dropout_p
-            outputs.append(run(*part).transpose(1, 2))
+            part = _Part(few, k_n, v_n, mask_m, position, pos_qn[:, rows], pos_kn, dropout_p)
+            outputs.append(run(part).transpose(1, 2))
         sentences.append(torch.cat(outputs, dim=1))
     return torch.cat(sentences).transpose(1, 2)  # (B, Q, H, E) in memory, which is wanted next

@@ -89,10 +89,10 @@ class Attention:
     Args:
         heads: queries, keys and values, `(B, H, Q|K, E)`, or with `spans` `(1, H, N, E)`.
         tables: `(H|1, R, E)`, added to keys and to values by distance, or None.
-        spans: of the queries and of the keys; by default, sentences are all Q or K tokens long.
-        mask: added to the scores, broadcastable to `(B, H, Q, K)`; there is none with `spans`.
-        causal: whether each query sees only the keys up to its own, where the last query sees all.
         rows: which row of its table each pair has.
+        bias, mask: added to the scores, broadcastable to `(B, H, Q, K)`; None with `spans`.
+        spans: of the queries and of the keys; by default, sentences are all Q or K tokens long.
+        causal: whether each query sees only the keys up to its own, where the last query sees all.
 
     Attributes:
         num_pairs: of queries and keys that `draws` and `saved` have numbers for.
@@ -102,14 +102,16 @@ class Attention:
         self,
         heads: Sequence[Tensor],
         tables: Sequence[Tensor | None],
-        spans: tuple[Spans, Spans] | None,
-        mask: Tensor | None,
-        causal: bool,
         rows: Sequence[Rows | None],
+        bias: Tensor | None,
+        mask: Tensor | None,
+        spans: tuple[Spans, Spans] | None,
+        causal: bool,
     ):
         q, k, _ = self._heads = [x if x.stride(-1) == 1 else x.contiguous() for x in heads]
         (B, H, Q, _), K = q.shape, k.shape[2]
-        self._mask = _rows_in_memory(mask, (B, H, Q, K), q.dtype)
+        added = (None if x is None else x.to(q.dtype).expand(B, H, Q, K) for x in (bias, mask))
+        self._added = [x if x is None or x.stride(-1) == 1 else x.contiguous() for x in added]
         if spans is None:
             first = torch.arange(B)
             spans = Spans(first, torch.full_like(first, Q)), Spans(first, torch.full_like(first, K))
@@ -140,20 +142,26 @@ class Attention:
                 least `threshold`; None is no dropout.
             saved: `(num_pairs,)`, what `backward` needs, written, or with `again` read.
         """
-        inputs = self._batch(out), self._mask, draws, threshold, scale
+        inputs = self._batch(out), *self._added, draws, threshold, scale
         _call("attention_forward", *self._heads, *inputs, saved, again, out)
 
     def backward(
-        self, grad: Tensor, saved: Tensor, scale: float, grads: Sequence[Tensor]
+        self,
+        grad: Tensor,
+        saved: Tensor,
+        scale: float,
+        grads: Sequence[Tensor],
+        bias_grads: Tensor | None,
     ) -> list[Tensor | None]:
         """Write the gradients of the heads to `grads`, which lie as those do, for that of the
-        result; return those of the tables, in float32."""
+        result, and those of the scores to `bias_grads (num_pairs,)`; return those of the tables,
+        in float32."""
         threads, E = torch.get_num_threads(), grad.shape[-1]
         table_grads = [
             grad.new_zeros(threads, self._num_tables, rows.num_rows, E, dtype=torch.float32)
             for rows in self._rows
         ]
-        outputs = *grads, *table_grads
+        outputs = *grads, bias_grads, *table_grads
         _call("attention_backward", *self._heads, grad, self._batch(grad), scale, saved, *outputs)
         pairs = zip(table_grads, self._tables, strict=True)
         return [None if table is None else x.sum(0) for x, table in pairs]
@@ -162,53 +170,13 @@ class Attention:
         """Return `struct batch` of `attention.c`."""
         tensors = *self._heads, out
         steps = [x.stride(n) for x in tensors for n in (0 if self._apart else 2, 1, 2)]
-        steps += (0, 0, 0) if self._mask is None else self._mask.stride()[:3]
+        for added in self._added:
+            steps += (0, 0, 0) if added is None else added.stride()[:3]
         numbers = [len(self._tensors[0]), out.shape[1], out.shape[3], self._causal, *self._most]
         numbers += [x.data_ptr() for x in self._tensors]
         numbers += [*steps, *(0 if x is None else x.data_ptr() for x in self._tables)]
         numbers += [self._num_tables, *self._rows[0], *self._rows[1]]
         return (ctypes.c_long * len(numbers))(*numbers)
-
-
-def _rows_in_memory(
-    mask: Tensor | None, shape: tuple[int, ...], dtype: torch.dtype
-) -> Tensor | None:
-    """Return a mask as a tensor of `shape` whose last numbers are neighbours."""
-    if mask is None:
-        return None
-    mask = mask.to(dtype).expand(shape)
-    return mask if mask.stride(-1) == 1 else mask.contiguous()
-
-
-def softmax_dropout(
-    scores: Tensor, mask: Tensor | None, draws: Tensor | None, threshold: int, scale: float
-) -> tuple[Tensor, Tensor]:
-    """Return softmax(scores + mask) after dropout, and what `softmax_dropout_backward` needs.
-
-    Args:
-        scores: `(B, H, Q, K)`.
-        mask: added to the scores, broadcastable to them.
-        draws: uniform int16 numbers, one for each score, which is kept if its number is at least
-            `threshold`; None is no dropout.
-        scale: of what is kept.
-    """
-    B, H, Q, K = scores.shape
-    scores = scores.contiguous()
-    out = torch.empty_like(scores)
-    saved = out if draws is None else torch.empty_like(scores)
-    mask = _rows_in_memory(mask, scores.shape, scores.dtype)
-    steps = (ctypes.c_long * 3)(*(() if mask is None else mask.stride()[:3]))
-    inputs = scores, mask, steps, draws, threshold, scale
-    _call("softmax_forward", *inputs, out, saved, B * H, H, Q, K)
-    return out, saved
-
-
-def softmax_dropout_backward(grad: Tensor, saved: Tensor, scale: float) -> Tensor:
-    """Return the gradient of the scores for that of the probabilities after dropout."""
-    K = saved.shape[-1]
-    grad, out = grad.contiguous(), torch.empty_like(saved)
-    _call("softmax_backward", grad, saved, scale, out, saved.numel() // K, K)
-    return out
 
 
 def cross_entropy(

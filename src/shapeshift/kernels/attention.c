@@ -296,7 +296,7 @@ struct rows {
 struct batch { /* all members are as long as a long */
     long count, heads, dim, causal, most_queries, most_keys;
     const long *q_first, *q_count, *k_first, *k_count, *pairs; /* pairs: of sentences before */
-    struct layout q, k, v, out, mask;
+    struct layout q, k, v, out, bias, mask;
     /* Vectors by distance, (tables, R, E), or null; there is one table, or one for each head. */
     const number *keys, *values;
     long tables;
@@ -413,13 +413,14 @@ struct query {
 
 /* Scores -> probabilities, in place; -x is one that is dropped. */
 static inline void softmax(float *scores, struct query at, float scale, struct rows keys,
-                           const float *by_row, const number *mask, const int16_t *draws,
-                           long threshold, number *saved) {
+                           const float *by_row, const number *bias, const number *mask,
+                           const int16_t *draws, long threshold, number *saved) {
     vector high = all(-INFINITY), totals = all(0.0f);
     for (long j = 0; j < at.used; j += LANES) {
         vector x = *(vector *)(scores + j);
         if (keys.count) x += spread(by_row, j - at.i - keys.shift, keys.count);
         x *= scale;
+        if (bias) x += load(bias + j, at.K - j);
         if (mask) x += load(mask + j, at.K - j);
         x = choose(before(at.seen - j), x, all(-INFINITY));
         high = choose(less(high, x), x, high);
@@ -461,7 +462,7 @@ static inline void drop(part *probs, struct query at, float scale, struct rows v
    added; and their sums by row, which are zero before. */
 static inline void softmax_gradient(part *changes, struct query at, float scale, float *grads,
                                     struct rows values, const float *by_row, const number *saved,
-                                    struct rows keys, part *sums) {
+                                    struct rows keys, part *sums, number *bias_grads) {
     vector dots = all(0.0f), first = all(0.0f), last = all(0.0f);
     for (long j = 0; j < at.used; j += LANES) {
         vector p = load(saved + j, at.K - j), x = *(vector *)(grads + j);
@@ -477,9 +478,12 @@ static inline void softmax_gradient(part *changes, struct query at, float scale,
         p = choose(less(p, all(0.0f)), -p, p);
         vector x = p * (*(vector *)(grads + j) - dot);
         store_part(changes + j, x);
+        if (bias_grads) store(bias_grads + j, x, at.K - j);
         if (keys.count) collect(x, sums, j - at.i - keys.shift, keys.count, &first, &last);
     }
     if (keys.count) collect_ends(sums, -at.i - keys.shift, at.used, keys.count, first, last);
+    for (long j = at.used; bias_grads && j < at.K; j += LANES)
+        store(bias_grads + j, all(0.0f), at.K - j);
 }
 
 /* Zeros between `used` and what products read. */
@@ -497,13 +501,13 @@ static void write_rows(number *to, long step, const float *from, long from_step,
 
 /* Attention of whole sentences.
 
-   mask    added to the scores, or null
+   bias, mask   added to the scores, or null; theirs are sentences in place of first[b]
    draws   uniform 16-bit integers, one for each pair: a probability is kept from the threshold on;
            or null
    saved   probabilities before dropout, with a minus where dropped; or null. With `again` they are
            read, and nothing but `out` is computed */
 void attention_forward(const number *q, const number *k, const number *v, const struct batch *batch,
-                       const number *mask, const int16_t *draws, long threshold,
+                       const number *bias, const number *mask, const int16_t *draws, long threshold,
                        float dropout_scale, number *saved, long again, number *out, long threads) {
     const struct batch s = *batch;
     const float scale = 1.0f / sqrtf(s.dim);
@@ -555,12 +559,13 @@ void attention_forward(const number *q, const number *k, const number *v, const 
                     const struct query one = {begin + i, m, used,
                                               s.causal ? begin + i + 1 + m - n : m};
                     const long first = s.pairs[b] + (h * n + begin + i) * m;
-                    const number *added =
-                        mask ? at(mask, s.mask, s.k_first, b, h) + one.i * s.mask.row : 0;
+                    const number *biased = at(bias, s.bias, s.k_first, b, h) + one.i * s.bias.row;
+                    const number *masked = at(mask, s.mask, s.k_first, b, h) + one.i * s.mask.row;
                     number *kept = saved ? saved + first : 0;
                     if (!again)
                         softmax(scores + i * most, one, scale, keys_by, by_row + i * rounded(R),
-                                added, draws ? draws + first : 0, threshold, kept);
+                                bias ? biased : 0, mask ? masked : 0, draws ? draws + first : 0,
+                                threshold, kept);
                     drop(probs + i * most, one, dropout_scale, values_by,
                          again ? 0 : scores + i * most, kept, sums + i * rounded(S));
                     pad(probs + i * most, used);
@@ -581,8 +586,8 @@ void attention_forward(const number *q, const number *k, const number *v, const 
    key_grads and value_grads are those of the tables, a part of them for each thread. */
 void attention_backward(const number *q, const number *k, const number *v, const number *grad,
                         const struct batch *batch, float dropout_scale, const number *saved,
-                        number *q_grad, number *k_grad, number *v_grad, float *key_grads,
-                        float *value_grads, long threads) {
+                        number *q_grad, number *k_grad, number *v_grad, number *bias_grads,
+                        float *key_grads, float *value_grads, long threads) {
     const struct batch s = *batch;
     const float scale = 1.0f / sqrtf(s.dim);
     const long H = s.heads, E = s.dim, wide = rounded(E), most = rounded(s.most_keys);
@@ -661,7 +666,8 @@ void attention_backward(const number *q, const number *k, const number *v, const
                     memset(own_values, 0, rounded(S) * sizeof(part));
                     drop(own_probs, one, dropout_scale, values_by, 0, kept, own_values);
                     softmax_gradient(own, one, dropout_scale, products + i * most, values_by,
-                                     by_row + i * rounded(S), kept, keys_by, own_keys);
+                                     by_row + i * rounded(S), kept, keys_by, own_keys,
+                                     bias_grads ? bias_grads + (kept - saved) : 0);
                     pad(own, used);
                     pad(own_probs, used);
                 }

@@ -1,76 +1,7 @@
-/* What PyTorch computes in several steps, in one pass over memory: softmax and dropout, the loss, and
-   of decoding; and products of float32 for decoding, with weights laid out once.
-
-   Rows of scores are (N, Q, K), N = B * H, and contiguous. */
+/* What PyTorch computes in several steps, in one pass over memory: the loss, dropout, and of decoding;
+   and products of float32 for decoding, with weights laid out once. */
 
 #include "vectors.h"
-
-/* Softmax over the keys, then dropout.
-
-   scores    (N, Q, K), not changed
-   mask      added to the scores, or null; element (b, h, i, j) is at b * steps[0] + h * steps[1]
-             + i * steps[2] + j
-   draws     uniform 16-bit integers (N, Q, K): a number is kept from `threshold` on; or null
-   out       probabilities after dropout
-   saved     with draws: probabilities before dropout, with a minus where dropped */
-void softmax_forward(const number *restrict scores, const number *restrict mask, const long *steps,
-                     const int16_t *restrict draws, long threshold, float scale,
-                     number *restrict out, number *restrict saved, long N, long H, long Q, long K,
-                     long threads) {
-    const long V = vectors(K);
-#pragma omp parallel for collapse(3) num_threads(threads) schedule(static)
-    for (long b = 0; b < N / H; b++)
-        for (long h = 0; h < H; h++)
-            for (long i = 0; i < Q; i++) {
-                const long r = (b * H + h) * Q + i, first = r * K;
-                const number *m = mask + b * steps[0] + h * steps[1] + i * steps[2];
-                vector row[V], most = all(-INFINITY), totals = all(0.0f);
-                for (long v = 0, j = 0; v < V; v++, j += LANES) {
-                    vector x = load(scores + first + j, K - j);
-                    if (mask) x += load(m + j, K - j);
-                    row[v] = choose(before(K - j), x, all(-INFINITY));
-                    most = choose(less(most, row[v]), row[v], most);
-                }
-                const float largest = largest_of(most);
-                for (long v = 0; v < V; v++) {
-                    row[v] = exponentials(row[v] - largest); /* NaN if all are -inf, as PyTorch's */
-                    totals += row[v];
-                }
-                const float inverse = 1.0f / sum_of(totals);
-                for (long v = 0, j = 0; v < V; v++, j += LANES) {
-                    vector p = row[v] * inverse;
-                    if (draws) {
-                        shorts draw = (shorts)load_some_halves(draws + first + j, K - j);
-                        vector number_of = floats(draw);
-                        lanes dropped = less(number_of, all(threshold));
-                        store(saved + first + j, choose(dropped, -p, p), K - j);
-                        p = choose(dropped, all(0.0f), p * scale);
-                    }
-                    store(out + first + j, p, K - j);
-                }
-            }
-}
-
-/* The gradient of the scores: p * (g - sum(p * g)), where g is `grad`, scaled, and zero where
-   dropped; `saved` are the probabilities, with a minus where dropped. */
-void softmax_backward(const number *restrict grad, const number *restrict saved, float scale,
-                      number *restrict out, long N, long K, long threads) {
-    const long V = vectors(K);
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (long r = 0; r < N; r++) {
-        vector row[V], probs[V], dots = all(0.0f);
-        for (long v = 0, j = 0; v < V; v++, j += LANES) {
-            vector p = load(saved + r * K + j, K - j);
-            lanes dropped = less(p, all(0.0f));
-            row[v] = choose(dropped, all(0.0f), load(grad + r * K + j, K - j) * scale);
-            probs[v] = choose(dropped, -p, p);
-            dots += probs[v] * row[v];
-        }
-        const float dot = sum_of(dots);
-        for (long v = 0, j = 0; v < V; v++, j += LANES)
-            store(out + r * K + j, probs[v] * (row[v] - dot), K - j);
-    }
-}
 
 /* Of each row of logits (N, V): log_sums, log of the sum of e^x, and log_probs, that of its target.
    With `replace`, probabilities take the place of the logits, that of the target less `confidence`. */

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shapeshift.attention import attend, attend_rows, prefers_few, prefers_rows, split_heads
+from shapeshift.attention import attend, prefers_few
+from shapeshift.attention.backends import attend_rows, prefers_rows, split_heads
 from shapeshift.positions import Representation
 
 from .cache import KeyValues, SourceKeyValues
@@ -81,17 +83,15 @@ class Attention(nn.Module):
             pos_new = pos_k if packed else pos_k[:, pos_k.shape[1] - memory.shape[1] :]
         projected = self._project(*self.position.inputs(x, memory, memory, pos_q, pos_new))
         dropped = self.dropout if self.training else 0.0
-        moves, added = cache is not None or self.position.overrides("rotate"), None
-        if not moves:
-            added = prefers_rows(self.position, projected[0], pos_q, pos_k)
+        vectors = None
+        if cache is None and not self.position.overrides("rotate"):
+            vectors = prefers_rows(self.position, projected[0], pos_q, pos_k)
         again: list[Callable[[], Tensor]] = []
-        rest = self.position, pos_q, pos_k, dropped
-        if added is not None:
-            spans = packed and (packed[0].spans, packed[1].spans)
-            how: dict[str, Any] = {"num_heads": self.num_heads, "spans": spans, "again": again}
-            mask = None if packed else mask
-            rows = attend_rows(projected, added, mask, dropped, causal=causal, **how)
-            whole = not packed
+        how: dict[str, Any] = {"causal": causal, "again": again}
+        if vectors is not None:
+            how |= {"num_heads": self.num_heads, "spans": packed and [x.spans for x in packed]}
+            rows = attend_rows(projected, vectors, None if packed else mask, dropped, **how)
+            packing = None if packed else packing
         else:
             if packed:
                 sides = (packed[0], *packed[1:] * 2)
@@ -103,19 +103,16 @@ class Attention(nn.Module):
                     few: Tensor = self.out(cache.attend(q, k, v, mask).flatten(2))
                     return few
                 k, v = cache.append(k, v)
-            rows, whole = attend(q, k, v, mask, *rest, causal=causal, again=again), True
+            rows = attend(q, k, v, mask, self.position, pos_q, pos_k, dropped, **how)
 
         def join(rows: Tensor) -> Tensor:
             rows = rows.transpose(1, 2).flatten(2) if rows.ndim == 4 else rows
-            return packing[0].pack(rows) if packing and whole else rows
+            return packing[0].pack(rows) if packing else rows
 
         joined = join(rows)
-        out: Tensor
-        if again and recomputes(joined):
-            with recomputed(joined, lambda: join(again[0]())):
-                out = self.out(joined)
-        else:
-            out = self.out(joined)
+        again_here = again and recomputes(joined)
+        with recomputed(joined, lambda: join(again[0]())) if again_here else nullcontext():
+            out: Tensor = self.out(joined)
         return out
 
     def keys_and_values(self, memory: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:

@@ -58,24 +58,6 @@ class Diagonals(NamedTuple):
     rows: kernels.Rows
 
 
-def add(pairs: Tensor, more: Tensor) -> None:
-    """Add a tensor that broadcasts to `pairs (…, Q, K)` to them in place; it may have the same
-    numbers for all queries.
-
-    On a CPU, PyTorch adds 32 numbers of a row at a time in bf16, and the remaining ones one by one,
-    each as slow as 32. Contiguous queries are one row, and a copy is fast for any strides. (So the
-    gradient of a term that all queries share is summed in two steps and rounded in each.)
-    """
-    *_, num_queries, num_keys = pairs.shape
-    quick = torch.compiler.is_compiling() or pairs.device.type != "cpu" or pairs.dtype.itemsize > 2
-    if quick or num_keys % 32 == 0 or num_queries == 1:
-        pairs += more
-    elif pairs.stride()[-2:] == (num_keys, 1):
-        pairs += more.expand(*more.shape[:-2], num_queries, num_keys).contiguous()
-    else:
-        pairs.copy_(pairs.contiguous().add_(more.contiguous()))
-
-
 def autocast_inputs(*tensors: Tensor) -> list[Tensor]:
     """Cast tensors to the dtype that autocast would use, because it does not reach the backward
     pass of a custom function."""
