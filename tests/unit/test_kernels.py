@@ -135,12 +135,15 @@ def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
         spans = (kernels.Spans(count.cumsum(0) - count, count),) * 2
         rows = torch.randn(total + 3, 3 * H * E).to(dtype).requires_grad_()  # three without a token
         added_here = tables_by_distance(added, H, E, -4, dtype)
-        how = {"num_heads": H, "spans": spans, "causal": causal}
+        widest = max(lengths) + 2  # of a batch with more padding than it needs
+        sizes = (len(lengths), H, widest, widest) if "h" in added else (1, H, 1, widest)
+        bias = torch.randn(sizes).to(dtype).requires_grad_()
+        how = {"num_heads": H, "spans": spans, "causal": causal, "bias": bias}
         again: list = []
         torch.manual_seed(1)
         out = backends.attend_rows([rows], added_here, None, dropout_p, **how, again=again)
         grad = torch.randn(out.shape).to(dtype)
-        leaves = [rows, *(x.table for x in added_here if x)]
+        leaves = [rows, bias, *(x.table for x in added_here if x)]
         found = [out, *torch.autograd.grad(out, leaves, grad)]
         assert torch.equal(again[0](), out)
         assert not out[total:].any()
@@ -150,11 +153,13 @@ def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
         draws, threshold, scale = draw(sum(H * n * n for n in lengths), dropout_p)
         heads = rows.double().unflatten(-1, (3, H, E)).permute(1, 2, 0, 3)
         expected, at = [], 0
-        for first, n in zip(spans[0].first.tolist(), lengths, strict=True):
+        each = bias.double().expand(len(lengths), H, widest, widest)
+        for first, n, own_bias in zip(spans[0].first.tolist(), lengths, each, strict=True):
             keep, at = slice(at, at + H * n * n), at + H * n * n
             kept = 1.0 if draws is None else (draws[keep].view(H, n, n) >= threshold) * scale
             own = heads[:, :, first : first + n]
-            expected.append(expected_attention(*own, 0.0, added_here, kept, causal).transpose(0, 1))
+            out = expected_attention(*own, own_bias[:, :n, :n], added_here, kept, causal)
+            expected.append(out.transpose(0, 1))
         expected = torch.cat(expected).flatten(1)
         expected = [expected, *torch.autograd.grad(expected, leaves, grad[:total].double())]
         for got, wanted in zip(found, expected, strict=True):

@@ -171,12 +171,16 @@ def vectors_of(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor
 
 def prefers_rows(
     position: Representation, projected: Tensor, pos_q: Tensor, pos_k: Tensor
-) -> Vectors | None:
-    """Return `vectors_of` if `attend_rows` is the best way for projections, which have no bias."""
+) -> tuple[Vectors, Tensor | None] | None:
+    """Return `vectors_of` and a bias, if `attend_rows` is the best way for projections."""
     if pos_k.shape[-1] >= RECOMPUTED_FROM:
         return None
     vectors = vectors_of(position, projected, pos_q, pos_k)
-    return None if vectors and vectors[0] is None and _is_biased(position) else vectors
+    if vectors is None or vectors[0] is not None or not _is_biased(position):
+        return vectors and (vectors, None)
+    if position.overrides("query_bias"):
+        return None
+    return vectors, position.bias(pos_q, pos_k, dtype=projected.dtype)
 
 
 def attend_rows(
@@ -205,15 +209,13 @@ def attend_rows(
         again: receives a function that computes the result again, to the same bits, from what is
             kept for the backward pass anyway.
         bias: added to the scaled scores, as `mask` is, which needs no gradient.
-        mask, dropout_p, causal: as of `attend`; with `spans` there is neither mask nor bias.
+        mask, dropout_p, causal: as of `attend`.
     """
     inputs = pairs.autocast_inputs(*inputs)
     added = bias, *(x and x.table for x in vectors)
     wanted = torch.is_grad_enabled() and any(
         x.requires_grad for x in (*inputs, *added) if x is not None
     )
-    if wanted:  # gradients lie as their tensors do
-        inputs = [x if _is_dense(x) else x.contiguous() for x in inputs]
     rows = [x and x.rows for x in vectors]
     call = num_heads, dropout_p, rows, (mask, spans, causal), again if wanted else None, wanted
     out: Tensor = _Attention.apply(*call, *added, *inputs)  # type: ignore[no-untyped-call]
@@ -287,9 +289,8 @@ class _Attention(torch.autograd.Function):
 
         if again is not None:
             again.append(lambda: compute(None, True))
-        ctx.made = rows, None, *how  # neither scores nor their bias are computed again
-        ctx.bias, ctx.scale = None if bias is None else (bias.shape, bias.dtype), scale
-        ctx.shape, ctx.spans = (B, H, Q, heads[1].shape[2]), spans
+        ctx.made = rows, None, *how  # the bias is not needed again
+        ctx.num_heads, ctx.scale, ctx.bias = H, scale, None if bias is None else bias.shape
         ctx.save_for_backward(saved, keys, values, *inputs)
         return compute(draws, False)
 
@@ -297,19 +298,17 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivatives()
         saved, keys, values, *inputs = ctx.saved_tensors
-        H, grads = ctx.shape[1], [torch.empty_like(x) for x in inputs]
+        H, spans = ctx.num_heads, ctx.made[3]
         attention = kernels.Attention(split_heads(inputs, H), (keys, values), *ctx.made)
-        by_pair = torch.empty_like(saved) if ctx.bias and ctx.needs_input_grad[6] else None
         grad = split_heads((grad.contiguous(),), H, 1)[0]
-        made = attention.backward(grad, saved, ctx.scale, split_heads(grads, H), by_pair)
-        if by_pair is not None:
-            shape, dtype = ctx.bias
-            by_pair = by_pair.view(ctx.shape).sum_to_size(shape).to(dtype)
-        if ctx.spans is not None:
-            sides = (ctx.spans[0], *ctx.spans[1:] * 2)
-            for x, span in zip(grads, sides, strict=False):
+        grads = [torch.empty_like(x) for x in inputs]
+        grads = [x if x.stride(-1) == 1 else x.contiguous() for x in grads]
+        bias = ctx.bias if ctx.needs_input_grad[6] else None
+        added = attention.backward(grad, saved, ctx.scale, split_heads(grads, H), bias)
+        if spans is not None:
+            for x, span in zip(grads, (spans[0], *spans[1:] * 2), strict=False):
                 x[int(span.size.sum()) :] = 0
-        return *(None,) * 6, by_pair, *made, *grads
+        return *(None,) * 6, *added, *grads
 
 
 def split_heads(rows: Sequence[Tensor], num_heads: int, num_parts: int = 3) -> list[Tensor]:
@@ -324,11 +323,6 @@ def split_heads(rows: Sequence[Tensor], num_heads: int, num_parts: int = 3) -> l
         parts = x.view(*x.shape[:2], count, num_heads, x.shape[2] // (count * num_heads))
         heads += [part.transpose(1, 2) for part in parts.unbind(2)]
     return heads
-
-
-def _is_dense(x: Tensor) -> bool:
-    """Return whether a tensor like `x` has its strides."""
-    return torch.empty_like(x, device="meta").stride() == x.stride() and x.stride(-1) == 1
 
 
 def _scaled(q: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.nn import functional as F
 
 _SOURCES = [Path(__file__).with_name(name) for name in ("vectors.h", "attention.c", "kernels.c")]
 _FLAGS = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"]
@@ -40,6 +41,9 @@ _GROUP = 512
 
 LANES = 16
 """Numbers in a vector of the kernels are this many, or a divisor of it."""
+
+_BLOCK = 32
+"""Queries and keys are computed so many at a time by `attention.c`."""
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +94,7 @@ class Attention:
         heads: queries, keys and values, `(B, H, Q|K, E)`, or with `spans` `(1, H, N, E)`.
         tables: `(H|1, R, E)`, added to keys and to values by distance, or None.
         rows: which row of its table each pair has.
-        bias, mask: added to the scores, broadcastable to `(B, H, Q, K)`; None with `spans`.
+        bias, mask: added to the scores, broadcastable to `(B, H, Q, K)`.
         spans: of the queries and of the keys; by default, sentences are all Q or K tokens long.
         causal: whether each query sees only the keys up to its own, where the last query sees all.
 
@@ -109,12 +113,13 @@ class Attention:
         causal: bool,
     ):
         q, k, _ = self._heads = [x if x.stride(-1) == 1 else x.contiguous() for x in heads]
-        (B, H, Q, _), K = q.shape, k.shape[2]
-        added = (None if x is None else x.to(q.dtype).expand(B, H, Q, K) for x in (bias, mask))
-        self._added = [x if x is None or x.stride(-1) == 1 else x.contiguous() for x in added]
+        B, H, Q, _ = q.shape
         if spans is None:
             first = torch.arange(B)
-            spans = Spans(first, torch.full_like(first, Q)), Spans(first, torch.full_like(first, K))
+            spans = (
+                Spans(first, torch.full_like(first, Q)),
+                Spans(first, torch.full_like(first, k.shape[2])),
+            )
         tensors = self._tensors = [*spans[0], *spans[1]]
         pairs = H * spans[0].size * spans[1].size
         tensors.append(pairs.cumsum(0) - pairs)
@@ -124,6 +129,12 @@ class Attention:
         self._num_tables = max((len(x) for x in self._tables if x is not None), default=1)
         self._rows = [x or Rows(0, 0) for x in rows]
         self._causal, self._most = causal, [int(span.size.max()) for span in spans]
+        self._added: list[Tensor | None] = [bias, mask]
+        for n, x in enumerate(self._added):
+            if x is not None:
+                sizes = (w if w > 1 else m for w, m in zip(x.shape[-2:], self._most, strict=True))
+                x = x.to(q.dtype).expand(len(pairs), H, *sizes)
+                self._added[n] = x if x.stride(-1) == 1 else x.contiguous()
 
     def forward(
         self,
@@ -151,30 +162,41 @@ class Attention:
         saved: Tensor,
         scale: float,
         grads: Sequence[Tensor],
-        bias_grads: Tensor | None,
+        bias_shape: torch.Size | None,
     ) -> list[Tensor | None]:
-        """Write the gradients of the heads to `grads`, which lie as those do, for that of the
-        result, and those of the scores to `bias_grads (num_pairs,)`; return those of the tables,
-        in float32."""
-        threads, E = torch.get_num_threads(), grad.shape[-1]
+        """Write the gradients of the heads to `grads`, for that of the result; return, in float32,
+        those of the bias, if it has a shape `(B|1, H|1, Q|1, K|1)`, and of the tables."""
+        threads, (Q, K) = torch.get_num_threads(), self._most
+        sums = by_sentence = None
+        if bias_shape is not None:
+            by_sentence = bias_shape[0] > 1
+            parts = bias_shape[0] if by_sentence else threads
+            wide = -(-K // _BLOCK) * _BLOCK
+            sums = grad.new_zeros(parts, grad.shape[1], Q, wide, dtype=torch.float32)
         table_grads = [
-            grad.new_zeros(threads, self._num_tables, rows.num_rows, E, dtype=torch.float32)
-            for rows in self._rows
+            None if x is None else x.new_empty(threads, *x.shape, dtype=torch.float32)
+            for x in self._tables
         ]
-        outputs = *grads, bias_grads, *table_grads
-        _call("attention_backward", *self._heads, grad, self._batch(grad), scale, saved, *outputs)
-        pairs = zip(table_grads, self._tables, strict=True)
-        return [None if table is None else x.sum(0) for x, table in pairs]
+        batch = self._batch(grad, grads, sums.stride(0) if sums is not None and by_sentence else 0)
+        arguments = batch, scale, saved, *grads, sums, *table_grads
+        _call("attention_backward", *self._heads, grad, *arguments)
+        made = [None if x is None else x.sum(0) for x in table_grads]
+        if sums is None or bias_shape is None:
+            return [None, *made]
+        sums = sums[..., :K] if by_sentence else sums[..., :K].sum(0, keepdim=True)
+        widths = (max(w, m) if w > 1 else m for w, m in zip(bias_shape[2:], (Q, K), strict=True))
+        spare = [x for w, m in zip(widths, (Q, K), strict=True) for x in (w - m, 0)][::-1]
+        return [F.pad(sums, spare).sum_to_size(bias_shape), *made]
 
-    def _batch(self, out: Tensor) -> Any:
+    def _batch(self, out: Tensor, grads: Sequence[Tensor] = (), bias_step: int = 0) -> Any:
         """Return `struct batch` of `attention.c`."""
-        tensors = *self._heads, out
+        tensors = *self._heads, out, *(grads or self._heads)
         steps = [x.stride(n) for x in tensors for n in (0 if self._apart else 2, 1, 2)]
         for added in self._added:
             steps += (0, 0, 0) if added is None else added.stride()[:3]
         numbers = [len(self._tensors[0]), out.shape[1], out.shape[3], self._causal, *self._most]
         numbers += [x.data_ptr() for x in self._tensors]
-        numbers += [*steps, *(0 if x is None else x.data_ptr() for x in self._tables)]
+        numbers += [*steps, bias_step, *(0 if x is None else x.data_ptr() for x in self._tables)]
         numbers += [self._num_tables, *self._rows[0], *self._rows[1]]
         return (ctypes.c_long * len(numbers))(*numbers)
 

@@ -296,7 +296,8 @@ struct rows {
 struct batch { /* all members are as long as a long */
     long count, heads, dim, causal, most_queries, most_keys;
     const long *q_first, *q_count, *k_first, *k_count, *pairs; /* pairs: of sentences before */
-    struct layout q, k, v, out, bias, mask;
+    struct layout q, k, v, out, q_grad, k_grad, v_grad, bias, mask;
+    long bias_grads; /* of a sentence, or 0: all sentences share a bias */
     /* Vectors by distance, (tables, R, E), or null; there is one table, or one for each head. */
     const number *keys, *values;
     long tables;
@@ -462,7 +463,7 @@ static inline void drop(part *probs, struct query at, float scale, struct rows v
    added; and their sums by row, which are zero before. */
 static inline void softmax_gradient(part *changes, struct query at, float scale, float *grads,
                                     struct rows values, const float *by_row, const number *saved,
-                                    struct rows keys, part *sums, number *bias_grads) {
+                                    struct rows keys, part *sums, float *bias_grads) {
     vector dots = all(0.0f), first = all(0.0f), last = all(0.0f);
     for (long j = 0; j < at.used; j += LANES) {
         vector p = load(saved + j, at.K - j), x = *(vector *)(grads + j);
@@ -478,12 +479,10 @@ static inline void softmax_gradient(part *changes, struct query at, float scale,
         p = choose(less(p, all(0.0f)), -p, p);
         vector x = p * (*(vector *)(grads + j) - dot);
         store_part(changes + j, x);
-        if (bias_grads) store(bias_grads + j, x, at.K - j);
+        if (bias_grads) *(vector *)(bias_grads + j) += x;
         if (keys.count) collect(x, sums, j - at.i - keys.shift, keys.count, &first, &last);
     }
     if (keys.count) collect_ends(sums, -at.i - keys.shift, at.used, keys.count, first, last);
-    for (long j = at.used; bias_grads && j < at.K; j += LANES)
-        store(bias_grads + j, all(0.0f), at.K - j);
 }
 
 /* Zeros between `used` and what products read. */
@@ -501,7 +500,7 @@ static void write_rows(number *to, long step, const float *from, long from_step,
 
 /* Attention of whole sentences.
 
-   bias, mask   added to the scores, or null; theirs are sentences in place of first[b]
+   bias, mask   added to the scores, or null
    draws   uniform 16-bit integers, one for each pair: a probability is kept from the threshold on;
            or null
    saved   probabilities before dropout, with a minus where dropped; or null. With `again` they are
@@ -559,8 +558,10 @@ void attention_forward(const number *q, const number *k, const number *v, const 
                     const struct query one = {begin + i, m, used,
                                               s.causal ? begin + i + 1 + m - n : m};
                     const long first = s.pairs[b] + (h * n + begin + i) * m;
-                    const number *biased = at(bias, s.bias, s.k_first, b, h) + one.i * s.bias.row;
-                    const number *masked = at(mask, s.mask, s.k_first, b, h) + one.i * s.mask.row;
+                    const number *biased =
+                        bias + b * s.bias.batch + h * s.bias.head + one.i * s.bias.row;
+                    const number *masked =
+                        mask + b * s.mask.batch + h * s.mask.head + one.i * s.mask.row;
                     number *kept = saved ? saved + first : 0;
                     if (!again)
                         softmax(scores + i * most, one, scale, keys_by, by_row + i * rounded(R),
@@ -582,11 +583,12 @@ void attention_forward(const number *q, const number *k, const number *v, const 
     free(value_space);
 }
 
-/* The gradients of queries, keys and values, for `grad`, that of the result; they lie as those do.
-   key_grads and value_grads are those of the tables, a part of them for each thread. */
+/* The gradients of queries, keys and values, for `grad`, that of the result. Added to those of the
+   bias, (sentences or threads, H, most_queries, most_keys rounded up), and written to key_grads and
+   value_grads, those of the tables, a part of them for each thread. */
 void attention_backward(const number *q, const number *k, const number *v, const number *grad,
                         const struct batch *batch, float dropout_scale, const number *saved,
-                        number *q_grad, number *k_grad, number *v_grad, number *bias_grads,
+                        number *q_grad, number *k_grad, number *v_grad, float *bias_grads,
                         float *key_grads, float *value_grads, long threads) {
     const struct batch s = *batch;
     const float scale = 1.0f / sqrtf(s.dim);
@@ -643,6 +645,9 @@ void attention_backward(const number *q, const number *k, const number *v, const
                 lay_out(spaces[2], x, s.q.row, ahead_of(s.q, s.q_first, &s, r), n, E);
             const struct operand heads_grads =
                 lay_out(spaces[3], g, s.out.row, ahead_of(s.out, s.q_first, &s, r), n, E);
+            float *own_bias = bias_grads + h * s.most_queries * most;
+            own_bias +=
+                s.bias_grads ? b * s.bias_grads : omp_get_thread_num() * H * s.most_queries * most;
             /* Of all queries, turned: gradients of scores, probabilities, and the sums of both. */
             struct turned changes = turned_of(spaces + 10, most, n);
             struct turned probs = turned_of(spaces + 12, most, n);
@@ -651,8 +656,8 @@ void attention_backward(const number *q, const number *k, const number *v, const
             for (long begin = 0; begin < n; begin += BLOCK) {
                 const long rows = n - begin < BLOCK ? n - begin : BLOCK, end = begin + rows + m - n;
                 const long used = s.causal && end < m ? end : m;
-                number *to = (number *)at(q_grad, s.q, s.q_first, b, h) + begin * s.q.row;
-                for (long i = 0; i < rows; i++) fetch(to + i * s.q.row, E);
+                number *to = (number *)at(q_grad, s.q_grad, s.q_first, b, h) + begin * s.q_grad.row;
+                for (long i = 0; i < rows; i++) fetch(to + i * s.q_grad.row, E);
                 copy_block(grads, g + begin * s.out.row, s.out.row, 0, rows, E);
                 product(products, most, grads, wide, values, rows, used, E, 0);
                 product(by_row, rounded(S), grads, wide, value_table, rows, S, E, 0);
@@ -667,7 +672,7 @@ void attention_backward(const number *q, const number *k, const number *v, const
                     drop(own_probs, one, dropout_scale, values_by, 0, kept, own_values);
                     softmax_gradient(own, one, dropout_scale, products + i * most, values_by,
                                      by_row + i * rounded(S), kept, keys_by, own_keys,
-                                     bias_grads ? bias_grads + (kept - saved) : 0);
+                                     bias_grads ? own_bias + (begin + i) * most : 0);
                     pad(own, used);
                     pad(own_probs, used);
                 }
@@ -675,7 +680,7 @@ void attention_backward(const number *q, const number *k, const number *v, const
                 if (R)
                     product(heads, wide, row_of(key_changes, begin, 0), rounded(R), key_table, rows,
                             E, R, 1);
-                write_rows(to, s.q.row, heads, wide, rows, E, scale);
+                write_rows(to, s.q_grad.row, heads, wide, rows, E, scale);
                 turn_rows(changes, begin, rows, used);
                 turn_rows(probs, begin, rows, used);
                 turn_rows(key_changes, begin, rows, R);
@@ -684,16 +689,16 @@ void attention_backward(const number *q, const number *k, const number *v, const
             for (long j = 0; j < m; j += BLOCK) {
                 const long rows = m - j < BLOCK ? m - j : BLOCK;
                 const long blind = s.causal && j > m - n ? (j - (m - n)) / BLOCK * BLOCK : 0;
-                number *k_to = (number *)at(k_grad, s.k, s.k_first, b, h) + j * s.k.row;
-                number *v_to = (number *)at(v_grad, s.v, s.k_first, b, h) + j * s.v.row;
+                number *k_to = (number *)at(k_grad, s.k_grad, s.k_first, b, h) + j * s.k_grad.row;
+                number *v_to = (number *)at(v_grad, s.v_grad, s.k_first, b, h) + j * s.v_grad.row;
                 for (long i = 0; i < rows; i++) {
-                    fetch(k_to + i * s.k.row, E);
-                    fetch(v_to + i * s.v.row, E);
+                    fetch(k_to + i * s.k_grad.row, E);
+                    fetch(v_to + i * s.v_grad.row, E);
                 }
                 product_turned(heads, wide, changes, j, blind, queries, rows, E, n, 0);
-                write_rows(k_to, s.k.row, heads, wide, rows, E, scale);
+                write_rows(k_to, s.k_grad.row, heads, wide, rows, E, scale);
                 product_turned(heads, wide, probs, j, blind, heads_grads, rows, E, n, 0);
-                write_rows(v_to, s.v.row, heads, wide, rows, E, 1.0f);
+                write_rows(v_to, s.v_grad.row, heads, wide, rows, E, 1.0f);
             }
             const long table = h % s.tables;
             product_turned(key_sums + table * size_of(R, E), wide, key_changes, 0, 0, queries, R, E,

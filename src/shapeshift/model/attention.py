@@ -83,14 +83,15 @@ class Attention(nn.Module):
             pos_new = pos_k if packed else pos_k[:, pos_k.shape[1] - memory.shape[1] :]
         projected = self._project(*self.position.inputs(x, memory, memory, pos_q, pos_new))
         dropped = self.dropout if self.training else 0.0
-        vectors = None
+        added = None
         if cache is None and not self.position.overrides("rotate"):
-            vectors = prefers_rows(self.position, projected[0], pos_q, pos_k)
+            added = prefers_rows(self.position, projected[0], pos_q, pos_k)
         again: list[Callable[[], Tensor]] = []
         how: dict[str, Any] = {"causal": causal, "again": again}
-        if vectors is not None:
+        if added is not None:
             how |= {"num_heads": self.num_heads, "spans": packed and [x.spans for x in packed]}
-            rows = attend_rows(projected, vectors, None if packed else mask, dropped, **how)
+            how["bias"] = added[1]
+            rows = attend_rows(projected, added[0], None if packed else mask, dropped, **how)
             packing = None if packed else packing
         else:
             if packed:
