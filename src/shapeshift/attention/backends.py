@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,20 +21,17 @@ from .dropout import draw, dropout
 from .flex import attend_flex, prefers_flex
 
 FUSED_FROM = {torch.bfloat16: 512, torch.float32: 64, torch.float64: 64}
-"""The number of keys from which PyTorch's fused kernel beats matmul + softmax on a CPU, where ours
-does not serve: in bf16, explicit attention is several times faster at short lengths."""
+"""Keys from which PyTorch's fused kernel beats matmul + softmax on a CPU, if ours cannot serve."""
 
 BLOCK = 1 << 22
-"""Scores computed at a time on a CPU, few enough to stay in its cache from step to step, which
-counts more than the number of steps."""
+"""Scores computed at a time on a CPU where blocks are: few enough to stay in its cache."""
 
 FEW = 16
 """The most queries of a sentence, as many as it has beams, that are computed row by row."""
 
 RECOMPUTED_FROM = 512
-"""The number of keys from which scores are recomputed in the backward pass rather than kept, on a
-CPU where PyTorch's fused kernel cannot serve; below, ours is as fast or faster."""
-
+"""Keys from which a CPU computes scores again in the backward pass, where PyTorch's fused kernel
+cannot serve; with fewer, ours is as fast or faster, and keeps them."""
 
 _recorded: list[Tensor] | None = None
 
@@ -75,8 +72,7 @@ def attend(
         dropout_p: of the probabilities; 0 in evaluation.
         causal: whether each query sees only the keys up to its own, where the last query sees all.
             Without a bias, a fused kernel needs no mask for it.
-        again: receives a function that computes the output again, to the same bits, from what is
-            kept for the backward pass anyway, if that takes a product alone.
+        again: see `attend_rows`; it receives nothing where another way serves.
     """
     num_queries, num_keys = q.shape[2], k.shape[2]
     if mask is not None:  # else all scores would be cast to add it to them
@@ -86,7 +82,7 @@ def attend(
         if score_mod is not None:
             return attend_flex(q, k, v, mask, score_mod, causal=causal)
     if num_queries > 1 and num_keys < RECOMPUTED_FROM and (not causal or num_queries <= num_keys):
-        part = _Part(q, k, v, mask, position, pos_q, pos_k, dropout_p)
+        part = q, k, v, mask, position, pos_q, pos_k, dropout_p
         served = _attend_here(part, causal=causal, again=again)
         if served is not None:
             return served
@@ -115,43 +111,30 @@ def attend(
         q, k, v = (x.contiguous() for x in (q, k, v))
     else:
         q, k, v = (x.flatten(0, 1).view(x.shape) for x in (q, k, v))
-    whole = _Part(q, k, v, mask, position, pos_q, pos_k, dropout_p)
+    part = q, k, v, mask, position, pos_q, pos_k, dropout_p
     splits = position.splits and q.device.type == "cpu" and not torch.compiler.is_compiling()
     if splits and len(q) * q.shape[1] * num_queries * num_keys > BLOCK:
-        return _attend_in_blocks(whole)
-    return _attend_part(whole, again)
-
-
-class _Part(NamedTuple):
-    """Arguments of `attend` for some sentences and queries."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    mask: Tensor | None
-    position: Representation
-    pos_q: Tensor
-    pos_k: Tensor
-    dropout_p: float
+        return _attend_in_blocks(part)
+    return _attend_part(part, again)
 
 
 def _attend_here(
-    x: _Part, *, causal: bool = False, again: list[Callable[[], Tensor]] | None = None
+    part: tuple[Any, ...], *, causal: bool = False, again: list[Callable[[], Tensor]] | None = None
 ) -> Tensor | None:
     """As `attend`, by `attend_rows`; None where that does not serve."""
-    vectors = vectors_of(x.position, x.q, x.pos_q, x.pos_k)
+    q, k, v, mask, position, pos_q, pos_k, dropout_p = part
+    vectors, bias = vectors_of(position, q, pos_q, pos_k), None
     if vectors is None:
         return None
-    bias = None
-    if vectors[0] is None and _is_biased(x.position):
-        bias = total_bias(x.position, _scaled(x.q), x.pos_q, x.pos_k)
+    if vectors[0] is None and _is_biased(position):
+        bias = total_bias(position, _scaled(q), pos_q, pos_k)
     how: dict[str, Any] = {"bias": bias, "causal": causal, "again": again}
-    return attend_rows((x.q, x.k, x.v), vectors, x.mask, x.dropout_p, **how)
+    return attend_rows((q, k, v), vectors, mask, dropout_p, **how)
 
 
-def _attend_part(x: _Part, again: list[Callable[[], Tensor]] | None = None) -> Tensor:
-    served = _attend_here(x, again=again)
-    return attend_with_probs(*x)[0] if served is None else served
+def _attend_part(part: tuple[Any, ...], again: list[Callable[[], Tensor]] | None = None) -> Tensor:
+    served = _attend_here(part, again=again)
+    return attend_with_probs(*part)[0] if served is None else served
 
 
 Vectors = tuple[pairs.Diagonals | None, pairs.Diagonals | None]
@@ -276,23 +259,24 @@ class _Attention(torch.autograd.Function):
         heads, spans = split_heads(inputs, num_heads), how[1]
         B, H, Q, E = heads[0].shape
         attention = kernels.Attention(heads, (keys, values), rows, bias, *how)
-        draws, threshold, scale = draw(attention.num_pairs, dropout_p)
+        drawn = draw(attention.num_pairs, dropout_p)
+        scale = drawn[2]
         shape = (B, Q) if inputs[0].ndim == 4 else inputs[0].shape[:-1]
         saved = heads[0].new_empty(attention.num_pairs) if wanted else None
 
-        def compute(draws: Tensor | None, again: bool) -> Tensor:
+        def compute(*dropout: Any) -> Tensor:
             out = heads[0].new_empty(*shape, H * E)
-            attention.forward(split_heads((out,), H, 1)[0], scale, draws, threshold, saved, again)
+            attention.forward(split_heads((out,), H, 1)[0], *dropout)
             if spans is not None:
                 out[int(spans[0].size.sum()) :] = 0
             return out
 
         if again is not None:
-            again.append(lambda: compute(None, True))
+            again.append(lambda: compute(None, 0, scale, saved, True))
         ctx.made = rows, None, *how  # the bias is not needed again
         ctx.num_heads, ctx.scale, ctx.bias = H, scale, None if bias is None else bias.shape
         ctx.save_for_backward(saved, keys, values, *inputs)
-        return compute(draws, False)
+        return compute(*drawn, saved)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -374,14 +358,14 @@ def _is_biased(position: Representation) -> bool:
     return position.overrides("bias") or position.overrides("query_bias")
 
 
-def _attend_in_blocks(whole: _Part) -> Tensor:
+def _attend_in_blocks(part: tuple[Any, ...]) -> Tensor:
     """As `_attend_part`, at most `BLOCK` scores at a time: of some sentences, or of some queries of
     one sentence. From `RECOMPUTED_FROM` keys on, no probabilities are kept.
 
     Heads are split, not sliced: the gradient of a split is one concatenation, that of slices is a
     sum over as many tensors of the full size.
     """
-    q, k, v, mask, position, pos_q, pos_k, dropout_p = whole
+    q, k, v, mask, position, pos_q, pos_k, dropout_p = part
     (_, H, Q, _), K = q.shape, k.shape[2]
     num_sentences = max(1, BLOCK // (H * Q * K))
     num_queries = max(1, BLOCK // (num_sentences * H * K))
@@ -398,7 +382,7 @@ def _attend_in_blocks(whole: _Part) -> Tensor:
         for m, few in enumerate(torch.split(q_n, num_queries, dim=2)):
             rows = slice(m * num_queries, (m + 1) * num_queries)
             mask_m = mask_n if mask_n is None or mask_n.shape[-2] == 1 else mask_n[..., rows, :]
-            part = _Part(few, k_n, v_n, mask_m, position, pos_qn[:, rows], pos_kn, dropout_p)
-            outputs.append(run(part).transpose(1, 2))
+            block = few, k_n, v_n, mask_m, position, pos_qn[:, rows], pos_kn, dropout_p
+            outputs.append(run(block).transpose(1, 2))
         sentences.append(torch.cat(outputs, dim=1))
     return torch.cat(sentences).transpose(1, 2)  # (B, Q, H, E) in memory, which is wanted next

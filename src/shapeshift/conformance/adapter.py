@@ -72,7 +72,11 @@ class Subject:
         ignored = self.is_seq2seq or getattr(getattr(model, "config", None), "alibi", False)
         self.takes_position_ids = "position_ids" in self.names and not ignored
         self.takes_cache = "past_key_values" in self.names and side == "decoder"
-        self.start, self.usable_ids = _start(model), _usable_ids(model)
+        # The position of the first token: RoBERTa's tables begin with a row for padding.
+        tables = (x for name, x in model.named_modules() if name.endswith("position_embeddings"))
+        padding = [getattr(table, "padding_idx", None) for table in tables]
+        self.start = max((row + 1 for row in padding if row is not None), default=0)
+        self.usable_ids = _usable_ids(model)
         limit = _limit(model)
         self.limit = limit and limit - self.start
 
@@ -218,13 +222,6 @@ def _usable_ids(model: nn.Module) -> Tensor:
     settings = vars(config) if config is not None else {}
     special = {value for name, value in settings.items() if name.endswith("token_id")}
     return torch.tensor([n for n in range(min(4, size - 2), size) if n not in special])
-
-
-def _start(model: nn.Module) -> int:
-    """Return the position of the first token: RoBERTa's tables begin with a row for padding."""
-    tables = (part for name, part in model.named_modules() if name.endswith("position_embeddings"))
-    rows = [getattr(table, "padding_idx", None) for table in tables]
-    return max((row + 1 for row in rows if row is not None), default=0)
 
 
 def _limit(model: nn.Module) -> int | None:

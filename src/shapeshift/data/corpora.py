@@ -170,7 +170,8 @@ def write_grammar(
                 )
             if on_progress is not None and left % _PROGRESS_EVERY == 0:
                 on_progress("generate", total - left, total)
-            split = _split_of(pair[0])
+            digest = hashlib.blake2b(pair[0].encode(), digest_size=8).digest()
+            split = _HELD_OUT.get(int.from_bytes(digest, "little") % 10, "train")
             if missing[split]:
                 missing[split] -= 1
                 for side, text in zip(("en", "de"), pair, strict=True):
@@ -216,8 +217,3 @@ def _hash(path: Path) -> str:
 
 def _paths(corpus: FilesCorpus, prefix: str) -> list[Path]:
     return [corpus.root / f"{prefix}.{each}" for each in (corpus.source, corpus.target)]
-
-
-def _split_of(english: str) -> Split:
-    digest = hashlib.blake2b(english.encode(), digest_size=8).digest()
-    return _HELD_OUT.get(int.from_bytes(digest, "little") % 10, "train")

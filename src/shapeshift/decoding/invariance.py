@@ -8,8 +8,8 @@ whose shapes depend on its own length alone, its `Frame`:
   (padding is masked, and its share of every sum is 0);
 - the number of rows is that of the frame, 16 for a sentence of up to 255 subwords; missing rows
   are filled with copies, and a sentence that has finished keeps its rows;
-- attention is computed as two products and a softmax (`SDPBackend.MATH`), because the fused kernel
-  of a CPU gives equal rows of one call different bits.
+- attention is computed by our kernel, one sentence at a time, or as two products and a softmax
+  (`SDPBackend.MATH`): PyTorch's fused kernel gives equal rows of one call different bits.
 
 What is left is that one call must treat its rows alike, as the products and the softmax of PyTorch
 on CPUs do, in float32 and bfloat16. `rows_agree` measures that with the model in use; where it

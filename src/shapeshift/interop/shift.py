@@ -132,7 +132,9 @@ class _Shift:
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A forward pre-hook: note how many sequences there are."""
-        batch = _batch(args, kwargs)
+        preferred = kwargs.get("input_ids"), kwargs.get("inputs_embeds")
+        tensors = (x for x in (*preferred, *args, *kwargs.values()) if isinstance(x, Tensor))
+        batch = next((x for x in tensors if x.ndim > 1), None)
         if batch is not None:
             # Ids may come as (B, choices, T), which models flatten.
             ids = not batch.is_floating_point()
@@ -203,13 +205,6 @@ class _Shift:
             f"{self._name}: its learned table has {room} positions, but {last + 1} tokens with"
             f" max_offset={self._max_offset} need {last + 1 + self._max_offset}; {remedy}"
         )
-
-
-def _batch(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor | None:
-    """Return the ids or embeddings of a call, else its first batch-first tensor."""
-    preferred = (kwargs.get("input_ids"), kwargs.get("inputs_embeds"))
-    tensors = (x for x in (*preferred, *args, *kwargs.values()) if isinstance(x, Tensor))
-    return next((x for x in tensors if x.ndim > 1), None)
 
 
 def _owners(every: Mapping[str, nn.Module], target: nn.Module) -> set[nn.Module]:

@@ -69,12 +69,7 @@ def is_available(dtype: torch.dtype) -> bool:
 
 
 class Rows(NamedTuple):
-    """Which row of a table each pair of consecutive queries and keys has.
-
-    Attributes:
-        num_rows: R.
-        shift: key j has row j − i − shift of query i, or the first or the last if there is none.
-    """
+    """Of R rows, query i and key j have j − i − shift, or the first or last if there is none."""
 
     num_rows: int
     shift: int
@@ -94,12 +89,10 @@ class Attention:
         heads: queries, keys and values, `(B, H, Q|K, E)`, or with `spans` `(1, H, N, E)`.
         tables: `(H|1, R, E)`, added to keys and to values by distance, or None.
         rows: which row of its table each pair has.
-        bias, mask: added to the scores, broadcastable to `(B, H, Q, K)`.
-        spans: of the queries and of the keys; by default, sentences are all Q or K tokens long.
-        causal: whether each query sees only the keys up to its own, where the last query sees all.
+        bias, mask, spans, causal: as of `shapeshift.attention.backends.attend_rows`.
 
     Attributes:
-        num_pairs: of queries and keys that `draws` and `saved` have numbers for.
+        num_pairs: of queries and keys.
     """
 
     def __init__(
@@ -109,20 +102,14 @@ class Attention:
         rows: Sequence[Rows | None],
         bias: Tensor | None,
         mask: Tensor | None,
-        spans: tuple[Spans, Spans] | None,
+        spans: Sequence[Spans] | None,
         causal: bool,
     ):
-        q, k, _ = self._heads = [x if x.stride(-1) == 1 else x.contiguous() for x in heads]
-        B, H, Q, _ = q.shape
-        if spans is None:
-            first = torch.arange(B)
-            spans = (
-                Spans(first, torch.full_like(first, Q)),
-                Spans(first, torch.full_like(first, k.shape[2])),
-            )
-        tensors = self._tensors = [*spans[0], *spans[1]]
-        pairs = H * spans[0].size * spans[1].size
-        tensors.append(pairs.cumsum(0) - pairs)
+        self._heads = [x if x.stride(-1) == 1 else x.contiguous() for x in heads]
+        q, first = heads[0], torch.arange(len(heads[0]))
+        spans = spans or [Spans(first, torch.full_like(first, x.shape[2])) for x in heads[:2]]
+        pairs = q.shape[1] * spans[0].size * spans[1].size
+        self._tensors = *spans[0], *spans[1], pairs.cumsum(0) - pairs
         self._apart = len(q) == len(pairs)  # else sentences are one behind the other
         self.num_pairs = int(pairs.sum())
         self._tables = [None if x is None else x.to(q.dtype).contiguous() for x in tables]
@@ -133,24 +120,22 @@ class Attention:
         for n, x in enumerate(self._added):
             if x is not None:
                 sizes = (w if w > 1 else m for w, m in zip(x.shape[-2:], self._most, strict=True))
-                x = x.to(q.dtype).expand(len(pairs), H, *sizes)
+                x = x.to(q.dtype).expand(len(pairs), q.shape[1], *sizes)
                 self._added[n] = x if x.stride(-1) == 1 else x.contiguous()
 
     def forward(
         self,
         out: Tensor,
-        scale: float,
         draws: Tensor | None,
         threshold: int,
+        scale: float,
         saved: Tensor | None,
         again: bool = False,
     ) -> None:
         """Write the attention to `out (B, H, Q, E)` or `(1, H, N, E)`.
 
         Args:
-            scale: of the probabilities that dropout keeps.
-            draws: uniform int16 numbers `(num_pairs,)`: a probability is kept whose number is at
-                least `threshold`; None is no dropout.
+            draws, threshold, scale: what `shapeshift.attention.dropout.draw` returns.
             saved: `(num_pairs,)`, what `backward` needs, written, or with `again` read.
         """
         inputs = self._batch(out), *self._added, draws, threshold, scale
@@ -166,27 +151,25 @@ class Attention:
     ) -> list[Tensor | None]:
         """Write the gradients of the heads to `grads`, for that of the result; return, in float32,
         those of the bias, if it has a shape `(B|1, H|1, Q|1, K|1)`, and of the tables."""
-        threads, (Q, K) = torch.get_num_threads(), self._most
-        sums = by_sentence = None
+        threads, (Q, K), step = torch.get_num_threads(), self._most, 0
+        sums = None
         if bias_shape is not None:
-            by_sentence = bias_shape[0] > 1
-            parts = bias_shape[0] if by_sentence else threads
+            parts = bias_shape[0] if bias_shape[0] > 1 else threads
             wide = -(-K // _BLOCK) * _BLOCK
             sums = grad.new_zeros(parts, grad.shape[1], Q, wide, dtype=torch.float32)
+            step = sums.stride(0) if bias_shape[0] > 1 else 0
         table_grads = [
-            None if x is None else x.new_empty(threads, *x.shape, dtype=torch.float32)
+            None if x is None else x.new_zeros(threads, *x.shape, dtype=torch.float32)
             for x in self._tables
         ]
-        batch = self._batch(grad, grads, sums.stride(0) if sums is not None and by_sentence else 0)
-        arguments = batch, scale, saved, *grads, sums, *table_grads
+        arguments = self._batch(grad, grads, step), scale, saved, *grads, sums, *table_grads
         _call("attention_backward", *self._heads, grad, *arguments)
         made = [None if x is None else x.sum(0) for x in table_grads]
         if sums is None or bias_shape is None:
             return [None, *made]
-        sums = sums[..., :K] if by_sentence else sums[..., :K].sum(0, keepdim=True)
-        widths = (max(w, m) if w > 1 else m for w, m in zip(bias_shape[2:], (Q, K), strict=True))
-        spare = [x for w, m in zip(widths, (Q, K), strict=True) for x in (w - m, 0)][::-1]
-        return [F.pad(sums, spare).sum_to_size(bias_shape), *made]
+        sums = sums[..., :K] if step else sums[..., :K].sum(0, keepdim=True)
+        height, width = (w if w > 1 else m for w, m in zip(bias_shape[2:], (Q, K), strict=True))
+        return [F.pad(sums, (0, width - K, 0, height - Q)).sum_to_size(bias_shape), *made]
 
     def _batch(self, out: Tensor, grads: Sequence[Tensor] = (), bias_step: int = 0) -> Any:
         """Return `struct batch` of `attention.c`."""

@@ -21,13 +21,9 @@ def by_table(x: Tensor, table: Tensor) -> Tensor:
     """Return `x (B, H, Q, n) @ table (H|1, n, m)` in one product, or one for each table."""
     if table.shape[0] == 1:
         return x @ table[0]
-    by_head = _by_head(x) @ table  # (H, B · Q, m)
+    by_head = x.transpose(0, 1).flatten(1, 2) @ table  # (H, B · Q, m)
     by_head = by_head.view(table.shape[0], x.shape[0], x.shape[2], table.shape[2])
     return by_head.transpose(0, 1)
-
-
-def _by_head(x: Tensor) -> Tensor:
-    return x.transpose(0, 1).flatten(1, 2)  # (H, B · Q, n)
 
 
 def query_bias(q: Tensor, table: Tensor, rows: Tensor) -> Tensor:
@@ -47,12 +43,7 @@ def value_bias(probs: Tensor, table: Tensor, rows: Tensor) -> Tensor:
 
 
 class Diagonals(NamedTuple):
-    """Vectors of consecutive queries and keys by their distance.
-
-    Attributes:
-        table: `(H|1, R, E)`.
-        rows: which row of it each pair has.
-    """
+    """Vectors `(H|1, R, E)` of consecutive queries and keys, and which of them each pair has."""
 
     table: Tensor
     rows: kernels.Rows

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift.attention import attend, attend_with_probs
+from shapeshift.attention.backends import split_heads
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 from shapeshift.positions.base import check_sizes
@@ -138,7 +139,10 @@ class MultiheadAttention(nn.MultiheadAttention):
             pos_k = pos_q if is_self else _counted(key)
         pos_q = check_positions("pos_q", pos_q, query)
         pos_k = check_positions("pos_k", pos_k, key)
-        q, k, v = self._project(*self.position.inputs(query, key, value, pos_q, pos_k))
+        inputs = self.position.inputs(query, key, value, pos_q, pos_k)
+        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        projected = map(F.linear, inputs, self.in_proj_weight.chunk(3), biases)
+        q, k, v = split_heads(list(projected), self.num_heads)  # (B, H, Q|K, E)
         q, k = self.position.rotate(q, k, pos_q, pos_k)
         masks = [_additive(x, q.dtype) for x in (attn_mask, key_padding_mask) if x is not None]
         added = sum(masks[1:], masks[0]) if masks else None  # broadcasts to (B, H, Q, K)
@@ -161,15 +165,6 @@ class MultiheadAttention(nn.MultiheadAttention):
         if not batched:
             return out[0], None if probs is None else probs[0]
         return out if self.batch_first else out.transpose(0, 1), probs
-
-    def _project(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        weights = self.in_proj_weight.chunk(3)
-        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        projected = map(F.linear, (q, k, v), weights, biases)
-        q, k, v = (
-            x.view(*x.shape[:2], self.num_heads, self.head_dim).transpose(1, 2) for x in projected
-        )  # (B, H, Q|K, E)
-        return q, k, v
 
 
 def _counted(x: Tensor) -> Tensor:

@@ -19,7 +19,11 @@ def measure(run: Run, data: Prepared) -> list[Measurement]:
     `layer n to K`): 500 are the paper's."""
     rows = []
     (sources, references), tokenizer = data.text("valid"), run.config.bleu_tokenizer
-    for update in _eighths(run):
+    checkpoints = run.checkpoints.updates()
+    last = max(checkpoints, default=1)
+    # The last one in each eighth of training.
+    eighths = {-(-8 * update // last): update for update in checkpoints}
+    for update in eighths.values():
         which = str(update)
         hypotheses = list(run.translator(which).translate(sources))
         scores = evaluate(hypotheses, references, metrics=("bleu",), tokenizer=tokenizer)
@@ -30,11 +34,3 @@ def measure(run: Run, data: Prepared) -> list[Measurement]:
         own += swapped_order.measure(run, data, which)
         rows += [each.model_copy(update={"step": update}) for each in own]
     return rows
-
-
-def _eighths(run: Run) -> list[int]:
-    """Return the update of the last checkpoint in each eighth of training that has one."""
-    checkpoints = run.checkpoints.updates()
-    last = max(checkpoints, default=1)
-    in_order = ((-(-8 * update // last), update) for update in checkpoints)
-    return list(dict(in_order).values())

@@ -15,7 +15,6 @@ from shapeshift.lab.toolkits.baseline import (
     TEST_SPLITS,
     Baseline,
     Commands,
-    TestSplit,
     Toolkit,
 )
 
@@ -46,12 +45,12 @@ def _commands(run: Baseline, programs: Mapping[str, str]) -> Commands:
     return commands
 
 
-def _translations(run: Baseline, split: TestSplit) -> list[str]:
-    return (run.directory / split).read_text(encoding="utf-8").split("\n")[:-1]
-
-
 OPENNMT = Toolkit(
-    "OpenNMT-py", _PROGRAMS, "pip install OpenNMT-py==3.5.1", _commands, _translations
+    "OpenNMT-py",
+    _PROGRAMS,
+    "pip install OpenNMT-py==3.5.1",
+    _commands,
+    lambda run, split: (run.directory / split).read_text(encoding="utf-8").split("\n")[:-1],
 )
 
 
