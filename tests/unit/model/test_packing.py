@@ -64,7 +64,7 @@ def test_neither_packing_nor_rows_without_a_token_change_anything(
         results.append((smoothed, nll, *grads))
     for padded, *packed in zip(*results, strict=True):
         for each in packed:
-            atol = 1e-10 if dtype == torch.float64 else 1e-5
+            atol = 1e-10 if dtype == torch.float64 else 1e-4
             torch.testing.assert_close(each, padded, rtol=0, atol=atol)
     if dtype == torch.float32 and kernels.is_available(dtype):
         assert any(spans)  # of the cross-attention at least
