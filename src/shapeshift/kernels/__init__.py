@@ -42,9 +42,6 @@ _GROUP = 512
 LANES = 16
 """Numbers in a vector of the kernels are this many, or a divisor of it."""
 
-_BLOCK = 32
-"""Queries and keys are computed so many at a time by `attention.c`."""
-
 log = logging.getLogger(__name__)
 
 
@@ -149,29 +146,33 @@ class Attention:
         grads: Sequence[Tensor],
         bias_shape: torch.Size | None,
     ) -> list[Tensor | None]:
-        """Write the gradients of the heads to `grads`, for that of the result; return, in float32,
-        those of the bias, if it has a shape `(B|1, H|1, Q|1, K|1)`, and of the tables."""
-        threads, (Q, K), step = torch.get_num_threads(), self._most, 0
-        sums = None
-        if bias_shape is not None:
-            parts = bias_shape[0] if bias_shape[0] > 1 else threads
-            wide = -(-K // _BLOCK) * _BLOCK
-            sums = grad.new_zeros(parts, grad.shape[1], Q, wide, dtype=torch.float32)
-            step = sums.stride(0) if bias_shape[0] > 1 else 0
+        """Write the gradients of the heads to `grads`, for that of the result; return those of the
+        bias, if it has a shape `(B|1, H|1, Q|1, K|1)`, and of the tables, in float32."""
+        threads, (Q, K), num = torch.get_num_threads(), self._most, len(self._tensors[0])
+        bias = sums = None
+        if bias_shape is not None and bias_shape[0] == num:
+            make = saved.new_empty if self._apart else saved.new_zeros
+            bias = make(num, grad.shape[1], Q, K)
+        elif bias_shape is not None:
+            shape = threads, grad.shape[1], Q, -(-K // 32) * 32  # rounded as in `attention.c`
+            sums = grad.new_zeros(shape, dtype=torch.float32)
         table_grads = [
             None if x is None else x.new_zeros(threads, *x.shape, dtype=torch.float32)
             for x in self._tables
         ]
-        arguments = self._batch(grad, grads, step), scale, saved, *grads, sums, *table_grads
+        arguments = self._batch(grad, grads), scale, saved, *grads, bias, sums, *table_grads
         _call("attention_backward", *self._heads, grad, *arguments)
-        made = [None if x is None else x.sum(0) for x in table_grads]
-        if sums is None or bias_shape is None:
-            return [None, *made]
-        sums = sums[..., :K] if step else sums[..., :K].sum(0, keepdim=True)
-        height, width = (w if w > 1 else m for w, m in zip(bias_shape[2:], (Q, K), strict=True))
-        return [F.pad(sums, (0, width - K, 0, height - Q)).sum_to_size(bias_shape), *made]
+        if sums is not None:
+            bias = sums[..., :K].sum(0, keepdim=True)
+        if bias is not None and bias_shape is not None:
+            rows, columns = (
+                w - m if w > 1 else 0 for w, m in zip(bias_shape[2:], (Q, K), strict=True)
+            )
+            bias = F.pad(bias, (0, columns, 0, rows)) if rows or columns else bias
+            bias = bias.sum_to_size(bias_shape)
+        return [bias, *(None if x is None else x.sum(0) for x in table_grads)]
 
-    def _batch(self, out: Tensor, grads: Sequence[Tensor] = (), bias_step: int = 0) -> Any:
+    def _batch(self, out: Tensor, grads: Sequence[Tensor] = ()) -> Any:
         """Return `struct batch` of `attention.c`."""
         tensors = *self._heads, out, *(grads or self._heads)
         steps = [x.stride(n) for x in tensors for n in (0 if self._apart else 2, 1, 2)]
@@ -179,7 +180,7 @@ class Attention:
             steps += (0, 0, 0) if added is None else added.stride()[:3]
         numbers = [len(self._tensors[0]), out.shape[1], out.shape[3], self._causal, *self._most]
         numbers += [x.data_ptr() for x in self._tensors]
-        numbers += [*steps, bias_step, *(0 if x is None else x.data_ptr() for x in self._tables)]
+        numbers += [*steps, *(0 if x is None else x.data_ptr() for x in self._tables)]
         numbers += [self._num_tables, *self._rows[0], *self._rows[1]]
         return (ctypes.c_long * len(numbers))(*numbers)
 

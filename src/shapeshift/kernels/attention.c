@@ -297,7 +297,6 @@ struct batch { /* all members are as long as a long */
     long count, heads, dim, causal, most_queries, most_keys;
     const long *q_first, *q_count, *k_first, *k_count, *pairs; /* pairs: of sentences before */
     struct layout q, k, v, out, q_grad, k_grad, v_grad, bias, mask;
-    long bias_grads; /* of a sentence, or 0: all sentences share a bias */
     /* Vectors by distance, (tables, R, E), or null; there is one table, or one for each head. */
     const number *keys, *values;
     long tables;
@@ -463,7 +462,8 @@ static inline void drop(part *probs, struct query at, float scale, struct rows v
    added; and their sums by row, which are zero before. */
 static inline void softmax_gradient(part *changes, struct query at, float scale, float *grads,
                                     struct rows values, const float *by_row, const number *saved,
-                                    struct rows keys, part *sums, float *bias_grads) {
+                                    struct rows keys, part *sums, number *bias_grads,
+                                    float *bias_sums) {
     vector dots = all(0.0f), first = all(0.0f), last = all(0.0f);
     for (long j = 0; j < at.used; j += LANES) {
         vector p = load(saved + j, at.K - j), x = *(vector *)(grads + j);
@@ -479,10 +479,13 @@ static inline void softmax_gradient(part *changes, struct query at, float scale,
         p = choose(less(p, all(0.0f)), -p, p);
         vector x = p * (*(vector *)(grads + j) - dot);
         store_part(changes + j, x);
-        if (bias_grads) *(vector *)(bias_grads + j) += x;
+        if (bias_grads) store(bias_grads + j, x, at.K - j);
+        if (bias_sums) *(vector *)(bias_sums + j) += x;
         if (keys.count) collect(x, sums, j - at.i - keys.shift, keys.count, &first, &last);
     }
     if (keys.count) collect_ends(sums, -at.i - keys.shift, at.used, keys.count, first, last);
+    for (long j = at.used; bias_grads && j < at.K; j += LANES)
+        store(bias_grads + j, all(0.0f), at.K - j);
 }
 
 /* Zeros between `used` and what products read. */
@@ -583,13 +586,14 @@ void attention_forward(const number *q, const number *k, const number *v, const 
     free(value_space);
 }
 
-/* The gradients of queries, keys and values, for `grad`, that of the result. Added to those of the
-   bias, (sentences or threads, H, most_queries, most_keys rounded up), and written to key_grads and
-   value_grads, those of the tables, a part of them for each thread. */
+/* The gradients of queries, keys and values, for `grad`, that of the result; those of each sentence's
+   bias, (count, H, most_queries, most_keys), or added to bias_sums, (threads, H, most_queries,
+   most_keys rounded up), those of a bias that sentences share; and those of the tables, a part for
+   each thread. */
 void attention_backward(const number *q, const number *k, const number *v, const number *grad,
                         const struct batch *batch, float dropout_scale, const number *saved,
-                        number *q_grad, number *k_grad, number *v_grad, float *bias_grads,
-                        float *key_grads, float *value_grads, long threads) {
+                        number *q_grad, number *k_grad, number *v_grad, number *bias_grads,
+                        float *bias_sums, float *key_grads, float *value_grads, long threads) {
     const struct batch s = *batch;
     const float scale = 1.0f / sqrtf(s.dim);
     const long H = s.heads, E = s.dim, wide = rounded(E), most = rounded(s.most_keys);
@@ -645,9 +649,8 @@ void attention_backward(const number *q, const number *k, const number *v, const
                 lay_out(spaces[2], x, s.q.row, ahead_of(s.q, s.q_first, &s, r), n, E);
             const struct operand heads_grads =
                 lay_out(spaces[3], g, s.out.row, ahead_of(s.out, s.q_first, &s, r), n, E);
-            float *own_bias = bias_grads + h * s.most_queries * most;
-            own_bias +=
-                s.bias_grads ? b * s.bias_grads : omp_get_thread_num() * H * s.most_queries * most;
+            const long biased = r * s.most_queries * s.most_keys;
+            const long shared = (omp_get_thread_num() * H + h) * s.most_queries * most;
             /* Of all queries, turned: gradients of scores, probabilities, and the sums of both. */
             struct turned changes = turned_of(spaces + 10, most, n);
             struct turned probs = turned_of(spaces + 12, most, n);
@@ -672,7 +675,8 @@ void attention_backward(const number *q, const number *k, const number *v, const
                     drop(own_probs, one, dropout_scale, values_by, 0, kept, own_values);
                     softmax_gradient(own, one, dropout_scale, products + i * most, values_by,
                                      by_row + i * rounded(S), kept, keys_by, own_keys,
-                                     bias_grads ? own_bias + (begin + i) * most : 0);
+                                     bias_grads ? bias_grads + biased + one.i * s.most_keys : 0,
+                                     bias_sums ? bias_sums + shared + one.i * most : 0);
                     pad(own, used);
                     pad(own_probs, used);
                 }
