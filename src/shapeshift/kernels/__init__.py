@@ -87,9 +87,6 @@ class Attention:
         tables: `(H|1, R, E)`, added to keys and to values by distance, or None.
         rows: which row of its table each pair has.
         bias, mask, spans, causal: as of `shapeshift.attention.backends.attend_rows`.
-
-    Attributes:
-        num_pairs: of queries and keys.
     """
 
     def __init__(
@@ -108,7 +105,7 @@ class Attention:
         pairs = q.shape[1] * spans[0].size * spans[1].size
         self._tensors = *spans[0], *spans[1], pairs.cumsum(0) - pairs
         self._apart = len(q) == len(pairs)  # else sentences are one behind the other
-        self.num_pairs = int(pairs.sum())
+        self.num_pairs = int(pairs.sum())  # of queries and keys
         self._tables = [None if x is None else x.to(q.dtype).contiguous() for x in tables]
         self._num_tables = max((len(x) for x in self._tables if x is not None), default=1)
         self._rows = [x or Rows(0, 0) for x in rows]

@@ -75,8 +75,8 @@ class Attention(nn.Module):
         packed = packing
         if packing and self.position.overrides("inputs"):  # which sees whole sentences
             alone, packed = memory is not x, None
-            x = packing[0].unpack(x)
-            memory = packing[1].unpack(memory) if alone else x
+            [x] = packing[0].unpack(x)
+            [memory] = packing[1].unpack(memory) if alone else [x]
         # In self-attention the queries are the new keys: position need not be encoded twice.
         pos_new = pos_q
         if memory is not x:
@@ -95,8 +95,9 @@ class Attention(nn.Module):
             packing = None if packed else packing
         else:
             if packed:
-                sides = (packed[0], *packed[1:] * 2)
-                projected = [side.unpack(y) for side, y in zip(sides, projected, strict=False)]
+                dim, sides = self.out.in_features, (packed[0], *packed[1:] * 2)
+                pairs = zip(sides, projected, strict=False)
+                projected = [x for s, y in pairs for x in s.unpack(y, y.shape[1] // dim)]
             q, k, v = split_heads(projected, self.num_heads)  # (B, H, Q|K, E)
             q, k = self.position.rotate(q, k, pos_q, pos_new)
             if cache is not None:

@@ -154,7 +154,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs = "interleaved") ->
     """
     dtype = torch.promote_types(x.dtype, torch.float32)
     cos, sin = cos.to(dtype).unsqueeze(1), sin.to(dtype).unsqueeze(1)  # (B|1, 1, T, r/2)
-    wide = x.to(dtype)
+    wide = x.to(dtype, memory_format=torch.contiguous_format)
     if pairs == "halves":
         a, b = wide.chunk(2, dim=-1)  # (B, H, T, r/2)
         turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
@@ -162,8 +162,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs = "interleaved") ->
         a, b = wide[..., ::2], wide[..., 1::2]
         turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
     else:
-        wide = wide.reshape(*x.shape[:-1], x.shape[-1] // 2, 2).contiguous()
-        numbers = torch.view_as_complex(wide)
+        numbers = torch.view_as_complex(wide.view(*x.shape[:-1], x.shape[-1] // 2, 2))
         turned = torch.view_as_real(numbers * torch.complex(cos, sin)).flatten(-2)
     return turned.to(x.dtype)
 
