@@ -1,9 +1,10 @@
-"""Our attention in steps (matmul, softmax, matmul) against PyTorch's fused kernel, forward and
-backward, or with --inference forward alone.
+"""Our kernel of attention, and attention in steps (matmul, softmax, matmul), against PyTorch's fused
+kernel, forward and backward, or with --inference forward alone.
 
     python benchmarks/attention.py
 
-Decides `shapeshift.attention.backends.FUSED_FROM`. Prints milliseconds, the median of several runs,
+Decides `RECOMPUTED_FROM`, and without a C compiler `FUSED_FROM`, of
+`shapeshift.attention.backends`. Prints milliseconds, the median of several runs,
 by length and precision: float32, and bf16 where the processor has it.
 """
 
@@ -19,9 +20,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from shapeshift import kernels
 from shapeshift.attention import attend_with_probs
+from shapeshift.attention.backends import attend_rows
 from shapeshift.positions import Representation
 from shapeshift.training.precision import choose_precision, tune_cpu
+
+
+def ours(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+    return attend_rows((q, k, v), (None, None), mask)
 
 
 def explicit(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
@@ -54,7 +61,8 @@ def main() -> None:
     tune_cpu()
     dtypes = dict.fromkeys([torch.float32, choose_precision("auto", torch.device("cpu"))])
     print(f"{torch.get_num_threads()} threads, {args.tokens} tokens, torch {torch.__version__}")
-    print("length  precision  explicit ms  fused ms  explicit/fused")
+    ways = (ours, explicit, fused) if kernels.is_available(torch.float32) else (explicit, fused)
+    print("length  precision " + "".join(f"{way.__name__ + ' ms':>13}" for way in ways))
     for length in (16, 32, 64, 128, 256, 512, 1024, 2048):
         for dtype in dtypes:
             shape = (max(1, args.tokens // length), args.heads, length, args.head_dim)
@@ -69,12 +77,9 @@ def main() -> None:
                 if out.requires_grad:
                     out.backward(gradient)  # noqa: B023
 
-            times = [median_ms(partial(step, way), args.repeats) for way in (explicit, fused)]
+            times = [median_ms(partial(step, way), args.repeats) for way in ways]
             name = str(dtype).removeprefix("torch.")
-            print(
-                f"{length:6}  {name:9}  {times[0]:11.1f}  {times[1]:8.1f}"
-                f"  {times[0] / times[1]:14.2f}"
-            )
+            print(f"{length:6}  {name:9} " + "".join(f"{time:13.1f}" for time in times), flush=True)
 
 
 if __name__ == "__main__":
