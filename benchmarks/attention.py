@@ -1,5 +1,5 @@
-"""Our kernel of attention, and attention in steps (matmul, softmax, matmul), against PyTorch's fused
-kernel, forward and backward, or with --inference forward alone.
+"""Our kernel of attention, and attention in steps (matmul, softmax, matmul), against PyTorch's
+fused kernel, forward and backward, or with --inference forward alone.
 
     python benchmarks/attention.py
 
