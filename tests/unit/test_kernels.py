@@ -170,9 +170,12 @@ def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 5, 37), (2, 2, 40, 33), (3, 1, 1, 40)])
-def test_attention_of_heads_with_masks(shape, dtype, threads):
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 5, 37), (2, 2, 64, 134), (3, 1, 40, 33)])
+def test_attention_of_heads_with_masks(shape, causal, dtype, threads):
     B, H, Q, K = shape
+    if causal and K < Q:
+        return
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     for mask in masks(*shape, dtype):
@@ -183,13 +186,13 @@ def test_attention_of_heads_with_masks(shape, dtype, threads):
         leaves = [x.to(dtype).requires_grad_() for x in (q, k, v)]
         added = tables_by_distance("kv", H, 24, 2, dtype)
         bias = torch.randn(1, H, Q, K).to(dtype).requires_grad_()
-        out = backends.attend_rows(leaves, added, mask, bias=bias)
+        out = backends.attend_rows(leaves, added, mask, bias=bias, causal=causal)
         grad = torch.randn(out.shape).to(dtype)
         leaves += [bias, *(x.table for x in added)]
         found = [out, *torch.autograd.grad(out, leaves, grad)]
         wide = bias.double() + (torch.zeros(shape) if mask is None else mask).double()
         each = zip(*(x.double() for x in leaves[:3]), wide.expand(shape), strict=True)
-        expected = torch.stack([expected_attention(*x, added, 1.0, False) for x in each])
+        expected = torch.stack([expected_attention(*x, added, 1.0, causal) for x in each])
         expected = [expected, *torch.autograd.grad(expected, leaves, grad.double())]
         for got, wanted in zip(found, expected, strict=True):
             near = 1e-5 if dtype == torch.float32 else 0.06

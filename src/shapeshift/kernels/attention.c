@@ -387,12 +387,12 @@ typedef struct {
     uint8_t bytes[64];
 } setting;
 static inline setting begin_tiles(void) {
-    setting before;
-    _tile_storeconfig(&before);
-    _tile_loadconfig(&shape);
+    setting before; /* gcc's functions for this name 8 of its 64 bytes as what they write */
+    __asm__ volatile("sttilecfg %0" : "=m"(before));
+    __asm__ volatile("ldtilecfg %0" ::"m"(shape));
     return before;
 }
-static inline void end_tiles(setting before) { _tile_loadconfig(&before); }
+static inline void end_tiles(setting before) { __asm__ volatile("ldtilecfg %0" ::"m"(before)); }
 #else
 typedef int setting;
 static inline setting begin_tiles(void) { return 0; }
@@ -685,8 +685,8 @@ void attention_backward(const number *q, const number *k, const number *v, const
                     product(heads, wide, row_of(key_changes, begin, 0), rounded(R), key_table, rows,
                             E, R, 1);
                 write_rows(to, s.q_grad.row, heads, wide, rows, E, scale);
-                turn_rows(changes, begin, rows, used);
-                turn_rows(probs, begin, rows, used);
+                turn_rows(changes, begin, rows, rounded(used));
+                turn_rows(probs, begin, rows, rounded(used));
                 turn_rows(key_changes, begin, rows, R);
                 turn_rows(value_probs, begin, rows, S);
             }
