@@ -81,7 +81,8 @@ def attend(
         score_mod = position.score_mod(_scaled(q), pos_q, pos_k)
         if score_mod is not None:
             return attend_flex(q, k, v, mask, score_mod, causal=causal)
-    if num_queries > 1 and num_keys < RECOMPUTED_FROM and (not causal or num_queries <= num_keys):
+    short = kernels.serves(q) and num_queries > 1 and num_keys < RECOMPUTED_FROM
+    if short and (not causal or num_queries <= num_keys):
         part = q, k, v, mask, position, pos_q, pos_k, dropout_p
         served = _attend_here(part, causal=causal, again=again)
         if served is not None:
@@ -156,7 +157,7 @@ def prefers_rows(
     position: Representation, projected: Tensor, pos_q: Tensor, pos_k: Tensor
 ) -> tuple[Vectors, Tensor | None] | None:
     """Return `vectors_of` and a bias, if `attend_rows` is the best way for projections."""
-    if pos_k.shape[-1] >= RECOMPUTED_FROM:
+    if not kernels.serves(projected) or pos_k.shape[-1] >= RECOMPUTED_FROM:
         return None
     vectors = vectors_of(position, projected, pos_q, pos_k)
     if vectors is None or vectors[0] is not None or not _is_biased(position):
