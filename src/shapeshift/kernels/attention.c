@@ -372,7 +372,7 @@ static inline vector as_number(vector x) {
 #endif
 }
 
-/* Memory of a thread, in parts of so many bytes, with some between them. */
+/* Memory of a thread, in parts of the given sizes in bytes, with some between them. */
 static char *divide(const size_t *bytes, int count, void **parts) {
     size_t total = 0;
     for (int i = 0; i < count; i++) total += (bytes[i] + 191) / 64 * 64;
