@@ -18,6 +18,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.model import loss
 from shapeshift.positions import Shaw, pairs
 from shapeshift.positions.base import Representation
+from shapeshift.positions.rotary import rotate
 
 DTYPES = [torch.float32, torch.bfloat16]
 NEAR = {
@@ -31,6 +32,9 @@ NONE = None, None  # vectors by distance
 def compiled():
     if not kernels.is_available(torch.float32):
         pytest.skip("no C compiler")
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
 
 
 def masks(B, H, Q, K, dtype):
@@ -128,7 +132,9 @@ def expected_attention(q, k, v, mask, added, keep, causal):
 @pytest.mark.parametrize("added", ["", "k", "v", "kv", "hkv"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
-    for E, lengths in ((8, [5]), (64, [33, 1, 7]), (40, [16, 32, 70, 130])):
+    # The channels that rotate, all alike in each sentence or not
+    sizes = ((8, [5], 0, 1), (64, [33, 1, 7], 64, 1), (40, [16, 32, 70, 130], 24, 4))
+    for E, lengths, turning, num_angles in sizes:
         torch.manual_seed(0)
         H, total = 2, sum(lengths)
         count = torch.tensor(lengths)
@@ -139,6 +145,11 @@ def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
         sizes = (len(lengths), H, widest, widest) if "h" in added else (1, H, 1, widest)
         bias = torch.randn(sizes).to(dtype).requires_grad_()
         how = {"num_heads": H, "spans": spans, "causal": causal, "bias": bias}
+        turns = [
+            kernels.Turn(*torch.randn(2, num_angles, widest, turning // 2), turning == 24)
+            for _ in range(2)
+        ]
+        how |= {"turns": turns} if turning else {}
         again: list = []
         torch.manual_seed(1)
         out = backends.attend_rows([rows], added_here, None, dropout_p, **how, again=again)
@@ -154,10 +165,14 @@ def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
         heads = rows.double().unflatten(-1, (3, H, E)).permute(1, 2, 0, 3)
         expected, at = [], 0
         each = bias.double().expand(len(lengths), H, widest, widest)
-        for first, n, own_bias in zip(spans[0].first.tolist(), lengths, each, strict=True):
+        for b, (n, own_bias) in enumerate(zip(lengths, each, strict=True)):
+            first = int(spans[0].first[b])
             keep, at = slice(at, at + H * n * n), at + H * n * n
             kept = 1.0 if draws is None else (draws[keep].view(H, n, n) >= threshold) * scale
-            own = heads[:, :, first : first + n]
+            own = [*heads[:, :, first : first + n]]
+            for side, turn in enumerate(turns if turning else ()):
+                cos, sin = (x[b % num_angles, None, :n].double() for x in turn[:2])
+                own[side] = rotate(own[side][None], kernels.Turn(cos, sin, turn.halves))[0]
             out = expected_attention(*own, own_bias[:, :n, :n], added_here, kept, causal)
             expected.append(out.transpose(0, 1))
         expected = torch.cat(expected).flatten(1)
@@ -175,8 +190,7 @@ def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
 def test_attention_of_heads_with_masks(shape, causal, dtype, threads):
     B, H, Q, K = shape
     if causal and K < Q:
-        return
-    before = torch.get_num_threads()
+        pytest.skip("a query would see no key")
     torch.set_num_threads(threads)
     for mask in masks(*shape, dtype):
         torch.manual_seed(0)
@@ -197,7 +211,6 @@ def test_attention_of_heads_with_masks(shape, causal, dtype, threads):
         for got, wanted in zip(found, expected, strict=True):
             near = 1e-5 if dtype == torch.float32 else 0.06
             assert (got.double() - wanted).abs().max() <= near * wanted.abs().max() + 1e-6
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -154,17 +154,29 @@ def vectors_of(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor
 
 
 def prefers_rows(
-    position: Representation, projected: Tensor, pos_q: Tensor, pos_k: Tensor
-) -> tuple[Vectors, Tensor | None] | None:
-    """Return `vectors_of` and a bias, if `attend_rows` is the best way for projections."""
-    if not kernels.serves(projected) or pos_k.shape[-1] >= RECOMPUTED_FROM:
+    position: Representation,
+    projected: Sequence[Tensor],
+    num_heads: int,
+    pos_q: Tensor,
+    pos_k: Tensor,
+) -> tuple[Vectors, dict[str, Any]] | None:
+    """Return `vectors_of`, a bias and turns, if `attend_rows` is the best way for projections."""
+    first, how = projected[0], dict[str, Any]()
+    if not kernels.serves(first) or pos_k.shape[-1] >= RECOMPUTED_FROM:
         return None
-    vectors = vectors_of(position, projected, pos_q, pos_k)
-    if vectors is None or vectors[0] is not None or not _is_biased(position):
-        return vectors and (vectors, None)
-    if position.overrides("query_bias"):
+    vectors = vectors_of(position, first, pos_q, pos_k)
+    if vectors is None:
         return None
-    return vectors, position.bias(pos_q, pos_k, dtype=projected.dtype)
+    if position.overrides("rotate"):
+        q, k, _ = split_heads(projected, num_heads)
+        how["turns"] = position.turns(q, k, pos_q, pos_k)
+        if how["turns"] is None:
+            return None
+    if vectors[0] is None and _is_biased(position):
+        if position.overrides("query_bias"):
+            return None
+        how["bias"] = position.bias(pos_q, pos_k, dtype=first.dtype)
+    return vectors, how
 
 
 def attend_rows(
@@ -177,6 +189,7 @@ def attend_rows(
     causal: bool = False,
     num_heads: int = 0,
     spans: tuple[kernels.Spans, kernels.Spans] | None = None,
+    turns: tuple[kernels.Turn, kernels.Turn] | None = None,
     again: list[Callable[[], Tensor]] | None = None,
 ) -> Tensor:
     """Return the attention `(…, H · E)`, or of heads `(B, H, Q, E)`, computed by a kernel without
@@ -190,6 +203,7 @@ def attend_rows(
         num_heads: H of projections.
         spans: which rows are a sentence, on the sides of the queries and of the keys. The result is
             zero for other rows.
+        turns: how queries and keys rotate before.
         again: receives a function that computes the result again, to the same bits, from what is
             kept for the backward pass anyway.
         bias: added to the scaled scores, as `mask` is, which needs no gradient.
@@ -200,8 +214,8 @@ def attend_rows(
     wanted = torch.is_grad_enabled() and any(
         x.requires_grad for x in (*inputs, *added) if x is not None
     )
-    rows = [x and x.rows for x in vectors]
-    call = num_heads, dropout_p, rows, (mask, spans, causal), again if wanted else None, wanted
+    how = mask, spans, causal, turns
+    call = num_heads, dropout_p, [x and x.rows for x in vectors], how, again, wanted
     out: Tensor = _Attention.apply(*call, *added, *inputs)  # type: ignore[no-untyped-call]
     if inputs[0].ndim == 4:
         return out.view(inputs[0].transpose(1, 2).shape).transpose(1, 2)
@@ -272,7 +286,7 @@ class _Attention(torch.autograd.Function):
                 out[int(spans[0].size.sum()) :] = 0
             return out
 
-        if again is not None:
+        if wanted and again is not None:
             again.append(lambda: compute(None, 0, scale, saved, True))
         ctx.made = rows, None, *how  # the bias is not needed again
         ctx.num_heads, ctx.scale, ctx.bias = H, scale, None if bias is None else bias.shape

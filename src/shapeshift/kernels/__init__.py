@@ -79,6 +79,16 @@ class Spans(NamedTuple):
     size: Tensor
 
 
+class Turn(NamedTuple):
+    """Pairs (a, b) of channels of each token that become (a cos - b sin, a sin + b cos)."""
+
+    cos: Tensor
+    """`(B|1, T, r/2)`; it may include a scale, as `sin`."""
+    sin: Tensor
+    halves: bool
+    """Whether a pair are channels m and m + r/2, in place of 2m and 2m + 1."""
+
+
 class Attention:
     """One attention of whole sentences, for its forward and its backward pass.
 
@@ -86,7 +96,7 @@ class Attention:
         heads: queries, keys and values, `(B, H, Q|K, E)`, or with `spans` `(1, H, N, E)`.
         tables: `(H|1, R, E)`, added to keys and to values by distance, or None.
         rows: which row of its table each pair has.
-        bias, mask, spans, causal: as of `shapeshift.attention.backends.attend_rows`.
+        bias, mask, spans, causal, turns: as of `shapeshift.attention.backends.attend_rows`.
     """
 
     def __init__(
@@ -98,6 +108,7 @@ class Attention:
         mask: Tensor | None,
         spans: Sequence[Spans] | None,
         causal: bool,
+        turns: Sequence[Turn] | None = None,
     ):
         self._heads = [x if x.stride(-1) == 1 else x.contiguous() for x in heads]
         q, first = heads[0], torch.arange(len(heads[0]))
@@ -109,6 +120,10 @@ class Attention:
         self._tables = [None if x is None else x.to(q.dtype).contiguous() for x in tables]
         self._num_tables = max((len(x) for x in self._tables if x is not None), default=1)
         self._rows = [x or Rows(0, 0) for x in rows]
+        self._turns = [
+            Turn(x.cos.float().contiguous(), x.sin.float().contiguous(), x.halves)
+            for x in turns or ()
+        ]
         self._causal, self._most = causal, [int(span.size.max()) for span in spans]
         self._added: list[Tensor | None] = [bias, mask]
         for n, x in enumerate(self._added):
@@ -179,6 +194,10 @@ class Attention:
         numbers += [x.data_ptr() for x in self._tensors]
         numbers += [*steps, *(0 if x is None else x.data_ptr() for x in self._tables)]
         numbers += [self._num_tables, *self._rows[0], *self._rows[1]]
+        for cos, sin, halves in self._turns:
+            step = 0 if len(cos) == 1 else cos.stride(0)
+            numbers += [cos.data_ptr(), sin.data_ptr(), cos.shape[-1], halves, step]
+        numbers += [0] * (0 if self._turns else 10)
         return (ctypes.c_long * len(numbers))(*numbers)
 
 

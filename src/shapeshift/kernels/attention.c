@@ -293,6 +293,12 @@ struct layout {
 struct rows {
     long count, shift;
 };
+/* Pairs of channels that rotate, of token i of sentence b by the complex numbers from
+   b * batch + i * pairs on: channels 2 m and 2 m + 1, or with `halves` m and m + pairs. */
+struct turns {
+    const float *cosines, *sines;
+    long pairs, halves, batch;
+};
 struct batch { /* all members are as long as a long */
     long count, heads, dim, causal, most_queries, most_keys;
     const long *q_first, *q_count, *k_first, *k_count, *pairs; /* pairs: of sentences before */
@@ -301,6 +307,7 @@ struct batch { /* all members are as long as a long */
     const number *keys, *values;
     long tables;
     struct rows keys_by, values_by;
+    struct turns q_by, k_by;
 };
 
 static inline const number *at(const number *x, struct layout l, const long *first, long b,
@@ -501,6 +508,52 @@ static void write_rows(number *to, long step, const float *from, long from_step,
             store(to + i * step + e, *(const vector *)(from + i * from_step + e) * scale, E - e);
 }
 
+static inline __attribute__((always_inline)) void rotate_pairs(float *x, const float *cosines,
+                                                               const float *sines, long pairs,
+                                                               const long step, long apart,
+                                                               const float direction) {
+#pragma omp simd
+    for (long m = 0; m < pairs; m++) {
+        const float a = x[m * step], b = x[m * step + apart], sine = sines[m] * direction;
+        x[m * step] = a * cosines[m] - b * sine;
+        x[m * step + apart] = a * sine + b * cosines[m];
+    }
+}
+/* Rotate a row, or with direction -1 the gradient for it. */
+static inline void rotate(float *x, struct turns by, long b, long i, const float direction) {
+    const float *cosines = by.cosines + b * by.batch + i * by.pairs;
+    const float *sines = by.sines + b * by.batch + i * by.pairs;
+    if (by.halves)
+        rotate_pairs(x, cosines, sines, by.pairs, 1, by.pairs, direction);
+    else
+        rotate_pairs(x, cosines, sines, by.pairs, 2, 1, direction);
+}
+
+/* Rows of queries or keys of one head. */
+struct side {
+    const number *x;
+    long step, ahead;
+};
+/* As they are, or rotated in `space`. */
+static struct side rotated(number *restrict space, struct side from, struct turns by, long b,
+                           long rows, long E) {
+    if (!by.pairs) return from;
+    float row[rounded(E)] __attribute__((aligned(64)));
+    for (long i = 0; i < rows; i++) {
+        const number *x = from.x + i * from.step;
+        fetch(x + from.ahead, E);
+        for (long c = 0; c < E; c += LANES) *(vector *)(row + c) = load(x + c, E - c);
+        rotate(row, by, b, i, 1.0f);
+        for (long c = 0; c < E; c += LANES)
+            store(space + i * E + c, *(const vector *)(row + c), E - c);
+    }
+    return (struct side){space, E, 0};
+}
+/* Rotate float rows of gradients back, (rows, E) of a block from token `begin` on. */
+static void rotate_back(float *x, long step, struct turns by, long b, long begin, long rows) {
+    for (long i = 0; by.pairs && i < rows; i++) rotate(x + i * step, by, b, begin + i, -1.0f);
+}
+
 /* Attention of whole sentences.
 
    bias, mask   added to the scores, or null
@@ -517,10 +570,12 @@ void attention_forward(const number *q, const number *k, const number *v, const 
     const struct rows keys_by = s.keys_by, values_by = s.values_by;
     const long R = keys_by.count, S = values_by.count;
     part *key_space = new_tables(s.tables, E, R), *value_space = new_tables(s.tables, S, E);
-    const size_t sizes[] = {most * wide * sizeof(part),         most * wide * sizeof(part),
-                            BLOCK * wide * sizeof(part),        BLOCK * most * sizeof(part),
-                            BLOCK * rounded(S) * sizeof(part),  BLOCK * most * sizeof(float),
-                            BLOCK * rounded(R) * sizeof(float), BLOCK * wide * sizeof(float)};
+    const size_t sizes[] = {
+        most * wide * sizeof(part),         most * wide * sizeof(part),
+        BLOCK * wide * sizeof(part),        BLOCK * most * sizeof(part),
+        BLOCK * rounded(S) * sizeof(part),  BLOCK * most * sizeof(float),
+        BLOCK * rounded(R) * sizeof(float), BLOCK * wide * sizeof(float),
+        most * E * sizeof(number),          s.most_queries * E * sizeof(number)};
     enum { COUNT = sizeof sizes / sizeof *sizes };
 #pragma omp parallel num_threads(threads)
     {
@@ -542,17 +597,22 @@ void attention_forward(const number *q, const number *k, const number *v, const 
             const struct operand values = lay_out(spaces[0], at(v, s.v, s.k_first, b, h), s.v.row,
                                                   ahead_of(s.v, s.k_first, &s, r), m, E);
             struct operand keys = values; /* not used with `again` */
-            if (!again)
-                keys = lay_out_turned(spaces[1], at(k, s.k, s.k_first, b, h), s.k.row,
-                                      ahead_of(s.k, s.k_first, &s, r), m, E);
+            struct side from = {at(q, s.q, s.q_first, b, h), s.q.row,
+                                ahead_of(s.q, s.q_first, &s, r)};
+            if (!again) {
+                struct side of_keys = {at(k, s.k, s.k_first, b, h), s.k.row,
+                                       ahead_of(s.k, s.k_first, &s, r)};
+                of_keys = rotated(spaces[8], of_keys, s.k_by, b, m, E);
+                keys = lay_out_turned(spaces[1], of_keys.x, of_keys.step, of_keys.ahead, m, E);
+                from = rotated(spaces[9], from, s.q_by, b, n, E);
+            }
             for (long begin = 0; begin < n; begin += BLOCK) {
                 const long rows = n - begin < BLOCK ? n - begin : BLOCK, end = begin + rows + m - n;
                 const long used = s.causal && end < m ? end : m;
-                const number *x = at(q, s.q, s.q_first, b, h) + begin * s.q.row;
                 number *to = (number *)at(out, s.out, s.q_first, b, h) + begin * s.out.row;
                 for (long i = 0; i < rows; i++) fetch(to + i * s.out.row, E);
                 if (!again) {
-                    copy_block(queries, x, s.q.row, ahead_of(s.q, s.q_first, &s, r), rows, E);
+                    copy_block(queries, from.x + begin * from.step, from.step, from.ahead, rows, E);
                     product(scores, most, queries, wide, keys, rows, used, E, 0);
                     product(by_row, rounded(R), queries, wide, key_table, rows, R, E, 0);
                 }
@@ -617,7 +677,9 @@ void attention_backward(const number *q, const number *k, const number *v, const
                             BLOCK * rounded(R) * sizeof(part),
                             longest * rounded(R) * sizeof(part),
                             BLOCK * rounded(S) * sizeof(part),
-                            longest * rounded(S) * sizeof(part)};
+                            longest * rounded(S) * sizeof(part),
+                            most * E * sizeof(number),
+                            s.most_queries * E * sizeof(number)};
     enum { COUNT = sizeof sizes / sizeof *sizes };
 #pragma omp parallel num_threads(threads)
     {
@@ -639,14 +701,19 @@ void attention_backward(const number *q, const number *k, const number *v, const
             const long b = r / H, h = r % H, n = s.q_count[b], m = s.k_count[b];
             const struct operand key_table = table_of(key_space, h % s.tables, R, E);
             const struct operand value_table = table_of(value_space, h % s.tables, E, S);
-            const number *x = at(q, s.q, s.q_first, b, h), *g = at(grad, s.out, s.q_first, b, h);
-            const struct operand keys = lay_out(spaces[0], at(k, s.k, s.k_first, b, h), s.k.row,
-                                                ahead_of(s.k, s.k_first, &s, r), m, E);
+            const number *g = at(grad, s.out, s.q_first, b, h);
+            struct side of_keys = {at(k, s.k, s.k_first, b, h), s.k.row,
+                                   ahead_of(s.k, s.k_first, &s, r)};
+            of_keys = rotated(spaces[18], of_keys, s.k_by, b, m, E);
+            struct side from = {at(q, s.q, s.q_first, b, h), s.q.row,
+                                ahead_of(s.q, s.q_first, &s, r)};
+            from = rotated(spaces[19], from, s.q_by, b, n, E);
+            const struct operand keys =
+                lay_out(spaces[0], of_keys.x, of_keys.step, of_keys.ahead, m, E);
             const struct operand values =
                 lay_out_turned(spaces[1], at(v, s.v, s.k_first, b, h), s.v.row,
                                ahead_of(s.v, s.k_first, &s, r), m, E);
-            const struct operand queries =
-                lay_out(spaces[2], x, s.q.row, ahead_of(s.q, s.q_first, &s, r), n, E);
+            const struct operand queries = lay_out(spaces[2], from.x, from.step, from.ahead, n, E);
             const struct operand heads_grads =
                 lay_out(spaces[3], g, s.out.row, ahead_of(s.out, s.q_first, &s, r), n, E);
             const long biased = r * s.most_queries * s.most_keys;
@@ -684,6 +751,7 @@ void attention_backward(const number *q, const number *k, const number *v, const
                 if (R)
                     product(heads, wide, row_of(key_changes, begin, 0), rounded(R), key_table, rows,
                             E, R, 1);
+                rotate_back(heads, wide, s.q_by, b, begin, rows);
                 write_rows(to, s.q_grad.row, heads, wide, rows, E, scale);
                 turn_rows(changes, begin, rows, rounded(used));
                 turn_rows(probs, begin, rows, rounded(used));
@@ -700,6 +768,7 @@ void attention_backward(const number *q, const number *k, const number *v, const
                     fetch(v_to + i * s.v_grad.row, E);
                 }
                 product_turned(heads, wide, changes, j, blind, queries, rows, E, n, 0);
+                rotate_back(heads, wide, s.k_by, b, j, rows);
                 write_rows(k_to, s.k_grad.row, heads, wide, rows, E, scale);
                 product_turned(heads, wide, probs, j, blind, heads_grads, rows, E, n, 0);
                 write_rows(v_to, s.v_grad.row, heads, wide, rows, E, 1.0f);

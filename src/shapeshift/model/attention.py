@@ -84,14 +84,14 @@ class Attention(nn.Module):
         projected = self._project(*self.position.inputs(x, memory, memory, pos_q, pos_new))
         dropped = self.dropout if self.training else 0.0
         added = None
-        if cache is None and not self.position.overrides("rotate"):
-            added = prefers_rows(self.position, projected[0], pos_q, pos_k)
+        if cache is None:
+            added = prefers_rows(self.position, projected, self.num_heads, pos_q, pos_k)
         again: list[Callable[[], Tensor]] = []
         how: dict[str, Any] = {"causal": causal, "again": again}
         if added is not None:
             how |= {"num_heads": self.num_heads, "spans": packed and [x.spans for x in packed]}
-            how["bias"] = added[1]
-            rows = attend_rows(projected, added[0], None if packed else mask, dropped, **how)
+            mask, how = None if packed else mask, how | added[1]
+            rows = attend_rows(projected, added[0], mask, dropped, **how)
             packing = None if packed else packing
         else:
             if packed:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.kernels import Turn
 
 from .checks import checked, shown
 from .pairs import Diagonals
@@ -28,6 +29,7 @@ PROMISES = {
 _FASTER = {
     "score_mod": ("bias", "query_bias"),
     "diagonals": ("bias", "query_bias", "value_bias"),
+    "turns": ("rotate",),
 }
 """Faster methods, and the hooks that each of them replaces."""
 
@@ -60,8 +62,8 @@ class Representation(nn.Module):
         e_ij     = Q_i K_j^T + bias_ij + query_bias(Q)_ij # then mask and softmax
         z_i      = sum_j softmax(e)_ij (v W^V)_j + value_bias(softmax(e))_i
 
-    A subclass may also override `score_mod`, for FlexAttention on a GPU, and `diagonals`, for a
-    CPU, which let attention compute the last two lines faster.
+    A subclass may also override `score_mod`, for FlexAttention on a GPU, and `diagonals` and
+    `turns`, for a CPU, which let attention compute the same faster.
 
     Shapes: B batch, Q and K query and key length, H heads, D model width, E = D / H. Positions are
     integer tensors `(B, T)` or `(1, T)`. A representation never receives or builds a mask.
@@ -73,8 +75,8 @@ class Representation(nn.Module):
     booleans, None or a `Literal`.
 
     Raises:
-        ShapeshiftError: for a subclass that overrides `score_mod` or `diagonals` without the hooks
-            that they replace, or if none of its hooks is called at its `places`.
+        ShapeshiftError: for a subclass that overrides `score_mod`, `diagonals` or `turns` without
+            the hooks that they replace, or if none of its hooks is called at its `places`.
     """
 
     places: ClassVar[tuple[str, ...]] = ("embedding", "self", "cross")
@@ -195,6 +197,11 @@ class Representation(nn.Module):
         the scaled score of each pair, and `value_bias` adds sum_j p_ij a^V_ij; in place of
         either None if they do not, or if positions have gaps."""
         return None, None
+
+    def turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn] | None:
+        """Return how pairs of channels of queries and of keys rotate, if that is what `rotate`
+        does, or None. `q` and `k` need not have the `B` and `T` of positions."""
+        return None
 
 
 class Encoding(Representation):

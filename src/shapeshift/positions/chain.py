@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.kernels import Turn
 
 from .base import PROMISES, Representation, ScoreMod, check_sizes, inherits, total
 from .checks import SIZES
@@ -107,6 +108,10 @@ class Chain(Representation):
         keys = scoring[0].diagonals(pos_q, pos_k)[0] if len(scoring) == 1 else None
         values = mixing[0].diagonals(pos_q, pos_k)[1] if len(mixing) == 1 else None
         return keys, values
+
+    def turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn] | None:
+        turning = self._parts("rotate")
+        return turning[0].turns(q, k, pos_q, pos_k) if len(turning) == 1 else None
 
 
 def _check_heads(kinds: list[Representation]) -> None:

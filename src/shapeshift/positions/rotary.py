@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.kernels import Turn
 
 from .base import Representation, check_sizes
 from .checks import as_positions, check_positive, exact_dtype, whole_number
@@ -115,24 +116,26 @@ class Rotary(Representation):
         return theta
 
     def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+        turn_q, turn_k = self._turns(q, k, pos_q, pos_k)
+        return rotate(q, turn_q, self.temperature**-0.5), rotate(k, turn_k, self.temperature**-0.5)
+
+    def turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn] | None:
+        if self.width < self.head_dim and self.temperature != 1:  # a factor of all channels
+            return None
+        return self._turns(q, k, pos_q, pos_k)
+
+    def _turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn]:
         for x in (q, k):
             check_sizes(self, head_dim=x.shape[-1])
         theta = self.frequencies(q.device)
-        at_q = self._angles(pos_q, theta)
-        at_k = at_q if pos_k is pos_q else self._angles(pos_k, theta)
-        return self._turn(q, at_q), self._turn(k, at_k)
+        turn = self._turn(pos_q, theta)
+        return turn, turn if pos_k is pos_q else self._turn(pos_k, theta)
 
-    def _angles(self, pos: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
+    def _turn(self, pos: Tensor, theta: Tensor) -> Turn:
         angles = as_positions(pos).to(theta.dtype).unsqueeze(-1) * theta  # (B|1, T, r/2)
-        return angles.cos(), angles.sin()
-
-    def _turn(self, x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-        cos, sin = angles
-        turned = rotate(x[..., : self.width], cos, sin, self.pairs)
-        if self.width < x.shape[-1]:
-            turned = torch.cat((turned, x[..., self.width :]), dim=-1)  # (B, H, T, E)
         # Queries and keys have the same factor, so that scores are multiplied by 1 / t.
-        return turned if self.temperature == 1 else turned * self.temperature**-0.5
+        cos, sin = (x * self.temperature**-0.5 for x in (angles.cos(), angles.sin()))
+        return Turn(cos, sin, self.pairs == "halves")
 
 
 def frequencies(width: int, base: float, device: torch.device | None = None) -> Tensor:
@@ -141,30 +144,22 @@ def frequencies(width: int, base: float, device: torch.device | None = None) -> 
     return base ** (m * (-2 / width))
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor, pairs: Pairs = "interleaved") -> Tensor:
-    """Rotate each pair (a, b) of channels to (a cos - b sin, a sin + b cos).
-
-    Args:
-        x: `(B, H, T, r)`.
-        cos, sin: for each pair's angle, `(B|1, T, r/2)`; may include a scale.
-        pairs: see `Rotary`.
-
-    Returns:
-        `(B, H, T, r)` in the dtype of `x`, computed in float32 at least.
-    """
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    cos, sin = cos.to(dtype).unsqueeze(1), sin.to(dtype).unsqueeze(1)  # (B|1, 1, T, r/2)
-    wide = x.to(dtype, memory_format=torch.contiguous_format)
-    if pairs == "halves":
+def rotate(x: Tensor, turn: Turn, factor: float = 1.0) -> Tensor:
+    """Rotate r channels of `x (B, H, T, E)` in at least float32, and multiply the others."""
+    width, dtype = 2 * turn.cos.shape[-1], torch.promote_types(x.dtype, torch.float32)
+    cos, sin = (y.to(dtype).unsqueeze(1) for y in (turn.cos, turn.sin))  # (B|1, 1, T, r/2)
+    wide = x[..., :width].to(dtype, memory_format=torch.contiguous_format)
+    if turn.halves:
         a, b = wide.chunk(2, dim=-1)  # (B, H, T, r/2)
         turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
     elif torch.compiler.is_compiling():  # compilers lack complex numbers, which are faster here
         a, b = wide[..., ::2], wide[..., 1::2]
         turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
     else:
-        numbers = torch.view_as_complex(wide.view(*x.shape[:-1], x.shape[-1] // 2, 2))
+        numbers = torch.view_as_complex(wide.view(*wide.shape[:-1], width // 2, 2))
         turned = torch.view_as_real(numbers * torch.complex(cos, sin)).flatten(-2)
-    return turned.to(x.dtype)
+    turned = turned.to(x.dtype)
+    return turned if width == x.shape[-1] else torch.cat((turned, x[..., width:] * factor), dim=-1)
 
 
 def check_rotation(head_dim: int, base: float) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.kernels import Turn
 
 from .base import Representation, check_sizes
 from .checks import as_positions, bounds, check_positive
@@ -74,10 +75,14 @@ class XPos(Representation):
         return int(bits * self.scale_base / math.log2(1 + 1 / self.gamma))
 
     def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+        turn_q, turn_k = self.turns(q, k, pos_q, pos_k)
+        return rotate(q, turn_q), rotate(k, turn_k)
+
+    def turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn]:
         theta = frequencies(self.head_dim, self.base, q.device)
         m = torch.arange(self.head_dim // 2, dtype=theta.dtype, device=q.device)
         zeta = (2 * m / self.head_dim + self.gamma) / (1 + self.gamma)  # (E/2,)
-        turned = []
+        turns = []
         for x, pos, sign in ((q, pos_q, 1), (k, pos_k, -1)):
             check_sizes(self, head_dim=x.shape[-1])
             limit, furthest = self._reach(x.dtype), max(map(abs, bounds(as_positions(pos))))
@@ -88,5 +93,6 @@ class XPos(Representation):
             steps = as_positions(pos).to(theta.dtype).unsqueeze(-1)  # (B|1, T, 1)
             scale = zeta ** (steps * (sign / self.scale_base))  # (B|1, T, E/2)
             angles = steps * theta  # (B|1, T, E/2)
-            turned.append(rotate(x, angles.cos() * scale, angles.sin() * scale, self.pairs))
-        return turned[0], turned[1]
+            turn = Turn(angles.cos() * scale, angles.sin() * scale, self.pairs == "halves")
+            turns.append(turn)
+        return turns[0], turns[1]

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from shapeshift import model as ours
 from shapeshift import use_position
 from shapeshift.conformance import Finding, check
+from shapeshift.kernels import Turn
 from shapeshift.positions import ALiBi, Representation, Rotary
 from shapeshift.positions.rotary import rotate
 
@@ -131,7 +132,8 @@ class RoundedAngles(Rotary):
     def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         theta = self.frequencies().bfloat16()
         at_q, at_k = ((pos.bfloat16()[..., None] * theta).double() for pos in (pos_q, pos_k))
-        return rotate(q, at_q.cos(), at_q.sin()), rotate(k, at_k.cos(), at_k.sin())
+        turns = (Turn(at.cos(), at.sin(), False) for at in (at_q, at_k))
+        return rotate(q, next(turns)), rotate(k, next(turns))
 
 
 def output_of(name: str, change: Callable[[Tensor], Tensor]) -> Seed:

@@ -67,8 +67,9 @@ def test_neither_packing_nor_rows_without_a_token_change_anything(
             atol = 1e-10 if dtype == torch.float64 else 1e-4
             torch.testing.assert_close(each, padded, rtol=0, atol=atol)
     if dtype == torch.float32 and kernels.is_available(dtype):
+        alone = position in ("tupe", "neighbours")  # self-attention that sees whole sentences
         assert any(spans)  # of the cross-attention at least
-        assert None in spans
+        assert (3 * spans.count(None) > len(spans)) == alone
     else:
         assert not spans
 
