@@ -122,7 +122,7 @@ def _make_trainer(
     for the model."""
     subwords, training = data.subwords, config.training
     torch.manual_seed(derive(training.seed, "weights"))
-    model = build(config.model, config.position.scheme, subwords.source_size, subwords.target_size)
+    model = build(config.model, config.position.scheme, *subwords.sizes)
     check_lengths(config, model, data, tested=tested)
     started = None
     if training.init_from is not None and not has_begun(directory):
