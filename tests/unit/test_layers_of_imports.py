@@ -16,12 +16,13 @@ import shapeshift
 from shapeshift.__main__ import TESTBED
 
 ROOT = Path(shapeshift.__file__).parent
-FOUNDATIONS = {"disk", "errors", "integrity", "schema", "seeds", "threads"}
+FOUNDATIONS = {"disk", "errors", "integrity", "locks", "schema", "seeds", "threads"}
 TORCH_ONLY = ("kernels", "positions", "attention", "interop", "conformance")
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "disk": {"errors"},
     "integrity": {"disk", "errors"},
+    "locks": {"disk", "errors"},
     "seeds": set(),
     "threads": set(),
     "schema": set(),

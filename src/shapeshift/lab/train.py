@@ -17,7 +17,6 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation import comet
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.integrity import restore, store, verify
-from shapeshift.lab.locks import locked
 from shapeshift.lab.requirements import check_lengths, missing_requirements
 from shapeshift.lab.run import (
     AS_IT_IS,
@@ -31,6 +30,7 @@ from shapeshift.lab.run import (
     make_translator,
     prepared_directory,
 )
+from shapeshift.locks import locked
 from shapeshift.model import Transformer, build
 from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed

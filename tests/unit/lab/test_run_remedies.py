@@ -8,10 +8,10 @@ import pytest
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import store
-from shapeshift.lab.locks import locked
 from shapeshift.lab.measures import translate_and_score
 from shapeshift.lab.run import Run
 from shapeshift.lab.train import train
+from shapeshift.locks import locked
 from shapeshift.training.observer import Observer
 from shapeshift.training.trainer import Trainer
 
