@@ -61,7 +61,6 @@ class Measurement(Strict):
 Measure = Callable[[Run, Prepared], Sequence[Measurement]]
 """A step of a cell's work after training."""
 
-
 MEASURES: dict[str, str] = {
     "score-valid": "shapeshift.lab.measures:SCORE_VALID",
     "score-test": "shapeshift.lab.measures:SCORE_TEST",
@@ -78,7 +77,6 @@ MEASURES: dict[str, str] = {
 
 TRAIN = "train"
 """The name of the step before all measures."""
-
 
 OPTIONAL = {"fairseq", "opennmt-py"}
 """Measures that need a program which may not be there: a cell is finished without them."""
