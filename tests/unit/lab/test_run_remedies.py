@@ -76,7 +76,7 @@ def test_a_run_of_another_version(tmp_path):
         Run(tmp_path)
 
 
-def test_a_finished_model_without_its_checkpoints_is_not_trained_over(go, tmp_path):
+def test_a_finished_model_without_its_checkpoints_is_not_trained_over(go):
     run = go()
     average = run.weights().read_bytes()
     shutil.rmtree(run.directory / "checkpoints")
