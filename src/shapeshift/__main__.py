@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 from pathlib import Path
-from types import FrameType
 
 TESTBED = {
     *("numpy", "sentencepiece", "sacrebleu", "safetensors", "pydantic", "yaml", "typer", "rich"),
@@ -23,7 +22,7 @@ def main() -> None:
     os.environ.setdefault(HUGE_PAGES, "1")
     _start_without_small_caches()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + number))
     try:
         from shapeshift.cli import main as run
 
@@ -54,10 +53,6 @@ def _start_without_small_caches() -> None:
     if is_glibc and ours and "GLIBC_TUNABLES" not in os.environ:
         os.environ["GLIBC_TUNABLES"] = MALLOC
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    os._exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -68,9 +68,8 @@ def _text(place: Place, problems: Sequence[Any], config: type[BaseModel]) -> str
         case "union_tag_invalid" if field is not None:
             return f"{problem['msg']}{nearest(str(problem['ctx']['tag']), variants(field))}"
     expected = " or ".join(dict.fromkeys(each["msg"] for each in problems))
-    expected = expected.replace(
-        "a valid tuple", "a list, as in [a, b]"
-    )  # words of YAML, not Python
+    # In words of YAML, not Python.
+    expected = expected.replace("a valid tuple", "a list, as in [a, b]")
     expected = re.sub(
         r"a valid dictionary( or instance of \w+)?", "a section of settings", expected
     )

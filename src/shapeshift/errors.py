@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-_LONGEST_WORD = 1_000
 
 
 class ShapeshiftError(ValueError):
@@ -29,7 +27,7 @@ class ShapeshiftError(ValueError):
         self.path = None if path is None else Path(path)
         self.line = line
         place = "" if path is None else f"{path}: " if line is None else f"{path}:{line}: "
-        text = re.sub(rf"\S{{{_LONGEST_WORD},}}", lambda word: word[0][:100] + "…", place + message)
+        text = re.sub(r"\S{1000,}", lambda word: word[0][:100] + "…", place + message)
         super().__init__(text.replace("\n", "\\n"))  # a path may hold one
 
 
@@ -39,11 +37,16 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return "" if match is None else f"; did you mean {match!r}?"
 
 
-def closest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+def closest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that is most like `word`, in capitals or not; None if none is."""
     spelling = {each.lower(): each for each in reversed([*known])}
-    matches = difflib.get_close_matches(word.lower(), [*reversed(spelling)], n=1, cutoff=cutoff)
+    matches = difflib.get_close_matches(word.lower(), [*reversed(spelling)], n=1)
     return spelling[matches[0]] if matches else None
+
+
+def unknown(what: str, word: str, known: Collection[str], more: str = "") -> str:
+    """Return `"WHAT 'word'; did you mean 'x'? (known: x, y)"`; `more` stands behind the names."""
+    return f"{what} {word!r}{nearest(word, known)} (known: {', '.join(known)}{more})"
 
 
 def install_extra(name: str) -> str:

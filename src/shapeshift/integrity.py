@@ -23,8 +23,6 @@ from shapeshift.errors import ShapeshiftError
 SUMS = "SHA256SUMS"
 _UNVERIFIED = "remove it to use the files that it lists without a check"
 
-_SETTLED_NS = 2_000_000_000
-
 
 def seal(directory: Path) -> None:
     """Flush all files of a folder to the disk, and write their hashes."""
@@ -125,8 +123,8 @@ def hash_file(path: Path) -> str:
         raise OSError(0, "not a regular file, which can be read several times")
     changed = max(status.st_mtime_ns, status.st_ctime_ns)
     # A file that changes twice within a tick of the file system's clock has one version: only what
-    # has not changed for a while is known by it.
-    settled = time.time_ns() - changed > _SETTLED_NS
+    # has not changed for two seconds is known by it.
+    settled = time.time_ns() - changed > 2_000_000_000
     read = _read_hash if settled else _read_hash.__wrapped__
     return read(path, status.st_ino, status.st_size, changed)
 

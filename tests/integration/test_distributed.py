@@ -4,14 +4,13 @@
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
+
+from ..unit.cli.running import python  # noqa: TID252 (`tests` is no package)
 
 RANKS = Path(__file__).with_name("ranks.py")
 ACCUMULATION = 4
@@ -21,13 +20,7 @@ ACCUMULATION = 4
 def ranks(tmp_path_factory):
     """The folder of what all processes have seen."""
     folder = tmp_path_factory.mktemp("ranks")
-    done = subprocess.run(
-        [sys.executable, str(RANKS), str(folder)],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = python(RANKS, folder)
     assert done.returncode == 0, done.stdout + done.stderr
     (folder / "stderr.txt").write_text(done.stderr, encoding="utf-8")
     return folder

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +16,8 @@ from shapeshift.lab.run import Run
 from shapeshift.lab.train import train
 from shapeshift.training.log import read_log
 from shapeshift.training.observer import Observer
+
+from ..unit.cli.running import ENVIRONMENT, python  # noqa: TID252 (`tests` is no package)
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "soak"))
 from commands import Command, write_run
@@ -51,14 +52,9 @@ def train_here(project, monkeypatch):
 
 def train_there(project, run, *command, cwd=None, **environment):
     """Train in a new process; return what it wrote to standard error."""
-    done = subprocess.run(
-        [sys.executable, *command, str(project / "toy.yaml"), "--run", str(run), "--no-test"],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": SOURCES} | environment,
-        cwd=cwd or project,
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    options = ("--run", run, "--no-test")
+    environment = ENVIRONMENT | {"PYTHONPATH": SOURCES} | environment
+    done = python(*command, project / "toy.yaml", *options, cwd=cwd or project, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stderr
 

@@ -30,3 +30,16 @@ def make_store(tmp_path):
         return write_store(tmp_path / name, pairs, source_size=vocab, target_size=vocab)
 
     return make
+
+
+def flip(path):
+    """Change one bit in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def snapshot(folder):
+    """Return path → content of all files, but for the curves of TensorBoard."""
+    paths = [x for x in folder.rglob("*") if x.is_file() and "tensorboard" not in x.parts]
+    return {x.relative_to(folder).as_posix(): x.read_bytes() for x in sorted(paths)}

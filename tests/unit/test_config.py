@@ -168,7 +168,6 @@ def test_all_errors_are_reported_at_once() -> None:
         ({"position": "shifted"}, "set position.position_ids.name=shifted"),
         (model(zzzzz=1), "unknown key .known: "),
         ({"position": {"name": "mine", "position_ids": {"name": "shifted"}}}, "no parts are given"),
-        (called("rope", {"kind": "alibi"}), "named 'rope'"),
     ],
 )
 def test_one_line_names_the_setting_and_the_value(document: object, problem: str) -> None:

@@ -15,13 +15,16 @@ from packaging.requirements import Requirement
 import shapeshift
 from shapeshift.__main__ import TESTBED
 
+from .cli.running import python
+
 ROOT = Path(shapeshift.__file__).parent
-FOUNDATIONS = {"disk", "errors", "integrity", "schema", "seeds", "threads"}
+FOUNDATIONS = {"disk", "errors", "integrity", "locks", "schema", "seeds", "threads"}
 TORCH_ONLY = ("kernels", "positions", "attention", "interop", "conformance")
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "disk": {"errors"},
     "integrity": {"disk", "errors"},
+    "locks": {"disk", "errors"},
     "seeds": set(),
     "threads": set(),
     "schema": set(),
@@ -116,9 +119,7 @@ def test_the_library_works_without_the_testbed() -> None:
 
 def test_the_command_line_without_the_testbed_names_the_remedy() -> None:
     code = f"{BLOCKED}from shapeshift.__main__ import main; main()"
-    ended = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
+    ended = python("-c", code)
     assert ended.returncode == 1
     assert ended.stdout == ""
     assert ended.stderr.count("\n") == 1

@@ -11,19 +11,16 @@ import pytest
 
 from shapeshift.threads import num_cores
 
+from .cli.running import python
+
 OPENMP = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 SOURCES = Path(__file__).resolve().parents[2] / "src"
 
 
 def run(variables: dict[str, str], code: str, *args: str) -> subprocess.CompletedProcess[str]:
     kept = {k: v for k, v in os.environ.items() if k not in OPENMP}
-    return subprocess.run(
-        [sys.executable, "-c", code, *args],
-        env=kept | {"PYTHONPATH": str(SOURCES)} | variables,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    env = kept | {"PYTHONPATH": str(SOURCES)} | variables
+    return python("-c", code, *args, env=env, check=True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")

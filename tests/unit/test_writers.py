@@ -22,9 +22,9 @@ from shapeshift.disk import replacing, save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
 from shapeshift.lab.figures import save as save_figure
-from shapeshift.lab.locks import locked
 from shapeshift.lab.run import Run
 from shapeshift.lab.toolkits.baseline import run_commands
+from shapeshift.locks import locked
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.log import Log
 from shapeshift.training.manifest import Progress

@@ -72,12 +72,12 @@ def check(
 
 def _load(name: str) -> tuple[nn.Module, Run | None]:
     """Return the model that the user names, and its run."""
-    if (Path(name) / "config.yaml").exists():
+    path = Path(name)
+    if (path / "config.yaml").exists():
         from shapeshift.lab.run import load_run
 
         run = load_run(name)
         return run.model(), run
-    path = Path(name)
     if ":" in name and not path.exists():
         sys.path.insert(0, "")  # the current folder
         try:

@@ -37,7 +37,6 @@ def compare(
     system: Annotated[
         list[str] | None,
         typer.Option(
-            "--system",
             metavar="'NAME [KEY=VALUE]...'",
             help="One more system: a preset, or a name and settings, such as 'shape-10"
             " position=shape position.position_ids.max_offset=10'; may be given several times.",

@@ -33,7 +33,6 @@ def prepare(
         sides = (split.source_length, split.target_length)
         spans = (f"{side.min} to {side.max}, mean {side.mean:.1f}" for side in sides)
         rows.append((name, *counts, *spans))
-    lengths = ("source length", "target length")
-    header = ("split", "read", "kept", "dropped", "sequences", *lengths)
+    header = ("split", "read", "kept", "dropped", "sequences", "source length", "target length")
     show_table(Table(header, rows), numbers=False)
     show(directory)

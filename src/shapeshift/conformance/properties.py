@@ -20,7 +20,6 @@ SAFETY_BF16 = 8
 TESTABLE = 2048
 """The longest sequence that is run, to see what is beyond a limit."""
 
-
 FOLLOWS_MASK = "its positions follow the mask, so that padding shifts nothing"
 CAUSAL = (
     "a causal mask orders the tokens also without positions; whether there are any shows only with"

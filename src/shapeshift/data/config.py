@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationInfo, field_validator
 
-from shapeshift.errors import nearest
+from shapeshift.errors import unknown
 from shapeshift.schema import PlainName, Strict, added
 
 Split = Literal["train", "valid", "test"]
@@ -281,10 +281,8 @@ class DataConfig(Strict):
         if not isinstance(name, str) or name in ("files", "hub", "grammar"):
             return section
         if name not in CORPORA:
-            raise ValueError(
-                f"unknown corpus {name!r}{nearest(name, CORPORA)} (known: {', '.join(CORPORA)}; or"
-                " files, hub or grammar, a section of your own)"
-            )
+            own = "; or files, hub or grammar, a section of your own"
+            raise ValueError(unknown("unknown corpus", name, CORPORA, own))
         return {**CORPORA[name], **section, "corpus": CORPORA[name]["corpus"]}
 
 

@@ -208,7 +208,6 @@ def _fingerprint(config: DataConfig) -> str:
 
 
 def _subwords_of(directory: Path, config: DataConfig) -> Subwords:
-    """Return the subword models of a run or of prepared data."""
     remedy = "train or prepare it again, or give another folder"
     report = next((x for x in (REPORT, REPORT_OF_RUN) if (directory / x).is_file()), None)
     if report is None:

@@ -70,8 +70,13 @@ class TokenStore:
 
     def gather(self, indices: NDArray[np.int64]) -> tuple[FlatRows, FlatRows]:
         """Return the source and the target ids of several pairs, in the order of `indices`."""
-        source, target = (_gather(ids, starts, indices) for ids, starts in self._sides)
-        return source, target
+        rows = []
+        for tokens, offsets in self._sides:
+            starts, lengths = offsets[indices], offsets[indices + 1] - offsets[indices]
+            ends = np.cumsum(lengths)
+            places = np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths)
+            rows.append(FlatRows(tokens[places], lengths))
+        return rows[0], rows[1]
 
     @cached_property
     def source_lengths(self) -> NDArray[np.int32]:
@@ -122,15 +127,6 @@ def write_store(
     header = {"source_size": source_size, "target_size": target_size}
     (directory / HEADER).write_text(json.dumps(header, indent=2) + "\n", "utf-8")
     return TokenStore(directory)
-
-
-def _gather(
-    tokens: NDArray[Any], offsets: NDArray[np.int64], indices: NDArray[np.int64]
-) -> FlatRows:
-    starts, lengths = offsets[indices], offsets[indices + 1] - offsets[indices]
-    ends = np.cumsum(lengths)
-    places = np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths)
-    return FlatRows(tokens[places], lengths)
 
 
 def _dtype(vocab_size: int) -> np.dtype[Any]:

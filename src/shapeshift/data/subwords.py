@@ -59,7 +59,7 @@ class Subwords:
     Attributes:
         joint: whether both languages have the same model.
         presplit: whether text is already split and its pieces are taken as they are.
-        source_size, target_size: vocabulary sizes, special pieces included.
+        source_size, target_size: vocabulary sizes, special pieces included; `sizes` are both.
         fingerprint: SHA-256 (hexadecimal) of the models.
     """
 
@@ -71,6 +71,7 @@ class Subwords:
         self.presplit = isinstance(self._source, Pieces)
         self.source_size: int = self._source.get_piece_size()
         self.target_size: int = self._target.get_piece_size()
+        self.sizes = self.source_size, self.target_size
         digests = [hashlib.sha256(model).digest() for model in (source, target) if model]
         self.fingerprint = hashlib.sha256(b"".join(digests)).hexdigest()
 

@@ -9,7 +9,8 @@ from torch import nn
 
 from shapeshift.decoding.scoring import evaluating
 from shapeshift.model import Transformer
-from shapeshift.positions import Absolute, Randomized, Representation, Shifted
+from shapeshift.model.layers import Embedding
+from shapeshift.positions import Randomized, Representation, Shifted
 
 
 class Capacity(NamedTuple):
@@ -42,14 +43,13 @@ def capacity(model: object, *, training: bool = False) -> Capacity:
     cross = [part for name, part in layers if name.endswith(".cross_attention")]
     with evaluating(model):
         return Capacity(
-            _most_tokens(
-                model.source.position_ids, [model.source, model.encoder, *cross], training
-            ),
-            _most_tokens(model.target.position_ids, [model.target, model.decoder], training),
+            _most_tokens(model.source, [model.encoder, *cross], training),
+            _most_tokens(model.target, [model.decoder], training),
         )
 
 
-def _most_tokens(position_ids: Absolute, parts: Iterable[nn.Module], training: bool) -> int | None:
+def _most_tokens(side: Embedding, others: Iterable[nn.Module], training: bool) -> int | None:
+    position_ids, parts = side.position_ids, (side, *others)
     if training and isinstance(position_ids, Randomized):
         return position_ids.max_position  # no table is smaller, see `positions.placement`
     kinds = [kind for part in parts for kind in part.modules() if isinstance(kind, Representation)]

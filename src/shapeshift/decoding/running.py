@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import cached_property
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -55,7 +56,6 @@ class Runner:
         self.config = config
         self._device = torch.device(device)
         self._autocast = autocast
-        self._max_rows: int | None = None  # of a frame; measured when first needed
         self._copy: tuple[list[tuple[int, int]], Transformer] | None = None  # and weights' versions
 
     def search(self, sources: Ids, n_best: int = 1) -> list[list[Hypothesis]]:
@@ -163,8 +163,7 @@ class Runner:
         numbers = [number for number, size in enumerate(sizes) if any(size)]
         frames: dict[int, Frame] = {}
         if config.batch_invariant:
-            max_rows = self._rows()
-            frames = {n: frame(sizes[n], self.capacity, max_rows) for n in numbers}
+            frames = {n: frame(sizes[n], self.capacity, self._max_rows) for n in numbers}
 
         def widths(number: int) -> tuple[int, ...]:
             return frames[number].widths if frames else ()
@@ -179,15 +178,12 @@ class Runner:
             yield batch, frames.get(first)
             numbers = numbers[len(batch) :]
 
-    def _rows(self) -> int:
-        """Return the most rows of a frame: one if this machine does not treat rows alike."""
-        if self._max_rows is None:
-            with self._ready():
-                agree = rows_agree(
-                    self._fast_model(), self.config.beam, self.capacity, self._device
-                )
-            self._max_rows = MAX_ROWS if agree else 1
-        return self._max_rows
+    @cached_property
+    def _max_rows(self) -> int:
+        """The most rows of a frame: one if this machine does not treat rows alike."""
+        with self._ready():
+            agree = rows_agree(self._fast_model(), self.config.beam, self.capacity, self._device)
+        return MAX_ROWS if agree else 1
 
     @contextmanager
     def _ready(self) -> Iterator[None]:

@@ -100,7 +100,12 @@ def score_corpus(
     scores = []
     for name in metrics:
         if name in SACREBLEU:
-            scores.append(_sacrebleu(SACREBLEU[name](tokenizer), hypotheses, references))
+            metric = SACREBLEU[name](tokenizer)
+            result = metric.corpus_score(hypotheses, [references])
+            # sacreBLEU knows the number of references, a part of the signature, only now.
+            own = {"name": result.name, "signature": str(metric.get_signature())}
+            details: dict[str, Any] = {x: y for x, y in vars(result).items() if x in _DETAILS}
+            scores.append(Score(**own, value=result.score, details=details))
         elif sources is None:
             raise ShapeshiftError(
                 "COMET needs the sources: give the file that was translated (--source FILE)"
@@ -162,13 +167,3 @@ def check_parallel(num_hypotheses: int, num_others: int, others: str = "referenc
         )
     if num_hypotheses == 0:
         raise ShapeshiftError("nothing to score: expected at least one segment, got none")
-
-
-def _sacrebleu(
-    metric: SacrebleuMetric, hypotheses: Sequence[str], references: Sequence[str]
-) -> Score:
-    result = metric.corpus_score(hypotheses, [references])
-    details: dict[str, Any] = {name: x for name, x in vars(result).items() if name in _DETAILS}
-    # sacreBLEU knows the number of references, a part of the signature, only after scoring.
-    signature = str(metric.get_signature())
-    return Score(name=result.name, value=result.score, signature=signature, details=details)

@@ -190,7 +190,6 @@ def convert(
 def _write(
     folder: Path, trained: Trained, max_length: int, quantization: str | None = None
 ) -> None:
-    """Write the model into a new folder."""
     with evaluating(trained.model):
         spec = convert(trained.model, trained.shape, trained.subwords, max_length)
     spec.validate()

@@ -74,7 +74,7 @@ def measure_decoding_speed(run: Run, data: Prepared) -> list[Measurement]:
     Both write `DECODED_LENGTH` tokens for each sentence whatever they would say, so that both do
     the same work."""
     dtype = choose_precision(run.config.training.precision, run.device)
-    batch = random_batch(_NUM_SENTENCES, DECODED_LENGTH, _vocabularies(data), run.device)
+    batch = random_batch(_NUM_SENTENCES, DECODED_LENGTH, data.subwords.sizes, run.device)
 
     def decoder(scheme: Scheme) -> Work:
         model = _fresh_model(run, data, scheme, run.device).eval()
@@ -179,18 +179,14 @@ def _fresh_model(
     run: Run, data: Prepared, scheme: Scheme, device: torch.device | str
 ) -> Transformer:
     """Return an untrained model of a run's settings, but with this position scheme."""
-    return build(run.config.model, scheme, *_vocabularies(data)).to(device)
-
-
-def _vocabularies(data: Prepared) -> tuple[int, int]:
-    return data.subwords.source_size, data.subwords.target_size
+    return build(run.config.model, scheme, *data.subwords.sizes).to(device)
 
 
 def _peak_bytes(run: Run, data: Prepared, scheme: Scheme, length: int) -> int:
     config, device = run.config.training, run.device
     step = TrainingStep(_fresh_model(run, data, scheme, device), config)
     num_sentences = max(1, config.batch.max_tokens // length)
-    batch = random_batch(num_sentences, length, _vocabularies(data), device)
+    batch = random_batch(num_sentences, length, data.subwords.sizes, device)
     step(batch)  # which allocates the optimiser's moments
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)

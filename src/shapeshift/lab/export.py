@@ -125,7 +125,6 @@ def check_exports(run: Run) -> list[Finding]:
 
 
 def _model_card(run: Run, data: DataReport, trained: Trained, weights: Path) -> str:
-    """Return a model card as Markdown."""
     config = run.config
     corpus, shape, decoding = config.data.corpus, config.model, config.decoding
     if imported := data.versions.get(IMPORTED_FROM):

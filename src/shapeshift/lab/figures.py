@@ -298,7 +298,6 @@ def save(figure: Figure, stem: str | Path) -> list[Path]:
         for name, undated in FORMATS.items():
             buffer = io.BytesIO()
             figure.savefig(buffer, format=name, metadata=undated)
-            path = Path(stem)
-            paths.append(path.with_name(f"{path.name}.{name}"))
+            paths.append(Path(f"{stem}.{name}"))
             disk.save(paths[-1], buffer.getbuffer())
     return paths

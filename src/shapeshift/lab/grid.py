@@ -14,12 +14,12 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
 from shapeshift.config import Config, parse_config
 from shapeshift.config_errors import messages
 from shapeshift.config_file import find_config, lay_over, read_document
-from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.errors import ShapeshiftError, nearest, unknown
 from shapeshift.lab.identity import cell_key
 from shapeshift.lab.measures import check_measures
 from shapeshift.schema import Strict
@@ -99,13 +99,7 @@ class GridConfig(Strict):
     base: Base = Field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
     exclude: tuple[Condition, ...] = ()
-    steps: tuple[str, ...] = ("score-test",)
-
-    @field_validator("steps")
-    @classmethod
-    def _check_steps(cls, steps: tuple[str, ...]) -> tuple[str, ...]:
-        check_measures(steps)
-        return steps
+    steps: Annotated[tuple[str, ...], AfterValidator(check_measures)] = ("score-test",)
 
     @model_validator(mode="after")
     def _check_names(self) -> GridConfig:
@@ -126,11 +120,10 @@ def unknown_name(
     """Return what is wrong with the name of an axis or of some of its settings; empty if nothing
     is."""
     if axis not in axes:
-        return f"no axis {axis!r}{nearest(axis, axes)} (known: {', '.join(axes)})"
+        return unknown("no axis", axis, axes)
     for setting in settings:
         if setting not in axes[axis]:
-            hint, known = nearest(setting, axes[axis]), ", ".join(axes[axis])
-            return f"the axis {axis} has no setting {setting!r}{hint} (known: {known})"
+            return unknown(f"the axis {axis} has no setting", setting, axes[axis])
     return ""
 
 

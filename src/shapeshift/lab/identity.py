@@ -41,14 +41,12 @@ log depends on it, and with it the model of COMET, how text is detokenised and B
 where that matters.
 """
 
-_KEY_LENGTH = 16
-
 
 def cell_key(config: Config) -> str:
     """Return 16 hexadecimal digits: the same for configurations that give the same result, in any
     process, whatever the order of keys."""
     own = _without_defaults(identity_fields(config), _default_fields())
-    return digest(own)[:_KEY_LENGTH]
+    return digest(own)[:16]
 
 
 def identity_fields(config: Config) -> dict[str, Any]:

@@ -102,7 +102,6 @@ def _load(name: str) -> tuple[MarianMTModel, MarianTokenizer]:
 
 
 def _sides(theirs: MarianMTModel, tokenizer: Any) -> tuple[Side, Side]:
-    """Return the subwords of source and target."""
     config: Any = theirs.config
     vocabularies = [tokenizer.encoder]
     vocabularies += [tokenizer.target_encoder if tokenizer.separate_vocabs else tokenizer.encoder]

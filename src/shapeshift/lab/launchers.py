@@ -25,7 +25,6 @@ from shapeshift.threads import num_cores
 _GRACE_S = 60.0
 """How long a process that was asked to end may take, to finish an update and save."""
 
-
 NARROW = 128
 """Models of at most this width are trained with one thread each on a CPU: two such runs next to
 each other are done sooner than one after the other with two threads."""

@@ -23,7 +23,7 @@ from shapeshift.data.config import GrammarCorpus, Interpolate
 from shapeshift.data.corpora import local_corpus, split_files
 from shapeshift.data.prepared import Prepared
 from shapeshift.data.sources.files import read_lines
-from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.errors import ShapeshiftError, unknown
 from shapeshift.evaluation.metrics import Score as MetricScore
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.evaluation.tokenizers import make_bleu
@@ -61,7 +61,6 @@ class Measurement(Strict):
 Measure = Callable[[Run, Prepared], Sequence[Measurement]]
 """A step of a cell's work after training."""
 
-
 MEASURES: dict[str, str] = {
     "score-valid": "shapeshift.lab.measures:SCORE_VALID",
     "score-test": "shapeshift.lab.measures:SCORE_TEST",
@@ -79,20 +78,19 @@ MEASURES: dict[str, str] = {
 TRAIN = "train"
 """The name of the step before all measures."""
 
-
 OPTIONAL = {"fairseq", "opennmt-py"}
 """Measures that need a program which may not be there: a cell is finished without them."""
 
 
-def check_measures(names: Sequence[str]) -> None:
-    """Raise `ShapeshiftError` for a name that is neither in `MEASURES` nor `module:function`."""
+def check_measures(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names, or raise `ShapeshiftError` for one that is neither in `MEASURES` nor
+    `module:function`."""
     for name in names:
         module, colon, attribute = name.partition(":")
         if name not in MEASURES and not (colon and module and attribute):
-            raise ShapeshiftError(
-                f"unknown measure {name!r}{nearest(name, MEASURES)} (known:"
-                f" {', '.join(MEASURES)}, or package.module:function)"
-            )
+            own = ", or package.module:function"
+            raise ShapeshiftError(unknown("unknown measure", name, MEASURES, own))
+    return names
 
 
 def find_measure(name: str) -> Measure:
@@ -101,7 +99,7 @@ def find_measure(name: str) -> Measure:
     Raises:
         ShapeshiftError: there is none of this name, or it cannot be imported.
     """
-    check_measures([name])
+    check_measures((name,))
     return find_function(MEASURES.get(name, name), "measure")
 
 
@@ -157,17 +155,16 @@ def measure_training(run: Run) -> list[Measurement]:
 def translate_and_score(
     run: Run,
     split: Literal["valid", "test"] = "test",
-    which: str = "average",
     *,
     prepared_root: str | Path = "prepared",
     on_translate: Callable[[int, int], None] | None = None,
 ) -> Scores:
-    """Translate a split, score it, also by source length, and keep both in `results/`.
+    """Translate a split with the final model, score it, also by source length, and keep both in
+    `results/`.
 
     Args:
         run: a finished run.
         split: `valid` or `test`.
-        which: see `Run.weights`.
         prepared_root: as it was for `train`.
         on_translate: receives the number of translated sentences and of all.
     """
@@ -176,7 +173,7 @@ def translate_and_score(
     data = Prepared(prepared_directory(config.data, prepared_root))
     sources, references = data.text(split)
     hypotheses: list[str] = []
-    weights = run.weights(which)
+    weights = run.weights()
     for translation in run.translator(weights).translate(sources):
         hypotheses.append(translation)
         if on_translate is not None:
@@ -192,9 +189,9 @@ def translate_and_score(
         length_buckets=config.evaluation.length_buckets,
     )
     scores = scores.model_copy(update={"weights_sha256": hash_file(weights)})
-    results, name = run.directory / RESULTS, f"{split}.{which}.json"
+    results, name = run.directory / RESULTS, f"{split}.average.json"
     (results / name).unlink(missing_ok=True)  # its time is that of the scoring
-    keep_lines(run.directory, split, which, hypotheses)
+    keep_lines(run.directory, split, "average", hypotheses)
     store(results, {name: scores.document().encode()})
     return scores
 

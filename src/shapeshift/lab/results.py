@@ -26,11 +26,7 @@ class Row(Measurement):
         cell: the cell's key.
         axes: axis → the setting's name; in a file, a column each.
         measure: the step that found it.
-        checkpoint: SHA-256 of the weights.
-        command: what was typed.
-        version: of Shapeshift.
-        time: when, UTC, ISO 8601.
-        hardware: that it was measured on, where that was recorded.
+        checkpoint, command, version, time, hardware: see `cell_folder.StepRecord`.
     """
 
     grid: Text

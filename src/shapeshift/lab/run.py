@@ -169,13 +169,7 @@ class Run:
     ) -> Transformer:
         """Return the trained model in evaluation mode; see `weights` for `which`, or a file that
         `weights` returned."""
-        subwords = self.subwords()
-        model = build(
-            self.config.model,
-            self.config.position.scheme,
-            subwords.source_size,
-            subwords.target_size,
-        )
+        model = build(self.config.model, self.config.position.scheme, *self.subwords().sizes)
         load_weights(model, which if isinstance(which, Path) else self.weights(which))
         return model.to(device or "cpu").eval()
 

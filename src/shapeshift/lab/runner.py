@@ -16,10 +16,10 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.launchers import Job, Launcher, RefusedError
-from shapeshift.lab.locks import is_locked
 from shapeshift.lab.measures import TRAIN
 from shapeshift.lab.run import Run
 from shapeshift.lab.work import BUSY, Order
+from shapeshift.locks import is_locked
 
 Failed = list[tuple[Cell, str]]
 """Cells that failed, and the last lines of each."""

@@ -17,7 +17,6 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation import comet
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.integrity import restore, store, verify
-from shapeshift.lab.locks import locked
 from shapeshift.lab.requirements import check_lengths, missing_requirements
 from shapeshift.lab.run import (
     AS_IT_IS,
@@ -31,6 +30,7 @@ from shapeshift.lab.run import (
     make_translator,
     prepared_directory,
 )
+from shapeshift.locks import locked
 from shapeshift.model import Transformer, build
 from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
@@ -122,7 +122,7 @@ def _make_trainer(
     for the model."""
     subwords, training = data.subwords, config.training
     torch.manual_seed(derive(training.seed, "weights"))
-    model = build(config.model, config.position.scheme, subwords.source_size, subwords.target_size)
+    model = build(config.model, config.position.scheme, *subwords.sizes)
     check_lengths(config, model, data, tested=tested)
     started = None
     if training.init_from is not None and not has_begun(directory):

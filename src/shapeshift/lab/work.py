@@ -24,10 +24,10 @@ from shapeshift.disk import make_directory, open_in_place
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import hash_file
 from shapeshift.lab.cell_folder import CellFolder, StepRecord
-from shapeshift.lab.locks import LockedError, locked
 from shapeshift.lab.measures import TRAIN, find_measure, measure_training
 from shapeshift.lab.run import Run, prepared_directory
 from shapeshift.lab.train import train
+from shapeshift.locks import LockedError, locked
 from shapeshift.schema import Strict
 from shapeshift.training.observer import Observer
 from shapeshift.training.precision import choose_device, describe_hardware

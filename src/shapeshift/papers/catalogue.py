@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from shapeshift.config_errors import messages
 from shapeshift.config_file import read_document
-from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.errors import ShapeshiftError, nearest, unknown
 from shapeshift.lab.grid import Grid, GridConfig
 from shapeshift.lab.measures import find_function
 from shapeshift.papers.item import STUDIES, Item, Paper
@@ -33,9 +33,7 @@ def find_paper(name: str) -> Paper:
         ShapeshiftError: there is none of this name.
     """
     if name not in PAPERS:
-        raise ShapeshiftError(
-            f"unknown paper {name!r}{nearest(name, PAPERS)} (known: {', '.join(PAPERS)})"
-        )
+        raise ShapeshiftError(unknown("unknown paper", name, PAPERS))
     paper = PAPERS[name]
     items = {item: read_item(ITEMS / f"{name}-{item}.yaml", item) for item in paper["items"]}
     return Paper(name, paper["title"], paper["citation"], items)
@@ -56,10 +54,7 @@ def find_grid(name: str, relative_to: Path = Path()) -> Grid:
     if name in known:
         return Grid(shipped / f"{name}.yaml")
     if not name.endswith((".yaml", ".yml")):
-        raise ShapeshiftError(
-            f"no grid {name!r}{nearest(name, known)} (known: {', '.join(known)}; or the path of a"
-            " YAML file)"
-        )
+        raise ShapeshiftError(unknown("no grid", name, known, "; or the path of a YAML file"))
     return Grid(relative_to / name)
 
 

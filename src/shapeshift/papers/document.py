@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from shapeshift.data.sources.files import reading
 from shapeshift.disk import save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.tables import NO_VALUE
@@ -200,12 +201,12 @@ class ItemDocument(Strict):
             ShapeshiftError: it cannot be read, or is not what was written.
         """
         remedy = "remove it and run `shapeshift reproduce` again"
+        with reading(path):
+            content = path.read_bytes()
         try:
-            document = json.loads(path.read_bytes())
+            document = json.loads(content)
             expected = document.pop("sha256", None)
             item = cls.model_validate(document)
-        except OSError as error:
-            raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
             raise ShapeshiftError(f"not the document of an item; {remedy}", path=path) from error
         if expected not in (None, digest(document)):

@@ -161,7 +161,6 @@ def _measured(claim: ClaimSpec, study: Study) -> dict[str, Part]:
 
 
 def _combinations(claim: ClaimSpec, study: Study) -> list[Settings]:
-    """Return the combinations of `each`."""
     settings = [
         study.settings(axis) if wanted == (ALL,) else wanted for axis, wanted in claim.each.items()
     ]

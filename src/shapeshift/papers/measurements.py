@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.errors import ShapeshiftError, nearest, unknown
 from shapeshift.lab.grid import Grid
 from shapeshift.papers.spec import ItemSpec
 
@@ -121,10 +121,9 @@ def _problem(
     metric = METRICS.get(name)
     has_own_steps = any(":" in step for step in steps)  # which measure what they like
     if metric is None:
-        known = [*METRICS, *FACTS]
         if has_own_steps or name in FACTS:
             return ""
-        return f"metric: unknown {name!r}{nearest(name, known)} (known: {', '.join(known)})"
+        return unknown("metric: unknown", name, [*METRICS, *FACTS])
     needed = metric.steps
     if metric.is_score:
         if metric.setting not in scores:

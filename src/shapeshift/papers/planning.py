@@ -15,11 +15,11 @@ from shapeshift.disk import free_bytes, make_directory, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
-from shapeshift.lab.locks import locked
 from shapeshift.lab.measures import usable
 from shapeshift.lab.requirements import missing_requirements
 from shapeshift.lab.results import write_csv
 from shapeshift.lab.run import prepared_directory
+from shapeshift.locks import locked
 from shapeshift.papers.document import FILE, ItemDocument
 from shapeshift.papers.item import Paper
 from shapeshift.papers.study import Study

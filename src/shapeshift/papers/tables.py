@@ -206,7 +206,6 @@ class TableBuilder:
         return tests
 
     def _names(self, place: Settings) -> tuple[str, ...]:
-        """Return the fields that name a row."""
         if not self._spec.labels:
             return tuple(place.values())
         [setting] = place.values()
@@ -284,7 +283,6 @@ def _name(given: Published) -> str:
 
 
 def _given(value: Published, decimals: int) -> Entry:
-    """Return a number of the paper."""
     if isinstance(value, str):
         return Entry(text=value)
     if isinstance(value, tuple):

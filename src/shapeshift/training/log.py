@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
+from shapeshift.data.sources.files import reading
 from shapeshift.disk import open_in_place, save, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Loss
@@ -79,10 +80,8 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a log, without an incomplete last line; none if there is no file."""
     if not path.is_file():
         return []
-    try:
+    with reading(path):
         lines = path.read_bytes().split(b"\n")
-    except OSError as error:
-        raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
     parsed = []
     for number, line in enumerate(lines[:-1], start=1):
         try:

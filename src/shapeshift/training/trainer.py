@@ -269,7 +269,6 @@ class Trainer:
         progress.best_update = self.parallel.broadcast(progress.best_update)
 
     def _compare_with_best(self, values: Mapping[str, float]) -> None:
-        """Make the last update the best one if it is."""
         progress, metric, loss = self.progress, self.config.best_metric, values["valid_loss"]
         score = None if metric == "loss" else values[f"valid_{metric}"]
         if score is None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,14 @@ from shapeshift import cli
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 Ended = tuple[int, str, str]
 """Exit status, standard output and standard error."""
+
+
+def python(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own, on one thread; return how it ended and what it printed.
+    The options are those of `subprocess.run`."""
+    command = [sys.executable, *map(str, arguments)]
+    options = {"env": ENVIRONMENT, "timeout": 300, **options}
+    return subprocess.run(command, capture_output=True, text=True, **options)
 
 
 def shapeshift(folder: Path, *arguments: str, stdin: bytes = b"", terminal: bool = False) -> Ended:

@@ -13,7 +13,7 @@ from shapeshift import __version__
 from shapeshift.__main__ import MALLOC
 from shapeshift.cli import COMMANDS
 
-from .running import shapeshift
+from .running import python, shapeshift
 
 HEAVY = {"torch", "numpy", "pydantic", "sacrebleu", "matplotlib", "rich", "sentencepiece"}
 LINE_OF_MODULES = """
@@ -33,8 +33,7 @@ main()
     ],
 )
 def test_help_imports_nothing_heavy(arguments, heavy, said):
-    command = [sys.executable, "-c", LINE_OF_MODULES, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = python("-c", LINE_OF_MODULES, *arguments)
     assert done.returncode == 0
     assert said in done.stdout
     imported = {name.partition(".")[0] for name in done.stderr.split()}
@@ -63,8 +62,7 @@ def test_the_program_starts_anew_with_other_settings_of_malloc(program, before, 
     variables = {k: x for k, x in os.environ.items() if k != "GLIBC_TUNABLES"}
     if before is not None:
         variables["GLIBC_TUNABLES"] = before
-    command = [sys.executable, "-c", RESTARTED.format(program=program), "--version"]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+    done = python("-c", RESTARTED.format(program=program), "--version", env=variables, check=True)
     assert done.stdout.splitlines() == [*seen, f"shapeshift {__version__}"]
 
 

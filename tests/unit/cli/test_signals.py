@@ -13,6 +13,8 @@ import typer
 from shapeshift.cli import signals
 from shapeshift.cli.signals import ending_on_signals
 
+from .running import ENVIRONMENT, python
+
 
 @pytest.fixture
 def said(monkeypatch):
@@ -92,13 +94,7 @@ with ending_on_signals('go on'):
 def test_a_signal_while_a_module_is_imported_is_not_swallowed(tmp_path):
     (tmp_path / "greedy.py").write_text(GREEDY, encoding="utf-8")
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTING],
-        env=os.environ | {"PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = python("-c", IMPORTING, env=ENVIRONMENT | {"PYTHONPATH": paths})
     assert (done.returncode, done.stdout) == (130, ""), done.stderr
 
 

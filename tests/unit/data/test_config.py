@@ -1,12 +1,11 @@
 """Data configuration: what is refused, and that reading it stays light."""
 
-import subprocess
-import sys
-
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from shapeshift.data.config import DataConfig, Dataset, GrammarCorpus
+
+from ..cli.running import python  # noqa: TID252 (`tests` is no package)
 
 FILES = {"corpus": "files", "source": "en", "target": "de"}
 ARCHIVE = {"url": "https://example.org/x", "file": "x", "hash": f"md5:{'0' * 32}"}
@@ -18,7 +17,7 @@ def test_importing_the_configuration_loads_no_heavy_package():
         "import sys, shapeshift.data.config; "
         "print([x for x in ('torch', 'numpy', 'sentencepiece') if x in sys.modules])"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    result = python("-c", code)
     assert result.stdout.strip() == "[]", result.stderr
 
 

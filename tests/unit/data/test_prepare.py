@@ -25,6 +25,8 @@ from shapeshift.disk import Disk
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import SUMS
 
+from ..conftest import flip, snapshot  # noqa: TID252 (`tests` is no package)
+
 SIZES = {"train": 205, "valid": 23, "test": 31}
 
 
@@ -53,10 +55,6 @@ def config(folder, dataset=None, **subwords):
         subwords=SubwordsConfig(**({"vocab_size": 40} | subwords)),
         dataset=dataset or Vanilla(),
     )
-
-
-def snapshot(folder):
-    return {x: x.read_bytes() for x in sorted(folder.rglob("*")) if x.is_file()}
 
 
 @pytest.mark.parametrize("joint", [True, False])
@@ -168,9 +166,7 @@ def test_damaged_data_are_prepared_again(text, tmp_path, name):
     out = tmp_path / "out"
     prepare(config(text), out)
     before = snapshot(out)
-    data = bytearray((out / name).read_bytes())
-    data[len(data) // 2] ^= 1
-    (out / name).write_bytes(data)
+    flip(out / name)
     for opening in (Prepared, lambda path: prepare(config(text), path)):
         with pytest.raises(ShapeshiftError, match="differs from what was written") as caught:
             opening(out)
@@ -204,5 +200,5 @@ def test_the_hashes_are_of_all_files_and_sha256sum_can_check_them(tmp_path):
     prepare(DataConfig(corpus=grammar, subwords=subwords), tmp_path / "out")
     check = ["sha256sum", "--check", "--strict", SUMS]
     done = subprocess.run(check, cwd=tmp_path / "out", capture_output=True, text=True, check=True)
-    files = {path.relative_to(tmp_path / "out").as_posix() for path in snapshot(tmp_path / "out")}
+    files = snapshot(tmp_path / "out").keys()
     assert {line.removesuffix(": OK") for line in done.stdout.splitlines()} == files - {SUMS}

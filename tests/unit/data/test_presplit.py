@@ -49,7 +49,7 @@ def test_a_vocabulary_for_each_language_without_its_rare_pieces(tmp_path):
         Subwords.train(lambda: [(" ", "<sep>")], config, tmp_path)
 
 
-def test_raw_text_is_refused_and_split_text_is_not(subwords, tmp_path):
+def test_raw_text_is_refused_and_split_text_is_not(subwords):
     subwords.check_source("the extra@@ pol@@ ation , ☃ yes")
     subwords.check_source("the <sep> yes")
     subwords.check_source("")

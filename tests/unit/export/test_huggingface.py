@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -18,6 +14,8 @@ from shapeshift.positions import PRESETS, Part, Scheme
 pytest.importorskip("transformers", reason="the extra hf is not installed")
 import transformers
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from ..cli.running import ENVIRONMENT, python  # noqa: TID252 (`tests` is no package)
 
 TEXT = ["The boy reads a book.", "A man sleeps", "ﬁne  words, 語 <sep>"]
 MOST = ("shape", "rpe", "t5", "rope", "xpos", "cross-pe", "randomized")
@@ -58,10 +56,7 @@ start = torch.full((3, 1), {BOS})
 print(model.eval()(**batch, decoder_input_ids=start).logits[:, 0].tolist())
 assert not any(name.startswith("shapeshift") for name in sys.modules)
 """
-    result = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"}, check=False,
-    )  # fmt: skip
+    result = python("-c", program, env=ENVIRONMENT | {"HF_HUB_OFFLINE": "1"})
     assert result.returncode == 0, result.stderr
     sources = made.subwords.encode_source(TEXT)
     with torch.no_grad():

@@ -118,13 +118,6 @@ def copied(finished, tmp_path):
     return shutil.copytree(finished.directory, tmp_path / "copied")
 
 
-def flip(path):
-    """Change one bit in the middle of a file."""
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory):
     """A folder of prepared data."""
@@ -175,9 +168,3 @@ def go_on(make_config, prepared):
         assert updates == list(range(1, update + 1))  # none is missing, none stands twice
 
     return train_to
-
-
-def snapshot(folder):
-    """Return path → content of all files, but for the curves of TensorBoard."""
-    paths = [x for x in folder.rglob("*") if x.is_file() and "tensorboard" not in x.parts]
-    return {x.relative_to(folder).as_posix(): x.read_bytes() for x in paths}

@@ -11,8 +11,8 @@ import pytest
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.launchers import RefusedError, Slurm, Subprocesses
-from shapeshift.lab.locks import LockedError
 from shapeshift.lab.runner import run_cells
+from shapeshift.locks import LockedError
 from shapeshift.training.log import read_log
 
 from .conftest import Acting, do_work

@@ -22,7 +22,7 @@ from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.observer import Observer
 
-from .conftest import snapshot
+from ..conftest import snapshot  # noqa: TID252 (`tests` is no package)
 
 BLEU = "training.validate_metrics=[bleu]"
 COMET = "training.best_metric=comet"

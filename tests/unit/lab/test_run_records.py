@@ -12,7 +12,7 @@ from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.trainer import Trainer
 
-from .conftest import flip, snapshot
+from ..conftest import flip, snapshot  # noqa: TID252 (`tests` is no package)
 
 
 def averaged(directory):

@@ -16,7 +16,7 @@ from shapeshift.lab.train import train
 from shapeshift.training.manifest import MODEL
 from shapeshift.training.observer import Observer
 
-from .conftest import flip, snapshot
+from ..conftest import flip, snapshot  # noqa: TID252 (`tests` is no package)
 
 
 def test_a_damaged_checkpoint_is_announced_and_made_again(finished, again, copied, capsys):

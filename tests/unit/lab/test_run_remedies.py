@@ -8,10 +8,10 @@ import pytest
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import store
-from shapeshift.lab.locks import locked
 from shapeshift.lab.measures import translate_and_score
 from shapeshift.lab.run import Run
 from shapeshift.lab.train import train
+from shapeshift.locks import locked
 from shapeshift.training.observer import Observer
 from shapeshift.training.trainer import Trainer
 
@@ -76,7 +76,7 @@ def test_a_run_of_another_version(tmp_path):
         Run(tmp_path)
 
 
-def test_a_finished_model_without_its_checkpoints_is_not_trained_over(go, tmp_path):
+def test_a_finished_model_without_its_checkpoints_is_not_trained_over(go):
     run = go()
     average = run.weights().read_bytes()
     shutil.rmtree(run.directory / "checkpoints")

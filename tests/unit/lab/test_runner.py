@@ -10,10 +10,10 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.launchers import Job, RefusedError
-from shapeshift.lab.locks import locked
 from shapeshift.lab.run import Run
 from shapeshift.lab.runner import State, run_cells
 from shapeshift.lab.work import BUSY
+from shapeshift.locks import locked
 
 from .conftest import write_step
 

@@ -9,9 +9,9 @@ import pytest
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab import work as working
 from shapeshift.lab.cell_folder import CellFolder
-from shapeshift.lab.locks import LockedError, locked
 from shapeshift.lab.measures import kept_lines
 from shapeshift.lab.work import BUSY, attempt
+from shapeshift.locks import LockedError, locked
 
 from .conftest import do_work, make_order
 

@@ -9,6 +9,7 @@ from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.manifest import MODEL, OPTIMIZER, STATE, DamagedError, Progress
 from shapeshift.training.weights import load_weights
 
+from ..conftest import flip  # noqa: TID252 (`tests` is no package)
 from .models import linear, same, state
 
 FILES = (MODEL, OPTIMIZER, STATE)
@@ -50,12 +51,6 @@ def test_the_newest_and_the_best_stay(tmp_path):
         checkpoints.save(*linear(0), Progress(update, best_update=best))
         kept.append(checkpoints.updates())
     assert kept == [[1], [1, 2], [2, 3], [2, 3, 4], [2, 4, 5], [5, 6], [6, 10], [6, 10, 100]]
-
-
-def flip(path):
-    data = bytearray(path.read_bytes())
-    data[len(data) * 2 // 3] ^= 1
-    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -250,7 +250,6 @@ PERSONS, ANIMALS, CLOTHES, TOOLS = map(nouns, ("person", "animal", "clothing", "
 CONTAINERS, BUILDINGS, PARTS = map(nouns, ("container", "building", "part"))
 THINGS, PLACES = nouns("thing"), nouns("place")
 
-
 _ADJECTIVES = tuple(map(Adjective, read_table("adjectives.tsv")))
 ADJECTIVES = {sense: tuple(x for x in _ADJECTIVES if sense in x.senses) for sense in SENSES}
 
@@ -268,7 +267,6 @@ SHE = Pronoun(("she", "her"), ("sie", "sie", "ihr"), False, 1)
 WE = Pronoun(("we", "us"), ("wir", "uns", "uns"), True, 2)
 THEY = Pronoun(("they", "them"), ("sie", "sie", "ihnen"), False, 2)
 
-
 DETERMINERS = {row["singular"]: Determiner(row) for row in read_table("determiners.tsv")}
 BARE, THE, THIS, A, NO, EVERY, ALL, MANY, SOME = (
     DETERMINERS[name] for name in ("", "the", "this", "a", "no", "every", "all", "many", "some")
@@ -276,7 +274,6 @@ BARE, THE, THIS, A, NO, EVERY, ALL, MANY, SOME = (
 POSSESSIVES = tuple(DETERMINERS[name] for name in ["my", "his", "her", "our", "their"])
 _NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 NUMERALS = tuple(DETERMINERS[name] for name in _NUMBERS)
-
 
 TIMES: dict[Tense, list[Word]] = {tense: [] for tense in Tense}
 FREQUENCIES: dict[Tense, list[Word]] = {tense: [] for tense in Tense}

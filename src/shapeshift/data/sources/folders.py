@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from shapeshift.disk import make_directory, move, open_in_place, partial_directory, writing
+from shapeshift.disk import make_directory, move, partial_directory, writing
 from shapeshift.integrity import seal
+from shapeshift.locks import locked
 
 
-@contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def exclusive(path: Path) -> AbstractContextManager[None]:
     """Let one process at a time work on `path`; the others wait. Its folder exists."""
-    with open_in_place(path.with_name(f".{path.name}.lock"), "ab") as file:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    return locked(path.with_name(f".{path.name}.lock"), wait=True, optional=True)
 
 
 def build_once(folder: Path, is_built: Callable[[], bool], build: Callable[[Path], None]) -> None:

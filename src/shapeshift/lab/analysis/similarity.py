@@ -25,7 +25,6 @@ from shapeshift.model import Transformer
 OFFSETS = (0, 100, 250, 500)
 """Those of the paper."""
 
-
 _NUM_SENTENCES = 10
 """Number of sentences in the figures of the paper's appendix C."""
 

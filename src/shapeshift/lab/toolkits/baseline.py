@@ -83,8 +83,7 @@ class Baseline:
     @property
     def vocabularies(self) -> dict[str, list[str]]:
         """The tokens of each side, most of them numbers, without those that every toolkit adds."""
-        subwords = self.data.subwords
-        sizes = zip(SIDES, (subwords.source_size, subwords.target_size), strict=True)
+        sizes = zip(SIDES, self.data.subwords.sizes, strict=True)
         return {side: [str(number) for number in range(SEP, size)] for side, size in sizes}
 
     @property

@@ -117,7 +117,6 @@ def _settings(run: Baseline) -> dict[str, Any]:
 
 
 def _search(run: Baseline) -> dict[str, Any]:
-    """Return the options of translating."""
     decoding = run.config.decoding
     penalty = decoding.length_penalty
     options = {
