@@ -85,6 +85,19 @@ def test_dropout(shape, dtype, monkeypatch):
         assert torch.equal(got, expected)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("M", "N", "K"), [(1, 32, 32), (70, 96, 64), (1000, 32, 160), (300, 4096, 32)]
+)
+def test_gradients_of_weights(M, N, K, dtype, threads):
+    torch.set_num_threads(threads)
+    grad, x = torch.randn(M, N).to(dtype), torch.randn(M, K).to(dtype)
+    weight, bias = kernels.weight_gradient(grad, x)
+    torch.testing.assert_close(weight.double(), grad.double().t() @ x.double(), rtol=0, atol=1e-3)
+    torch.testing.assert_close(bias.double(), grad.double().sum(0), rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_attention_to_nothing_and_to_what_is_no_number(dtype):
     rows = [[-math.inf] * 40, [math.nan] + [0.0] * 39, [0.0] * 39 + [math.nan]]

@@ -161,7 +161,8 @@ def prefers_rows(
     pos_k: Tensor,
 ) -> tuple[Vectors, dict[str, Any]] | None:
     """Return `vectors_of`, a bias and turns, if `attend_rows` is the best way for projections."""
-    first, how = projected[0], dict[str, Any]()
+    first = projected[0]
+    how: dict[str, Any] = {}
     if not kernels.serves(first) or pos_k.shape[-1] >= RECOMPUTED_FROM:
         return None
     vectors = vectors_of(position, first, pos_q, pos_k)

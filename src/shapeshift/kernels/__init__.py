@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-_SOURCES = [Path(__file__).with_name(name) for name in ("vectors.h", "attention.c", "kernels.c")]
+_SOURCES = sorted(Path(__file__).parent.glob("*.[ch]"))
 _FLAGS = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"]
 _FLAGS += ["-shared", "-fPIC"]
 _DTYPES = {torch.float32: [], torch.bfloat16: ["-DBF16"]}
@@ -38,6 +38,9 @@ MAX_KEYS = 1 << 16
 
 _GROUP = 512
 """Elements of a group of `dropout_forward`."""
+
+EDGE = 32
+"""Both sizes of a weight are a multiple of it in `weight_gradient`."""
 
 LANES = 16
 """Numbers in a vector of the kernels are this many, or a divisor of it."""
@@ -222,6 +225,16 @@ def cross_entropy(
     return log_sums, log_probs
 
 
+def weight_gradient(grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return, in float32, the gradients of W `(N, K)` and b `(N,)` in x W^T + b, for that of the
+    result, `grad (M, N)`, and `x (M, K)`; N and K are multiples of `EDGE`."""
+    weight = grad.new_empty(grad.shape[1], x.shape[1], dtype=torch.float32)
+    sums = weight.new_zeros(torch.get_num_threads(), len(weight))
+    sides = grad.contiguous(), x.contiguous()
+    _call("weight_gradient", *sides, weight, sums, len(x), *weight.shape)
+    return weight, sums.sum(0)
+
+
 def dropout(x: Tensor, draws: Tensor, threshold: int, scale: float) -> tuple[Tensor, Tensor]:
     """Return `x` after dropout, and which elements were kept, a bit each as `kernels.c` says; for
     the other arguments see `softmax_dropout`."""
@@ -366,7 +379,14 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL | None:
         with tempfile.TemporaryDirectory(dir=folder) as temporary:
             built = Path(temporary, path.name)
             compiler = shlex.split(os.environ.get("CC") or "cc")
-            command = [*compiler, *flags, "-o", str(built), *map(str, _SOURCES[1:]), "-lm"]
+            command = [
+                *compiler,
+                *flags,
+                "-o",
+                str(built),
+                *(str(x) for x in _SOURCES if x.suffix == ".c"),
+                "-lm",
+            ]
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
             built.replace(path)
         return ctypes.CDLL(str(path))

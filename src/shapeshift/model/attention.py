@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from shapeshift.attention import attend, prefers_few
 from shapeshift.attention.backends import attend_rows, prefers_rows, split_heads
 from shapeshift.positions import Representation
 
 from .cache import KeyValues, SourceKeyValues
+from .linear import Linear, linear
 from .packing import Packing
 from .recompute import recomputed, recomputes
 
@@ -39,7 +39,7 @@ class Attention(nn.Module):
         # One weight for the three projections: in self-attention they are one product.
         self.in_weight = nn.Parameter(torch.empty(3 * dim, dim))
         self.in_bias = nn.Parameter(torch.zeros(3 * dim))
-        self.out = nn.Linear(dim, dim)
+        self.out = Linear(dim, dim)
         for weight in (*self.in_weight.chunk(3), self.out.weight):
             nn.init.xavier_uniform_(weight)
         nn.init.zeros_(self.out.bias)
@@ -75,8 +75,8 @@ class Attention(nn.Module):
         packed = packing
         if packing and self.position.overrides("inputs"):  # which sees whole sentences
             alone, packed = memory is not x, None
-            [x] = packing[0].unpack(x)
-            [memory] = packing[1].unpack(memory) if alone else [x]
+            x = packing[0].unpack(x)
+            memory = packing[1].unpack(memory) if alone else x
         # In self-attention the queries are the new keys: position need not be encoded twice.
         pos_new = pos_q
         if memory is not x:
@@ -95,9 +95,8 @@ class Attention(nn.Module):
             packing = None if packed else packing
         else:
             if packed:
-                dim, sides = self.out.in_features, (packed[0], *packed[1:] * 2)
-                pairs = zip(sides, projected, strict=False)
-                projected = [x for s, y in pairs for x in s.unpack(y, y.shape[1] // dim)]
+                sides = packed[0], *packed[1:] * 2
+                projected = [s.unpack(y) for s, y in zip(sides, projected, strict=False)]
             q, k, v = split_heads(projected, self.num_heads)  # (B, H, Q|K, E)
             q, k = self.position.rotate(q, k, pos_q, pos_new)
             if cache is not None:
@@ -130,7 +129,7 @@ class Attention(nn.Module):
         if self.projections is not None:
             return self.projections(x, first, last)
         rows = slice(first * x.shape[-1], last * x.shape[-1])
-        return F.linear(x, self.in_weight[rows], self.in_bias[rows])
+        return linear(x, self.in_weight[rows], self.in_bias[rows])
 
     def _project(self, q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
         """Return the projections of inputs `(…, D)`, those of one input side by side."""

@@ -13,14 +13,8 @@ from shapeshift import kernels
 
 from .attention import Attention
 from .layers import FeedForward
+from .linear import has_bf16_products
 from .transformer import Transformer
-
-
-def has_bf16_products() -> bool:
-    """Return whether oneDNN multiplies bf16 on this CPU (on x86, from AVX-512 on). Otherwise
-    PyTorch does, number by number: 9 to 77 times slower than float32 (docs/benchmarks.md)."""
-    is_available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return bool(is_available and torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 class BlockedLinear(nn.Module):

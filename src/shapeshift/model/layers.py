@@ -15,6 +15,7 @@ from shapeshift.positions import Absolute, Representation
 
 from .attention import Attention
 from .cache import KeyValues, SourceKeyValues
+from .linear import Linear
 from .packing import Packing
 from .recompute import recomputed, recomputes
 
@@ -65,8 +66,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, dim: int, ff_dim: int, activation: str, dropout: float):
         super().__init__()
-        self.inner = nn.Linear(dim, ff_dim)
-        self.outer = nn.Linear(ff_dim, dim)
+        self.inner = Linear(dim, ff_dim)
+        self.outer = Linear(ff_dim, dim)
         # In place: neither product needs what is overwritten.
         activations = {"relu": nn.ReLU(inplace=True), "gelu": nn.GELU(), "silu": nn.SiLU()}
         self.activation: nn.Module = activations[activation]

@@ -13,6 +13,7 @@ from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.checks import describe, is_integer
 
+from .linear import multiplies_bf16_faster
 from .packing import Packing
 from .transformer import PAD, Transformer, check_padding
 
@@ -152,6 +153,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
         exact = torch.promote_types(weight.dtype, torch.float32)
+        if device == "cpu" and dtype == torch.bfloat16 and not multiplies_bf16_faster():
+            dtype = exact
         smoothing = epsilon / weight.shape[0]
         cast = weight.to(dtype)
         grad_hidden = torch.zeros_like(hidden) if wanted[0] else None

@@ -49,10 +49,10 @@ class Packing:
         )
         return packed
 
-    def unpack(self, x: Tensor, count: int = 1) -> list[Tensor]:
-        """Return `x (N, count · D)` as `count` tensors `(B, T, D)`; padding has no meaning."""
-        parts: tuple[Tensor, ...] = _Unpack.apply(x, self.rows, self.real, count)  # type: ignore[no-untyped-call]
-        return [part.view(self.num_sentences, self.width, -1) for part in parts]
+    def unpack(self, x: Tensor) -> Tensor:
+        """Return `x (N, D)` as `(B, T, D)`; padding has no meaning."""
+        rows: Tensor = _Unpack.apply(x, self.rows, self.real)  # type: ignore[no-untyped-call]
+        return rows.view(self.num_sentences, self.width, -1)
 
     @cached_property
     def spans(self) -> Spans:
@@ -82,20 +82,17 @@ class _Pack(torch.autograd.Function):
 
 
 class _Unpack(torch.autograd.Function):
-    """Rows of matrices side by side, by place. The gradient is a copy: none comes from padding."""
+    """Rows of a matrix, by place. The gradient is a copy: none comes from padding."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: Tensor, real: Tensor, count: int) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, x: Tensor, rows: Tensor, real: Tensor) -> Tensor:
         ctx.save_for_backward(real)
         ctx.num_rows = len(x)
-        parts = x.view(len(x) * count, -1)
-        return tuple(parts.index_select(0, rows * count + part) for part in range(count))
+        return x.index_select(0, rows)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (real,) = ctx.saved_tensors
-        total = grads[0].new_empty(ctx.num_rows, len(grads), grads[0].shape[1])
-        for part, grad in enumerate(grads):
-            total[: len(real), part] = grad.index_select(0, real)
-        total[len(real) :] = 0
-        return total.flatten(1), None, None, None
+        total = grad.new_zeros(ctx.num_rows, grad.shape[1])
+        total[: len(real)] = grad.index_select(0, real)
+        return total, None, None

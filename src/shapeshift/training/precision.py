@@ -7,7 +7,6 @@ import functools
 import os
 import platform
 import re
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import torch
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model.inference import has_bf16_products
+from shapeshift.model.linear import has_bf16_products, multiplies_bf16_faster
 from shapeshift.training.config import TrainingConfig
 
 
@@ -76,7 +75,7 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     on_gpu = device.type == "cuda"
     has_bf16 = on_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
     if name == "auto":
-        fast = has_bf16 if on_gpu else _multiplies_bf16_faster()
+        fast = has_bf16 if on_gpu else multiplies_bf16_faster()
         return torch.bfloat16 if fast else torch.float32
     if not (has_bf16 if on_gpu else has_bf16_products()):
         raise ShapeshiftError(
@@ -84,29 +83,6 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
             " long; use training.precision=fp32 or auto"
         )
     return torch.bfloat16
-
-
-@functools.cache
-def _multiplies_bf16_faster() -> bool:
-    """Return whether a product in bf16 takes at most 0.8 of the time of one in float32.
-
-    Measured, because the processor's flags do not say it: with AVX-512 bf16, AMD's take half of
-    the time and Intel's twice as long; with AMX it is a tenth.
-    """
-
-    def shortest_s(dtype: torch.dtype) -> float:
-        a, b = torch.ones(256, 512, dtype=dtype), torch.ones(512, 512, dtype=dtype)
-        times = []
-        for _ in range(10):
-            began = time.perf_counter()
-            torch.nn.functional.linear(a, b)
-            times.append(time.perf_counter() - began)
-        return min(times)
-
-    if not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
-        return False
-    with torch.inference_mode():
-        return shortest_s(torch.bfloat16) < 0.8 * shortest_s(torch.float32)
 
 
 def check_hardware(config: TrainingConfig, local_rank: int | None = None) -> None:

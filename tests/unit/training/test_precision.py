@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.model import linear
 from shapeshift.training import precision
 from shapeshift.training.precision import choose_device, choose_precision
 
@@ -50,18 +51,17 @@ def test_auto_takes_bf16_where_the_processor_multiplies_it_faster(
 ):
     now = 0.0
 
-    def linear(a, b):
+    def product(a, b):
         nonlocal now
         now += seconds[a.dtype]
 
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: native)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
-    monkeypatch.setattr(torch.nn.functional, "linear", linear)
-    monkeypatch.setattr(precision.time, "perf_counter", lambda: now)
-    precision._multiplies_bf16_faster.cache_clear()
+    monkeypatch.setattr(linear, "has_bf16_products", lambda: native)
+    monkeypatch.setattr(torch.nn.functional, "linear", product)
+    monkeypatch.setattr(linear.time, "perf_counter", lambda: now)
+    precision.multiplies_bf16_faster.cache_clear()
     assert choose_precision("auto", CPU) == expected
     assert choose_precision("fp32", CPU) == torch.float32
-    precision._multiplies_bf16_faster.cache_clear()
+    precision.multiplies_bf16_faster.cache_clear()
 
 
 def test_bf16_where_there_is_none_is_refused(monkeypatch):

@@ -1,0 +1,68 @@
+/* The gradient of the weight of a linear layer. */
+
+#include "products.h"
+
+#include <omp.h>
+
+enum { PACKED = 1 << 18 }; /* numbers of both sides that are laid out at a time */
+
+/* Rows of the transposed side, `step` numbers from row to row, (rows, N), from row i of those that are
+   laid out on; and what they add to the sums of the columns. */
+static inline void lay_out_rows(struct turned a, const number *x, long i, long rows, long N,
+                                float *sums) {
+#ifdef TILES
+    a.block = (part *)x;
+    turn_rows(a, i, rows, N);
+#else
+    copy_block(row_of(a, i, 0), x, N, 0, rows, N);
+#endif
+    for (long n = 0; n < N; n += LANES) {
+        vector sum = *(vector *)(sums + n);
+        for (long r = 0; r < rows; r++) sum += load(x + r * N + n, LANES);
+        *(vector *)(sums + n) = sum;
+    }
+}
+/* Rows i to i + 32 of the other side. */
+static inline void lay_out_part(struct operand b, const number *x, long i, long rows) {
+#ifdef TILES
+    for (long k = 0; k < b.columns; k += 16)
+        for (long r = 0; r < BLOCK; r += 2)
+            _mm512_store_si512(panel(b, i, k).data + r * 16, pair(x + k, b.columns, r, rows, 16));
+#else
+    copy_block(panel(b, i, 0).data, x, b.columns, 0, rows, b.columns);
+#endif
+}
+
+/* out (N, K) = g^T x for g (M, N) and x (M, K); and the sums of the columns
+   of g, added to `sums` (threads, N), a part in each. N and K are multiples of EDGE. */
+void weight_gradient(const number *g, const number *x, float *out, float *sums, long M, long N,
+                     long K, long threads) {
+    long most = PACKED / (N + K) / BLOCK * BLOCK;
+    most = most < 2 * BLOCK ? 2 * BLOCK : most > 8 * BLOCK ? 8 * BLOCK : most;
+    part *g_space = aligned_alloc(64, most * N * sizeof(part));
+    part *x_space = aligned_alloc(64, most * K * sizeof(part));
+#pragma omp parallel num_threads(threads)
+    {
+        const setting earlier = begin_tiles();
+        for (long m = 0; m < M; m += most) {
+            const long count = M - m < most ? M - m : most;
+            void *spaces[] = {0, g_space};
+            const struct turned a = turned_of(spaces, N, most);
+            const struct operand b = {x_space, rounded(count), K};
+#pragma omp for schedule(static)
+            for (long i = 0; i < count; i += BLOCK) {
+                const long rows = count - i < BLOCK ? count - i : BLOCK;
+                lay_out_rows(a, g + (m + i) * N, i, rows, N, sums + omp_get_thread_num() * N);
+                lay_out_part(b, x + (m + i) * K, i, rows);
+            }
+#pragma omp for schedule(static)
+            for (long n = 0; n < N; n += BLOCK)
+                for (long k = 0; k < K; k += EDGE)
+                    product_turned(out + n * K + k, K, a, n, 0, panel(b, 0, k), BLOCK, EDGE, count,
+                                   m > 0);
+        }
+        end_tiles(earlier);
+    }
+    free(g_space);
+    free(x_space);
+}

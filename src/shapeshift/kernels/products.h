@@ -1,0 +1,322 @@
+/* Products of blocks of 32 rows in the cache of a core. On a processor with AMX, those of bfloat16 are
+   its tiles; elsewhere numbers become floats. */
+
+#include "vectors.h"
+
+enum { BLOCK = 32, EDGE = 32 };
+
+/* The right side of a product, (rows, columns), laid out for it; both are rounded up to EDGE with
+   zeros. */
+#if defined(BF16) && defined(__AMX_BF16__) && !defined(NO_TILES)
+#define TILES
+typedef uint16_t part;
+enum { TILE = 16 * 32 };
+#else
+typedef float part;
+enum { STEP = 4 };
+#endif
+struct operand {
+    part *data;
+    long rows, columns;
+};
+static inline long rounded(long count) { return (count + EDGE - 1) / EDGE * EDGE; }
+static inline long size_of(long rows, long columns) { return rounded(rows) * rounded(columns); }
+
+static inline void store_part(part *x, vector y) {
+#ifdef TILES
+    *(numbers *)x = narrowed(y);
+#else
+    *(vector *)x = y;
+#endif
+}
+
+#ifdef HAS_MASKS
+/* Transpose 16 rows of 16 numbers of 32 bits. */
+static inline void turn(__m512i *x) {
+    __m512i y[16];
+    for (int i = 0; i < 16; i += 2) {
+        y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+        y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
+        x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
+        x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
+        x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        __m512i a = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x88);
+        __m512i b = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x88);
+        __m512i c = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xDD);
+        __m512i d = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xDD);
+        y[i] = _mm512_shuffle_i32x4(a, b, 0x88);
+        y[i + 4] = _mm512_shuffle_i32x4(c, d, 0x88);
+        y[i + 8] = _mm512_shuffle_i32x4(a, b, 0xDD);
+        y[i + 12] = _mm512_shuffle_i32x4(c, d, 0xDD);
+    }
+    memcpy(x, y, sizeof y);
+}
+#endif
+
+/* Fetch `columns` numbers of a row that is read soon. */
+static inline void fetch(const number *x, long columns) {
+    for (long c = 0; c < columns; c += 64 / sizeof *x) __builtin_prefetch(x + c, 0, 2);
+}
+
+/* x (rows, columns) -> a (BLOCK, columns rounded up), `step` numbers from row to row. The rows
+   `ahead` of these are fetched. */
+static inline void copy_block(part *restrict a, const number *restrict x, long step, long ahead,
+                              long rows, long columns) {
+    const long wide = rounded(columns);
+    for (long r = 0; r < BLOCK; r++) {
+        if (r < rows) fetch(x + r * step + ahead, columns);
+        for (long c = 0; c < wide; c += LANES)
+            store_part(a + r * wide + c,
+                       r < rows ? load(x + r * step + c, columns - c) : all(0.0f));
+    }
+}
+
+#ifdef TILES
+static const struct {
+    uint8_t palette, start, reserved[14];
+    uint16_t bytes[16];
+    uint8_t rows[16];
+} shape = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+
+/* Memory that the compiler sees written and read by tiles. */
+#define FENCE() __asm__ volatile("" ::: "memory")
+
+/* c (M, N) = a b, or is added to it; M <= BLOCK rows of a (M, K), whose memory goes on to EDGE numbers
+   and STEP rows, as that of c does. */
+static inline void product(float *c, long c_step, const part *a, long a_step, struct operand b,
+                           long M, long N, long K, int add) {
+    const long column = b.rows / 32 * TILE;
+    FENCE();
+    for (long n = 0; n < N; n += 32)
+        for (long m = 0; m < M; m += 32) {
+            const int tall = M - m > 16, broad = N - n > 16;
+            float *to = c + m * c_step + n;
+            const part *rows = a + m * a_step, *tile = b.data + n / 16 * column;
+            _tile_zero(0);
+            _tile_zero(1);
+            _tile_zero(2);
+            _tile_zero(3);
+            if (add) {
+                _tile_loadd(0, to, 4 * c_step);
+                if (broad) _tile_loadd(1, to + 16, 4 * c_step);
+                if (tall) _tile_loadd(2, to + 16 * c_step, 4 * c_step);
+                if (tall && broad) _tile_loadd(3, to + 16 * c_step + 16, 4 * c_step);
+            }
+            for (long k = 0; k < K; k += 32, rows += 32, tile += TILE) {
+                _tile_loadd(4, rows, 2 * a_step);
+                _tile_loadd(6, tile, 64);
+                _tile_dpbf16ps(0, 4, 6);
+                if (broad) {
+                    _tile_loadd(7, tile + column, 64);
+                    _tile_dpbf16ps(1, 4, 7);
+                }
+                if (tall) {
+                    _tile_loadd(5, rows + 16 * a_step, 2 * a_step);
+                    _tile_dpbf16ps(2, 5, 6);
+                    if (broad) _tile_dpbf16ps(3, 5, 7);
+                }
+            }
+            _tile_stored(0, to, 4 * c_step);
+            if (broad) _tile_stored(1, to + 16, 4 * c_step);
+            if (tall) _tile_stored(2, to + 16 * c_step, 4 * c_step);
+            if (tall && broad) _tile_stored(3, to + 16 * c_step + 16, 4 * c_step);
+        }
+    FENCE();
+}
+
+/* Rows 2 r and 2 r + 1 of x side by side, column by column: a tile has 16 such pairs of 16 columns. */
+static inline __m512i pair(const number *x, long step, long row, long rows, long left) {
+    words low = {0}, high = {0};
+    if (row < rows) low = widened(load_some_halves(x + row * step, left));
+    if (row + 1 < rows) high = widened(load_some_halves(x + (row + 1) * step, left));
+    return (__m512i)(low | high << 16);
+}
+static inline struct operand lay_out(part *restrict space, const number *restrict x, long step,
+                                     long ahead, long rows, long columns) {
+    struct operand b = {space, rounded(rows), rounded(columns)};
+    for (long r = 0; r < rows; r++) fetch(x + r * step + ahead, columns);
+    for (long c = 0; c < b.columns; c += 16)
+        for (long r = 0; r < b.rows; r += 2, space += 32)
+            _mm512_store_si512(space, pair(x + c, step, r, rows, columns - c));
+    return b;
+}
+/* The transpose of x (rows, columns). */
+static inline struct operand lay_out_turned(part *restrict space, const number *restrict x,
+                                            long step, long ahead, long rows, long columns) {
+    struct operand b = {space, rounded(columns), rounded(rows)};
+    for (long r = 0; r < rows; r++) fetch(x + r * step + ahead, columns);
+    for (long r = 0; r < b.columns; r += 16)
+        for (long c = 0; c < b.rows; c += 32, space += TILE) {
+            __m512i tile[16];
+            for (int i = 0; i < 16; i++) {
+                const long left = r + i < rows ? columns - c : 0;
+                const __mmask32 some = left >= 32 ? 0xFFFFFFFF : (1u << left) - 1;
+                tile[i] = _mm512_maskz_loadu_epi16(some, x + (r + i) * step + c);
+            }
+            turn(tile);
+            memcpy(space, tile, sizeof tile);
+        }
+    return b;
+}
+/* Rows of a sentence's queries, (count, width), of which products read the transpose: here a block of
+   them, and the transpose of all. */
+struct turned {
+    part *block, *all;
+    long width, step;
+};
+static inline struct turned turned_of(void **spaces, long width, long count) {
+    return (struct turned){spaces[0], spaces[1], width, rounded(count)};
+}
+static inline part *row_of(struct turned a, long begin, long i) {
+    (void)begin; /* the block's */
+    return a.block + i * a.width;
+}
+/* Turn a block, its first `used` columns, when its rows are there. */
+static inline void turn_rows(struct turned a, long begin, long rows, long used) {
+    for (long m = 0; m < used; m += 16) {
+        __m512i tile[16];
+        for (long r = 0; r < 16; r++) tile[r] = pair(a.block + m, a.width, 2 * r, rows, 16);
+        turn(tile);
+        for (long r = 0; r < 16; r++) _mm512_store_si512(a.all + (m + r) * a.step + begin, tile[r]);
+    }
+}
+/* c (M, N) = a^T b, or is added to it, for columns of a from `column` on and its rows, and those of b,
+   from `row`, a multiple of BLOCK, to `count`. */
+static inline void product_turned(float *c, long c_step, struct turned a, long column, long row,
+                                  struct operand b, long M, long N, long count, int add) {
+    b.data += row / 32 * TILE;
+    product(c, c_step, a.all + column * a.step + row, a.step, b, M, N, count - row, add);
+}
+#else
+/* STEP rows and `wide` vectors of a product. */
+static inline __attribute__((always_inline)) void multiply_some(
+    float *restrict c, long c_step, const float *restrict a, long a_step, long k_step,
+    const float *restrict b, long b_step, long K, int add, const int wide) {
+    vector sums[STEP][wide];
+    for (int r = 0; r < STEP; r++)
+        for (int w = 0; w < wide; w++)
+            sums[r][w] = add ? *(vector *)(c + r * c_step + w * LANES) : all(0.0f);
+    for (long k = 0; k < K; k++) {
+        const vector *row = (const vector *)(b + k * b_step);
+#pragma GCC unroll 4
+        for (int r = 0; r < STEP; r++)
+#pragma GCC unroll 4
+            for (int w = 0; w < wide; w++) sums[r][w] += a[r * a_step + k * k_step] * row[w];
+    }
+    for (int r = 0; r < STEP; r++)
+        for (int w = 0; w < wide; w++) *(vector *)(c + r * c_step + w * LANES) = sums[r][w];
+}
+static void multiply_all(float *restrict c, long c_step, const float *restrict a, long a_step,
+                         long k_step, struct operand b, long M, long N, long K, int add) {
+    enum { MOST = LANES == 16 ? 4 : 2 };
+    for (long n = 0; n < N; n += MOST * LANES) {
+        const long wide = (N - n + LANES - 1) / LANES;
+        for (long m = 0; m < M; m += STEP) {
+            float *to = c + m * c_step + n;
+            const float *rows = a + m * a_step, *from = b.data + n;
+            if (wide >= MOST)
+                multiply_some(to, c_step, rows, a_step, k_step, from, b.columns, K, add, MOST);
+            else if (wide == 3)
+                multiply_some(to, c_step, rows, a_step, k_step, from, b.columns, K, add, 3);
+            else if (wide == 2)
+                multiply_some(to, c_step, rows, a_step, k_step, from, b.columns, K, add, 2);
+            else
+                multiply_some(to, c_step, rows, a_step, k_step, from, b.columns, K, add, 1);
+        }
+    }
+}
+static inline void product(float *c, long c_step, const part *a, long a_step, struct operand b,
+                           long M, long N, long K, int add) {
+    multiply_all(c, c_step, a, a_step, 1, b, M, N, K, add);
+}
+struct turned {
+    part *all;
+    long width;
+};
+static inline struct turned turned_of(void **spaces, long width, long count) {
+    (void)count;
+    return (struct turned){spaces[1], width};
+}
+static inline part *row_of(struct turned a, long begin, long i) {
+    return a.all + (begin + i) * a.width;
+}
+static inline void turn_rows(struct turned a, long begin, long rows, long used) {
+    (void)a, (void)begin, (void)rows, (void)used; /* products read it as it is */
+}
+static inline void product_turned(float *c, long c_step, struct turned a, long column, long row,
+                                  struct operand b, long M, long N, long count, int add) {
+    b.data += row * b.columns;
+    multiply_all(c, c_step, a.all + column + row * a.width, 1, a.width, b, M, N, count - row, add);
+}
+static inline struct operand lay_out(part *restrict space, const number *restrict x, long step,
+                                     long ahead, long rows, long columns) {
+    struct operand b = {space, rounded(rows), rounded(columns)};
+    for (long r = 0; r < b.rows; r++) {
+        if (r < rows) fetch(x + r * step + ahead, columns);
+        for (long c = 0; c < b.columns; c += LANES, space += LANES)
+            store_part(space, r < rows ? load(x + r * step + c, columns - c) : all(0.0f));
+    }
+    return b;
+}
+static inline struct operand lay_out_turned(part *restrict space, const number *restrict x,
+                                            long step, long ahead, long rows, long columns) {
+    struct operand b = {space, rounded(columns), rounded(rows)};
+    for (long r = 0; r < rows; r++) fetch(x + r * step + ahead, columns);
+    for (long c = 0; c < b.columns; c += LANES)
+        for (long r = 0; r < b.rows; r += LANES) {
+            vector turned[LANES];
+            for (int l = 0; l < LANES; l++)
+                turned[l] = c + l < rows ? load(x + (c + l) * step + r, columns - r) : all(0.0f);
+#ifdef HAS_MASKS
+            turn((__m512i *)turned);
+            for (int l = 0; l < LANES; l++) store_part(space + (r + l) * b.columns + c, turned[l]);
+#else
+            for (int l = 0; l < LANES; l++)
+                for (int k = 0; k < LANES; k++) space[(r + k) * b.columns + c + l] = turned[l][k];
+#endif
+        }
+    return b;
+}
+#endif
+
+/* What begins at a row and a column of it, multiples of EDGE. */
+static inline struct operand panel(struct operand b, long row, long column) {
+#ifdef TILES
+    b.data += column / 16 * (b.rows / 32 * TILE) + row / 32 * TILE;
+#else
+    b.data += row * b.columns + column;
+#endif
+    return b;
+}
+
+/* Memory of a thread, in parts of the given sizes in bytes, with some between them. */
+static inline char *divide(const size_t *bytes, int count, void **parts) {
+    size_t total = 0;
+    for (int i = 0; i < count; i++) total += (bytes[i] + 191) / 64 * 64;
+    char *memory = aligned_alloc(64, total), *from = memory;
+    for (int i = 0; i < count; from += (bytes[i++] + 191) / 64 * 64) parts[i] = from + 64;
+    return memory;
+}
+
+/* Tiles in a thread; oneDNN finds those that it has set. */
+#ifdef TILES
+typedef struct {
+    uint8_t bytes[64];
+} setting;
+static inline setting begin_tiles(void) {
+    setting before; /* gcc's functions for this name 8 of its 64 bytes as what they write */
+    __asm__ volatile("sttilecfg %0" : "=m"(before));
+    __asm__ volatile("ldtilecfg %0" ::"m"(shape));
+    return before;
+}
+static inline void end_tiles(setting before) { __asm__ volatile("ldtilecfg %0" ::"m"(before)); }
+#else
+typedef int setting;
+static inline setting begin_tiles(void) { return 0; }
+static inline void end_tiles(setting before) { (void)before; }
+#endif
