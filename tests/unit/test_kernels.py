@@ -65,24 +65,31 @@ def test_cross_entropy(shape, dtype, replace):
             kernels.cross_entropy(got, targets, 0.9, replace)
 
 
+@pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1,), (3, 5), (4, 33, 70)])
-def test_dropout(shape, dtype, monkeypatch):
+def test_dropout(shape, dtype, relu, monkeypatch):
     x, grad = torch.randn(shape).to(dtype), torch.randn(shape).to(dtype)
+    x.flatten()[:1] = 0.0  # where max(0, x) has no derivative, PyTorch's is 0
     results = []
-    for served in (True, False):
-        if not served:
+    for way in ("kernel", "in two steps", "PyTorch's"):
+        if way == "PyTorch's":
             monkeypatch.setattr(kernels, "serves", lambda _: False)
-        torch.manual_seed(1)
+            monkeypatch.setattr(kernels, "is_available", lambda _: False)
         leaf = x.clone().requires_grad_()
-        out = dropout(leaf, 0.3, True)
+
+        def drop(leaf=leaf, apart=relu and way == "in two steps"):
+            torch.manual_seed(1)
+            return dropout(leaf.relu() if apart else leaf, 0.3, True, relu and not apart)
+
+        out = drop()
         out.backward(grad)
         weight = grad.clone().requires_grad_()
-        torch.manual_seed(1)
-        (again,) = torch.autograd.grad(dropout(leaf, 0.3, True), leaf, weight, create_graph=True)
+        (again,) = torch.autograd.grad(drop(), leaf, weight, create_graph=True)
         results.append((out, leaf.grad, *torch.autograd.grad(again.sum(), weight)))
-    for got, expected in zip(*results, strict=True):
-        assert torch.equal(got, expected)
+    for got, *others in zip(*results, strict=True):
+        for other in others:
+            assert torch.equal(got, other)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -13,24 +13,25 @@ from shapeshift import kernels
 _LEVELS = 1 << 16
 
 
-def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+def dropout(x: Tensor, p: float, training: bool, relu: bool = False) -> Tensor:
     """Zero each element with probability `p` and scale the rest by 1 / (1 − p) while `training`.
 
     As `torch.nn.functional.dropout`, which is used on every other device. PyTorch's CPU generator
-    makes one random number at a time, 7 ns for each element; here each 64-bit number decides four
-    elements, so p is rounded to a multiple of 2^-16 (and the scale with it: the mean is exact).
+    makes one random number at a time, 7 ns for each element; here it makes a seed, and each 64-bit
+    word that follows from that decides four elements, so p is rounded to a multiple of 2^-16 (and
+    the scale with it: the mean is exact).
 
     Args:
         x: any shape.
         p: in [0, 1).
         training: if false, or p is zero, `x` itself is returned.
+        relu: of max(0, x) in place of `x`, which may be overwritten.
     """
-    if not training or not p:
-        return x
-    if x.device.type != "cpu" or torch.compiler.is_compiling():
-        return F.dropout(x, p)
-    dropped: Tensor = _Dropout.apply(x, p)  # type: ignore[no-untyped-call]
-    return dropped
+    if training and p and x.device.type == "cpu" and not torch.compiler.is_compiling():
+        dropped: Tensor = _Dropout.apply(x, p, relu)  # type: ignore[no-untyped-call]
+        return dropped
+    x = F.relu_(x) if relu else x
+    return F.dropout(x, p) if training and p else x
 
 
 def draw(count: int, p: float) -> tuple[Tensor | None, int, float]:
@@ -38,30 +39,50 @@ def draw(count: int, p: float) -> tuple[Tensor | None, int, float]:
     and the scale of what is kept; without dropout (p = 0) there are no numbers."""
     if not p:
         return None, 0, 1.0
-    words = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    seed, threshold, scale = _seed(p)
+    return _numbers(count, seed), threshold, scale
+
+
+def _seed(p: float) -> tuple[int, int, float]:
     num_dropped = min(round(p * _LEVELS), _LEVELS - 1)
-    scale = _LEVELS / (_LEVELS - num_dropped)
-    return words.view(torch.int16)[:count], num_dropped - _LEVELS // 2, scale
+    seed = torch.empty((), dtype=torch.int64).random_(-(2**63), None)
+    return int(seed), num_dropped - _LEVELS // 2, _LEVELS / (_LEVELS - num_dropped)
+
+
+def _numbers(count: int, seed: int) -> Tensor:
+    words = torch.empty((count + 3) // 4, dtype=torch.int64)
+    if kernels.is_available(torch.float32):
+        kernels.fill_randomly(words, seed)
+    else:  # the same
+        words = torch.arange(len(words)).mul_(_signed(0x9E3779B97F4A7C15)).add_(seed)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+            high = words >> shift & (1 << 64 - shift) - 1
+            words = words.bitwise_xor_(high).mul_(_signed(factor))
+    return words.view(torch.int16)[:count]
+
+
+def _signed(word: int) -> int:
+    return word - (word >> 63 << 64)
 
 
 class _Dropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        draws, threshold, ctx.scale = draw(x.numel(), p)
-        assert draws is not None
+    def forward(ctx: Any, x: Tensor, p: float, relu: bool) -> Tensor:
+        seed, threshold, ctx.scale = _seed(p)
         ctx.in_bits = kernels.serves(x)
         if ctx.in_bits:
-            out, kept = kernels.dropout(x, draws, threshold, ctx.scale)
+            out, kept = kernels.dropout(x, seed, threshold, ctx.scale, relu)
         else:
             # As 0 and 1: products with a bool mask take four times as long.
-            kept = (draws >= threshold).view(torch.int8).view(x.shape)
+            kept = (_numbers(x.numel(), seed) >= threshold).view(torch.int8).view(x.shape)
+            kept = kept * (x > 0) if relu else kept
             out = (x * kept).mul_(ctx.scale)
         ctx.save_for_backward(kept)
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (kept,) = ctx.saved_tensors
         if ctx.in_bits:
-            return kernels.dropout_backward(grad, kept, ctx.scale), None
-        return (grad * kept).mul_(ctx.scale), None
+            return kernels.dropout_backward(grad, kept, ctx.scale), None, None
+        return (grad * kept).mul_(ctx.scale), None, None

@@ -235,12 +235,21 @@ def weight_gradient(grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     return weight, sums.sum(0)
 
 
-def dropout(x: Tensor, draws: Tensor, threshold: int, scale: float) -> tuple[Tensor, Tensor]:
-    """Return `x` after dropout, and which elements were kept, a bit each as `kernels.c` says; for
-    the other arguments see `softmax_dropout`."""
+def fill_randomly(words: Tensor, seed: int) -> None:
+    """Write random int64 numbers, which depend on the seed alone, to `words (N,)`."""
+    _function("fill_randomly", torch.float32)(
+        words.data_ptr(), seed, len(words), torch.get_num_threads()
+    )
+
+
+def dropout(
+    x: Tensor, seed: int, threshold: int, scale: float, relu: bool
+) -> tuple[Tensor, Tensor]:
+    """Return `x`, or max(0, x), after dropout, and which elements were kept, a bit each as
+    `kernels.c` says; for the other arguments see `shapeshift.attention.dropout`."""
     x, out = x.contiguous(), torch.empty(x.shape, dtype=x.dtype)
     kept = torch.empty(-(-x.numel() // _GROUP), 1, _GROUP // 8, dtype=torch.uint8)
-    _call("dropout_forward", x, draws, threshold, scale, out, kept, x.numel())
+    _call("dropout_forward", x, seed, threshold, scale, relu, out, kept, x.numel())
     return out, kept
 
 

@@ -37,24 +37,47 @@ void cross_entropy(number *restrict logits, const int64_t *restrict targets, flo
     }
 }
 
-/* Dropout of `count` numbers: those whose draw is at least `threshold` are kept, and scaled. `kept`
-   has a bit for each: of 512 numbers, bit p of byte j belongs to number 64 * p + j. */
+/* Random words i of a seed, from `begin` on: SplitMix64 (Steele, Lea and Flood 2014). */
+static inline void random_words(uint64_t *restrict words, uint64_t seed, long begin, long count) {
+#pragma omp simd
+    for (long i = 0; i < count; i++) {
+        uint64_t z = seed + (uint64_t)(begin + i) * 0x9E3779B97F4A7C15;
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
+        z = (z ^ z >> 27) * 0x94D049BB133111EB;
+        words[i] = z ^ z >> 31;
+    }
+}
+void fill_randomly(uint64_t *words, long seed, long count, long threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (long i = 0; i < count; i += 512)
+        random_words(words + i, seed, i, count - i < 512 ? count - i : 512);
+}
+
+/* Dropout of `count` numbers, or with `relu` of those and 0 in place of the negative ones: a number is
+   kept, and scaled, if its draw, 16 bits of the random words, is at least `threshold`. `kept` has a bit
+   for each: of 512 numbers, bit p of byte j belongs to number 64 * p + j. */
 enum { BYTES = 64, GROUP = 8 * BYTES };
 
-void dropout_forward(const number *restrict x, const int16_t *restrict draws, long threshold,
-                     float scale, number *restrict out, uint8_t *restrict kept, long count,
-                     long threads) {
+void dropout_forward(const number *restrict x, long seed, long threshold, float scale, long relu,
+                     number *restrict out, uint8_t *restrict kept, long count, long threads) {
     const int16_t first = (int16_t)threshold;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long begin = 0; begin < count; begin += GROUP) {
         uint8_t bits[BYTES] = {0};
+        union {
+            uint64_t words[GROUP / 4];
+            int16_t numbers[GROUP];
+        } draws;
+        random_words(draws.words, seed, begin / 4, GROUP / 4);
         for (int plane = 0; plane < 8; plane++) {
             long at = begin + plane * BYTES, left = count - at;
             int some = left > BYTES ? BYTES : left > 0 ? (int)left : 0;
 #pragma omp simd
             for (int j = 0; j < some; j++) {
-                bits[j] |= (uint8_t)(draws[at + j] >= first) << plane;
-                out[at + j] = narrow(draws[at + j] >= first ? wide(x[at + j]) * scale : 0.0f);
+                const float y = wide(x[at + j]);
+                const int keep = (draws.numbers[plane * BYTES + j] >= first) & !(relu & (y <= 0.0f));
+                bits[j] |= (uint8_t)keep << plane;
+                out[at + j] = narrow(keep ? y * scale : 0.0f);
             }
         }
         memcpy(kept + begin / 8, bits, BYTES);

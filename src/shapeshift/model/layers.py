@@ -68,8 +68,7 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = Linear(dim, ff_dim)
         self.outer = Linear(ff_dim, dim)
-        # In place: neither product needs what is overwritten.
-        activations = {"relu": nn.ReLU(inplace=True), "gelu": nn.GELU(), "silu": nn.SiLU()}
+        activations = {"relu": nn.ReLU(), "gelu": nn.GELU(), "silu": nn.SiLU()}
         self.activation: nn.Module = activations[activation]
         self.dropout = dropout
         for linear in (self.inner, self.outer):
@@ -78,8 +77,9 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # One row a token: the gradient of what is done to a view in place is copied twice.
-        hidden = self.activation(self.inner(x.flatten(0, -2)))
-        out: Tensor = self.outer(dropout(hidden, self.dropout, self.training))
+        hidden, relu = self.inner(x.flatten(0, -2)), type(self.activation) is nn.ReLU
+        hidden = hidden if relu else self.activation(hidden)
+        out: Tensor = self.outer(dropout(hidden, self.dropout, self.training, relu))
         return out.view(x.shape)
 
 
