@@ -17,7 +17,7 @@ from .linear import multiplies_bf16_faster
 from .packing import Packing
 from .transformer import PAD, Transformer, check_padding
 
-CHUNK = 512
+CHUNK = 1024
 """Tokens whose logits exist at one time."""
 
 _MULTIPLE = 64
