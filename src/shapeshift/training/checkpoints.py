@@ -125,8 +125,7 @@ class Checkpoints:
 
     def record(self, progress: Progress) -> None:
         """Replace the progress of the checkpoint at `progress.update`, which validation has changed
-        since it was saved.
-        """
+        since it was saved."""
         path = self.path(progress.update) / STATE
         manifest = self._manifest(progress.update).model_copy(update={"progress": progress})
         remedy = "the checkpoint is complete: run the same command again to repeat the validation"

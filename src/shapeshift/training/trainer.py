@@ -133,8 +133,7 @@ class Trainer:
                 done, stopping = progress.update, self._received(stop)
                 if log is not None:
                     observer.advanced(done)
-                at_end = done == config.max_updates
-                regular = done % config.checkpoint_every == 0 or at_end
+                regular = done % config.checkpoint_every == 0 or done == config.max_updates
                 saving = regular or self.validation_is_due or bool(stopping)
                 if not saving and done % config.log_every:
                     continue
