@@ -51,8 +51,7 @@ class Disk:
 
     def create(self, path: Path) -> io.FileIO:
         """Open a new file for writing, in place of a file or a link of that name."""
-        with suppress(FileNotFoundError):
-            path.unlink()
+        path.unlink(missing_ok=True)
         return io.FileIO(path, "x", opener=_open_own)
 
     def sync(self, path: Path) -> None:

@@ -12,8 +12,6 @@ import time
 from functools import cache
 from pathlib import Path
 
-_WIDTH_PER_THREAD = 32
-
 _CROWDED = 0.3
 """Of a core: how much more than there is processes must want before threads stop spinning."""
 
@@ -48,7 +46,7 @@ def set_num_threads(dim: int) -> None:
     import torch
 
     if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, min(num_cores(), dim // _WIDTH_PER_THREAD)))
+        torch.set_num_threads(max(1, min(num_cores(), dim // 32)))
     given = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys()
     if sys.platform == "linux" and torch.get_num_threads() > 1 and not given:
         _start_watch()

@@ -19,9 +19,6 @@ from shapeshift.positions.pairs import autocast_inputs
 BLOCK_SIZE = 128
 """Queries and keys of a block, FlexAttention's own unit: a block without a pair is skipped."""
 
-_SMALLEST_HEAD = 16
-"""The least E of its kernels, which multiply tiles."""
-
 
 def prefers_flex(position: Representation, q: Tensor, num_keys: int, dropout_p: float) -> bool:
     """Return whether FlexAttention can serve and is the better choice.
@@ -36,7 +33,7 @@ def prefers_flex(position: Representation, q: Tensor, num_keys: int, dropout_p: 
         and not position.overrides("value_bias")
         and not dropout_p
         and min(q.shape[2], num_keys) >= BLOCK_SIZE
-        and q.shape[3] >= _SMALLEST_HEAD
+        and q.shape[3] >= 16  # its kernels multiply tiles
         and q.dtype != torch.float64
         and not torch.are_deterministic_algorithms_enabled()
         and _has_triton()

@@ -226,8 +226,7 @@ def _usable_ids(model: nn.Module) -> Tensor:
 
 def _limit(model: nn.Module) -> int | None:
     """Return how many positions the model has room for, or was trained with."""
-    kinds = [part for part in model.modules() if isinstance(part, Representation)]
-    limits = [last + 1 for kind in kinds if (last := kind.max_position()) is not None]
+    limits = [last + 1 for kind in _kinds(model) if (last := kind.max_position()) is not None]
     limits += [part.max_length for part in model.modules() if isinstance(part, Randomized)]
     for owner in (getattr(model, "config", None), model):
         named = [getattr(owner, name, None) for name in LIMITS]

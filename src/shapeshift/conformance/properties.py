@@ -6,6 +6,7 @@ A function takes a length and yields cases: two computations that must agree, or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 
 import torch
@@ -233,11 +234,8 @@ def effect(probe: Probe, length: int) -> Iterator[Case]:
     compare = probe.same if subject.claim == "none" else probe.differ
     plain = subject.logits(ids)[:, -1]
     if subject.takes_position_ids and probe.room(2 * length) >= 0:
-        try:
+        with suppress(UnsupportedError):
             out = probe.at(ids, 2 * torch.arange(length))[:, -1]
-        except UnsupportedError:
-            pass
-        else:
             yield compare("position ids twice as far apart", out, plain, ids)
             return
     if subject.claim == "none" and not probe.sees_ahead:

@@ -20,7 +20,6 @@ class NoPenalty(Strict):
     name: Literal["none"] = "none"
 
     def __call__(self, length: int) -> float:
-        """Return lp(length)."""
         return 1.0
 
 
@@ -31,7 +30,6 @@ class GnmtPenalty(Strict):
     alpha: float = Field(default=0.6, ge=0.0, allow_inf_nan=False)
 
     def __call__(self, length: int) -> float:
-        """Return lp(length)."""
         return float(((5 + length) / 6) ** self.alpha)
 
 
@@ -41,7 +39,6 @@ class AveragePenalty(Strict):
     name: Literal["average"] = "average"
 
     def __call__(self, length: int) -> float:
-        """Return lp(length)."""
         return float(length)
 
 

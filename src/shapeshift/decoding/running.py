@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 
@@ -192,14 +192,10 @@ class Runner:
         Raises:
             ShapeshiftError: in place of PyTorch's error, if memory runs out.
         """
-        autocast = torch.autocast(
-            self._device.type, self._autocast, enabled=self._autocast is not None
-        )
-        with ExitStack() as stack:
-            stack.enter_context(evaluating(self.model))
-            stack.enter_context(autocast)
-            if self.config.batch_invariant:
-                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        device, dtype = self._device.type, self._autocast
+        autocast = torch.autocast(device, dtype, enabled=dtype is not None)
+        same_bits = sdpa_kernel(SDPBackend.MATH) if self.config.batch_invariant else nullcontext()
+        with evaluating(self.model), autocast, same_bits:
             try:
                 yield
             except (MemoryError, RuntimeError) as error:

@@ -45,12 +45,10 @@ class Stepper(Protocol):
     def step(self, tokens: Tensor) -> Tensor:
         """Feed the last token of every row, `(rows,)` int64; return `(rows, V)` logits of the
         next."""
-        ...
 
     def reorder(self, rows: Tensor) -> None:
         """Let new row i continue from old row `rows[i]`. `rows` is `(M,)`, M a multiple of the
         beam, grouped by sentence in the old order; finished sentences are left out."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,7 @@ def beam_search(
             going_on = is_eos.byte().argsort(dim=1, stable=True)[:, :beam]
             sums, parents, tokens = (x.gather(1, going_on) for x in (sums, parents, tokens))
         # A sentence at its limit has nothing but -inf left, so that it is never kept.
-        kept = sums[:, 0] / live.best_divisors > finished.worst(live.sentences)  # (A,)
+        kept = sums[:, 0] / live.best_divisors > finished.scores[live.sentences, -1]  # (A,)
         if beam == 1:
             kept &= ~is_eos[:, 0]
         checked = length % check_every == 0 or length == longest
@@ -265,7 +263,8 @@ class _Finished:
 
     def __init__(self, num_sentences: int, n_best: int, longest: int, device: torch.device):
         self.n_best = n_best
-        self.scores = torch.full((num_sentences, n_best), -math.inf, device=device)  # best first
+        # Best first, and -inf while there are fewer: the last is what another has to beat.
+        self.scores = torch.full((num_sentences, n_best), -math.inf, device=device)
         self.sums = torch.zeros(num_sentences, n_best, device=device)
         self.lengths = torch.zeros(num_sentences, n_best, dtype=torch.long, device=device)
         self.tokens = torch.zeros(num_sentences, n_best, longest, dtype=torch.long, device=device)
@@ -286,11 +285,6 @@ class _Finished:
         tokens = torch.cat([self.tokens[sentences], tokens], dim=1)
         order = order[:, :, None].expand(-1, -1, tokens.size(2))
         self.tokens[sentences] = tokens.gather(1, order)
-
-    def worst(self, sentences: Tensor) -> Tensor:
-        """Return the score `(some,)` to beat: that of the last of n best, -inf while there are
-        fewer."""
-        return self.scores[sentences, -1]
 
     def results(self) -> list[list[Hypothesis]]:
         """Return the hypotheses of each sentence, best first."""

@@ -97,7 +97,6 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
 
     config_class = ShapeshiftConfig
     base_model_prefix = "model"
-    main_input_name = "input_ids"
 
     def __init__(self, config: ShapeshiftConfig):
         super().__init__(config)
@@ -130,9 +129,6 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
     def get_input_embeddings(self) -> nn.Module:
         tokens: nn.Module = self.model.source.tokens
         return tokens
-
-    def get_output_embeddings(self) -> None:
-        return None
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Return `labels (B, T)` moved by one, after `<s>`."""

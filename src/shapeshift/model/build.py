@@ -61,13 +61,9 @@ def build(
     def residuals(count: int) -> list[Residual]:
         return [Residual(config.dim, config.dropout, config.norm == "pre") for _ in range(count)]
 
-    encoder, decoder = (
-        place(scheme, Stack(name, config.dim, config.num_heads, num_layers))
-        for name, num_layers in (
-            ("encoder", config.encoder_layers),
-            ("decoder", config.decoder_layers),
-        )
-    )
+    sizes = config.dim, config.num_heads
+    encoder = place(scheme, Stack("encoder", *sizes, config.encoder_layers))
+    decoder = place(scheme, Stack("decoder", *sizes, config.decoder_layers))
     at_both = zip(decoder.self_attention, decoder.cross_attention, strict=True)
     return Transformer(
         Embedding(source_table, build_position_ids(scheme), encoder.embedding, config.dropout),

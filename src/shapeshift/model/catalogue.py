@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from torch import nn
 
 from shapeshift.positions import KINDS, Part, Representation, Scheme
 
@@ -27,5 +28,4 @@ def count_parameters(*parts: Part) -> int:
     with torch.device("meta"):
         model = build(ModelConfig(size="base"), Scheme(parts=parts), VOCABULARY, VOCABULARY)
     owners = [module for module in model.modules() if isinstance(module, Representation)]
-    own = {id(p): p.numel() for module in owners for p in module.parameters()}
-    return sum(own.values())
+    return sum(p.numel() for p in nn.ModuleList(owners).parameters())  # shared ones once

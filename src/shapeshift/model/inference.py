@@ -34,15 +34,6 @@ class BlockedLinear(nn.Module):
         self.bias = None if bias is None else bias.to(torch.bfloat16)
         self.activation = activation
 
-    @staticmethod
-    def serves(weight: Tensor, dtype: torch.dtype) -> bool:
-        """Return whether PyTorch and the processor have it for products of `weight` in `dtype`."""
-        return (
-            (dtype, weight.device.type) == (torch.bfloat16, "cpu")
-            and has_bf16_products()
-            and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        )
-
     def forward(self, x: Tensor) -> Tensor:
         """`(…, K)` -> `(…, N)`."""
         x = x.to(torch.bfloat16).contiguous()  # it reads other strides wrongly
@@ -67,15 +58,18 @@ class PanelLinear(nn.Module):
         self.bias = weight.new_zeros(len(weight)) if bias is None else bias.detach().contiguous()
         self.relu = activation == "relu"
 
-    @staticmethod
-    def serves(weight: Tensor, dtype: torch.dtype) -> bool:
-        """Return whether it multiplies with `weight` in `dtype` here."""
-        is_float = (dtype, weight.device.type) == (torch.float32, "cpu")
-        return is_float and kernels.is_available(dtype)
-
     def forward(self, x: Tensor) -> Tensor:
         """`(…, K)` -> `(…, N)`."""
         return kernels.linear(x.float(), self.panels, self.bias, self.relu)
+
+
+def linear_for(weight: Tensor, dtype: torch.dtype) -> type[BlockedLinear | PanelLinear] | None:
+    """Return the class that serves for products with `weight` in `dtype` here, or None."""
+    if weight.device.type != "cpu":
+        return None
+    if dtype == torch.bfloat16 and has_bf16_products():
+        return BlockedLinear if hasattr(torch.ops.mkldnn, "_linear_pointwise") else None
+    return PanelLinear if dtype == torch.float32 and kernels.is_available(dtype) else None
 
 
 def copy_for_inference(model: Transformer, dtype: torch.dtype) -> Transformer:
@@ -106,9 +100,8 @@ def copy_for_inference(model: Transformer, dtype: torch.dtype) -> Transformer:
     copy.output = nn.Embedding(size, dim, _weight=cast(model.output.weight))
     if model.output_bias is not None:
         copy.output_bias = cast(model.output_bias)
-    for linear in (BlockedLinear, PanelLinear):
-        if linear.serves(model.output.weight, dtype):
-            _use(linear, copy)
+    if linear := linear_for(model.output.weight, dtype):
+        _use(linear, copy)
     return copy
 
 

@@ -7,8 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 import torch
-from pydantic import Field as PydanticField
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.foreign_names import FOREIGN_POSITIONS
@@ -43,8 +42,8 @@ class PositionConfig(Strict):
     """
 
     name: PlainName = "custom"
-    position_ids: dict[str, Any] = PydanticField(default_factory=lambda: {"name": "absolute"})
-    parts: list[dict[str, Any]] = PydanticField(default_factory=list)
+    position_ids: dict[str, Any] = Field(default_factory=lambda: {"name": "absolute"})
+    parts: list[dict[str, Any]] = Field(default_factory=list)
 
     @model_validator(mode="before")
     @classmethod
@@ -83,9 +82,8 @@ def check_label(label: str, scheme: Scheme) -> None:
     would show one under the name of another."""
 
     def outline(scheme: Scheme) -> Any:
-        return scheme.position_ids.name, [
-            (part.kind, part.at, part.stacks) for part in scheme.parts
-        ]
+        parts = [(part.kind, part.at, part.stacks) for part in scheme.parts]
+        return scheme.position_ids.name, parts
 
     if label in PRESETS:
         fits = outline(scheme) == outline(PRESETS[label])

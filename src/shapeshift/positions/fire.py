@@ -10,9 +10,6 @@ from torch import Tensor, nn
 from .base import Representation
 from .checks import as_positions, check_positive, whole_number
 
-INITIAL_C = 0.1
-"""As in the released code."""
-
 
 class FIRE(Representation):
     """A trained function of the distance divided by the position of the query, so that its input
@@ -43,7 +40,7 @@ class FIRE(Representation):
         self.num_heads = num_heads
         whole_number("hidden", hidden, 1)
         check_positive(threshold=threshold)
-        self.log_c = nn.Parameter(torch.tensor(math.log(INITIAL_C)))
+        self.log_c = nn.Parameter(torch.tensor(math.log(0.1)))  # c as in the released code
         self.log_threshold = nn.Parameter(torch.tensor(math.log(threshold)))
         self.inner = nn.Linear(1, hidden)
         self.outer = nn.Linear(hidden, num_heads)

@@ -15,7 +15,6 @@ from .base import Representation, check_sizes
 from .checks import as_positions, check_positive, exact_dtype, whole_number
 
 Pairs = Literal["interleaved", "halves"]
-Scaling = Literal["none", "linear", "ntk", "yarn"]
 
 
 class Rotary(Representation):
@@ -70,7 +69,7 @@ class Rotary(Representation):
         base: float = 10000.0,
         pairs: Pairs = "interleaved",
         fraction: float = 1.0,
-        scaling: Scaling = "none",
+        scaling: Literal["none", "linear", "ntk", "yarn"] = "none",
         factor: float = 1.0,
         original_length: int | None = None,
     ):

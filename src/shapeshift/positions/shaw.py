@@ -15,9 +15,6 @@ from .base import Representation, ScoreMod, inherits
 from .checks import whole_number
 from .relative import common_lag, distance_between, distances
 
-AddTo = Literal["both", "keys", "values"]
-"""Which vectors a pair has: a^K, a^V or both."""
-
 
 def xavier_uniform(table: Tensor) -> Tensor:
     """Draw a table `(H|1, R, E)`, each head separately."""
@@ -58,7 +55,7 @@ class Shaw(Representation):
         num_heads: int,
         head_dim: int,
         max_distance: int = 16,
-        add_to: AddTo = "both",
+        add_to: Literal["both", "keys", "values"] = "both",
         share_tables: bool = False,
         per_head: bool = False,
         causal: bool = False,

@@ -93,6 +93,5 @@ class XPos(Representation):
             steps = as_positions(pos).to(theta.dtype).unsqueeze(-1)  # (B|1, T, 1)
             scale = zeta ** (steps * (sign / self.scale_base))  # (B|1, T, E/2)
             angles = steps * theta  # (B|1, T, E/2)
-            turn = Turn(angles.cos() * scale, angles.sin() * scale, self.pairs == "halves")
-            turns.append(turn)
+            turns.append(Turn(angles.cos() * scale, angles.sin() * scale, self.pairs == "halves"))
         return turns[0], turns[1]

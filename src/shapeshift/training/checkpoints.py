@@ -14,15 +14,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from shapeshift import disk
-from shapeshift.disk import (
-    PARTIAL,
-    free_bytes,
-    make_directory,
-    move,
-    remove,
-    write_file,
-    writing,
-)
 from shapeshift.errors import ShapeshiftError
 from shapeshift.training.manifest import (
     MODEL,
@@ -110,21 +101,21 @@ class Checkpoints:
         path = self.path(progress.update)
         needed = sum(x.nbytes for tensors in contents.values() for x in tensors.values())
         remedy = (
-            f"it needs {needed:,} bytes and {free_bytes(self.directory):,} are free; earlier"
+            f"it needs {needed:,} bytes and {disk.free_bytes(self.directory):,} are free; earlier"
             " checkpoints are untouched: fix that and run the same command again"
         )
-        with writing(path, remedy):
+        with disk.writing(path, remedy):
             try:
                 self._tidy()
-                partial = path.with_name(PARTIAL + path.name)
-                make_directory(partial)
+                partial = path.with_name(disk.PARTIAL + path.name)
+                disk.make_directory(partial)
                 hashes = {
-                    name: write_file(partial / name, [save(tensors)])
+                    name: disk.write_file(partial / name, [save(tensors)])
                     for name, tensors in contents.items()
                 }
                 manifest = Manifest(progress=progress, files=hashes)
-                write_file(partial / STATE, [manifest.encode()])
-                move(partial, path)
+                disk.write_file(partial / STATE, [manifest.encode()])
+                disk.move(partial, path)
             except OSError:
                 with suppress(OSError):
                     self._tidy()
@@ -134,8 +125,7 @@ class Checkpoints:
 
     def record(self, progress: Progress) -> None:
         """Replace the progress of the checkpoint at `progress.update`, which validation has changed
-        since it was saved.
-        """
+        since it was saved."""
         path = self.path(progress.update) / STATE
         manifest = self._manifest(progress.update).model_copy(update={"progress": progress})
         remedy = "the checkpoint is complete: run the same command again to repeat the validation"
@@ -150,7 +140,7 @@ class Checkpoints:
         Raises:
             ShapeshiftError: if all are damaged, or the newest intact one is of another model.
         """
-        with writing(self.directory):
+        with disk.writing(self.directory):
             self._tidy()
         damaged: dict[int, DamagedError] = {}
         for update in reversed(self.updates()):
@@ -195,18 +185,19 @@ class Checkpoints:
         updates = self.updates()
         regular = [x for x in updates if x % self._every == 0]
         stays = {*regular[-self.keep :], updates[-1], best}
-        with writing(self.directory, "the new checkpoint is complete; an old one is not deleted"):
+        remedy = "the new checkpoint is complete; an old one is not deleted"
+        with disk.writing(self.directory, remedy):
             for path in (self.path(x) for x in updates if x not in stays):
                 # It loses its name first: an interrupted deletion leaves no half of a checkpoint.
-                doomed = path.with_name(f"{PARTIAL}removed-{path.name}")
-                move(path, doomed)
-                remove(doomed)
+                doomed = path.with_name(f"{disk.PARTIAL}removed-{path.name}")
+                disk.move(path, doomed)
+                disk.remove(doomed)
 
     def _tidy(self) -> None:
         """Remove what an interrupted save or deletion left."""
-        for pattern in (PARTIAL + "*", f"update-*/{PARTIAL}*"):
+        for pattern in (disk.PARTIAL + "*", f"update-*/{disk.PARTIAL}*"):
             for path in list(self.directory.glob(pattern)):
-                remove(path)
+                disk.remove(path)
 
     def _manifest(self, update: int) -> Manifest:
         path = self.path(update)
@@ -220,8 +211,8 @@ class Checkpoints:
         aside = path.with_name(f"damaged-{path.name}")
         while os.path.lexists(aside):
             aside = aside.with_name(f"{aside.name}-2")
-        with writing(path, f"it is damaged ({error.reason}) and must be moved away"):
-            move(path, aside)
+        with disk.writing(path, f"it is damaged ({error.reason}) and must be moved away"):
+            disk.move(path, aside)
         return f"checkpoint of update {update} is damaged ({error.reason}); kept as {aside}"
 
 

@@ -49,11 +49,8 @@ class Log:
 
     def write(self, update: int, **values: float) -> None:
         """Append a line."""
-        line = {
-            "update": update,
-            **values,
-            "elapsed_s": round(time.perf_counter() - self._began, 3),
-        }
+        elapsed_s = round(time.perf_counter() - self._began, 3)
+        line = {"update": update, **values, "elapsed_s": elapsed_s}
         with writing(self._path):
             self._file.write(json.dumps(line) + "\n")
             self._file.flush()

@@ -67,6 +67,5 @@ def learning_rate(
             if update <= warmup:
                 return schedule.peak * update / warmup
             done = min(1.0, (update - warmup) / max(1, max_updates - warmup))
-            return schedule.final + (schedule.peak - schedule.final) * (
-                0.5 + 0.5 * math.cos(math.pi * done)
-            )
+            half_cosine = 0.5 + 0.5 * math.cos(math.pi * done)
+            return schedule.final + (schedule.peak - schedule.final) * half_cosine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
@@ -13,7 +13,7 @@ import torch
 from shapeshift.data.batching import Batch, collate, measure, plan_epoch, plan_in_order
 from shapeshift.data.store import TokenStore
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model import Loss, Transformer
+from shapeshift.model import Transformer
 from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
 from shapeshift.training.config import TrainingConfig
@@ -123,9 +123,7 @@ class Trainer:
         self._log, self._observer = log, observer
         self._began = time.perf_counter() - progress.elapsed_s
         with tuned(self.device):
-            if self.validation_is_due:
-                with self._as_it_is():
-                    self._validate()
+            self._validate_if_due()
             if log is not None:
                 observer.advanced(progress.update)
             metrics = RunningMetrics(self.device)
@@ -135,8 +133,7 @@ class Trainer:
                 done, stopping = progress.update, self._received(stop)
                 if log is not None:
                     observer.advanced(done)
-                at_end = done == config.max_updates
-                regular = done % config.checkpoint_every == 0 or at_end
+                regular = done % config.checkpoint_every == 0 or done == config.max_updates
                 saving = regular or self.validation_is_due or bool(stopping)
                 if not saving and done % config.log_every:
                     continue
@@ -145,9 +142,7 @@ class Trainer:
                     self._save()
                 if stopping:
                     break
-                if self.validation_is_due:
-                    with self._as_it_is():
-                        self._validate()
+                self._validate_if_due()
                 metrics = RunningMetrics(self.device)
         if stopping := self._received(stop):
             done = progress.update
@@ -194,16 +189,6 @@ class Trainer:
         """Take one step on the summed loss of `batches`, which are those of all processes, divided
         by their target tokens."""
         update = self.progress.update + 1
-        losses = self._differentiate(update, batches)
-        self.guard.judge(update, batches, losses)
-        metrics.add(losses)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._learning_rate(update)
-        self._step.finish()
-        self.progress.update = update
-
-    def _differentiate(self, update: int, batches: list[Pairs]) -> list[Loss]:
-        """Compute the gradients; return the losses of this process's batches."""
         num_tokens = sum(
             int(self.train.target_lengths[pairs].sum()) + len(pairs) for pairs in batches
         )
@@ -218,7 +203,12 @@ class Trainer:
             batch = self._batch(self.train, pairs)
             is_last = number == own[-1][0]
             losses.append(self._step.add_gradient(batch, divisor, exchange=is_last))
-        return losses
+        self.guard.judge(update, batches, losses)
+        metrics.add(losses)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._learning_rate(update)
+        self._step.finish()
+        self.progress.update = update
 
     def _learning_rate(self, update: int) -> float:
         return learning_rate(
@@ -241,11 +231,12 @@ class Trainer:
         self._observer.updated(update, values["loss"], values["tokens_per_s"])
         self._log.write(update, **values)
 
-    @torch.no_grad()
-    def _as_it_is(self) -> AbstractContextManager[object]:
-        """Return a context in which the model, compiled for training alone, is not compiled."""
-        compiled = self.config.compile  # else the compiler need not even be imported
-        return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+    def _validate_if_due(self) -> None:
+        if not self.validation_is_due:
+            return
+        compiled = self.config.compile  # for training alone; else no compiler is imported
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+            self._validate()
 
     def _validate(self) -> None:
         """Validate, log the result, and record it in the checkpoint, which is already saved."""

@@ -31,8 +31,7 @@ def decode(content: bytes, path: Path) -> dict[str, Tensor]:
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Return the weights in a file, compared with the hash in the checkpoint's manifest, or in the
-    `SHA256SUMS` of another folder.
-    """
+    `SHA256SUMS` of another folder."""
     if path.name == MODEL:
         return decode(read_verified(path.parent, MODEL, read_manifest(path.parent)), path)
     verify(path.parent, path.name, remedy="run the training command again")

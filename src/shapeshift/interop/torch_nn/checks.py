@@ -32,9 +32,8 @@ def check_mask(name: str, mask: Tensor | None, *shapes: tuple[int, ...]) -> None
 def check_inputs(query: Tensor, key: Tensor, value: Tensor, dim: int) -> None:
     """Raise a `ShapeshiftError` if these are not floating point `(B, Q|K|K, D)` with one B: no
     batch of 1 is expanded."""
-    B, *_ = query.shape
     fits = query.ndim == key.ndim == 3 and key.shape == value.shape
-    fits = fits and query.shape[2] == key.shape[2] == dim and key.shape[0] == B
+    fits = fits and query.shape[2] == key.shape[2] == dim and len(key) == len(query)
     if not fits or not all(x.is_floating_point() for x in (query, key, value)):
         raise ShapeshiftError(
             f"query, key and value must be floating point of shape (B, Q, {dim}), (B, K, {dim}) and"
