@@ -270,6 +270,7 @@ class Trainer:
             progress.best_update = progress.update
             progress.best_loss, progress.best_score = loss, score
 
+    @torch.no_grad()
     def _valid_loss(self) -> float:
         metrics = RunningMetrics(self.device)
         for _, pairs in self.parallel.share(self._valid_plan):

@@ -213,6 +213,15 @@ def test_a_loss_that_is_not_finite_ends_training_before_the_step(lab, device):
     assert cured.progress.update == 8
 
 
+def test_gradients_are_computed_in_training_alone(lab):
+    trainer, seen = lab.make(), set()
+    trainer.model.register_forward_hook(
+        lambda model, *_: seen.add((model.training, torch.is_grad_enabled()))
+    )
+    lab.fit(trainer)
+    assert seen == {(True, True), (False, False)}
+
+
 def test_a_validation_loss_that_is_not_finite_ends_training(lab):
     trainer = lab.make()
     trainer.model.register_forward_hook(
