@@ -1,5 +1,4 @@
-"""Attention, dropout, the loss, products and search in C, for a CPU: `attention.c` and `kernels.c`,
-compiled once.
+"""Attention, dropout, the loss, products and search in C, for a CPU, compiled once.
 
 Where there is no C compiler, or for other dtypes and devices, `serves` is false and callers compute
 the same in steps of PyTorch. The compiler is `$CC`, else `cc`; `CC=false` does without.
@@ -237,9 +236,8 @@ def weight_gradient(grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 
 def fill_randomly(words: Tensor, seed: int) -> None:
     """Write random int64 numbers, which depend on the seed alone, to `words (N,)`."""
-    _function("fill_randomly", torch.float32)(
-        words.data_ptr(), seed, len(words), torch.get_num_threads()
-    )
+    fill = _function("fill_randomly", torch.float32)
+    fill(words.data_ptr(), seed, len(words), torch.get_num_threads())
 
 
 def dropout(
@@ -388,14 +386,8 @@ def _library(dtype: torch.dtype) -> ctypes.CDLL | None:
         with tempfile.TemporaryDirectory(dir=folder) as temporary:
             built = Path(temporary, path.name)
             compiler = shlex.split(os.environ.get("CC") or "cc")
-            command = [
-                *compiler,
-                *flags,
-                "-o",
-                str(built),
-                *(str(x) for x in _SOURCES if x.suffix == ".c"),
-                "-lm",
-            ]
+            sources = [str(x) for x in _SOURCES if x.suffix == ".c"]
+            command = [*compiler, *flags, "-o", str(built), *sources, "-lm"]
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
             built.replace(path)
         return ctypes.CDLL(str(path))

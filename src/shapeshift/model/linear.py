@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import timeit
 from functools import cache
 from typing import Any
 
@@ -28,7 +29,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     pass, in float32. A processor that multiplies float32 faster does so with the rounded numbers.
     """
     trains = torch.is_grad_enabled() and weight.requires_grad and kernels.serves(x)
-    if not trains or not torch.is_autocast_enabled("cpu"):
+    in_bf16 = torch.get_autocast_dtype("cpu") == torch.bfloat16
+    if not trains or not in_bf16 or not torch.is_autocast_enabled("cpu"):
         return F.linear(x, weight, bias)
     rows = x.flatten(0, -2).bfloat16()
     out: Tensor = _Linear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]
@@ -42,8 +44,8 @@ class _Linear(torch.autograd.Function):
         weight, bias = weight.bfloat16(), bias.bfloat16()
         if not multiplies_bf16_faster():
             return torch.addmm(bias.float(), x.float(), weight.float().t()).bfloat16()
-        fused = torch.ops.mkldnn._linear_pointwise
-        out: Tensor = fused(x.contiguous(), weight, bias, "none", [], "")
+        x = x.contiguous()  # it reads other strides wrongly
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
         return out
 
     @staticmethod
@@ -74,12 +76,8 @@ def multiplies_bf16_faster() -> bool:
 
     def shortest_s(dtype: torch.dtype) -> float:
         a, b = torch.ones(256, 512, dtype=dtype), torch.ones(512, 512, dtype=dtype)
-        times = []
-        for _ in range(10):
-            began = time.perf_counter()
-            torch.nn.functional.linear(a, b)
-            times.append(time.perf_counter() - began)
-        return min(times)
+        timer = time.perf_counter
+        return min(timeit.repeat(lambda: F.linear(a, b), number=1, repeat=10, timer=timer))
 
     if not has_bf16_products():
         return False

@@ -28,6 +28,8 @@ def test_gradients_in_bf16(shape, faster, monkeypatch):
     assert type(out.grad_fn.next_functions[0][0]).__name__ == "_LinearBackward"
     assert not calls
     found += torch.autograd.grad(out, leaves, grad)
+    with torch.autocast("cpu", torch.float16):
+        assert layer(x).dtype == torch.float16
     assert calls == ["weight_gradient"] * (faster and K % 32 == N % 32 == 0)
     rounded = layer.weight.bfloat16().double(), layer.bias.bfloat16().double()
     out = torch.nn.functional.linear(x.double(), *rounded)
