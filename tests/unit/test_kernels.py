@@ -323,12 +323,10 @@ def test_processes_share_what_one_has_compiled_and_replace_it_if_damaged(tmp_pat
     assert library.stat().st_size > 1000
 
 
-PRODUCTS = [(1, 1, 1), (3, 16, 5), (8, 48, 16), (9, 50, 33), (32, 7001, 64), (130, 100, 200)]
-
-
 @pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize(("M", "N", "K"), PRODUCTS)
-def test_products_with_weights_in_panels(M, N, K, relu):
+@pytest.mark.parametrize("shape", [(1, 1, 1), (8, 48, 16), (9, 50, 33), (32, 7001, 64)])
+def test_products_with_weights_in_panels(shape, relu):
+    M, N, K = shape
     torch.manual_seed(0)
     x, weight, bias = torch.randn(M, K), torch.randn(N, K), torch.randn(N)
     panels = kernels.panels(weight)
@@ -353,11 +351,9 @@ def test_products_of_no_rows_and_of_several_dimensions():
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    ("N", "H", "Q", "K", "E"),
-    [(1, 1, 1, 1, 16), (3, 2, 4, 19, 64), (5, 4, 1, 16, 48), (2, 3, 2, 33, 32)],
-)
-def test_attention_of_few_queries(N, H, Q, K, E, dtype):
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1, 16), (3, 2, 4, 19, 64), (5, 3, 1, 33, 48)])
+def test_attention_of_few_queries(shape, dtype):
+    N, H, Q, K, E = shape
     torch.manual_seed(0)
     q = torch.randn(N, Q, H, E).to(dtype).transpose(1, 2)
     k, v = (torch.randn(K, N, H, E).to(dtype).permute(1, 2, 0, 3) for _ in range(2))

@@ -1,4 +1,4 @@
-"""What layers keep for the backward pass."""
+"""What layers keep for the backward pass, and gradients of linear ones."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from shapeshift.model import (
     build,
     label_smoothed_loss,
     layers,
+    linear,
     recompute,
 )
 from shapeshift.positions import PRESETS
@@ -59,3 +60,33 @@ def test_norms_and_heads_are_not_kept_but_computed_again_to_the_same_bits(
         monkeypatch.setattr(module, "recomputed", lambda x, again: nullcontext())
     kept = torch.autograd.grad(loss_of(model, dtype), [*model.parameters()])
     assert all(torch.equal(*pair) for pair in zip(fresh, kept, strict=True))
+
+
+@pytest.mark.parametrize("faster", [True, False], ids=["bf16", "in-fp32"])
+@pytest.mark.parametrize("shape", [(5, 7, 64, 96), (1, 1, 32, 32), (3, 300, 40, 24)])
+def test_linear_layers_in_bf16_compute_what_pytorch_does(shape, faster, monkeypatch):
+    if not kernels.is_available(torch.bfloat16) or (faster and not linear.has_bf16_products()):
+        pytest.skip("no C compiler, or a processor without bf16")
+    monkeypatch.setattr(linear, "multiplies_bf16_faster", lambda: faster)
+    calls, call = [], kernels._call
+    monkeypatch.setattr(kernels, "_call", lambda *x: calls.append(x[0]) or call(*x))
+    B, T, K, N = shape
+    layer = linear.Linear(K, N)
+    x, grad = torch.randn(B, T, K).bfloat16().requires_grad_(), torch.randn(B, T, N).bfloat16()
+    leaves = [x, layer.weight, layer.bias]
+    with torch.autocast("cpu", torch.bfloat16):
+        out = layer(x)
+        found = [out, *torch.autograd.grad(out, leaves, grad, create_graph=True)]
+        found[1].sum().backward()  # there are second derivatives
+        out = layer(x)
+    assert type(out.grad_fn.next_functions[0][0]).__name__ == "_LinearBackward"
+    assert not calls
+    found += torch.autograd.grad(out, leaves, grad)
+    with torch.autocast("cpu", torch.float16):
+        assert layer(x).dtype == torch.float16
+    assert calls == ["weight_gradient"] * (faster and K % 32 == N % 32 == 0)
+    rounded = layer.weight.bfloat16().double(), layer.bias.bfloat16().double()
+    out = torch.nn.functional.linear(x.double(), *rounded)
+    expected = [out, *torch.autograd.grad(out, (x, *rounded), grad.double())]
+    for got, wanted in zip(found, [*expected, *expected[1:]], strict=True):
+        assert (got.double() - wanted).abs().max() <= 0.01 * wanted.abs().max()
