@@ -324,7 +324,7 @@ def test_processes_share_what_one_has_compiled_and_replace_it_if_damaged(tmp_pat
 
 
 @pytest.mark.parametrize("relu", [False, True])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (8, 48, 16), (9, 50, 33), (32, 7001, 64)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (9, 50, 33), (32, 7001, 64), (130, 100, 200)])
 def test_products_with_weights_in_panels(shape, relu):
     M, N, K = shape
     torch.manual_seed(0)
