@@ -107,7 +107,7 @@ def test_it_trains_and_generates(named, tmp_path):
     model.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     losses = []
-    for _ in range(8):
+    for _ in range(12):
         loss = model(**batch).loss
         optimizer.zero_grad()
         loss.backward()
