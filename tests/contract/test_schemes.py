@@ -166,6 +166,29 @@ def test_every_weight_learns(scheme, make_model, sentences) -> None:
         assert parameter.grad.isfinite().all(), name
 
 
+def test_no_layer_computes_padding_and_the_gradients_are_the_same(scheme, make_model) -> None:
+    source = torch.tensor([[5, 6, 7, 8, 3], [9, 3, 0, 0, 0], [4, 5, 3, 0, 0]])
+    target = torch.tensor([[2, 5, 6, 7], [2, 9, 0, 0], [2, 0, 0, 0]])
+    expected = torch.tensor([[5, 6, 7, 3], [9, 3, 0, 0], [3, 0, 0, 0]])
+    model = make_model(scheme, dropout=0.0).train()
+    rows: list[int] = []
+    for layer in (model.encoder[0], model.decoder[0]):
+        layer.feed_forward.register_forward_pre_hook(
+            lambda _, args: rows.append(args[0][..., 0].numel())
+        )
+    found = []
+    for packs in (True, False):
+        model.packs = packs
+        model.zero_grad()
+        torch.manual_seed(1)  # of shifted and randomized positions
+        loss = label_smoothed_loss(model, source, target, expected, 0.1)
+        loss.smoothed.backward()
+        found.append([loss.smoothed, loss.nll, *(x.grad for x in model.parameters())])
+    assert rows == [10, 7, 15, 12]
+    for packed, padded in zip(*found, strict=True):
+        close(packed, padded)
+
+
 def test_embedding_scale_and_dropout_do_not_depend_on_the_scheme(
     scheme, make_model, sentences
 ) -> None:

@@ -228,6 +228,11 @@ struct side {
     const number *x;
     long step, ahead;
 };
+static inline struct side side_of(const number *x, struct layout l, const long *first,
+                                  const struct batch *s, long r) {
+    return (struct side){at(x, l, first, r / s->heads, r % s->heads), l.row,
+                         ahead_of(l, first, s, r)};
+}
 /* As they are, or rotated in `space`. */
 static struct side rotated(number *restrict space, struct side from, struct turns by, long b,
                            long rows, long E) {
@@ -291,12 +296,10 @@ void attention_forward(const number *q, const number *k, const number *v, const 
             const struct operand values = lay_out(spaces[0], at(v, s.v, s.k_first, b, h), s.v.row,
                                                   ahead_of(s.v, s.k_first, &s, r), m, E);
             struct operand keys = values; /* not used with `again` */
-            struct side from = {at(q, s.q, s.q_first, b, h), s.q.row,
-                                ahead_of(s.q, s.q_first, &s, r)};
+            struct side from = side_of(q, s.q, s.q_first, &s, r);
             if (!again) {
-                struct side of_keys = {at(k, s.k, s.k_first, b, h), s.k.row,
-                                       ahead_of(s.k, s.k_first, &s, r)};
-                of_keys = rotated(spaces[8], of_keys, s.k_by, b, m, E);
+                const struct side of_keys =
+                    rotated(spaces[8], side_of(k, s.k, s.k_first, &s, r), s.k_by, b, m, E);
                 keys = lay_out_turned(spaces[1], of_keys.x, of_keys.step, of_keys.ahead, m, E);
                 from = rotated(spaces[9], from, s.q_by, b, n, E);
             }
@@ -396,12 +399,10 @@ void attention_backward(const number *q, const number *k, const number *v, const
             const struct operand key_table = table_of(key_space, h % s.tables, R, E);
             const struct operand value_table = table_of(value_space, h % s.tables, E, S);
             const number *g = at(grad, s.out, s.q_first, b, h);
-            struct side of_keys = {at(k, s.k, s.k_first, b, h), s.k.row,
-                                   ahead_of(s.k, s.k_first, &s, r)};
-            of_keys = rotated(spaces[18], of_keys, s.k_by, b, m, E);
-            struct side from = {at(q, s.q, s.q_first, b, h), s.q.row,
-                                ahead_of(s.q, s.q_first, &s, r)};
-            from = rotated(spaces[19], from, s.q_by, b, n, E);
+            const struct side of_keys =
+                rotated(spaces[18], side_of(k, s.k, s.k_first, &s, r), s.k_by, b, m, E);
+            const struct side from =
+                rotated(spaces[19], side_of(q, s.q, s.q_first, &s, r), s.q_by, b, n, E);
             const struct operand keys =
                 lay_out(spaces[0], of_keys.x, of_keys.step, of_keys.ahead, m, E);
             const struct operand values =

@@ -6,8 +6,8 @@
 
 enum { PACKED = 1 << 18 }; /* numbers of both sides that are laid out at a time */
 
-/* Rows of the transposed side, `step` numbers from row to row, (rows, N), from row i of those that are
-   laid out on; and what they add to the sums of the columns. */
+/* Rows i to i + rows of the side that is transposed, x (rows, N), which are added to the sums of its
+   columns. */
 static inline void lay_out_rows(struct turned a, const number *x, long i, long rows, long N,
                                 float *sums) {
 #ifdef TILES
@@ -22,7 +22,7 @@ static inline void lay_out_rows(struct turned a, const number *x, long i, long r
         *(vector *)(sums + n) = sum;
     }
 }
-/* Rows i to i + 32 of the other side. */
+/* Rows i to i + rows of the other side. */
 static inline void lay_out_part(struct operand b, const number *x, long i, long rows) {
 #ifdef TILES
     for (long k = 0; k < b.columns; k += 16)
@@ -33,8 +33,8 @@ static inline void lay_out_part(struct operand b, const number *x, long i, long 
 #endif
 }
 
-/* out (N, K) = g^T x for g (M, N) and x (M, K); and the sums of the columns
-   of g, added to `sums` (threads, N), a part in each. N and K are multiples of EDGE. */
+/* out (N, K) = g^T x for g (M, N) and x (M, K); and the sums of the columns of g, added to `sums`
+   (threads, N), a part in each. N and K are multiples of EDGE. */
 void weight_gradient(const number *g, const number *x, float *out, float *sums, long M, long N,
                      long K, long threads) {
     long most = PACKED / (N + K) / BLOCK * BLOCK;

@@ -10,7 +10,7 @@ from shapeshift import kernels
 from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss
 from shapeshift.model.loss import linear_cross_entropy
 from shapeshift.model.packing import Packing
-from shapeshift.positions import PRESETS, Representation
+from shapeshift.positions import Representation
 
 
 class Neighbours(Representation):
@@ -31,11 +31,8 @@ def loss(model: Transformer) -> Tensor:
     return label_smoothed_loss(model, SOURCE, TARGET_INPUT, TARGET_OUTPUT, 0.1).smoothed
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["fp64", "fp32"])
-@pytest.mark.parametrize("position", [*PRESETS, "neighbours"])
-def test_neither_packing_nor_rows_without_a_token_change_anything(
-    position: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("position", ["ape", "rpe", "rope", "xpos", "t5", "tupe", "neighbours"])
+def test_neither_packing_nor_rows_without_a_token_change_anything(position, monkeypatch) -> None:
     spans = []  # of each attention that the kernel has computed
     init = kernels.Attention.__init__
     monkeypatch.setattr(
@@ -44,14 +41,13 @@ def test_neither_packing_nor_rows_without_a_token_change_anything(
         lambda self, *how: spans.append(how[5]) or init(self, *how),
     )
     config = ModelConfig(size="tiny", dim=8, num_heads=2, ff_dim=16, dropout=0.0)
-    model = build(config, "nope" if position == "neighbours" else position, 10, 10).to(dtype)
+    model = build(config, "nope" if position == "neighbours" else position, 10, 10)
     if position == "neighbours":
         for layer in (*model.encoder, *model.decoder):
             layer.attention.position = Neighbours()
     real = [ids.flatten().nonzero().squeeze(1) for ids in (SOURCE, TARGET_OUTPUT)]
     results = []
     for multiple in (None, 1, 4):
-        torch.manual_seed(1)  # of shifted and randomized positions
         if multiple is None:
             hidden = model(SOURCE, TARGET_INPUT).flatten(0, 1)[real[1]]
         else:
@@ -65,14 +61,11 @@ def test_neither_packing_nor_rows_without_a_token_change_anything(
         results.append((smoothed, nll, *grads))
     for padded, *packed in zip(*results, strict=True):
         for each in packed:
-            atol = 1e-10 if dtype == torch.float64 else 1e-4
-            torch.testing.assert_close(each, padded, rtol=0, atol=atol)
-    if dtype == torch.float32 and kernels.is_available(dtype):
+            torch.testing.assert_close(each, padded, rtol=0, atol=1e-4)
+    if kernels.is_available(torch.float32):
+        sees_sentences = position in ("tupe", "neighbours")
         assert None in spans
-        if position in ("ape", "rpe", "rope", "xpos", "t5"):  # else some see whole sentences
-            assert 3 * spans.count(None) == len(spans)
-    else:
-        assert not spans
+        assert (3 * spans.count(None) > len(spans)) == sees_sentences
 
 
 def test_half_precision_has_few_numbers_of_rows() -> None:
