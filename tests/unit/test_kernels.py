@@ -118,14 +118,14 @@ def test_attention_to_nothing_and_to_what_is_no_number(dtype):
     assert not bias.grad[..., 4:, :].any()
 
 
-def tables_by_distance(added, num_heads, E, shift, dtype):
+def tables_by_distance(added, num_heads, E, shift, dtype, counts=(9, 11)):
     """Tables that are `added` to keys (k), to values (v), and of each head (h)."""
 
     def table(count):
         one = torch.randn(num_heads if "h" in added else 1, count, E).to(dtype).requires_grad_()
         return pairs.Diagonals(one, kernels.Rows(count, shift))
 
-    return table(9) if "k" in added else None, table(11) if "v" in added else None
+    return tuple(table(n) if kind in added else None for kind, n in zip("kv", counts, strict=True))
 
 
 def expected_attention(q, k, v, mask, added, keep, causal):
@@ -154,13 +154,15 @@ def expected_attention(q, k, v, mask, added, keep, causal):
 def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
     # The channels that rotate, all alike in each sentence or not
     sizes = ((8, [5], 0, 1), (64, [33, 1, 7], 64, 1), (40, [16, 32, 70, 130], 24, 4))
-    for E, lengths, turning, num_angles in sizes:
+    for (E, lengths, turning, num_angles), counts in zip(
+        sizes, ((9, 11), (2, 1), (40, 33)), strict=True
+    ):
         torch.manual_seed(0)
         H, total = 2, sum(lengths)
         count = torch.tensor(lengths)
         spans = (kernels.Spans(count.cumsum(0) - count, count),) * 2
         rows = torch.randn(total + 3, 3 * H * E).to(dtype).requires_grad_()  # three without a token
-        added_here = tables_by_distance(added, H, E, -4, dtype)
+        added_here = tables_by_distance(added, H, E, -counts[0] // 2, dtype, counts)
         widest = max(lengths) + 2  # of a batch with more padding than it needs
         sizes = (len(lengths), H, widest, widest) if "h" in added else (1, H, 1, widest)
         bias = torch.randn(sizes).to(dtype).requires_grad_()

@@ -119,7 +119,7 @@ class Attention:
         self._tensors = *spans[0], *spans[1], pairs.cumsum(0) - pairs
         self._apart = len(q) == len(pairs)  # else sentences are one behind the other
         self.num_pairs = int(pairs.sum())  # of queries and keys
-        self._tables = [None if x is None else x.to(q.dtype).contiguous() for x in tables]
+        self._tables = [None if x is None else x.float().contiguous() for x in tables]
         self._num_tables = max((len(x) for x in self._tables if x is not None), default=1)
         self._rows = [x or Rows(0, 0) for x in rows]
         self._turns = [

@@ -25,7 +25,7 @@ struct batch { /* all members are as long as a long */
     const long *q_first, *q_count, *k_first, *k_count, *pairs; /* pairs: of sentences before */
     struct layout q, k, v, out, q_grad, k_grad, v_grad, bias, mask;
     /* Vectors by distance, (tables, R, E), or null; there is one table, or one for each head. */
-    const number *keys, *values;
+    const float *keys, *values;
     long tables;
     struct rows keys_by, values_by;
     struct turns q_by, k_by;
@@ -43,8 +43,21 @@ static inline long ahead_of(struct layout l, const long *first, const struct bat
 }
 
 /* Rows of a table by distance: pair j of query i has row j - i - shift, or the first or the last if
-   there is none. In a vector of pairs that begins at row c, `first` and `last` are the lanes of those
-   two, and `own` the others, which have row c + lane. */
+   there is none. A product of tiles has those two MARGIN times more, so that the rows of a vector of
+   pairs lie one after the other, unless all of them are the first, or the last; elsewhere products
+   cost more than masks. */
+#ifdef TILES
+enum { MARGIN = LANES - 1, GROUP = 256 };
+#else
+enum { MARGIN = 0, GROUP = 0 };
+#endif
+static inline long widened_by_margins(long count) { return count ? count + 2 * MARGIN : 0; }
+static inline long row_in_margins(long row, long count) {
+    return row < MARGIN ? 0 : row < MARGIN + count ? row - MARGIN : count - 1;
+}
+
+/* In a vector of pairs that begins at row c, `first` and `last` are the lanes of those two, and `own`
+   the others, which have row c + lane. */
 struct ends {
     lanes first, own, last;
 };
@@ -55,21 +68,13 @@ static inline struct ends ends_at(long c, long count) {
 
 /* The numbers of a vector of pairs that begins at row c. */
 static inline vector spread(const float *rows, long c, long count) {
-    if (c >= count - 1) return all(rows[count - 1]);
-    if (c <= 1 - LANES) return all(rows[0]);
+    const float *first = rows + MARGIN, *last = first + count - 1;
+    if (c >= count - 1) return all(*last);
+    if (c <= 1 - LANES) return all(*first);
+    const vector own = *(const vector *)(first + c);
+    if (MARGIN) return own;
     const struct ends where = ends_at(c, count);
-    vector y = choose(where.first, all(rows[0]), *(const vector *)(rows + c));
-    return choose(where.last, all(rows[count - 1]), y);
-}
-static inline void put(part *x, vector y, lanes which) {
-#ifdef TILES
-    _mm256_mask_storeu_epi16(x, which, (__m256i)narrowed(y));
-#elif defined(HAS_MASKS)
-    _mm512_mask_storeu_ps(x, which, (__m512)y);
-#else
-    for (int l = 0; l < LANES; l++)
-        if (which[l]) x[l] = y[l];
-#endif
+    return choose(where.last, all(*last), choose(where.first, all(*first), own));
 }
 /* The transpose: sums by row of a vector of pairs, which are zero before; those of the first and last
    rows are kept, and written when all `used` pairs of a query, from row c on, are there. */
@@ -78,18 +83,24 @@ static inline void collect(vector x, part *rows, long c, long count, vector *fir
         *last += x;
     } else if (c <= 1 - LANES) {
         *first += x;
+    } else if (MARGIN) {
+        store_part(rows + MARGIN + c, x);
     } else {
         const struct ends where = ends_at(c, count);
-        put(rows + c, x, where.own);
+        store_part_lanes(rows + c, x, where.own);
         *first += choose(where.first, x, all(0.0f));
         *last += choose(where.last, x, all(0.0f));
     }
 }
 static inline void collect_ends(part *rows, long c, long used, long count, vector first,
                                 vector last) {
-    if (count == 1) first += last;
-    if (c <= 0 || count == 1) put(rows, all(sum_of(first)), before(1));
-    if (c + used >= count && count > 1) put(rows + count - 1, all(sum_of(last)), before(1));
+    if (!MARGIN && count == 1) {
+        rows[0] = part_of(sum_of(first + last));
+        return;
+    }
+    const long highest = c + (MARGIN ? (used - 1) / LANES * LANES : used - 1);
+    if (c <= -MARGIN) rows[0] = part_of(sum_of(first));
+    if (highest >= count - 1) rows[count + 2 * MARGIN - 1] = part_of(sum_of(last));
 }
 
 static inline vector as_number(vector x) {
@@ -101,10 +112,28 @@ static inline vector as_number(vector x) {
 }
 
 static struct operand table_of(part *space, long h, long rows, long columns) {
-    return (struct operand){space + h * size_of(rows, columns), rounded(rows), rounded(columns)};
+    return operand_of(space + h * size_of(rows, columns), rows, columns);
 }
 static part *new_tables(long count, long rows, long columns) {
     return aligned_alloc(64, count * size_of(rows, columns) * sizeof(part));
+}
+/* A table (rows, E) with its margins, which are rows of `space`. */
+static const number *with_margins(number *space, const float *table, long rows, long E) {
+    for (long i = 0; i < widened_by_margins(rows); i++)
+        for (long e = 0; e < E; e++)
+            space[i * E + e] = narrow(table[row_in_margins(i, rows) * E + e]);
+    return space;
+}
+
+/* Add a^T b to sums (rows, E), for `count` rows of both. */
+static void add_to_table(float *sums, struct turned a, struct operand b, long rows, long count) {
+    product_turned(sums, b.columns, a, 0, 0, b, rows, b.columns, count, 1);
+}
+/* Add sums, in rows as wide as products write them, to the gradient of a table. */
+static void add_margins(float *grad, const float *sums, long rows, long E, float scale) {
+    for (long i = 0; i < widened_by_margins(rows); i++)
+        for (long e = 0; e < E; e++)
+            grad[row_in_margins(i, rows) * E + e] += sums[i * rounded(E) + e] * scale;
 }
 
 /* Row `i` of the scores of K keys, of which `used` are computed and `seen` are those that it sees. */
@@ -267,14 +296,15 @@ void attention_forward(const number *q, const number *k, const number *v, const 
     const float scale = 1.0f / sqrtf(s.dim);
     const long H = s.heads, E = s.dim, wide = rounded(E), most = rounded(s.most_keys);
     const struct rows keys_by = s.keys_by, values_by = s.values_by;
-    const long R = keys_by.count, S = values_by.count;
+    const long R = widened_by_margins(keys_by.count), S = widened_by_margins(values_by.count);
     part *key_space = new_tables(s.tables, E, R), *value_space = new_tables(s.tables, S, E);
     const size_t sizes[] = {
-        most * wide * sizeof(part),         most * wide * sizeof(part),
-        BLOCK * wide * sizeof(part),        BLOCK * most * sizeof(part),
-        BLOCK * rounded(S) * sizeof(part),  BLOCK * most * sizeof(float),
-        BLOCK * rounded(R) * sizeof(float), BLOCK * wide * sizeof(float),
-        most * E * sizeof(number),          s.most_queries * E * sizeof(number)};
+        most * wide * sizeof(part),          most * wide * sizeof(part),
+        BLOCK * wide * sizeof(part),         BLOCK * most * sizeof(part),
+        BLOCK * rounded(S) * sizeof(part),   BLOCK * most * sizeof(float),
+        BLOCK * rounded(R) * sizeof(float),  BLOCK * wide * sizeof(float),
+        most * E * sizeof(number),           s.most_queries * E * sizeof(number),
+        (R > S ? R : S) * E * sizeof(number)};
     enum { COUNT = sizeof sizes / sizeof *sizes };
 #pragma omp parallel num_threads(threads)
     {
@@ -285,16 +315,23 @@ void attention_forward(const number *q, const number *k, const number *v, const 
         const setting earlier = begin_tiles();
 #pragma omp for schedule(static)
         for (long n = 0; n < s.tables; n++) {
-            lay_out_turned(key_space + n * size_of(E, R), s.keys + n * R * E, E, 0, R, E);
-            lay_out(value_space + n * size_of(S, E), s.values + n * S * E, E, 0, S, E);
+            lay_out_turned(
+                key_space + n * size_of(E, R),
+                with_margins(spaces[10], s.keys + n * keys_by.count * E, keys_by.count, E), E, 0, R,
+                E);
+            lay_out(
+                table_of(value_space, n, S, E),
+                with_margins(spaces[10], s.values + n * values_by.count * E, values_by.count, E), E,
+                0, S, E);
         }
 #pragma omp for schedule(static)
         for (long r = 0; r < s.count * H; r++) {
             const long b = r / H, h = r % H, n = s.q_count[b], m = s.k_count[b];
             const struct operand key_table = table_of(key_space, h % s.tables, E, R);
             const struct operand value_table = table_of(value_space, h % s.tables, S, E);
-            const struct operand values = lay_out(spaces[0], at(v, s.v, s.k_first, b, h), s.v.row,
-                                                  ahead_of(s.v, s.k_first, &s, r), m, E);
+            const struct operand values =
+                lay_out(operand_of(spaces[0], m, E), at(v, s.v, s.k_first, b, h), s.v.row,
+                        ahead_of(s.v, s.k_first, &s, r), m, E);
             struct operand keys = values; /* not used with `again` */
             struct side from = side_of(q, s.q, s.q_first, &s, r);
             if (!again) {
@@ -331,8 +368,9 @@ void attention_forward(const number *q, const number *k, const number *v, const 
                          again ? 0 : scores + i * most, kept, sums + i * rounded(S));
                     pad(probs + i * most, used);
                 }
-                product(heads, wide, probs, most, values, rows, E, used, 0);
-                if (S) product(heads, wide, sums, rounded(S), value_table, rows, E, S, 1);
+                const struct factors both[] = {{probs, most, values, used},
+                                               {sums, rounded(S), value_table, S}};
+                product_of(heads, wide, both, 2, rows, E, 0);
                 write_rows(to, s.out.row, heads, wide, rows, E, 1.0f);
             }
         }
@@ -355,12 +393,15 @@ void attention_backward(const number *q, const number *k, const number *v, const
     const float scale = 1.0f / sqrtf(s.dim);
     const long H = s.heads, E = s.dim, wide = rounded(E), most = rounded(s.most_keys);
     const struct rows keys_by = s.keys_by, values_by = s.values_by;
-    const long R = keys_by.count, S = values_by.count, longest = rounded(s.most_queries);
+    const long R = widened_by_margins(keys_by.count), S = widened_by_margins(values_by.count);
+    /* Rows of queries whose products for the tables' gradients are computed at a time. */
+    const long longest = rounded(s.most_queries), group = R + S && s.tables == 1 ? GROUP : 0;
+    const long room = longest < group ? group : longest;
     part *key_space = new_tables(s.tables, R, E), *value_space = new_tables(s.tables, E, S);
     const size_t sizes[] = {most * wide * sizeof(part),
                             most * wide * sizeof(part),
-                            longest * wide * sizeof(part),
-                            longest * wide * sizeof(part),
+                            room * wide * sizeof(part),
+                            room * wide * sizeof(part),
                             BLOCK * wide * sizeof(part),
                             BLOCK * most * sizeof(float),
                             BLOCK * rounded(S) * sizeof(float),
@@ -372,11 +413,12 @@ void attention_backward(const number *q, const number *k, const number *v, const
                             BLOCK * most * sizeof(part),
                             longest * most * sizeof(part),
                             BLOCK * rounded(R) * sizeof(part),
-                            longest * rounded(R) * sizeof(part),
+                            room * rounded(R) * sizeof(part),
                             BLOCK * rounded(S) * sizeof(part),
-                            longest * rounded(S) * sizeof(part),
+                            room * rounded(S) * sizeof(part),
                             most * E * sizeof(number),
-                            s.most_queries * E * sizeof(number)};
+                            s.most_queries * E * sizeof(number),
+                            (R > S ? R : S) * E * sizeof(number)};
     enum { COUNT = sizeof sizes / sizeof *sizes };
 #pragma omp parallel num_threads(threads)
     {
@@ -387,11 +429,22 @@ void attention_backward(const number *q, const number *k, const number *v, const
         float *key_sums = spaces[8], *value_sums = spaces[9];
         memset(key_sums, 0, sizes[8]);
         memset(value_sums, 0, sizes[9]);
+        /* Of the queries of a group: sums by row of the gradients of scores and of probabilities. */
+        struct turned key_changes = turned_of(spaces + 14, rounded(R), room);
+        struct turned value_probs = turned_of(spaces + 16, rounded(S), room);
+        const struct operand queries = operand_of(spaces[2], room, E);
+        const struct operand heads_grads = operand_of(spaces[3], room, E);
+        long row = 0; /* of the group, the next one */
         const setting earlier = begin_tiles();
 #pragma omp for schedule(static)
         for (long n = 0; n < s.tables; n++) {
-            lay_out(key_space + n * size_of(R, E), s.keys + n * R * E, E, 0, R, E);
-            lay_out_turned(value_space + n * size_of(E, S), s.values + n * S * E, E, 0, S, E);
+            lay_out(table_of(key_space, n, R, E),
+                    with_margins(spaces[20], s.keys + n * keys_by.count * E, keys_by.count, E), E,
+                    0, R, E);
+            lay_out_turned(
+                value_space + n * size_of(E, S),
+                with_margins(spaces[20], s.values + n * values_by.count * E, values_by.count, E), E,
+                0, S, E);
         }
 #pragma omp for schedule(static)
         for (long r = 0; r < s.count * H; r++) {
@@ -404,20 +457,19 @@ void attention_backward(const number *q, const number *k, const number *v, const
             const struct side from =
                 rotated(spaces[19], side_of(q, s.q, s.q_first, &s, r), s.q_by, b, n, E);
             const struct operand keys =
-                lay_out(spaces[0], of_keys.x, of_keys.step, of_keys.ahead, m, E);
+                lay_out(operand_of(spaces[0], m, E), of_keys.x, of_keys.step, of_keys.ahead, m, E);
             const struct operand values =
                 lay_out_turned(spaces[1], at(v, s.v, s.k_first, b, h), s.v.row,
                                ahead_of(s.v, s.k_first, &s, r), m, E);
-            const struct operand queries = lay_out(spaces[2], from.x, from.step, from.ahead, n, E);
-            const struct operand heads_grads =
-                lay_out(spaces[3], g, s.out.row, ahead_of(s.out, s.q_first, &s, r), n, E);
+            const struct operand own_queries =
+                lay_out(panel(queries, row, 0), from.x, from.step, from.ahead, n, E);
+            const struct operand own_grads = lay_out(panel(heads_grads, row, 0), g, s.out.row,
+                                                     ahead_of(s.out, s.q_first, &s, r), n, E);
             const long biased = r * s.most_queries * s.most_keys;
             const long shared = (omp_get_thread_num() * H + h) * s.most_queries * most;
-            /* Of all queries, turned: gradients of scores, probabilities, and the sums of both. */
+            /* Of the sentence's queries: gradients of scores, and probabilities. */
             struct turned changes = turned_of(spaces + 10, most, n);
             struct turned probs = turned_of(spaces + 12, most, n);
-            struct turned key_changes = turned_of(spaces + 14, rounded(R), n);
-            struct turned value_probs = turned_of(spaces + 16, rounded(S), n);
             for (long begin = 0; begin < n; begin += BLOCK) {
                 const long rows = n - begin < BLOCK ? n - begin : BLOCK, end = begin + rows + m - n;
                 const long used = s.causal && end < m ? end : m;
@@ -426,14 +478,14 @@ void attention_backward(const number *q, const number *k, const number *v, const
                 copy_block(grads, g + begin * s.out.row, s.out.row, 0, rows, E);
                 product(products, most, grads, wide, values, rows, used, E, 0);
                 product(by_row, rounded(S), grads, wide, value_table, rows, S, E, 0);
+                memset(row_of(key_changes, row + begin, 0), 0, BLOCK * rounded(R) * sizeof(part));
+                memset(row_of(value_probs, row + begin, 0), 0, BLOCK * rounded(S) * sizeof(part));
                 for (long i = 0; i < rows; i++) {
                     const struct query one = {begin + i, m, used, m};
                     const number *kept = saved + s.pairs[b] + (h * n + begin + i) * m;
                     part *own = row_of(changes, begin, i), *own_probs = row_of(probs, begin, i);
-                    part *own_keys = row_of(key_changes, begin, i);
-                    part *own_values = row_of(value_probs, begin, i);
-                    memset(own_keys, 0, rounded(R) * sizeof(part));
-                    memset(own_values, 0, rounded(S) * sizeof(part));
+                    part *own_keys = row_of(key_changes, row + begin, i);
+                    part *own_values = row_of(value_probs, row + begin, i);
                     drop(own_probs, one, dropout_scale, values_by, 0, kept, own_values);
                     softmax_gradient(own, one, dropout_scale, products + i * most, values_by,
                                      by_row + i * rounded(S), kept, keys_by, own_keys,
@@ -442,16 +494,16 @@ void attention_backward(const number *q, const number *k, const number *v, const
                     pad(own, used);
                     pad(own_probs, used);
                 }
-                product(heads, wide, row_of(changes, begin, 0), most, keys, rows, E, used, 0);
-                if (R)
-                    product(heads, wide, row_of(key_changes, begin, 0), rounded(R), key_table, rows,
-                            E, R, 1);
+                const struct factors both[] = {
+                    {row_of(changes, begin, 0), most, keys, used},
+                    {row_of(key_changes, row + begin, 0), rounded(R), key_table, R}};
+                product_of(heads, wide, both, 2, rows, E, 0);
                 rotate_back(heads, wide, s.q_by, b, begin, rows);
                 write_rows(to, s.q_grad.row, heads, wide, rows, E, scale);
                 turn_rows(changes, begin, rows, rounded(used));
                 turn_rows(probs, begin, rows, rounded(used));
-                turn_rows(key_changes, begin, rows, R);
-                turn_rows(value_probs, begin, rows, S);
+                turn_rows(key_changes, row + begin, rows, R);
+                turn_rows(value_probs, row + begin, rows, S);
             }
             for (long j = 0; j < m; j += BLOCK) {
                 const long rows = m - j < BLOCK ? m - j : BLOCK;
@@ -462,27 +514,29 @@ void attention_backward(const number *q, const number *k, const number *v, const
                     fetch(k_to + i * s.k_grad.row, E);
                     fetch(v_to + i * s.v_grad.row, E);
                 }
-                product_turned(heads, wide, changes, j, blind, queries, rows, E, n, 0);
+                product_turned(heads, wide, changes, j, blind, own_queries, rows, E, n, 0);
                 rotate_back(heads, wide, s.k_by, b, j, rows);
                 write_rows(k_to, s.k_grad.row, heads, wide, rows, E, scale);
-                product_turned(heads, wide, probs, j, blind, heads_grads, rows, E, n, 0);
+                product_turned(heads, wide, probs, j, blind, own_grads, rows, E, n, 0);
                 write_rows(v_to, s.v_grad.row, heads, wide, rows, E, 1.0f);
             }
-            const long table = h % s.tables;
-            product_turned(key_sums + table * size_of(R, E), wide, key_changes, 0, 0, queries, R, E,
-                           n, 1);
-            product_turned(value_sums + table * size_of(S, E), wide, value_probs, 0, 0, heads_grads,
-                           S, E, n, 1);
+            row += rounded(n);
+            if (row + longest > room) {
+                const long table = h % s.tables;
+                add_to_table(key_sums + table * size_of(R, E), key_changes, queries, R, row);
+                add_to_table(value_sums + table * size_of(S, E), value_probs, heads_grads, S, row);
+                row = 0;
+            }
         }
+        add_to_table(key_sums, key_changes, queries, R, row);
+        add_to_table(value_sums, value_probs, heads_grads, S, row);
         end_tiles(earlier);
         const long own = omp_get_thread_num() * s.tables;
         for (long n = 0; n < s.tables; n++) {
-            for (long i = 0; i < R * E; i++)
-                key_grads[(own + n) * R * E + i] =
-                    key_sums[n * size_of(R, E) + i / E * wide + i % E] * scale;
-            for (long i = 0; i < S * E; i++)
-                value_grads[(own + n) * S * E + i] =
-                    value_sums[n * size_of(S, E) + i / E * wide + i % E];
+            add_margins(key_grads + (own + n) * keys_by.count * E, key_sums + n * size_of(R, E),
+                        keys_by.count, E, scale);
+            add_margins(value_grads + (own + n) * values_by.count * E,
+                        value_sums + n * size_of(S, E), values_by.count, E, 1.0f);
         }
         free(memory);
     }

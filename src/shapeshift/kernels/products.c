@@ -22,17 +22,6 @@ static inline void lay_out_rows(struct turned a, const number *x, long i, long r
         *(vector *)(sums + n) = sum;
     }
 }
-/* Rows i to i + rows of the other side. */
-static inline void lay_out_part(struct operand b, const number *x, long i, long rows) {
-#ifdef TILES
-    for (long k = 0; k < b.columns; k += 16)
-        for (long r = 0; r < BLOCK; r += 2)
-            _mm512_store_si512(panel(b, i, k).data + r * 16, pair(x + k, b.columns, r, rows, 16));
-#else
-    copy_block(panel(b, i, 0).data, x, b.columns, 0, rows, b.columns);
-#endif
-}
-
 /* out (N, K) = g^T x for g (M, N) and x (M, K); and the sums of the columns of g, added to `sums`
    (threads, N), a part in each. N and K are multiples of EDGE. */
 void weight_gradient(const number *g, const number *x, float *out, float *sums, long M, long N,
@@ -53,7 +42,7 @@ void weight_gradient(const number *g, const number *x, float *out, float *sums, 
             for (long i = 0; i < count; i += BLOCK) {
                 const long rows = count - i < BLOCK ? count - i : BLOCK;
                 lay_out_rows(a, g + (m + i) * N, i, rows, N, sums + omp_get_thread_num() * N);
-                lay_out_part(b, x + (m + i) * K, i, rows);
+                lay_out(panel(b, i, 0), x + (m + i) * K, K, 0, rows, K);
             }
 #pragma omp for schedule(static)
             for (long n = 0; n < N; n += BLOCK)

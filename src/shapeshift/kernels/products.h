@@ -21,12 +21,42 @@ struct operand {
 };
 static inline long rounded(long count) { return (count + EDGE - 1) / EDGE * EDGE; }
 static inline long size_of(long rows, long columns) { return rounded(rows) * rounded(columns); }
+static inline struct operand operand_of(part *space, long rows, long columns) {
+    return (struct operand){space, rounded(rows), rounded(columns)};
+}
+/* What begins at a row and a column of it, multiples of EDGE. */
+static inline struct operand panel(struct operand b, long row, long column) {
+#ifdef TILES
+    b.data += column / 16 * (b.rows / 32 * TILE) + row / 32 * TILE;
+#else
+    b.data += row * b.columns + column;
+#endif
+    return b;
+}
 
 static inline void store_part(part *x, vector y) {
 #ifdef TILES
     *(numbers *)x = narrowed(y);
 #else
     *(vector *)x = y;
+#endif
+}
+
+static inline void store_part_lanes(part *x, vector y, lanes which) {
+#ifdef TILES
+    store_lanes(x, y, which);
+#elif defined(HAS_MASKS)
+    _mm512_mask_storeu_ps(x, which, (__m512)y);
+#else
+    for (int l = 0; l < LANES; l++)
+        if (which[l]) x[l] = y[l];
+#endif
+}
+static inline part part_of(float x) {
+#ifdef TILES
+    return narrow(x);
+#else
+    return x;
 #endif
 }
 
@@ -76,6 +106,21 @@ static inline void copy_block(part *restrict a, const number *restrict x, long s
     }
 }
 
+/* c (M, N) = the sum of products a b, or they are added to it; rows of a (M, K) are `a_step` numbers
+   apart, and its memory goes on to EDGE numbers and STEP rows, as that of c does. */
+struct factors {
+    const part *a;
+    long a_step;
+    struct operand b;
+    long K;
+};
+static inline void product_of(float *c, long c_step, const struct factors *all, int count, long M,
+                              long N, int add);
+static inline void product(float *c, long c_step, const part *a, long a_step, struct operand b,
+                           long M, long N, long K, int add) {
+    product_of(c, c_step, &(struct factors){a, a_step, b, K}, 1, M, N, add);
+}
+
 #ifdef TILES
 static const struct {
     uint8_t palette, start, reserved[14];
@@ -86,17 +131,13 @@ static const struct {
 /* Memory that the compiler sees written and read by tiles. */
 #define FENCE() __asm__ volatile("" ::: "memory")
 
-/* c (M, N) = a b, or is added to it; M <= BLOCK rows of a (M, K), whose memory goes on to EDGE numbers
-   and STEP rows, as that of c does. */
-static inline void product(float *c, long c_step, const part *a, long a_step, struct operand b,
-                           long M, long N, long K, int add) {
-    const long column = b.rows / 32 * TILE;
+static inline void product_of(float *c, long c_step, const struct factors *all, int count, long M,
+                              long N, int add) {
     FENCE();
     for (long n = 0; n < N; n += 32)
         for (long m = 0; m < M; m += 32) {
             const int tall = M - m > 16, broad = N - n > 16;
             float *to = c + m * c_step + n;
-            const part *rows = a + m * a_step, *tile = b.data + n / 16 * column;
             _tile_zero(0);
             _tile_zero(1);
             _tile_zero(2);
@@ -107,18 +148,22 @@ static inline void product(float *c, long c_step, const part *a, long a_step, st
                 if (tall) _tile_loadd(2, to + 16 * c_step, 4 * c_step);
                 if (tall && broad) _tile_loadd(3, to + 16 * c_step + 16, 4 * c_step);
             }
-            for (long k = 0; k < K; k += 32, rows += 32, tile += TILE) {
-                _tile_loadd(4, rows, 2 * a_step);
-                _tile_loadd(6, tile, 64);
-                _tile_dpbf16ps(0, 4, 6);
-                if (broad) {
-                    _tile_loadd(7, tile + column, 64);
-                    _tile_dpbf16ps(1, 4, 7);
-                }
-                if (tall) {
-                    _tile_loadd(5, rows + 16 * a_step, 2 * a_step);
-                    _tile_dpbf16ps(2, 5, 6);
-                    if (broad) _tile_dpbf16ps(3, 5, 7);
+            for (const struct factors *f = all; f < all + count; f++) {
+                const long column = f->b.rows / 32 * TILE;
+                const part *rows = f->a + m * f->a_step, *tile = f->b.data + n / 16 * column;
+                for (long k = 0; k < f->K; k += 32, rows += 32, tile += TILE) {
+                    _tile_loadd(4, rows, 2 * f->a_step);
+                    _tile_loadd(6, tile, 64);
+                    _tile_dpbf16ps(0, 4, 6);
+                    if (broad) {
+                        _tile_loadd(7, tile + column, 64);
+                        _tile_dpbf16ps(1, 4, 7);
+                    }
+                    if (tall) {
+                        _tile_loadd(5, rows + 16 * f->a_step, 2 * f->a_step);
+                        _tile_dpbf16ps(2, 5, 6);
+                        if (broad) _tile_dpbf16ps(3, 5, 7);
+                    }
                 }
             }
             _tile_stored(0, to, 4 * c_step);
@@ -136,19 +181,20 @@ static inline __m512i pair(const number *x, long step, long row, long rows, long
     if (row + 1 < rows) high = widened(load_some_halves(x + (row + 1) * step, left));
     return (__m512i)(low | high << 16);
 }
-static inline struct operand lay_out(part *restrict space, const number *restrict x, long step,
+/* Lay x (rows, columns), `step` numbers from row to row, out in the first rows of b. */
+static inline struct operand lay_out(struct operand b, const number *restrict x, long step,
                                      long ahead, long rows, long columns) {
-    struct operand b = {space, rounded(rows), rounded(columns)};
     for (long r = 0; r < rows; r++) fetch(x + r * step + ahead, columns);
     for (long c = 0; c < b.columns; c += 16)
-        for (long r = 0; r < b.rows; r += 2, space += 32)
-            _mm512_store_si512(space, pair(x + c, step, r, rows, columns - c));
+        for (long r = 0; r < rounded(rows); r += 2)
+            _mm512_store_si512(panel(b, 0, c).data + r * 16,
+                               pair(x + c, step, r, rows, columns - c));
     return b;
 }
 /* The transpose of x (rows, columns). */
 static inline struct operand lay_out_turned(part *restrict space, const number *restrict x,
                                             long step, long ahead, long rows, long columns) {
-    struct operand b = {space, rounded(columns), rounded(rows)};
+    struct operand b = operand_of(space, columns, rows);
     for (long r = 0; r < rows; r++) fetch(x + r * step + ahead, columns);
     for (long r = 0; r < b.columns; r += 16)
         for (long c = 0; c < b.rows; c += 32, space += TILE) {
@@ -230,9 +276,10 @@ static void multiply_all(float *restrict c, long c_step, const float *restrict a
         }
     }
 }
-static inline void product(float *c, long c_step, const part *a, long a_step, struct operand b,
-                           long M, long N, long K, int add) {
-    multiply_all(c, c_step, a, a_step, 1, b, M, N, K, add);
+static inline void product_of(float *c, long c_step, const struct factors *all, int count, long M,
+                              long N, int add) {
+    for (const struct factors *f = all; f < all + count; f++)
+        multiply_all(c, c_step, f->a, f->a_step, 1, f->b, M, N, f->K, add || f > all);
 }
 struct turned {
     part *all;
@@ -253,19 +300,19 @@ static inline void product_turned(float *c, long c_step, struct turned a, long c
     b.data += row * b.columns;
     multiply_all(c, c_step, a.all + column + row * a.width, 1, a.width, b, M, N, count - row, add);
 }
-static inline struct operand lay_out(part *restrict space, const number *restrict x, long step,
+static inline struct operand lay_out(struct operand b, const number *restrict x, long step,
                                      long ahead, long rows, long columns) {
-    struct operand b = {space, rounded(rows), rounded(columns)};
-    for (long r = 0; r < b.rows; r++) {
+    for (long r = 0; r < rounded(rows); r++) {
         if (r < rows) fetch(x + r * step + ahead, columns);
-        for (long c = 0; c < b.columns; c += LANES, space += LANES)
-            store_part(space, r < rows ? load(x + r * step + c, columns - c) : all(0.0f));
+        for (long c = 0; c < b.columns; c += LANES)
+            store_part(b.data + r * b.columns + c,
+                       r < rows ? load(x + r * step + c, columns - c) : all(0.0f));
     }
     return b;
 }
 static inline struct operand lay_out_turned(part *restrict space, const number *restrict x,
                                             long step, long ahead, long rows, long columns) {
-    struct operand b = {space, rounded(columns), rounded(rows)};
+    struct operand b = operand_of(space, columns, rows);
     for (long r = 0; r < rows; r++) fetch(x + r * step + ahead, columns);
     for (long c = 0; c < b.columns; c += LANES)
         for (long r = 0; r < b.rows; r += LANES) {
@@ -283,16 +330,6 @@ static inline struct operand lay_out_turned(part *restrict space, const number *
     return b;
 }
 #endif
-
-/* What begins at a row and a column of it, multiples of EDGE. */
-static inline struct operand panel(struct operand b, long row, long column) {
-#ifdef TILES
-    b.data += column / 16 * (b.rows / 32 * TILE) + row / 32 * TILE;
-#else
-    b.data += row * b.columns + column;
-#endif
-    return b;
-}
 
 /* Memory of a thread, in parts of the given sizes in bytes, with some between them. */
 static inline char *divide(const size_t *bytes, int count, void **parts) {
