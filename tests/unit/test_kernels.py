@@ -69,8 +69,8 @@ def test_cross_entropy(shape, dtype, replace):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1,), (3, 5), (4, 33, 70)])
 def test_dropout(shape, dtype, relu, monkeypatch):
-    x, grad = torch.randn(shape).to(dtype), torch.randn(shape).to(dtype)
-    x.flatten()[:1] = 0.0  # where max(0, x) has no derivative, PyTorch's is 0
+    x, grad = (torch.randn(shape).to(dtype).transpose(0, -1) for _ in range(2))
+    x[..., :1] = 0.0  # where max(0, x) has no derivative, PyTorch's is 0
     results = []
     for way in ("kernel", "in two steps", "PyTorch's"):
         if way == "PyTorch's":
@@ -152,11 +152,10 @@ def expected_attention(q, k, v, mask, added, keep, causal):
 @pytest.mark.parametrize("added", ["", "k", "v", "kv", "hkv"])
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
-    # The channels that rotate, all alike in each sentence or not
-    sizes = ((8, [5], 0, 1), (64, [33, 1, 7], 64, 1), (40, [16, 32, 70, 130], 24, 4))
-    for (E, lengths, turning, num_angles), counts in zip(
-        sizes, ((9, 11), (2, 1), (40, 33)), strict=True
-    ):
+    # The channels that rotate, all alike in each sentence or not; rows of the tables
+    sizes = [(8, [5], 0, 1, (9, 11)), (64, [33, 1, 7], 64, 1, (2, 1))]
+    sizes.append((40, [16, 32, 70, 130], 24, 4, (40, 33)))
+    for E, lengths, turning, num_angles, counts in sizes:
         torch.manual_seed(0)
         H, total = 2, sum(lengths)
         count = torch.tensor(lengths)
@@ -242,11 +241,8 @@ def test_attention_is_that_of_pytorch(causal, dtype, monkeypatch):
     position = Shaw(num_heads=2, head_dim=8, max_distance=4, causal=causal).to(dtype)
     q, k, v = (torch.randn(2, 2, 40, 8).to(dtype).requires_grad_() for _ in range(3))
     pos = torch.arange(40)[None]
-    calls = []
-    call = kernels._call
-    monkeypatch.setattr(
-        kernels, "_call", lambda name, *rest: calls.append(name) or call(name, *rest)
-    )
+    calls, call = [], kernels._call
+    monkeypatch.setattr(kernels, "_call", lambda *x: calls.append(x[0]) or call(*x))
 
     def run():
         for x in (q, k, v, *position.parameters()):

@@ -117,8 +117,9 @@ static struct operand table_of(part *space, long h, long rows, long columns) {
 static part *new_tables(long count, long rows, long columns) {
     return aligned_alloc(64, count * size_of(rows, columns) * sizeof(part));
 }
-/* A table (rows, E) with its margins, which are rows of `space`. */
-static const number *with_margins(number *space, const float *table, long rows, long E) {
+/* Table n of several, (rows, E), with its margins, in `space`. */
+static const number *with_margins(number *space, const float *tables, long n, long rows, long E) {
+    const float *table = tables + n * rows * E;
     for (long i = 0; i < widened_by_margins(rows); i++)
         for (long e = 0; e < E; e++)
             space[i * E + e] = narrow(table[row_in_margins(i, rows) * E + e]);
@@ -315,14 +316,10 @@ void attention_forward(const number *q, const number *k, const number *v, const 
         const setting earlier = begin_tiles();
 #pragma omp for schedule(static)
         for (long n = 0; n < s.tables; n++) {
-            lay_out_turned(
-                key_space + n * size_of(E, R),
-                with_margins(spaces[10], s.keys + n * keys_by.count * E, keys_by.count, E), E, 0, R,
-                E);
-            lay_out(
-                table_of(value_space, n, S, E),
-                with_margins(spaces[10], s.values + n * values_by.count * E, values_by.count, E), E,
-                0, S, E);
+            lay_out_turned(key_space + n * size_of(E, R),
+                           with_margins(spaces[10], s.keys, n, keys_by.count, E), E, 0, R, E);
+            lay_out(table_of(value_space, n, S, E),
+                    with_margins(spaces[10], s.values, n, values_by.count, E), E, 0, S, E);
         }
 #pragma omp for schedule(static)
         for (long r = 0; r < s.count * H; r++) {
@@ -439,12 +436,9 @@ void attention_backward(const number *q, const number *k, const number *v, const
 #pragma omp for schedule(static)
         for (long n = 0; n < s.tables; n++) {
             lay_out(table_of(key_space, n, R, E),
-                    with_margins(spaces[20], s.keys + n * keys_by.count * E, keys_by.count, E), E,
-                    0, R, E);
-            lay_out_turned(
-                value_space + n * size_of(E, S),
-                with_margins(spaces[20], s.values + n * values_by.count * E, values_by.count, E), E,
-                0, S, E);
+                    with_margins(spaces[20], s.keys, n, keys_by.count, E), E, 0, R, E);
+            lay_out_turned(value_space + n * size_of(E, S),
+                           with_margins(spaces[20], s.values, n, values_by.count, E), E, 0, S, E);
         }
 #pragma omp for schedule(static)
         for (long r = 0; r < s.count * H; r++) {

@@ -22,6 +22,7 @@ static inline void lay_out_rows(struct turned a, const number *x, long i, long r
         *(vector *)(sums + n) = sum;
     }
 }
+
 /* out (N, K) = g^T x for g (M, N) and x (M, K); and the sums of the columns of g, added to `sums`
    (threads, N), a part in each. N and K are multiples of EDGE. */
 void weight_gradient(const number *g, const number *x, float *out, float *sums, long M, long N,

@@ -52,9 +52,8 @@ def test_norms_and_heads_are_not_kept_but_computed_again_to_the_same_bits(
     for module in (layers, attention):
         monkeypatch.setattr(module, "recomputed", spy)
     loss = loss_of(model, dtype)
-    assert [each() for each in tensors] == [None] * (
-        5 + 3 * kernels.is_available(dtype)
-    )  # norms, attentions
+    norms, attentions = 5, 3 * kernels.is_available(dtype)
+    assert [each() for each in tensors] == [None] * (norms + attentions)
     fresh = torch.autograd.grad(loss, [*model.parameters()])
     for module in (layers, attention):
         monkeypatch.setattr(module, "recomputed", lambda x, again: nullcontext())

@@ -132,15 +132,9 @@ torch.distributed.destroy_process_group()
 def test_processes_with_the_same_seed_draw_apart(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROCESS]
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    started = [
-        subprocess.Popen(
-            [*command, str(rank), str(tmp_path / "store")],
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+    options = {"env": environment, "stdout": subprocess.PIPE, "text": True}
+    commands = [[*command, str(rank), str(tmp_path / "store")] for rank in range(2)]
+    started = [subprocess.Popen(each, **options) for each in commands]
     first, second = (json.loads(process.communicate(timeout=120)[0]) for process in started)
     assert first.pop("alike") == second.pop("alike")
     for name in ("shifted", "randomized", "shift_positions"):
