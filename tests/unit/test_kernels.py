@@ -236,8 +236,12 @@ def test_attention_of_heads_with_masks(shape, causal, dtype, threads):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention_is_that_of_pytorch(causal, dtype, monkeypatch):
+@pytest.mark.parametrize("dropout_p", [0.2, None])
+def test_attention_is_that_of_pytorch(dropout_p, causal, dtype, monkeypatch):
     torch.manual_seed(0)
+    if dropout_p is None:  # 4 parts of each sentence, which are computed again for the gradients
+        monkeypatch.setattr(backends, "BLOCK", 1000)
+        monkeypatch.setattr(backends, "RECOMPUTED_FROM", 8)
     position = Shaw(num_heads=2, head_dim=8, max_distance=4, causal=causal).to(dtype)
     q, k, v = (torch.randn(2, 2, 40, 8).to(dtype).requires_grad_() for _ in range(3))
     pos = torch.arange(40)[None]
@@ -248,7 +252,7 @@ def test_attention_is_that_of_pytorch(causal, dtype, monkeypatch):
         for x in (q, k, v, *position.parameters()):
             x.grad = None
         torch.manual_seed(1)
-        out = backends.attend(q, k, v, None, position, pos, pos, 0.2, causal=causal)
+        out = backends.attend(q, k, v, None, position, pos, pos, dropout_p or 0.0, causal=causal)
         out.float().square().sum().backward()
         return [out, *(x.grad for x in (q, k, v, *position.parameters()))]
 
@@ -256,9 +260,11 @@ def test_attention_is_that_of_pytorch(causal, dtype, monkeypatch):
         without_hooks.setattr(Shaw, "query_bias", None)
         without_hooks.setattr(Shaw, "value_bias", None)
         got = run()
-    assert set(calls) == {"attention_forward", "attention_backward"}
+    forward, backward = ["attention_forward"], ["attention_backward"]
+    assert sorted(calls) == (backward + forward if dropout_p else backward * 8 + forward * 16)
     calls.clear()
     monkeypatch.setattr(kernels, "_library", lambda _: None)
+    monkeypatch.setattr(backends, "BLOCK", 1 << 22)
     expected = run()
     assert not calls
     near = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 0.1, "atol": 0.2}
@@ -334,18 +340,14 @@ def test_products_with_weights_in_panels(shape, relu):
     torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-5 * K**0.5)
     few = kernels.linear(x[M // 2 :], panels, bias, relu)
     assert torch.equal(few, got[M // 2 :])  # whichever rows are next to it
+    twice = kernels.linear(torch.stack((x, x), 1).transpose(0, 1), panels, bias, relu)
+    assert torch.equal(twice, torch.stack((got, got)))
+    assert kernels.linear(x[:0], panels, bias, relu).shape == (0, N)
     with torch.no_grad():
         x[0, 0] = math.nan
     got = kernels.linear(x, panels, bias, relu)
     assert got[0].isnan().all()
     assert got[1:].isfinite().all()
-
-
-def test_products_of_no_rows_and_of_several_dimensions():
-    x, panels, bias = torch.randn(2, 3, 8), kernels.panels(torch.randn(5, 8)), torch.zeros(5)
-    assert kernels.linear(x[:, :0], panels, bias, False).shape == (2, 0, 5)
-    turned = kernels.linear(x.transpose(0, 1), panels, bias, False)
-    assert torch.equal(turned.transpose(0, 1), kernels.linear(x, panels, bias, False))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

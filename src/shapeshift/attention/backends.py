@@ -33,6 +33,7 @@ RECOMPUTED_FROM = 512
 """Keys from which a CPU computes scores again in the backward pass, where PyTorch's fused kernel
 cannot serve; with fewer, ours is as fast or faster, and keeps them."""
 
+Again = list[Callable[[], Tensor]] | None
 _recorded: list[Tensor] | None = None
 
 
@@ -59,7 +60,7 @@ def attend(
     dropout_p: float = 0.0,
     *,
     causal: bool = False,
-    again: list[Callable[[], Tensor]] | None = None,
+    again: Again = None,
 ) -> Tensor:
     """Return the attention output `(B, H, Q, E)`.
 
@@ -81,24 +82,17 @@ def attend(
         score_mod = position.score_mod(_scaled(q), pos_q, pos_k)
         if score_mod is not None:
             return attend_flex(q, k, v, mask, score_mod, causal=causal)
-    short = kernels.serves(q) and num_queries > 1 and num_keys < RECOMPUTED_FROM
-    if short and (not causal or num_queries <= num_keys):
-        part = q, k, v, mask, position, pos_q, pos_k, dropout_p
-        served = _attend_here(part, causal=causal, again=again)
+    causal = causal and num_queries > 1
+    part = q, k, v, mask, position, pos_q, pos_k, dropout_p
+    if kernels.serves(q) and num_queries > 1 and num_keys < RECOMPUTED_FROM:
+        served = _attend_here(part, causal, again)
         if served is not None:
             return served
-    fused = _recorded is None and prefers_fused(
-        position, q.device.type, q.dtype, num_queries, num_keys, dropout_p
-    )
-    plain = mask is None and not _is_biased(position) and num_queries == num_keys
-    if fused and causal and plain:
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=True)
-    if causal and num_queries > 1:
-        triangle = causal_mask(num_queries, num_keys, q.dtype, q.device)
-        mask = triangle if mask is None else mask + triangle
-    if _recorded is not None:
-        return attend_with_probs(q, k, v, mask, position, pos_q, pos_k, dropout_p)[0]
-    if fused:
+    fused = prefers_fused(position, q.device.type, q.dtype, num_queries, num_keys, dropout_p)
+    if fused and _recorded is None:
+        if causal and mask is None and not _is_biased(position) and num_queries == num_keys:
+            return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=True)
+        mask = _with_triangle(mask, q, num_keys) if causal else mask
         bias = total_bias(position, _scaled(q), pos_q, pos_k) if _is_biased(position) else None
         added = bias if mask is None else mask if bias is None else bias + mask
         if added is not None:
@@ -106,36 +100,35 @@ def attend(
             if added.stride(-1) != 1:  # which no fused kernel of a GPU takes
                 added = added.contiguous()
         return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout_p)
-    # B · H matrices one behind the other, as products want them: left to them, k is copied slowly.
-    # In 16 bits each has to be whole, in 32 its rows may be apart, as in a cache.
-    if q.itemsize == 2:
-        q, k, v = (x.contiguous() for x in (q, k, v))
-    else:
-        q, k, v = (x.flatten(0, 1).view(x.shape) for x in (q, k, v))
-    part = q, k, v, mask, position, pos_q, pos_k, dropout_p
     splits = position.splits and q.device.type == "cpu" and not torch.compiler.is_compiling()
-    if splits and len(q) * q.shape[1] * num_queries * num_keys > BLOCK:
-        return _attend_in_blocks(part)
-    return _attend_part(part, again)
+    splits = splits and _recorded is None and not (causal and num_queries > num_keys)
+    if splits and q.shape[:3].numel() * num_keys > BLOCK:
+        return _attend_in_blocks(part, causal)
+    return _attend_part(part, causal, again)
 
 
-def _attend_here(
-    part: tuple[Any, ...], *, causal: bool = False, again: list[Callable[[], Tensor]] | None = None
-) -> Tensor | None:
+def _attend_here(part: tuple[Any, ...], causal: bool, again: Again = None) -> Tensor | None:
     """As `attend`, by `attend_rows`; None where that does not serve."""
     q, k, v, mask, position, pos_q, pos_k, dropout_p = part
     vectors, bias = vectors_of(position, q, pos_q, pos_k), None
-    if vectors is None:
+    if vectors is None or (causal and q.shape[2] > k.shape[2]):  # some queries see no key
         return None
     if vectors[0] is None and _is_biased(position):
         bias = total_bias(position, _scaled(q), pos_q, pos_k)
-    how: dict[str, Any] = {"bias": bias, "causal": causal, "again": again}
-    return attend_rows((q, k, v), vectors, mask, dropout_p, **how)
+    return attend_rows((q, k, v), vectors, mask, dropout_p, bias=bias, causal=causal, again=again)
 
 
-def _attend_part(part: tuple[Any, ...], again: list[Callable[[], Tensor]] | None = None) -> Tensor:
-    served = _attend_here(part, again=again)
-    return attend_with_probs(*part)[0] if served is None else served
+def _attend_part(part: tuple[Any, ...], causal: bool, again: Again = None) -> Tensor:
+    served = _attend_here(part, causal, again)
+    if served is not None:
+        return served
+    # B · H matrices one behind the other, as products want them: left to them, k is copied slowly.
+    # In 16 bits each has to be whole, in 32 its rows may be apart, as in a cache.
+    q, k, v = (
+        x.contiguous() if x.itemsize == 2 else x.flatten(0, 1).view(x.shape) for x in part[:3]
+    )
+    mask = _with_triangle(part[3], q, k.shape[2]) if causal else part[3]
+    return attend_with_probs(q, k, v, mask, *part[4:])[0]
 
 
 Vectors = tuple[pairs.Diagonals | None, pairs.Diagonals | None]
@@ -191,7 +184,7 @@ def attend_rows(
     num_heads: int = 0,
     spans: tuple[kernels.Spans, kernels.Spans] | None = None,
     turns: tuple[kernels.Turn, kernels.Turn] | None = None,
-    again: list[Callable[[], Tensor]] | None = None,
+    again: Again = None,
 ) -> Tensor:
     """Return the attention `(…, H · E)`, or of heads `(B, H, Q, E)`, computed by a kernel without
     tensors of scores.
@@ -255,6 +248,11 @@ def causal_mask(
     return mask.triu_(1 + num_keys - num_queries)
 
 
+def _with_triangle(mask: Tensor | None, q: Tensor, num_keys: int) -> Tensor:
+    triangle = causal_mask(q.shape[2], num_keys, q.dtype, q.device)
+    return triangle if mask is None else mask + triangle
+
+
 class _Attention(torch.autograd.Function):
     """See `attend_rows`."""
 
@@ -265,7 +263,7 @@ class _Attention(torch.autograd.Function):
         dropout_p: float,
         rows: list[kernels.Rows | None],
         how: tuple[Any, ...],
-        again: list[Callable[[], Tensor]] | None,
+        again: Again,
         wanted: bool,
         bias: Tensor | None,
         keys: Tensor | None,
@@ -374,15 +372,16 @@ def _is_biased(position: Representation) -> bool:
     return position.overrides("bias") or position.overrides("query_bias")
 
 
-def _attend_in_blocks(part: tuple[Any, ...]) -> Tensor:
+def _attend_in_blocks(part: tuple[Any, ...], causal: bool) -> Tensor:
     """As `_attend_part`, at most `BLOCK` scores at a time: of some sentences, or of some queries of
-    one sentence. From `RECOMPUTED_FROM` keys on, no probabilities are kept.
+    one and the keys that they see. From `RECOMPUTED_FROM` keys on, no probabilities are kept.
 
     Heads are split, not sliced: the gradient of a split is one concatenation, that of slices is a
     sum over as many tensors of the full size.
     """
     q, k, v, mask, position, pos_q, pos_k, dropout_p = part
-    (_, H, Q, _), K = q.shape, k.shape[2]
+    (B, H, Q, _), K = q.shape, k.shape[2]
+    mask = mask if mask is None else mask.expand(B, H, Q, K)
     num_sentences = max(1, BLOCK // (H * Q * K))
     num_queries = max(1, BLOCK // (num_sentences * H * K))
     run: Any = _attend_part
@@ -392,13 +391,14 @@ def _attend_in_blocks(part: tuple[Any, ...]) -> Tensor:
     heads = zip(*(torch.split(x, num_sentences) for x in (q, k, v)), strict=True)
     for n, (q_n, k_n, v_n) in enumerate(heads):
         at = slice(n * num_sentences, (n + 1) * num_sentences)
-        mask_n = mask if mask is None or mask.ndim < 4 or len(mask) == 1 else mask[at]
         pos_qn, pos_kn = (pos if len(pos) == 1 else pos[at] for pos in (pos_q, pos_k))
         outputs = []
         for m, few in enumerate(torch.split(q_n, num_queries, dim=2)):
             rows = slice(m * num_queries, (m + 1) * num_queries)
-            mask_m = mask_n if mask_n is None or mask_n.shape[-2] == 1 else mask_n[..., rows, :]
-            block = few, k_n, v_n, mask_m, position, pos_qn[:, rows], pos_kn, dropout_p
-            outputs.append(run(block).transpose(1, 2))
+            seen = slice(K - max(0, Q - rows.stop) if causal else K)
+            added = mask if mask is None else mask[at, :, rows, seen]
+            block = few, k_n[:, :, seen], v_n[:, :, seen], added
+            places = pos_qn[:, rows], pos_kn[:, seen]
+            outputs.append(run((*block, position, *places, dropout_p), causal).transpose(1, 2))
         sentences.append(torch.cat(outputs, dim=1))
     return torch.cat(sentences).transpose(1, 2)  # (B, Q, H, E) in memory, which is wanted next
