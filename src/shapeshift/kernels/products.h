@@ -184,7 +184,7 @@ static inline __m512i pair(const number *x, long step, long row, long rows, long
 /* Lay x (rows, columns), `step` numbers from row to row, out in the first rows of b. */
 static inline struct operand lay_out(struct operand b, const number *restrict x, long step,
                                      long ahead, long rows, long columns) {
-    for (long r = 0; r < rows; r++) fetch(x + r * step + ahead, columns);
+    for (long r = 0; ahead && r < rows; r++) fetch(x + r * step + ahead, columns);
     for (long c = 0; c < b.columns; c += 16)
         for (long r = 0; r < rounded(rows); r += 2)
             _mm512_store_si512(panel(b, 0, c).data + r * 16,
