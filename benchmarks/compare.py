@@ -65,11 +65,12 @@ from shapeshift.model import (
     copy_for_inference,
     label_smoothed_loss,
 )
-from shapeshift.positions import PRESETS
+from shapeshift.positions import PRESETS, Scheme
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import autocast, tune_cpu
 from shapeshift.training.step import TrainingStep
 
+CPU = torch.device("cpu")
 SYSTEMS = ("shapeshift", "marian")
 PEERS = {"opennmt": "OpenNMT-py", "eole": "Eole", "joey": "Joey NMT"}
 DROPOUT, SMOOTHING, LR = 0.1, 0.1, 1e-3
@@ -77,15 +78,26 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "autocast": torch.bfloa
 
 
 class Ours:
-    def __init__(self, size: str, vocabulary: int, precision: str, position: str):
+    def __init__(
+        self,
+        size: str,
+        vocabulary: int,
+        precision: str,
+        position: str | Scheme,
+        device: torch.device = CPU,
+        compiled: bool = False,
+    ):
         config = ModelConfig(size=size, dropout=DROPOUT)
         self.dtype = DTYPES[precision]
-        self.model = build(config, PRESETS[position], vocabulary, vocabulary)
+        self.model = build(config, position, vocabulary, vocabulary).to(device)
         self.decoder: Transformer | None = None  # its weights laid out once, as a `Runner` does
-        name = "fp32" if precision == "fp32" else "bf16"
-        self.step = TrainingStep(
-            self.model, TrainingConfig(precision=name, label_smoothing=SMOOTHING, clip_norm=None)
+        training = TrainingConfig(
+            precision="fp32" if precision == "fp32" else "bf16",
+            label_smoothing=SMOOTHING,
+            clip_norm=None,
+            compile=compiled,
         )
+        self.step = TrainingStep(self.model, training)
         self.optimizer = self.step.optimizer
 
     def loss(self, batch: Batch) -> Tensor:
@@ -101,15 +113,21 @@ class Ours:
         if self.decoder is None:
             self.model.output.weight[EOS] = 0  # untrained, no hypothesis ends then
             self.decoder = copy_for_inference(self.model, self.dtype)
-        with autocast(torch.device("cpu"), self.dtype):
-            found = beam_search(
-                self.decoder.start(source, beam), torch.full((len(source),), steps), beam=beam
-            )
+        limits = torch.full((len(source),), steps, device=source.device)
+        with autocast(source.device, self.dtype):
+            found = beam_search(self.decoder.start(source, beam), limits, beam=beam)
         assert all(hypotheses[0].length == steps for hypotheses in found)
 
 
 class Marian:
-    def __init__(self, size: str, vocabulary: int, precision: str):
+    def __init__(
+        self,
+        size: str,
+        vocabulary: int,
+        precision: str,
+        device: torch.device = CPU,
+        max_length: int = 1024,
+    ):
         from transformers import MarianConfig, MarianMTModel
 
         shape = ModelConfig(size=size)
@@ -134,12 +152,13 @@ class Marian:
                 bos_token_id=BOS,
                 decoder_start_token_id=BOS,
                 forced_eos_token_id=None,
+                max_position_embeddings=max_length,
             )
-        )
+        ).to(device)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, fused=True)
 
     def loss(self, batch: Batch) -> Tensor:
-        with autocast(torch.device("cpu"), self.dtype):
+        with autocast(batch.source.device, self.dtype):
             logits = self.model(
                 input_ids=batch.source,
                 attention_mask=(batch.source != PAD).long(),
@@ -165,7 +184,7 @@ class Marian:
         if self.precision == "bf16":
             self.model.to(torch.bfloat16)
         under = torch.float32 if self.precision == "bf16" else self.dtype
-        with autocast(torch.device("cpu"), under):
+        with autocast(source.device, under):
             made = self.model.generate(
                 input_ids=source,
                 attention_mask=(source != PAD).long(),

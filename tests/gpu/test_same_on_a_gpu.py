@@ -1,13 +1,21 @@
 """What runs on a CPU gives the same on a GPU. `make gpu-check` runs these."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from shapeshift.attention import attend, attend_with_probs, backends, causal_mask
+from shapeshift.data.batching import make_batch
 from shapeshift.decoding.search import beam_search
 from shapeshift.model import ModelConfig, build, label_smoothed_loss
 from shapeshift.model.transformer import padding_mask
 from shapeshift.positions import PRESETS, Part, Scheme, Stack, place
+from shapeshift.training.config import TrainingConfig
+from shapeshift.training.step import TrainingStep
 
 pytestmark = [
     pytest.mark.gpu,
@@ -90,3 +98,92 @@ def test_flex_attention(kind, monkeypatch):
         for one, other in zip(*outcomes, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-4)
     assert len(served) == 2
+
+
+@contextmanager
+def never_waiting() -> Iterator[None]:
+    """Let PyTorch raise wherever the host would wait for the GPU."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_no_step_waits(twins):
+    _, twin, source, _ = twins
+    pairs = [[5, 6, 7, 8], [5], [6, 7]], [[5, 6], [7, 8, 9, 10, 4], [5]]
+    batch = make_batch(*pairs).to("cuda")
+    step = TrainingStep(twin, TrainingConfig())
+    step(batch)  # what is loaded at first may wait
+    with never_waiting():
+        step(batch)
+    last = torch.full((3,), 5, device="cuda")
+    with torch.inference_mode():
+        state = twin.eval().start(source.cuda())
+        state.step(last)
+        with never_waiting():
+            state.step(last)
+
+
+@pytest.mark.parametrize("preset", ["ape", "rpe", "alibi", "rope"])
+def test_compiled_layers(preset):
+    """One graph for all lengths gives the gradients of the plain layers."""
+    steps = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        model = build(
+            ModelConfig(size="tiny", dropout=0.0), PRESETS[preset], VOCABULARY, VOCABULARY
+        )
+        config = TrainingConfig(precision="fp32", compile=compiled)
+        steps.append(TrainingStep(model.cuda(), config))
+    counters = torch._dynamo.utils.counters
+    counters.clear()
+    for length in (30, 200, 140):
+        pairs = [[[*range(5, 35)] * 7] * 3 for _ in range(2)]
+        batch = make_batch(*([ids[: length - n] for n, ids in enumerate(side)] for side in pairs))
+        grads = []
+        for step in steps:
+            step.add_gradient(batch.to("cuda"), batch.num_target_tokens)
+            grads.append([x.grad.clone() for x in step.model.parameters() if x.grad is not None])
+            step.optimizer.zero_grad()
+        for one, other in zip(*grads, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+    assert counters["stats"]["unique_graphs"] > 0
+
+
+class Operators(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_causal_attention_is_one_kernel_without_a_mask():
+    model = build(ModelConfig(size="small"), PRESETS["rope"], VOCABULARY, VOCABULARY).cuda()
+    ids = torch.randint(5, VOCABULARY, (3, 70), device="cuda")
+    with torch.autocast("cuda", dtype=torch.bfloat16), Operators() as seen:
+        model(ids, ids)
+    fast = {"_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention"}
+    assert seen.names & fast
+    assert "_scaled_dot_product_attention_math" not in seen.names
+
+
+@pytest.mark.parametrize("kind", ["alibi", "t5"])
+def test_a_bias_of_all_pairs_is_never_in_memory(kind):
+    length, heads = 8192, 8
+    stack = Stack("encoder", 512, heads, 1)
+    position = place(Scheme(parts=(Part(kind, "self"),)), stack).self_attention[0].cuda()
+    q, k, v = (
+        torch.randn(1, heads, length, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        for _ in range(3)
+    )
+    pos = torch.arange(length, device="cuda")[None]
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    attend(q, k, v, None, position, pos, pos).sum().backward()
+    used = torch.cuda.max_memory_allocated() - before
+    assert used < heads * length * length * 2 / 4
