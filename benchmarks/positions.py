@@ -54,7 +54,7 @@ SYSTEMS = {
 class Textbook(Shaw):
     """Shaw's representation as it is written: a_ij is built for every pair, n × n × E."""
 
-    diagonals = Representation.diagonals
+    tables = Representation.tables
 
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         each = self._each(self.keys, pos_q, pos_k)

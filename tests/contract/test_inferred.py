@@ -193,7 +193,7 @@ def test_places_are_those_where_a_hook_is_called() -> None:
         type("Lost", (Bias,), {"places": ("embedding",)})
 
 
-@pytest.mark.parametrize("faster", ["score_mod", "diagonals", "turns"])
+@pytest.mark.parametrize("faster", ["score_mod", "tables", "turns"])
 def test_a_faster_way_to_nothing_is_refused(faster: str) -> None:
     for base in (Representation, Shaw):
         with pytest.raises(ShapeshiftError, match=f"Fast overrides {faster}.*as well"):

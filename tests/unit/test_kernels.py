@@ -16,7 +16,7 @@ from shapeshift.attention import backends
 from shapeshift.attention.dropout import draw, dropout
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import loss
-from shapeshift.positions import Shaw, pairs
+from shapeshift.positions import Shaw
 from shapeshift.positions.base import Representation
 from shapeshift.positions.rotary import rotate
 
@@ -123,7 +123,7 @@ def tables_by_distance(added, num_heads, E, shift, dtype, counts=(9, 11)):
 
     def table(count):
         one = torch.randn(num_heads if "h" in added else 1, count, E).to(dtype).requires_grad_()
-        return pairs.Diagonals(one, kernels.Rows(count, shift))
+        return backends.Diagonals(one, kernels.Rows(count, shift))
 
     return tuple(table(n) if kind in added else None for kind, n in zip("kv", counts, strict=True))
 

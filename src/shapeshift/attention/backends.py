@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,9 @@ from shapeshift import kernels
 from shapeshift.positions import Representation, pairs
 from shapeshift.positions.base import total, total_bias
 from shapeshift.positions.pairs import refuse_second_derivatives
+from shapeshift.positions.relative import common_lag
 
+from . import flex
 from .dropout import draw, dropout
 from .flex import attend_flex, prefers_flex
 
@@ -32,6 +34,12 @@ FEW = 16
 RECOMPUTED_FROM = 512
 """Keys from which a CPU computes scores again in the backward pass, where PyTorch's fused kernel
 cannot serve; with fewer, ours is as fast or faster, and keeps them."""
+
+GPUS = ("cuda",)
+"""Devices for which Triton compiles."""
+
+MAX_ROWS = 512
+"""Rows of a table for which a GPU's kernel has registers."""
 
 Again = list[Callable[[], Tensor]] | None
 _recorded: list[Tensor] | None = None
@@ -68,7 +76,7 @@ def attend(
         q, k, v: heads `(B, H, Q|K, E)`; the queries are not scaled.
         mask: added to the scores, broadcastable to `(B, H, Q, K)`; `-inf` forbids.
         position: its `bias`, `query_bias` and `value_bias` are called, or its `score_mod` in place
-            of the first two, or its `diagonals`; the caller has called `inputs` and `rotate`.
+            of the first two, or its `tables`; the caller has called `inputs` and `rotate`.
         pos_q, pos_k: positions `(B|1, Q|K)`.
         dropout_p: of the probabilities; 0 in evaluation.
         causal: whether each query sees only the keys up to its own, where the last query sees all.
@@ -78,6 +86,13 @@ def attend(
     num_queries, num_keys = q.shape[2], k.shape[2]
     if mask is not None:  # else all scores would be cast to add it to them
         mask = mask.to(q.dtype)
+    tables = None
+    if _recorded is None:
+        tables = tables_for_gpu(position, q, num_keys, mask, dropout_p)
+    if tables is not None:
+        from .gpu import attend_by_tables
+
+        return attend_by_tables((q, k, v), tables, mask, pos_q, pos_k, causal=causal)
     if _recorded is None and prefers_flex(position, q, num_keys, dropout_p):
         score_mod = position.score_mod(_scaled(q), pos_q, pos_k)
         if score_mod is not None:
@@ -131,7 +146,14 @@ def _attend_part(part: tuple[Any, ...], causal: bool, again: Again = None) -> Te
     return attend_with_probs(q, k, v, mask, *part[4:])[0]
 
 
-Vectors = tuple[pairs.Diagonals | None, pairs.Diagonals | None]
+class Diagonals(NamedTuple):
+    """Vectors `(H|1, R, E)` of consecutive queries and keys, and which of them each pair has."""
+
+    table: Tensor
+    rows: kernels.Rows
+
+
+Vectors = tuple[Diagonals | None, Diagonals | None]
 
 
 def vectors_of(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Vectors | None:
@@ -141,9 +163,42 @@ def vectors_of(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor
         return None
     if not kernels.is_available(pairs.autocast_inputs(q[:0])[0].dtype):
         return None
-    keys, values = position.diagonals(pos_q, pos_k)
+    tables = position.tables()
+    lag = None if tables == (None, None) else common_lag(pos_q, pos_k)
+    keys, values = (None if x is None else _diagonals(x, lag, pos_q, pos_k) for x in tables)
     mixes = position.overrides("value_bias") and values is None
     return None if mixes else (keys, values)
+
+
+def _diagonals(
+    table: pairs.Table, lag: int | None, pos_q: Tensor, pos_k: Tensor
+) -> Diagonals | None:
+    if lag is None:
+        return None
+    nearest, furthest = 1 - pos_q.shape[1] - lag, pos_k.shape[1] - 1 - lag
+    low, high = table.low, table.low + table.vectors.shape[1] - 1
+    first, last = min(max(low, nearest), high), max(min(high, furthest), low)
+    rows = kernels.Rows(last - first + 1, lag + first)
+    return Diagonals(table.vectors[:, first - low : last - low + 1], rows)
+
+
+def tables_for_gpu(
+    position: Representation, q: Tensor, num_keys: int, mask: Tensor | None, dropout_p: float
+) -> tuple[pairs.Table | None, pairs.Table | None] | None:
+    """Return `position.tables()` if `gpu.attend_by_tables` serves for them, else None."""
+    if q.device.type not in GPUS or not flex.HAS_TRITON or dropout_p or q.shape[2] < 2:
+        return None
+    if q.dtype == torch.float64 or q.shape[3] not in (16, 32, 64, 128):
+        return None
+    if mask is not None and (mask.ndim != 4 or mask.shape[1:] != (1, 1, num_keys)):
+        return None
+    keys, values = tables = position.tables()
+    found = [x for x in tables if x is not None]
+    same = len({(x.low, x.vectors.shape[1]) for x in found}) == 1
+    scores = keys is not None or not _is_biased(position)
+    mixes = values is not None or not position.overrides("value_bias")
+    fits = same and found[0].vectors.shape[1] <= MAX_ROWS
+    return tables if scores and mixes and fits else None
 
 
 def prefers_rows(

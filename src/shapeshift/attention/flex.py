@@ -16,6 +16,8 @@ from shapeshift.positions import Representation
 from shapeshift.positions.base import ScoreMod
 from shapeshift.positions.pairs import autocast_inputs
 
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+
 BLOCK_SIZE = 128
 """Queries and keys of a block, FlexAttention's own unit: a block without a pair is skipped."""
 
@@ -36,7 +38,7 @@ def prefers_flex(position: Representation, q: Tensor, num_keys: int, dropout_p: 
         and q.shape[3] >= 16  # its kernels multiply tiles
         and q.dtype != torch.float64
         and not torch.are_deterministic_algorithms_enabled()
-        and _has_triton()
+        and HAS_TRITON
     )
 
 
@@ -119,8 +121,3 @@ def _ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
 @cache
 def _compiled() -> Any:
     return torch.compile(flex_attention, dynamic=True)
-
-
-@cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None

@@ -43,7 +43,8 @@ class Attention(nn.Module):
         for weight in (*self.in_weight.chunk(3), self.out.weight):
             nn.init.xavier_uniform_(weight)
         nn.init.zeros_(self.out.bias)
-        # In a copy for inference: what `_linear` returns.
+        # In a copy for inference: projects `x (…, D)` with the weights `first` to `last` of those
+        # of queries, keys and values -> `(…, (last - first) · D)`.
         self.projections: Callable[[Tensor, int, int], Tensor] | None = None
 
     def forward(
@@ -123,22 +124,20 @@ class Attention(nn.Module):
         q, k, v = split_heads(self._project(*inputs), self.num_heads)
         return self.position.rotate(q, k, pos_q, pos_k)[1], v
 
-    def _linear(self, x: Tensor, first: int, last: int) -> Tensor:
-        """Project `x (…, D)` with the weights `first` to `last` of those of queries, keys and
-        values -> `(…, (last - first) · D)`."""
-        if self.projections is not None:
-            return self.projections(x, first, last)
-        rows = slice(first * x.shape[-1], last * x.shape[-1])
-        return linear(x, self.in_weight[rows], self.in_bias[rows])
-
     def _project(self, q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
         """Return the projections of inputs `(…, D)`, those of one input side by side."""
-        if q is k and k is v:
-            return [self._linear(q, 0, 3)]
-        query = self._linear(q, 0, 1)
-        if k is v:
-            if k.shape[-2]:
-                return [query, self._linear(k, 1, 3)]
-            # All keys and values are in the cache.
-            return [query, query.new_empty(k.shape[0], 0, 2 * query.shape[-1])]
-        return [query, self._linear(k, 1, 2), self._linear(v, 2, 3)]
+        inputs = [q] if q is k and k is v else [q, k] if k is v else [q, k, v]
+        sizes = ((3,), (1, 2), (1, 1, 1))[len(inputs) - 1]
+        weights, biases = [self.in_weight], [self.in_bias]
+        if len(sizes) > 1:  # the gradient of a split is one concatenation, of slices a sum
+            widths = [size * q.shape[-1] for size in sizes]
+            weights, biases = (list(x.split(widths)) for x in (self.in_weight, self.in_bias))
+        projected: list[Tensor] = []
+        for n, (x, size) in enumerate(zip(inputs, sizes, strict=True)):
+            if n and not x.shape[-2]:  # all keys and values are in the cache
+                projected.append(projected[0].new_empty(x.shape[0], 0, size * q.shape[-1]))
+            elif self.projections is not None:
+                projected.append(self.projections(x, n, n + size))
+            else:
+                projected.append(linear(x, weights[n], biases[n]))
+        return projected

@@ -215,6 +215,14 @@ def _softmax(
     """
     if kernels.serves(logits):
         return kernels.cross_entropy(logits, target.contiguous(), confidence, replace)
+    if logits.device.type != "cpu":  # fewer passes over memory, of which a GPU has too few
+        log_probs = logits.log_softmax(-1, dtype=exact)
+        picked = log_probs.gather(1, target)
+        log_sums = logits.gather(1, target).to(exact) - picked
+        if replace:
+            torch.exp(log_probs, out=logits)
+            logits.scatter_(1, target, (picked.exp() - confidence).to(logits.dtype))
+        return log_sums.squeeze(1), picked.squeeze(1)
     scores = logits.to(exact)
     largest = scores.amax(-1, keepdim=True)
     picked = scores.sub_(largest).gather(1, target)

@@ -13,7 +13,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.kernels import Turn
 
 from .checks import checked, shown
-from .pairs import Diagonals
+from .pairs import Table
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """(score, sentence, head, query, key) -> score, see `torch.nn.attention.flex_attention`."""
@@ -28,7 +28,7 @@ PROMISES = {
 
 _FASTER = {
     "score_mod": ("bias", "query_bias"),
-    "diagonals": ("bias", "query_bias", "value_bias"),
+    "tables": ("bias", "query_bias", "value_bias"),
     "turns": ("rotate",),
 }
 """Faster methods, and the hooks that each of them replaces."""
@@ -62,8 +62,8 @@ class Representation(nn.Module):
         e_ij     = Q_i K_j^T + bias_ij + query_bias(Q)_ij # then mask and softmax
         z_i      = sum_j softmax(e)_ij (v W^V)_j + value_bias(softmax(e))_i
 
-    A subclass may also override `score_mod`, for FlexAttention on a GPU, and `diagonals` and
-    `turns`, for a CPU, which let attention compute the same faster.
+    A subclass may also override `tables`, `score_mod`, for FlexAttention on a GPU, and `turns`, for
+    a CPU, which let attention compute the same faster.
 
     Shapes: B batch, Q and K query and key length, H heads, D model width, E = D / H. Positions are
     integer tensors `(B, T)` or `(1, T)`. A representation never receives or builds a mask.
@@ -75,7 +75,7 @@ class Representation(nn.Module):
     booleans, None or a `Literal`.
 
     Raises:
-        ShapeshiftError: for a subclass that overrides `score_mod`, `diagonals` or `turns` without
+        ShapeshiftError: for a subclass that overrides `score_mod`, `tables` or `turns` without
             the hooks that they replace, or if none of its hooks is called at its `places`.
     """
 
@@ -192,10 +192,10 @@ class Representation(nn.Module):
         """
         return None
 
-    def diagonals(self, pos_q: Tensor, pos_k: Tensor) -> tuple[Diagonals | None, Diagonals | None]:
+    def tables(self) -> tuple[Table | None, Table | None]:
         """Return vectors a^K and a^V by distance, if `bias` and `query_bias` add q_i a^K_ij^T to
         the scaled score of each pair, and `value_bias` adds sum_j p_ij a^V_ij; in place of
-        either None if they do not, or if positions have gaps."""
+        either None if they do not."""
         return None, None
 
     def turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn] | None:

@@ -13,7 +13,7 @@ from shapeshift.kernels import Turn
 
 from .base import PROMISES, Representation, ScoreMod, check_sizes, inherits, total
 from .checks import SIZES
-from .pairs import Diagonals
+from .pairs import Table
 
 
 class Chain(Representation):
@@ -103,10 +103,10 @@ class Chain(Representation):
 
         return apply
 
-    def diagonals(self, pos_q: Tensor, pos_k: Tensor) -> tuple[Diagonals | None, Diagonals | None]:
+    def tables(self) -> tuple[Table | None, Table | None]:
         scoring, mixing = self._parts("bias", "query_bias"), self._parts("value_bias")
-        keys = scoring[0].diagonals(pos_q, pos_k)[0] if len(scoring) == 1 else None
-        values = mixing[0].diagonals(pos_q, pos_k)[1] if len(mixing) == 1 else None
+        keys = scoring[0].tables()[0] if len(scoring) == 1 else None
+        values = mixing[0].tables()[1] if len(mixing) == 1 else None
         return keys, values
 
     def turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn] | None:

@@ -2,8 +2,7 @@
 
 Queries are multiplied with the rows of the table once. The product, one number for each query and
 row, is added to the scores of the pairs that have the row; the transpose sums probabilities or
-gradients by row. If the positions of queries and keys are consecutive, pairs of one distance are on
-a diagonal, and `shapeshift.kernels` finds them without an index.
+gradients by row.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
 
 
@@ -42,11 +40,12 @@ def value_bias(probs: Tensor, table: Tensor, rows: Tensor) -> Tensor:
     return by_table(sums.to(probs.dtype), table)
 
 
-class Diagonals(NamedTuple):
-    """Vectors `(H|1, R, E)` of consecutive queries and keys, and which of them each pair has."""
+class Table(NamedTuple):
+    """Vectors `(H|1, R, E)` of the distances j − i from `low` on; smaller and larger ones have the
+    first and the last."""
 
-    table: Tensor
-    rows: kernels.Rows
+    vectors: Tensor
+    low: int
 
 
 def autocast_inputs(*tensors: Tensor) -> list[Tensor]:

@@ -7,13 +7,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
 
 from . import pairs
-from .base import Representation, ScoreMod, inherits
+from .base import Representation, inherits
 from .checks import whole_number
-from .relative import common_lag, distance_between, distances
+from .relative import distances
 
 
 def xavier_uniform(table: Tensor) -> Tensor:
@@ -101,32 +100,11 @@ class Shaw(Representation):
         """Return the row of each pair, `(B|1, Q, K)`."""
         return distances(pos_q, pos_k).clamp(*self.limits) + self.max_distance
 
-    def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod | None:
-        if self.keys is None:
-            return None
-        # In float32 at least: the gradients of many pairs add up in one row.
-        by_row = pairs.by_table(q, self.keys.transpose(-1, -2))  # (B, H, Q, R)
-        by_row = by_row.to(torch.promote_types(q.dtype, torch.float32))
-        row = distance_between(pos_q, pos_k, len(q), self.limits)
-        return lambda score, b, h, i, j: score + by_row[b, h, i, row(b, i, j)]
-
-    def diagonals(
-        self, pos_q: Tensor, pos_k: Tensor
-    ) -> tuple[pairs.Diagonals | None, pairs.Diagonals | None]:
-        lag = common_lag(pos_q, pos_k)
-        if lag is None:
-            return None, None
-        nearest, furthest = 1 - pos_q.shape[1] - lag, pos_k.shape[1] - 1 - lag
-        low, high = self.limits
-        first, last = min(max(low, nearest), high), max(min(high, furthest), low)
-        rows = kernels.Rows(last - first + 1, lag + first)
-
-        def of(table: Tensor | None) -> pairs.Diagonals | None:
-            if table is None:
-                return None
-            return pairs.Diagonals(table[:, first - low : last - low + 1], rows)
-
-        return of(self.keys), of(self.values)
+    def tables(self) -> tuple[pairs.Table | None, pairs.Table | None]:
+        keys, values = (
+            None if x is None else pairs.Table(x, self.limits[0]) for x in (self.keys, self.values)
+        )
+        return keys, values
 
 
 class Skew(Shaw):

@@ -1,0 +1,381 @@
+"""Attention with tables of vectors by distance on a GPU, as one kernel each way, in Triton.
+
+A query's products with the rows of the table of keys come from outside, and so does the product of
+the table of values with what the kernel sums by row. Each program owns some queries, or some keys,
+and adds up in a fixed order: results are the same in every call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton  # type: ignore[import-not-found]
+import triton.language as tl  # type: ignore[import-not-found]
+from torch import Tensor
+
+from shapeshift.positions.checks import as_positions
+from shapeshift.positions.pairs import Table, autocast_inputs, by_table, refuse_second_derivatives
+
+
+def attend_by_tables(
+    heads: tuple[Tensor, Tensor, Tensor],
+    tables: tuple[Table | None, Table | None],
+    mask: Tensor | None,
+    pos_q: Tensor,
+    pos_k: Tensor,
+    *,
+    causal: bool,
+) -> Tensor:
+    """Return the attention output `(B, H, Q, E)`; a query that may see no key gets zeros.
+
+    Args:
+        heads: queries, not scaled, keys and values `(B, H, Q|K, E)`.
+        tables: what `Representation.tables` returns: one of them, or both for the same distances.
+        mask: `(B|1, 1, 1, K)`, added to the scores; it needs no gradient.
+        pos_q, pos_k, causal: see `attend`.
+    """
+    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in autocast_inputs(*heads))
+    keys, values = tables
+    first = keys or values
+    assert first is not None
+    by_row = None
+    if keys is not None:
+        by_row = by_table(q * q.shape[-1] ** -0.5, keys.vectors.transpose(-1, -2)).contiguous()
+    positions = [as_positions(x).contiguous() for x in (pos_q, pos_k)]
+    how = mask, *positions, first.low, first.vectors.shape[1], causal, values is not None
+    out, sums = _Attention.apply(q, k, v, by_row, *how)  # type: ignore[no-untyped-call]
+    if values is not None:
+        out = out + by_table(sums, values.vectors)
+    return out  # type: ignore[no-any-return]
+
+
+class _Attention(torch.autograd.Function):
+    """With `by_row (B, H, Q, R)` added to the scores, each at the pairs of its row; also returns
+    the probabilities summed by row, `(B, H, Q, R)`, or None."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        by_row: Tensor | None,
+        mask: Tensor | None,
+        pos_q: Tensor,
+        pos_k: Tensor,
+        low: int,
+        num_rows: int,
+        causal: bool,
+        with_sums: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        (B, H, Q, E), K = q.shape, k.shape[2]
+        out = q.new_empty(B, Q, H, E).transpose(1, 2)
+        sums = q.new_empty(B, H, Q, num_rows) if with_sums else None
+        lse = q.new_empty(B, H, Q, dtype=torch.float32)
+        block = 32 if max(Q, K) <= 32 or num_rows > 64 else 64
+        shape, options = _arguments(q, k, mask, pos_q, pos_k, low, num_rows, causal, block)
+        options |= {"BIASED": by_row is not None, "SUMMED": with_sums}
+        _forward[B * H, triton.cdiv(Q, block)](
+            q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse,
+            *_strides(q, k, v, out), *shape, **options,
+        )  # fmt: skip
+        ctx.save_for_backward(q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse)
+        ctx.how = low, num_rows, causal, block
+        return out, sums
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, grad_sums: Tensor | None) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
+        q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse = ctx.saved_tensors
+        (B, H, Q, E), K = q.shape, k.shape[2]
+        grad = grad if grad.stride(-1) == 1 else grad.contiguous()
+        grad_sums = None if grad_sums is None else grad_sums.contiguous()
+        grads = [x.new_empty(B, x.shape[2], H, E).transpose(1, 2) for x in (q, k, v)]
+        grad_by_row = None if by_row is None else torch.empty_like(by_row)
+        delta = torch.empty_like(lse)
+        *how, block = ctx.how
+        shape, options = _arguments(q, k, mask, pos_q, pos_k, *how, block)
+        options |= {"BIASED": by_row is not None, "SUMMED": grad_sums is not None}
+        _backward_queries[B * H, triton.cdiv(Q, block)](
+            q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse, delta, grad, grad_sums, grads[0],
+            grad_by_row, *_strides(q, k, v, out, grad, grads[0]), *shape, **options,
+        )  # fmt: skip
+        _backward_keys[B * H, triton.cdiv(K, block)](
+            q, k, v, by_row, mask, pos_q, pos_k, lse, delta, grad, grad_sums, grads[1], grads[2],
+            *_strides(q, k, v, grad, grads[1], grads[2]), *shape, **options,
+        )  # fmt: skip
+        return *grads, grad_by_row, *(None,) * 7
+
+
+def _strides(*heads: Tensor) -> list[int]:
+    return [stride for x in heads for stride in x.stride()[:3]]
+
+
+def _arguments(
+    q: Tensor,
+    k: Tensor,
+    mask: Tensor | None,
+    pos_q: Tensor,
+    pos_k: Tensor,
+    low: int,
+    num_rows: int,
+    causal: bool,
+    block: int,
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    (_, H, Q, E), K = q.shape, k.shape[2]
+    per_sentence = [0 if x is None or len(x) == 1 else x.stride(0) for x in (mask, pos_q, pos_k)]
+    return (*per_sentence, H, Q, K, E**-0.5, low), {
+        "ROWS": num_rows,
+        "WIDTH": max(16, triton.next_power_of_2(num_rows)),
+        "E": E,
+        "M": block,
+        "N": block,
+        "CAUSAL": causal,
+        "MASKED": mask is not None,
+        "num_warps": 4 if E <= 64 else 8,
+        "num_stages": 2,
+    }
+
+
+# In the kernels: i are queries and j keys of a block, e channels; the last query sees all keys.
+
+
+@triton.jit
+def _load(x: Any, at: Any, size: Any, stride: Any, E: tl.constexpr) -> Any:
+    """Rows `at` of heads, zeros from `size` on."""
+    channels = tl.arange(0, E)
+    return tl.load(
+        x + at[:, None] * stride + channels[None, :], mask=(at < size)[:, None], other=0.0
+    )
+
+
+@triton.jit
+def _store(x: Any, values: Any, at: Any, size: Any, stride: Any, E: tl.constexpr) -> None:
+    pointers = x + at[:, None] * stride + tl.arange(0, E)[None, :]
+    tl.store(pointers, values.to(x.dtype.element_ty), mask=(at < size)[:, None])
+
+
+@triton.jit
+def _product(a: Any, b: Any) -> Any:
+    return tl.dot(a, b, input_precision="ieee")
+
+
+@triton.jit
+def _rows_of(pos_q: Any, pos_k: Any, i: Any, j: Any, Q: Any, K: Any, low: Any, ROWS: Any) -> Any:
+    """The row of each pair, and the first and the last that occur."""
+    at_q = tl.load(pos_q + tl.minimum(i, Q - 1))
+    at_k = tl.load(pos_k + tl.minimum(j, K - 1))
+    rows = at_k[None, :] - at_q[:, None] - low
+    rows = tl.minimum(tl.maximum(rows, 0), ROWS - 1).to(tl.int32)
+    return rows, tl.min(tl.min(rows, 1), 0), tl.max(tl.max(rows, 1), 0)
+
+
+@triton.jit
+def _gathered(x: Any, i: Any, Q: Any, rows: Any, first: Any, last: Any, ROWS: Any) -> Any:
+    """For each pair the number of its query and row, of `x (Q, R)`."""
+    inside = i < Q
+    if first == last:
+        one = tl.load(x + i * ROWS + first, mask=inside, other=0.0).to(tl.float32)
+        found = tl.broadcast_to(one[:, None], rows.shape)
+    else:
+        pointers = x + i[:, None] * ROWS + rows
+        found = tl.load(pointers, mask=inside[:, None], other=0.0).to(tl.float32)
+    return found
+
+
+@triton.jit
+def _summed(x: Any, rows: Any, first: Any, last: Any, columns: Any) -> Any:
+    """Sums of pairs `x (M, N)` by query and row, `(M, WIDTH)`."""
+    sums = tl.zeros((x.shape[0], columns.shape[0]), tl.float32)
+    for row in range(first, last + 1):
+        one = tl.sum(tl.where(rows == row, x, 0.0), 1)
+        sums += tl.where(columns[None, :] == row, one[:, None], 0.0)
+    return sums
+
+
+@triton.jit
+def _scores(
+    q: Any, k: Any, by_row: Any, mask: Any, i: Any, j: Any, Q: Any, K: Any, scale: Any,
+    rows: Any, first: Any, last: Any,
+    ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr,
+) -> Any:  # fmt: skip
+    scores = _product(q, tl.trans(k)) * scale
+    if BIASED:
+        scores += _gathered(by_row, i, Q, rows, first, last, ROWS)
+    if MASKED:
+        scores += tl.load(mask + j, mask=j < K, other=float("-inf")).to(tl.float32)[None, :]
+    seen = (j < K)[None, :]
+    if CAUSAL:
+        seen = seen & (j[None, :] <= i[:, None] + (K - Q))
+    return tl.where(seen, scores, float("-inf"))
+
+
+@triton.jit
+def _forward(
+    q: Any, k: Any, v: Any, by_row: Any, mask: Any, pos_q: Any, pos_k: Any,
+    out: Any, sums: Any, lse: Any,
+    q_b: Any, q_h: Any, q_i: Any, k_b: Any, k_h: Any, k_j: Any, v_b: Any, v_h: Any, v_j: Any,
+    out_b: Any, out_h: Any, out_i: Any, mask_b: Any, pos_q_b: Any, pos_k_b: Any,
+    H: Any, Q: Any, K: Any, scale: Any, low: Any,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
+    CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, SUMMED: tl.constexpr,
+) -> None:  # fmt: skip
+    head = tl.program_id(0).to(tl.int64)
+    b, h = head // H, head % H
+    i = tl.program_id(1) * M + tl.arange(0, M)
+    columns = tl.arange(0, WIDTH)
+    queries = _load(q + b * q_b + h * q_h, i, Q, q_i, E)
+    if BIASED:
+        by_row += head * Q * ROWS
+    if MASKED:
+        mask += b * mask_b
+    pos_q += b * pos_q_b
+    pos_k += b * pos_k_b
+    peak = tl.full((M,), float("-inf"), tl.float32)
+    total = tl.zeros((M,), tl.float32)
+    found = tl.zeros((M, E), tl.float32)
+    by_distance = tl.zeros((M, WIDTH), tl.float32)
+    end = K
+    if CAUSAL:
+        end = tl.minimum(K, tl.program_id(1) * M + M + K - Q)
+    for start in range(0, end, N):
+        j = start + tl.arange(0, N)
+        keys = _load(k + b * k_b + h * k_h, j, K, k_j, E)
+        rows, first, last = _rows_of(pos_q, pos_k, i, j, Q, K, low, ROWS)
+        scores = _scores(
+            queries, keys, by_row, mask, i, j, Q, K, scale, rows, first, last,
+            ROWS, CAUSAL, MASKED, BIASED,
+        )  # fmt: skip
+        highest = tl.maximum(peak, tl.max(scores, 1))
+        safe = tl.where(highest == float("-inf"), 0.0, highest)
+        probs = tl.exp(scores - safe[:, None])
+        kept = tl.exp(peak - safe)
+        values = _load(v + b * v_b + h * v_h, j, K, v_j, E)
+        found = found * kept[:, None] + _product(probs.to(values.dtype), values)
+        if SUMMED:
+            by_distance = by_distance * kept[:, None] + _summed(probs, rows, first, last, columns)
+        total = total * kept + tl.sum(probs, 1)
+        peak = highest
+    share = tl.where(total > 0, 1 / total, 0.0)
+    _store(out + b * out_b + h * out_h, found * share[:, None], i, Q, out_i, E)
+    # Without a key, probabilities are exp(score - inf) = 0.
+    tl.store(
+        lse + head * Q + i, tl.where(total > 0, peak + tl.log(total), float("inf")), mask=i < Q
+    )
+    if SUMMED:
+        inside = (i < Q)[:, None] & (columns < ROWS)[None, :]
+        pointers = sums + (head * Q + i)[:, None] * ROWS + columns[None, :]
+        tl.store(pointers, (by_distance * share[:, None]).to(sums.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _backward_queries(
+    q: Any, k: Any, v: Any, by_row: Any, mask: Any, pos_q: Any, pos_k: Any,
+    out: Any, sums: Any, lse: Any, delta: Any, grad: Any, grad_sums: Any, grad_q: Any,
+    grad_by_row: Any,
+    q_b: Any, q_h: Any, q_i: Any, k_b: Any, k_h: Any, k_j: Any, v_b: Any, v_h: Any, v_j: Any,
+    out_b: Any, out_h: Any, out_i: Any, grad_b: Any, grad_h: Any, grad_i: Any,
+    grad_q_b: Any, grad_q_h: Any, grad_q_i: Any, mask_b: Any, pos_q_b: Any, pos_k_b: Any,
+    H: Any, Q: Any, K: Any, scale: Any, low: Any,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
+    CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, SUMMED: tl.constexpr,
+) -> None:  # fmt: skip
+    head = tl.program_id(0).to(tl.int64)
+    b, h = head // H, head % H
+    i = tl.program_id(1) * M + tl.arange(0, M)
+    columns = tl.arange(0, WIDTH)
+    queries = _load(q + b * q_b + h * q_h, i, Q, q_i, E)
+    grads = _load(grad + b * grad_b + h * grad_h, i, Q, grad_i, E)
+    outputs = _load(out + b * out_b + h * out_h, i, Q, out_i, E)
+    log_sum = tl.load(lse + head * Q + i, mask=i < Q, other=float("inf"))
+    mean = tl.sum(grads.to(tl.float32) * outputs.to(tl.float32), 1)  # of gradients, by probability
+    inside = (i < Q)[:, None] & (columns < ROWS)[None, :]
+    at = (head * Q + i)[:, None] * ROWS + columns[None, :]
+    if SUMMED:
+        products = tl.load(grad_sums + at, mask=inside, other=0.0).to(tl.float32)
+        products *= tl.load(sums + at, mask=inside, other=0.0).to(tl.float32)
+        mean += tl.sum(products, 1)
+        grad_sums += head * Q * ROWS
+    tl.store(delta + head * Q + i, mean, mask=i < Q)
+    if BIASED:
+        by_row += head * Q * ROWS
+    if MASKED:
+        mask += b * mask_b
+    pos_q += b * pos_q_b
+    pos_k += b * pos_k_b
+    found = tl.zeros((M, E), tl.float32)
+    by_distance = tl.zeros((M, WIDTH), tl.float32)
+    end = K
+    if CAUSAL:
+        end = tl.minimum(K, tl.program_id(1) * M + M + K - Q)
+    for start in range(0, end, N):
+        j = start + tl.arange(0, N)
+        keys = _load(k + b * k_b + h * k_h, j, K, k_j, E)
+        values = _load(v + b * v_b + h * v_h, j, K, v_j, E)
+        rows, first, last = _rows_of(pos_q, pos_k, i, j, Q, K, low, ROWS)
+        scores = _scores(
+            queries, keys, by_row, mask, i, j, Q, K, scale, rows, first, last,
+            ROWS, CAUSAL, MASKED, BIASED,
+        )  # fmt: skip
+        grad_probs = _product(grads, tl.trans(values))
+        if SUMMED:
+            grad_probs += _gathered(grad_sums, i, Q, rows, first, last, ROWS)
+        grad_scores = tl.exp(scores - log_sum[:, None]) * (grad_probs - mean[:, None])
+        found += _product(grad_scores.to(keys.dtype), keys)
+        if BIASED:
+            by_distance += _summed(grad_scores, rows, first, last, columns)
+    _store(grad_q + b * grad_q_b + h * grad_q_h, found * scale, i, Q, grad_q_i, E)
+    if BIASED:
+        tl.store(grad_by_row + at, by_distance.to(grad_by_row.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _backward_keys(
+    q: Any, k: Any, v: Any, by_row: Any, mask: Any, pos_q: Any, pos_k: Any,
+    lse: Any, delta: Any, grad: Any, grad_sums: Any, grad_k: Any, grad_v: Any,
+    q_b: Any, q_h: Any, q_i: Any, k_b: Any, k_h: Any, k_j: Any, v_b: Any, v_h: Any, v_j: Any,
+    grad_b: Any, grad_h: Any, grad_i: Any, grad_k_b: Any, grad_k_h: Any, grad_k_j: Any,
+    grad_v_b: Any, grad_v_h: Any, grad_v_j: Any, mask_b: Any, pos_q_b: Any, pos_k_b: Any,
+    H: Any, Q: Any, K: Any, scale: Any, low: Any,
+    ROWS: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
+    CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, SUMMED: tl.constexpr,
+) -> None:  # fmt: skip
+    head = tl.program_id(0).to(tl.int64)
+    b, h = head // H, head % H
+    j = tl.program_id(1) * N + tl.arange(0, N)
+    keys = _load(k + b * k_b + h * k_h, j, K, k_j, E)
+    values = _load(v + b * v_b + h * v_h, j, K, v_j, E)
+    if BIASED:
+        by_row += head * Q * ROWS
+    if SUMMED:
+        grad_sums += head * Q * ROWS
+    if MASKED:
+        mask += b * mask_b
+    pos_q += b * pos_q_b
+    pos_k += b * pos_k_b
+    found_k = tl.zeros((N, E), tl.float32)
+    found_v = tl.zeros((N, E), tl.float32)
+    begin = 0
+    if CAUSAL:  # the first query that sees one of these keys
+        begin = tl.maximum(0, tl.program_id(1) * N - (K - Q)) // M * M
+    for start in range(begin, Q, M):
+        i = start + tl.arange(0, M)
+        queries = _load(q + b * q_b + h * q_h, i, Q, q_i, E)
+        grads = _load(grad + b * grad_b + h * grad_h, i, Q, grad_i, E)
+        log_sum = tl.load(lse + head * Q + i, mask=i < Q, other=float("inf"))
+        mean = tl.load(delta + head * Q + i, mask=i < Q, other=0.0)
+        rows, first, last = _rows_of(pos_q, pos_k, i, j, Q, K, low, ROWS)
+        scores = _scores(
+            queries, keys, by_row, mask, i, j, Q, K, scale, rows, first, last,
+            ROWS, CAUSAL, MASKED, BIASED,
+        )  # fmt: skip
+        probs = tl.exp(scores - log_sum[:, None])
+        found_v += _product(tl.trans(probs.to(grads.dtype)), grads)
+        grad_probs = _product(grads, tl.trans(values))
+        if SUMMED:
+            grad_probs += _gathered(grad_sums, i, Q, rows, first, last, ROWS)
+        grad_scores = probs * (grad_probs - mean[:, None])
+        found_k += _product(tl.trans(grad_scores.to(queries.dtype)), queries)
+    _store(grad_k + b * grad_k_b + h * grad_k_h, found_k * scale, j, K, grad_k_j, E)
+    _store(grad_v + b * grad_v_b + h * grad_v_h, found_v, j, K, grad_v_j, E)
