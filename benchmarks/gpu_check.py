@@ -108,7 +108,9 @@ def step_flops(size: str, length: int, tokens: int, vocabulary: int) -> float:
 
 def training(args: argparse.Namespace, tflops: float) -> Iterator[dict[str, Any]]:
     for size in args.sizes:
-        ways = [(name, False) for name in (*KINDS, "marian")] + [(name, True) for name in COMPILED]
+        ways = [(name, False) for name in (*args.systems, "marian")] + [
+            (name, True) for name in COMPILED
+        ]
         for name, compiled in ways:
             free()
             torch._dynamo.reset()
@@ -142,7 +144,7 @@ def training(args: argparse.Namespace, tflops: float) -> Iterator[dict[str, Any]
             del system, step
 
 
-def attention(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def attention(args: argparse.Namespace, _: float) -> Iterator[dict[str, Any]]:
     shape = ModelConfig(size=args.sizes[-1])
     H, E = shape.num_heads, shape.dim // shape.num_heads
     for causal in (False, True):
@@ -156,7 +158,7 @@ def attention(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 x.requires_grad_()
             pos = torch.arange(length, device=DEVICE)[None]
             ways: dict[str, tuple[Callable[[], Tensor], list[Tensor]]] = {}
-            for name in KINDS:
+            for name in args.systems:
                 stack = Stack("decoder" if causal else "encoder", shape.dim, H, 1)
                 position = place(SYSTEMS[name], stack).self_attention[0].to(DEVICE)
                 ways[name] = attends(heads, position, pos, causal), list(position.parameters())
@@ -199,7 +201,7 @@ def attends_with(heads: list[Tensor], kernel: str, causal: bool) -> Callable[[],
     return work
 
 
-def decoding(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def decoding(args: argparse.Namespace, _: float) -> Iterator[dict[str, Any]]:
     size, steps = args.sizes[0], args.steps
     V = args.vocabulary
     for beam in (4, 1):
@@ -226,6 +228,9 @@ def per_second(
 ) -> dict[str, float | list[float]]:
     median, least, most = seconds
     return {name: count / median, "range": [count / most, count / least]}
+
+
+PARTS = {"tests": None, "decoding": decoding, "attention": attention, "training": training}
 
 
 def run_tests() -> dict[str, Any]:
@@ -264,6 +269,7 @@ def main() -> int:
     parser.add_argument(
         "--lengths", type=lambda x: [int(y) for y in x.split(",")], default=[32, 512, 2048]
     )
+    parser.add_argument("--systems", type=lambda x: x.split(","), default=[*KINDS])
     parser.add_argument("--tokens", type=int, default=16384, help="of a side of a training batch")
     parser.add_argument("--vocabulary", type=int, default=32000)
     parser.add_argument(
@@ -274,8 +280,9 @@ def main() -> int:
     )
     parser.add_argument("--round-s", type=float, default=0.2, help="of one of five measurements")
     parser.add_argument(
-        "--on-a-cpu", action="store_true", help="to try this program, with no tests"
+        "--parts", type=lambda x: x.split(","), default=[*PARTS], help="of the check"
     )
+    parser.add_argument("--on-a-cpu", action="store_true", help="to try this program")
     args = parser.parse_args()
     if DEVICE.type != "cuda" and not args.on_a_cpu:
         print("no CUDA device here", file=sys.stderr)
@@ -289,14 +296,13 @@ def main() -> int:
         RESULT.parent.mkdir(exist_ok=True)
         RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
-    if not args.on_a_cpu:
+    if "tests" in args.parts:
         found["tests"] = run_tests()
         print(found["tests"]["outcome"], flush=True)
-    parts = {"decoding": decoding(args), "attention": attention(args)}
-    for name, rows in (parts | {"training": training(args, tflops)}).items():
+    for name in [x for x in args.parts if x != "tests"]:
         print(f"\n{name}")
         found[name] = []
-        for row in rows:
+        for row in PARTS[name](args, tflops):
             found[name].append(row)
             show(row)
             save()
