@@ -22,9 +22,11 @@ import argparse
 import gc
 import importlib.metadata
 import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -41,7 +43,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from shapeshift.attention import attend
 from shapeshift.model import ModelConfig
 from shapeshift.positions import Representation, Stack, place
-from shapeshift.training.precision import describe_hardware
+from shapeshift.training.precision import describe_hardware, tuned
 from shapeshift.training.step import random_batch
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -127,6 +129,8 @@ def training(args: argparse.Namespace, tflops: float) -> Iterator[dict[str, Any]
                 row: dict[str, Any] = {"size": size, "length": length, "system": name}
                 row["compiled"] = compiled
                 step = partial(system.train, batch)
+                if name != "marian":
+                    step = tuned(DEVICE)(step)
                 try:
                     began = time.perf_counter()
                     step()
@@ -216,6 +220,8 @@ def decoding(args: argparse.Namespace, _: float) -> Iterator[dict[str, Any]]:
                 else:
                     system = Ours(size, V, "bf16", SYSTEMS[name], DEVICE)
                 work = partial(system.translate, source, beam, steps)
+                if name != "marian":
+                    work = tuned(DEVICE)(work)
                 seconds = timed(work, args.round_s / 2)
                 row: dict[str, Any] = {"size": size, "beam": beam, "batch": sentences}
                 row["system"] = name
@@ -230,7 +236,37 @@ def per_second(
     return {name: count / median, "range": [count / most, count / least]}
 
 
-PARTS = {"tests": None, "decoding": decoding, "attention": attention, "training": training}
+def commands(args: argparse.Namespace, _: float) -> Iterator[dict[str, Any]]:
+    """Time `shapeshift train short`, whose batches have hundreds of shapes, and `translate`."""
+    with tempfile.TemporaryDirectory() as folder:
+        train = ["train", "short", "--run", folder + "/run"]
+        for command in (train, ["translate", folder + "/run"]):
+            began = time.perf_counter()
+            done = subprocess.run(
+                [sys.executable, "-m", "shapeshift", *command],
+                input="The boy reads a book.\n",
+                capture_output=True,
+                text=True,
+                env=os.environ | {"PYTHONPATH": str(ROOT / "src") + os.pathsep + PYTHONPATH},
+            )
+            row: dict[str, Any] = {"command": command[0], "s": time.perf_counter() - began}
+            if done.returncode:
+                row["failed"] = done.stderr[-1000:]
+            log = Path(folder, "run", "log.jsonl")
+            if command is train and log.exists():
+                lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+                row["tokens_per_s"] = [x["tokens_per_s"] for x in lines if "tokens_per_s" in x]
+            yield row
+
+
+PYTHONPATH = os.environ.get("PYTHONPATH", "")
+PARTS = {
+    "tests": None,
+    "commands": commands,
+    "decoding": decoding,
+    "attention": attention,
+    "training": training,
+}
 
 
 def run_tests() -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend
 from torch.utils.checkpoint import checkpoint
 
 from shapeshift import kernels
@@ -34,6 +35,10 @@ FEW = 16
 RECOMPUTED_FROM = 512
 """Keys from which a CPU computes scores again in the backward pass, where PyTorch's fused kernel
 cannot serve; with fewer, ours is as fast or faster, and keeps them."""
+
+ANY_SHAPE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""PyTorch's kernels but for cuDNN's, which makes a plan for each new shape: where lengths vary,
+that takes several times as long as the training step."""
 
 GPUS = ("cuda",)
 """Devices for which Triton compiles."""

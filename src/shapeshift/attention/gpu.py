@@ -69,19 +69,18 @@ class _Attention(torch.autograd.Function):
         causal: bool,
         with_sums: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        (B, H, Q, E), K = q.shape, k.shape[2]
+        B, H, Q, E = q.shape
         out = q.new_empty(B, Q, H, E).transpose(1, 2)
         sums = q.new_empty(B, H, Q, num_rows) if with_sums else None
         lse = q.new_empty(B, H, Q, dtype=torch.float32)
-        block = 32 if max(Q, K) <= 32 or num_rows > 64 else 64
-        shape, options = _arguments(q, k, mask, pos_q, pos_k, low, num_rows, causal, block)
+        shape, options = _arguments(q, k, mask, pos_q, pos_k, low, num_rows, causal)
         options |= {"BIASED": by_row is not None, "SUMMED": with_sums}
-        _forward[B * H, triton.cdiv(Q, block)](
+        _forward[B * H, triton.cdiv(Q, options["M"])](
             q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse,
             *_strides(q, k, v, out), *shape, **options,
         )  # fmt: skip
         ctx.save_for_backward(q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse)
-        ctx.how = low, num_rows, causal, block
+        ctx.how = low, num_rows, causal
         return out, sums
 
     @staticmethod
@@ -94,14 +93,13 @@ class _Attention(torch.autograd.Function):
         grads = [x.new_empty(B, x.shape[2], H, E).transpose(1, 2) for x in (q, k, v)]
         grad_by_row = None if by_row is None else torch.empty_like(by_row)
         delta = torch.empty_like(lse)
-        *how, block = ctx.how
-        shape, options = _arguments(q, k, mask, pos_q, pos_k, *how, block)
+        shape, options = _arguments(q, k, mask, pos_q, pos_k, *ctx.how)
         options |= {"BIASED": by_row is not None, "SUMMED": grad_sums is not None}
-        _backward_queries[B * H, triton.cdiv(Q, block)](
+        _backward_queries[B * H, triton.cdiv(Q, options["M"])](
             q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse, delta, grad, grad_sums, grads[0],
             grad_by_row, *_strides(q, k, v, out, grad, grads[0]), *shape, **options,
         )  # fmt: skip
-        _backward_keys[B * H, triton.cdiv(K, block)](
+        _backward_keys[B * H, triton.cdiv(K, options["N"])](
             q, k, v, by_row, mask, pos_q, pos_k, lse, delta, grad, grad_sums, grads[1], grads[2],
             *_strides(q, k, v, grad, grads[1], grads[2]), *shape, **options,
         )  # fmt: skip
@@ -121,19 +119,20 @@ def _arguments(
     low: int,
     num_rows: int,
     causal: bool,
-    block: int,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     (_, H, Q, E), K = q.shape, k.shape[2]
+    # As many queries as the registers hold without spilling (ptxas for sm_90).
+    small = max(Q, K) <= 32 or num_rows > 64 or E > 64 or q.itemsize > 2
     per_sentence = [0 if x is None or len(x) == 1 else x.stride(0) for x in (mask, pos_q, pos_k)]
     return (*per_sentence, H, Q, K, E**-0.5, low), {
         "ROWS": num_rows,
         "WIDTH": max(16, triton.next_power_of_2(num_rows)),
         "E": E,
-        "M": block,
-        "N": block,
+        "M": 32 if small else 64,
+        "N": 32,
         "CAUSAL": causal,
         "MASKED": mask is not None,
-        "num_warps": 4 if E <= 64 else 8,
+        "num_warps": 4,
         "num_stages": 2,
     }
 
@@ -142,7 +141,7 @@ def _arguments(
 
 
 @triton.jit
-def _load(x: Any, at: Any, size: Any, stride: Any, E: tl.constexpr) -> Any:
+def _load(x, at, size, stride, E: tl.constexpr):
     """Rows `at` of heads, zeros from `size` on."""
     channels = tl.arange(0, E)
     return tl.load(
@@ -151,41 +150,43 @@ def _load(x: Any, at: Any, size: Any, stride: Any, E: tl.constexpr) -> Any:
 
 
 @triton.jit
-def _store(x: Any, values: Any, at: Any, size: Any, stride: Any, E: tl.constexpr) -> None:
+def _store(x, values, at, size, stride, E: tl.constexpr):
     pointers = x + at[:, None] * stride + tl.arange(0, E)[None, :]
     tl.store(pointers, values.to(x.dtype.element_ty), mask=(at < size)[:, None])
 
 
 @triton.jit
-def _product(a: Any, b: Any) -> Any:
-    return tl.dot(a, b, input_precision="ieee")
+def _product(a, b):
+    return tl.dot(a, b, input_precision="tf32x3")
 
 
 @triton.jit
-def _rows_of(pos_q: Any, pos_k: Any, i: Any, j: Any, Q: Any, K: Any, low: Any, ROWS: Any) -> Any:
+def _rows_of(pos_q, pos_k, i, j, Q, K, low, ROWS):
     """The row of each pair, and the first and the last that occur."""
     at_q = tl.load(pos_q + tl.minimum(i, Q - 1))
-    at_k = tl.load(pos_k + tl.minimum(j, K - 1))
-    rows = at_k[None, :] - at_q[:, None] - low
-    rows = tl.minimum(tl.maximum(rows, 0), ROWS - 1).to(tl.int32)
+    at_k = tl.load(pos_k + tl.minimum(j, K - 1)) - low
+    origin = tl.min(at_q, 0)  # from which 32 bits reach far beyond every row
+    at_q = tl.minimum(at_q - origin, 1 << 29).to(tl.int32)
+    at_k = tl.minimum(tl.maximum(at_k - origin, -(1 << 29)), 1 << 30).to(tl.int32)
+    rows = tl.minimum(tl.maximum(at_k[None, :] - at_q[:, None], 0), ROWS - 1)
     return rows, tl.min(tl.min(rows, 1), 0), tl.max(tl.max(rows, 1), 0)
 
 
 @triton.jit
-def _gathered(x: Any, i: Any, Q: Any, rows: Any, first: Any, last: Any, ROWS: Any) -> Any:
+def _gathered(x, i, Q, rows, first, last, ROWS):
     """For each pair the number of its query and row, of `x (Q, R)`."""
     inside = i < Q
     if first == last:
         one = tl.load(x + i * ROWS + first, mask=inside, other=0.0).to(tl.float32)
         found = tl.broadcast_to(one[:, None], rows.shape)
     else:
-        pointers = x + i[:, None] * ROWS + rows
+        pointers = x + (i[:, None] * ROWS + rows)
         found = tl.load(pointers, mask=inside[:, None], other=0.0).to(tl.float32)
     return found
 
 
 @triton.jit
-def _summed(x: Any, rows: Any, first: Any, last: Any, columns: Any) -> Any:
+def _summed(x, rows, first, last, columns):
     """Sums of pairs `x (M, N)` by query and row, `(M, WIDTH)`."""
     sums = tl.zeros((x.shape[0], columns.shape[0]), tl.float32)
     for row in range(first, last + 1):
@@ -196,10 +197,10 @@ def _summed(x: Any, rows: Any, first: Any, last: Any, columns: Any) -> Any:
 
 @triton.jit
 def _scores(
-    q: Any, k: Any, by_row: Any, mask: Any, i: Any, j: Any, Q: Any, K: Any, scale: Any,
-    rows: Any, first: Any, last: Any,
+    q, k, by_row, mask, i, j, Q, K, scale,
+    rows, first, last,
     ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr,
-) -> Any:  # fmt: skip
+):  # fmt: skip
     scores = _product(q, tl.trans(k)) * scale
     if BIASED:
         scores += _gathered(by_row, i, Q, rows, first, last, ROWS)
@@ -213,14 +214,14 @@ def _scores(
 
 @triton.jit
 def _forward(
-    q: Any, k: Any, v: Any, by_row: Any, mask: Any, pos_q: Any, pos_k: Any,
-    out: Any, sums: Any, lse: Any,
-    q_b: Any, q_h: Any, q_i: Any, k_b: Any, k_h: Any, k_j: Any, v_b: Any, v_h: Any, v_j: Any,
-    out_b: Any, out_h: Any, out_i: Any, mask_b: Any, pos_q_b: Any, pos_k_b: Any,
-    H: Any, Q: Any, K: Any, scale: Any, low: Any,
+    q, k, v, by_row, mask, pos_q, pos_k,
+    out, sums, lse,
+    q_b, q_h, q_i, k_b, k_h, k_j, v_b, v_h, v_j,
+    out_b, out_h, out_i, mask_b, pos_q_b, pos_k_b,
+    H, Q, K, scale, low,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, SUMMED: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     head = tl.program_id(0).to(tl.int64)
     b, h = head // H, head % H
     i = tl.program_id(1) * M + tl.arange(0, M)
@@ -271,16 +272,16 @@ def _forward(
 
 @triton.jit
 def _backward_queries(
-    q: Any, k: Any, v: Any, by_row: Any, mask: Any, pos_q: Any, pos_k: Any,
-    out: Any, sums: Any, lse: Any, delta: Any, grad: Any, grad_sums: Any, grad_q: Any,
-    grad_by_row: Any,
-    q_b: Any, q_h: Any, q_i: Any, k_b: Any, k_h: Any, k_j: Any, v_b: Any, v_h: Any, v_j: Any,
-    out_b: Any, out_h: Any, out_i: Any, grad_b: Any, grad_h: Any, grad_i: Any,
-    grad_q_b: Any, grad_q_h: Any, grad_q_i: Any, mask_b: Any, pos_q_b: Any, pos_k_b: Any,
-    H: Any, Q: Any, K: Any, scale: Any, low: Any,
+    q, k, v, by_row, mask, pos_q, pos_k,
+    out, sums, lse, delta, grad, grad_sums, grad_q,
+    grad_by_row,
+    q_b, q_h, q_i, k_b, k_h, k_j, v_b, v_h, v_j,
+    out_b, out_h, out_i, grad_b, grad_h, grad_i,
+    grad_q_b, grad_q_h, grad_q_i, mask_b, pos_q_b, pos_k_b,
+    H, Q, K, scale, low,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, SUMMED: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     head = tl.program_id(0).to(tl.int64)
     b, h = head // H, head % H
     i = tl.program_id(1) * M + tl.arange(0, M)
@@ -332,15 +333,15 @@ def _backward_queries(
 
 @triton.jit
 def _backward_keys(
-    q: Any, k: Any, v: Any, by_row: Any, mask: Any, pos_q: Any, pos_k: Any,
-    lse: Any, delta: Any, grad: Any, grad_sums: Any, grad_k: Any, grad_v: Any,
-    q_b: Any, q_h: Any, q_i: Any, k_b: Any, k_h: Any, k_j: Any, v_b: Any, v_h: Any, v_j: Any,
-    grad_b: Any, grad_h: Any, grad_i: Any, grad_k_b: Any, grad_k_h: Any, grad_k_j: Any,
-    grad_v_b: Any, grad_v_h: Any, grad_v_j: Any, mask_b: Any, pos_q_b: Any, pos_k_b: Any,
-    H: Any, Q: Any, K: Any, scale: Any, low: Any,
+    q, k, v, by_row, mask, pos_q, pos_k,
+    lse, delta, grad, grad_sums, grad_k, grad_v,
+    q_b, q_h, q_i, k_b, k_h, k_j, v_b, v_h, v_j,
+    grad_b, grad_h, grad_i, grad_k_b, grad_k_h, grad_k_j,
+    grad_v_b, grad_v_h, grad_v_j, mask_b, pos_q_b, pos_k_b,
+    H, Q, K, scale, low,
     ROWS: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, SUMMED: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     head = tl.program_id(0).to(tl.int64)
     b, h = head // H, head % H
     j = tl.program_id(1) * N + tl.arange(0, N)

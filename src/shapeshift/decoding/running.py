@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 
@@ -11,6 +11,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.rnn import pad_sequence
 
+from shapeshift.attention import ANY_SHAPE
 from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import EOS, PAD
 from shapeshift.decoding.capacity import capacity
@@ -194,8 +195,8 @@ class Runner:
         """
         device, dtype = self._device.type, self._autocast
         autocast = torch.autocast(device, dtype, enabled=dtype is not None)
-        same_bits = sdpa_kernel(SDPBackend.MATH) if self.config.batch_invariant else nullcontext()
-        with evaluating(self.model), autocast, same_bits:
+        kernels = SDPBackend.MATH if self.config.batch_invariant else ANY_SHAPE
+        with evaluating(self.model), autocast, sdpa_kernel(kernels):
             try:
                 yield
             except (MemoryError, RuntimeError) as error:

@@ -12,7 +12,9 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import torch
+from torch.nn.attention import sdpa_kernel
 
+from shapeshift.attention import ANY_SHAPE
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model.linear import has_bf16_products, multiplies_bf16_faster
 from shapeshift.training.config import TrainingConfig
@@ -133,9 +135,11 @@ def _reserve_small_blocks() -> None:
 
 @contextmanager
 def tuned(device: torch.device) -> Iterator[None]:
-    """Apply `tune_cpu` on a CPU; denormal numbers are computed again after the block."""
+    """Apply `tune_cpu` on a CPU; denormal numbers are computed again after the block. On a GPU,
+    take kernels of attention that need no plan for each new shape."""
     if device.type != "cpu":
-        yield
+        with sdpa_kernel(ANY_SHAPE):
+            yield
         return
     tune_cpu()
     try:
