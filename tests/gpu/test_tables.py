@@ -9,6 +9,7 @@ import os
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from shapeshift.attention import attend, attend_with_probs, backends, causal_mask
 from shapeshift.positions import Shaw, Skew
@@ -37,14 +38,19 @@ KINDS = {
 
 
 @pytest.fixture
-def served(monkeypatch):
-    """Counts what the kernels serve; the interpreter may serve on a CPU."""
+def serving(monkeypatch):
+    """Lets the interpreter serve on a CPU."""
+    if DEVICE == "cpu":
+        monkeypatch.setattr(backends, "GPUS", ("cpu",))
+
+
+@pytest.fixture
+def served(serving, monkeypatch):
+    """Counts what the kernels serve."""
     from shapeshift.attention import gpu
 
     calls, run = [], gpu.attend_by_tables
     monkeypatch.setattr(gpu, "attend_by_tables", lambda *a, **k: calls.append(1) or run(*a, **k))
-    if DEVICE == "cpu":
-        monkeypatch.setattr(backends, "GPUS", ("cpu",))
     return calls
 
 
@@ -124,3 +130,27 @@ def test_what_they_cannot_is_left_to_others(served):
         attend(*heads, options.pop("mask", None), position, pos, pos, **options)
     attend(*heads, None, Skew(num_heads=3, head_dim=32, max_distance=400).to(DEVICE), pos, pos)
     assert not served
+
+
+def test_one_graph_serves_all_lengths(serving):
+    """As an operator, within a compiled layer."""
+    torch._dynamo.reset()
+    graphs = CompileCounterWithBackend("aot_eager")
+    compiled = torch.compile(attend, dynamic=True, fullgraph=True, backend=graphs)
+    position = Shaw(num_heads=3, head_dim=16).to(DEVICE)
+    counts = []
+    for length in (9, 40, 50):
+        torch.manual_seed(length)
+        heads = [torch.randn(2, 3, length, 16, device=DEVICE).requires_grad_() for _ in range(3)]
+        tensors = [*heads, *position.parameters()]
+        pos = torch.arange(length, device=DEVICE)[None]
+        outcomes = []
+        for run in (compiled, attend):
+            out = run(*heads, None, position, pos, pos, causal=True)
+            outcomes.append([out.detach(), *torch.autograd.grad(out.square().sum(), tensors)])
+        for one, other in zip(*outcomes, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+        counts.append(graphs.frame_count)
+    assert counts == [counts[0]] * 3
+    assert any("attend_by_rows" in x.print_readable(print_output=False) for x in graphs.graphs)
+    torch._dynamo.reset()

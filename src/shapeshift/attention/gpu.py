@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import triton  # type: ignore[import-not-found]
-import triton.language as tl  # type: ignore[import-not-found]
+import triton
+import triton.language as tl
 from torch import Tensor
 
 from shapeshift.positions.checks import as_positions
-from shapeshift.positions.pairs import Table, autocast_inputs, by_table, refuse_second_derivatives
+from shapeshift.positions.pairs import Table, autocast_inputs, by_table
 
 
 def attend_by_tables(
@@ -44,66 +44,122 @@ def attend_by_tables(
         by_row = by_table(q * q.shape[-1] ** -0.5, keys.vectors.transpose(-1, -2)).contiguous()
     positions = [as_positions(x).contiguous() for x in (pos_q, pos_k)]
     how = mask, *positions, first.low, first.vectors.shape[1], causal, values is not None
-    out, sums = _Attention.apply(q, k, v, by_row, *how)  # type: ignore[no-untyped-call]
-    if values is not None:
-        out = out + by_table(sums, values.vectors)
-    return out  # type: ignore[no-any-return]
+    out: Tensor
+    out, sums, _ = _attend(q, k, v, by_row, *how)
+    return out if values is None else out + by_table(sums, values.vectors)
 
 
-class _Attention(torch.autograd.Function):
-    """With `by_row (B, H, Q, R)` added to the scores, each at the pairs of its row; also returns
-    the probabilities summed by row, `(B, H, Q, R)`, or None."""
+# As operators of the library, `torch.compile` and `torch.export` take them as they are.
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        by_row: Tensor | None,
-        mask: Tensor | None,
-        pos_q: Tensor,
-        pos_k: Tensor,
-        low: int,
-        num_rows: int,
-        causal: bool,
-        with_sums: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        B, H, Q, E = q.shape
-        out = q.new_empty(B, Q, H, E).transpose(1, 2)
-        sums = q.new_empty(B, H, Q, num_rows) if with_sums else None
-        lse = q.new_empty(B, H, Q, dtype=torch.float32)
-        shape, options = _arguments(q, k, mask, pos_q, pos_k, low, num_rows, causal)
-        options |= {"BIASED": by_row is not None, "SUMMED": with_sums}
-        _forward[B * H, triton.cdiv(Q, options["M"])](
-            q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse,
-            *_strides(q, k, v, out), *shape, **options,
-        )  # fmt: skip
-        ctx.save_for_backward(q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse)
-        ctx.how = low, num_rows, causal
-        return out, sums
 
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, grad_sums: Tensor | None) -> tuple[Tensor | None, ...]:
-        refuse_second_derivatives()
-        q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse = ctx.saved_tensors
-        (B, H, Q, E), K = q.shape, k.shape[2]
-        grad = grad if grad.stride(-1) == 1 else grad.contiguous()
-        grad_sums = None if grad_sums is None else grad_sums.contiguous()
-        grads = [x.new_empty(B, x.shape[2], H, E).transpose(1, 2) for x in (q, k, v)]
-        grad_by_row = None if by_row is None else torch.empty_like(by_row)
-        delta = torch.empty_like(lse)
-        shape, options = _arguments(q, k, mask, pos_q, pos_k, *ctx.how)
-        options |= {"BIASED": by_row is not None, "SUMMED": grad_sums is not None}
-        _backward_queries[B * H, triton.cdiv(Q, options["M"])](
-            q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse, delta, grad, grad_sums, grads[0],
-            grad_by_row, *_strides(q, k, v, out, grad, grads[0]), *shape, **options,
-        )  # fmt: skip
-        _backward_keys[B * H, triton.cdiv(K, options["N"])](
-            q, k, v, by_row, mask, pos_q, pos_k, lse, delta, grad, grad_sums, grads[1], grads[2],
-            *_strides(q, k, v, grad, grads[1], grads[2]), *shape, **options,
-        )  # fmt: skip
-        return *grads, grad_by_row, *(None,) * 7
+@torch.library.custom_op("shapeshift::attend_by_rows", mutates_args=())
+def _attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    by_row: Tensor | None,
+    mask: Tensor | None,
+    pos_q: Tensor,
+    pos_k: Tensor,
+    low: int,
+    num_rows: int,
+    causal: bool,
+    with_sums: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention with `by_row (B, H, Q, R)` added to the scores, each at the pairs of its row. Also
+    return the probabilities summed by row, or nothing, and log Σ exp(scores) of each query."""
+    made = out, sums, lse = _empty(
+        q, k, v, by_row, mask, pos_q, pos_k, low, num_rows, causal, with_sums
+    )
+    shape, options = _arguments(q, k, mask, pos_q, pos_k, low, num_rows, causal)
+    options |= {"BIASED": by_row is not None, "SUMMED": with_sums}
+    _forward[q.shape[0] * q.shape[1], triton.cdiv(q.shape[2], options["M"])](
+        q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse,
+        *_strides(q, k, v, out), *shape, **options,
+    )  # fmt: skip
+    return made
+
+
+@_attend.register_fake
+def _empty(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    by_row: Tensor | None,
+    mask: Tensor | None,
+    pos_q: Tensor,
+    pos_k: Tensor,
+    low: int,
+    num_rows: int,
+    causal: bool,
+    with_sums: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    B, H, Q, E = q.shape
+    out = q.new_empty(B, Q, H, E).transpose(1, 2)
+    sums = q.new_empty((B, H, Q, num_rows) if with_sums else (0,))
+    return out, sums, q.new_empty(B, H, Q, dtype=torch.float32)
+
+
+@torch.library.custom_op("shapeshift::attend_by_rows_backward", mutates_args=())
+def _attend_backward(
+    grad: Tensor,
+    grad_sums: Tensor | None,
+    saved: list[Tensor],
+    by_row: Tensor | None,
+    mask: Tensor | None,
+    low: int,
+    num_rows: int,
+    causal: bool,
+) -> list[Tensor]:
+    """Return the gradients of q, k, v and, if there is one, `by_row`."""
+    q, k, v, pos_q, pos_k, out, sums, lse = saved
+    grads = _empty_grads(grad, grad_sums, saved, by_row, mask, low, num_rows, causal)
+    grad_by_row = None if by_row is None else grads[3]
+    delta = torch.empty_like(lse)
+    (B, H, Q, _), K = q.shape, k.shape[2]
+    shape, options = _arguments(q, k, mask, pos_q, pos_k, low, num_rows, causal)
+    options |= {"BIASED": by_row is not None, "SUMMED": grad_sums is not None}
+    _backward_queries[B * H, triton.cdiv(Q, options["M"])](
+        q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse, delta, grad, grad_sums, grads[0],
+        grad_by_row, *_strides(q, k, v, out, grad, grads[0]), *shape, **options,
+    )  # fmt: skip
+    _backward_keys[B * H, triton.cdiv(K, options["N"])](
+        q, k, v, by_row, mask, pos_q, pos_k, lse, delta, grad, grad_sums, grads[1], grads[2],
+        *_strides(q, k, v, grad, grads[1], grads[2]), *shape, **options,
+    )  # fmt: skip
+    return grads
+
+
+@_attend_backward.register_fake
+def _empty_grads(
+    grad: Tensor,
+    grad_sums: Tensor | None,
+    saved: list[Tensor],
+    by_row: Tensor | None,
+    mask: Tensor | None,
+    low: int,
+    num_rows: int,
+    causal: bool,
+) -> list[Tensor]:
+    grads = [x.transpose(1, 2).new_empty(x.transpose(1, 2).shape) for x in saved[:3]]
+    grads = [x.transpose(1, 2) for x in grads]
+    return grads if by_row is None else [*grads, torch.empty_like(by_row)]
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    q, k, v, by_row, mask, pos_q, pos_k, *ctx.how, ctx.with_sums = inputs
+    ctx.save_for_backward(q, k, v, pos_q, pos_k, *output, by_row, mask)
+
+
+def _differentiate(ctx: Any, grad: Tensor, grad_sums: Tensor, _: Tensor) -> tuple[Any, ...]:
+    *saved, by_row, mask = ctx.saved_tensors
+    grad = grad if grad.stride(-1) == 1 else grad.contiguous()
+    sums = grad_sums.contiguous() if ctx.with_sums else None
+    grads = _attend_backward(grad, sums, saved, by_row, mask, *ctx.how)
+    return *grads, *(None,) * (11 - len(grads))
+
+
+_attend.register_autograd(_differentiate, setup_context=_save)
 
 
 def _strides(*heads: Tensor) -> list[int]:
@@ -162,7 +218,8 @@ def _product(a, b):
 
 @triton.jit
 def _rows_of(pos_q, pos_k, i, j, Q, K, low, ROWS):
-    """The row of each pair, and the first and the last that occur."""
+    """The row of each pair, the first and the last that occur, and, if the positions of the keys
+    are consecutive, which key is each query's in row 0; a number below -2^30 if they are not."""
     at_q = tl.load(pos_q + tl.minimum(i, Q - 1))
     at_k = tl.load(pos_k + tl.minimum(j, K - 1)) - low
     origin = tl.min(at_q, 0)  # from which 32 bits reach far beyond every row
@@ -186,12 +243,33 @@ def _gathered(x, i, Q, rows, first, last, ROWS):
 
 
 @triton.jit
-def _summed(x, rows, first, last, columns):
+def _of_row(x, rows, row, columns):
+    one = tl.sum(tl.where(rows == row, x, 0.0), 1)
+    return tl.where(columns[None, :] == row, one[:, None], 0.0)
+
+
+@triton.jit
+def _summed(x, rows, first, last, columns, pos_q, pos_k, i, j, Q, K, low, ROWS: tl.constexpr):
     """Sums of pairs `x (M, N)` by query and row, `(M, WIDTH)`."""
-    sums = tl.zeros((x.shape[0], columns.shape[0]), tl.float32)
-    for row in range(first, last + 1):
-        one = tl.sum(tl.where(rows == row, x, 0.0), 1)
-        sums += tl.where(columns[None, :] == row, one[:, None], 0.0)
+    if first == last:
+        sums = _of_row(x, rows, first, columns)
+    else:
+        # If the keys' positions are consecutive, each row but the first and last has one key.
+        start = tl.min(j, 0)
+        at_k = tl.load(pos_k + tl.minimum(j, K - 1))
+        origin = tl.load(pos_k + start)
+        if tl.max(tl.abs(at_k - origin - (tl.minimum(j, K - 1) - start)), 0) == 0:
+            at_q = tl.load(pos_q + tl.minimum(i, Q - 1)) + low
+            index = (at_q - origin)[:, None] + columns[None, :]
+            inside = (index >= 0) & (index < x.shape[1])
+            inside &= ((columns > 0) & (columns < ROWS - 1))[None, :]
+            picked = tl.gather(x, tl.where(inside, index, 0).to(tl.int32), 1)
+            sums = tl.where(inside, picked, 0.0)
+            sums += _of_row(x, rows, 0, columns) + _of_row(x, rows, ROWS - 1, columns)
+        else:
+            sums = tl.zeros((x.shape[0], columns.shape[0]), tl.float32)
+            for row in range(first, last + 1):
+                sums += _of_row(x, rows, row, columns)
     return sums
 
 
@@ -255,7 +333,9 @@ def _forward(
         values = _load(v + b * v_b + h * v_h, j, K, v_j, E)
         found = found * kept[:, None] + _product(probs.to(values.dtype), values)
         if SUMMED:
-            by_distance = by_distance * kept[:, None] + _summed(probs, rows, first, last, columns)
+            by_distance = by_distance * kept[:, None] + _summed(
+                probs, rows, first, last, columns, pos_q, pos_k, i, j, Q, K, low, ROWS
+            )
         total = total * kept + tl.sum(probs, 1)
         peak = highest
     share = tl.where(total > 0, 1 / total, 0.0)
@@ -325,7 +405,9 @@ def _backward_queries(
         grad_scores = tl.exp(scores - log_sum[:, None]) * (grad_probs - mean[:, None])
         found += _product(grad_scores.to(keys.dtype), keys)
         if BIASED:
-            by_distance += _summed(grad_scores, rows, first, last, columns)
+            by_distance += _summed(
+                grad_scores, rows, first, last, columns, pos_q, pos_k, i, j, Q, K, low, ROWS
+            )
     _store(grad_q + b * grad_q_b + h * grad_q_h, found * scale, i, Q, grad_q_i, E)
     if BIASED:
         tl.store(grad_by_row + at, by_distance.to(grad_by_row.dtype.element_ty), mask=inside)

@@ -131,7 +131,7 @@ class Attention(nn.Module):
         weights, biases = [self.in_weight], [self.in_bias]
         if len(sizes) > 1:  # the gradient of a split is one concatenation, of slices a sum
             widths = [size * q.shape[-1] for size in sizes]
-            weights, biases = (list(x.split(widths)) for x in (self.in_weight, self.in_bias))
+            weights, biases = (list(torch.split(x, widths)) for x in (self.in_weight, self.in_bias))
         projected: list[Tensor] = []
         for n, (x, size) in enumerate(zip(inputs, sizes, strict=True)):
             if n and not x.shape[-2]:  # all keys and values are in the cache
