@@ -68,15 +68,14 @@ def _attend(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention with `by_row (B, H, Q, R)` added to the scores, each at the pairs of its row. Also
     return the probabilities summed by row, or nothing, and log Σ exp(scores) of each query."""
-    made = out, sums, lse = _empty(
+    made: tuple[Tensor, Tensor, Tensor] = _empty(
         q, k, v, by_row, mask, pos_q, pos_k, low, num_rows, causal, with_sums
     )
     shape, options = _arguments(q, k, mask, pos_q, pos_k, low, num_rows, causal)
     options |= {"BIASED": by_row is not None, "SUMMED": with_sums}
     _forward[q.shape[0] * q.shape[1], triton.cdiv(q.shape[2], options["M"])](
-        q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse,
-        *_strides(q, k, v, out), *shape, **options,
-    )  # fmt: skip
+        q, k, v, by_row, mask, pos_q, pos_k, *made, *_strides(q, k, v, made[0]), *shape, **options
+    )
     return made
 
 
@@ -113,7 +112,7 @@ def _attend_backward(
 ) -> list[Tensor]:
     """Return the gradients of q, k, v and, if there is one, `by_row`."""
     q, k, v, pos_q, pos_k, out, sums, lse = saved
-    grads = _empty_grads(grad, grad_sums, saved, by_row, mask, low, num_rows, causal)
+    grads: list[Tensor] = _empty_grads(grad, grad_sums, saved, by_row, mask, low, num_rows, causal)
     grad_by_row = None if by_row is None else grads[3]
     delta = torch.empty_like(lse)
     (B, H, Q, _), K = q.shape, k.shape[2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -128,10 +128,11 @@ class Attention(nn.Module):
         """Return the projections of inputs `(…, D)`, those of one input side by side."""
         inputs = [q] if q is k and k is v else [q, k] if k is v else [q, k, v]
         sizes = ((3,), (1, 2), (1, 1, 1))[len(inputs) - 1]
-        weights, biases = [self.in_weight], [self.in_bias]
+        weights: Sequence[Tensor] = [self.in_weight]
+        biases: Sequence[Tensor] = [self.in_bias]
         if len(sizes) > 1:  # the gradient of a split is one concatenation, of slices a sum
             widths = [size * q.shape[-1] for size in sizes]
-            weights, biases = (list(torch.split(x, widths)) for x in (self.in_weight, self.in_bias))
+            weights, biases = (torch.split(x, widths) for x in (self.in_weight, self.in_bias))
         projected: list[Tensor] = []
         for n, (x, size) in enumerate(zip(inputs, sizes, strict=True)):
             if n and not x.shape[-2]:  # all keys and values are in the cache
