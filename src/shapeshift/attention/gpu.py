@@ -43,13 +43,14 @@ def attend_by_tables(
     if keys is not None:
         by_row = by_table(q * q.shape[-1] ** -0.5, keys.vectors.transpose(-1, -2)).contiguous()
     positions = [as_positions(x).contiguous() for x in (pos_q, pos_k)]
+    mask = mask if mask is None else mask[:, 0, 0].contiguous()
     how = mask, *positions, first.low, first.vectors.shape[1], causal, values is not None
     out: Tensor
     out, sums, _ = _attend(q, k, v, by_row, *how)
     return out if values is None else out + by_table(sums, values.vectors)
 
 
-# As operators of the library, `torch.compile` and `torch.export` take them as they are.
+# Operators of PyTorch, which `torch.compile` takes as they are.
 
 
 @torch.library.custom_op("shapeshift::attend_by_rows", mutates_args=())
@@ -68,9 +69,7 @@ def _attend(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention with `by_row (B, H, Q, R)` added to the scores, each at the pairs of its row. Also
     return the probabilities summed by row, or nothing, and log Σ exp(scores) of each query."""
-    made: tuple[Tensor, Tensor, Tensor] = _empty(
-        q, k, v, by_row, mask, pos_q, pos_k, low, num_rows, causal, with_sums
-    )
+    made: tuple[Tensor, Tensor, Tensor] = _empty(q, num_rows, causal, with_sums)
     shape, options = _arguments(q, k, mask, pos_q, pos_k, low, num_rows, causal)
     options |= {"BIASED": by_row is not None, "SUMMED": with_sums}
     _forward[q.shape[0] * q.shape[1], triton.cdiv(q.shape[2], options["M"])](
@@ -80,20 +79,8 @@ def _attend(
 
 
 @_attend.register_fake
-def _empty(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    by_row: Tensor | None,
-    mask: Tensor | None,
-    pos_q: Tensor,
-    pos_k: Tensor,
-    low: int,
-    num_rows: int,
-    causal: bool,
-    with_sums: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    B, H, Q, E = q.shape
+def _empty(q: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    (B, H, Q, E), (num_rows, _, with_sums) = q.shape, rest[-3:]
     out = q.new_empty(B, Q, H, E).transpose(1, 2)
     sums = q.new_empty((B, H, Q, num_rows) if with_sums else (0,))
     return out, sums, q.new_empty(B, H, Q, dtype=torch.float32)
@@ -112,7 +99,7 @@ def _attend_backward(
 ) -> list[Tensor]:
     """Return the gradients of q, k, v and, if there is one, `by_row`."""
     q, k, v, pos_q, pos_k, out, sums, lse = saved
-    grads: list[Tensor] = _empty_grads(grad, grad_sums, saved, by_row, mask, low, num_rows, causal)
+    grads: list[Tensor] = _empty_grads(grad, grad_sums, saved, by_row)
     grad_by_row = None if by_row is None else grads[3]
     delta = torch.empty_like(lse)
     (B, H, Q, _), K = q.shape, k.shape[2]
@@ -131,17 +118,9 @@ def _attend_backward(
 
 @_attend_backward.register_fake
 def _empty_grads(
-    grad: Tensor,
-    grad_sums: Tensor | None,
-    saved: list[Tensor],
-    by_row: Tensor | None,
-    mask: Tensor | None,
-    low: int,
-    num_rows: int,
-    causal: bool,
+    grad: Tensor, grad_sums: Any, saved: list[Tensor], by_row: Tensor | None, *_: Any
 ) -> list[Tensor]:
-    grads = [x.transpose(1, 2).new_empty(x.transpose(1, 2).shape) for x in saved[:3]]
-    grads = [x.transpose(1, 2) for x in grads]
+    grads = [x.new_empty(x.transpose(1, 2).shape).transpose(1, 2) for x in saved[:3]]
     return grads if by_row is None else [*grads, torch.empty_like(by_row)]
 
 
@@ -198,10 +177,8 @@ def _arguments(
 @triton.jit
 def _load(x, at, size, stride, E: tl.constexpr):
     """Rows `at` of heads, zeros from `size` on."""
-    channels = tl.arange(0, E)
-    return tl.load(
-        x + at[:, None] * stride + channels[None, :], mask=(at < size)[:, None], other=0.0
-    )
+    pointers = x + at[:, None] * stride + tl.arange(0, E)[None, :]
+    return tl.load(pointers, mask=(at < size)[:, None], other=0.0)
 
 
 @triton.jit
@@ -217,8 +194,7 @@ def _product(a, b):
 
 @triton.jit
 def _rows_of(pos_q, pos_k, i, j, Q, K, low, ROWS):
-    """The row of each pair, the first and the last that occur, and, if the positions of the keys
-    are consecutive, which key is each query's in row 0; a number below -2^30 if they are not."""
+    """The row of each pair, and the first and the last that occur."""
     at_q = tl.load(pos_q + tl.minimum(i, Q - 1))
     at_k = tl.load(pos_k + tl.minimum(j, K - 1)) - low
     origin = tl.min(at_q, 0)  # from which 32 bits reach far beyond every row

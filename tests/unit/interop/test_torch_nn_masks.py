@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from shapeshift.attention import backends
 from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.torch_nn import MultiheadAttention
 from shapeshift.positions import (
@@ -20,7 +21,7 @@ from shapeshift.positions import (
     Sinusoidal,
     Skew,
     XPos,
-    shaw,
+    relative,
 )
 
 from .test_torch_nn import B, D, H, pair
@@ -180,7 +181,8 @@ def test_what_sees_nothing_on_the_right_needs_a_mask_that_forbids_it(
             attention(x, x.clone(), x, attn_mask=LETS[mask])
         return
     out = attention(x, x, x, attn_mask=FORBIDS[mask])[0]
-    monkeypatch.setattr(shaw, "common_lag", lambda pos_q, pos_k: None)  # by the positions alone
+    for module in (backends, relative):  # by the positions alone
+        monkeypatch.setattr(module, "common_lag", lambda pos_q, pos_k: None)
     torch.testing.assert_close(out, attention(x, x, x, attn_mask=FORBIDS[mask])[0])
     assert out.isfinite().all()
 

@@ -1,0 +1,90 @@
+"""Which way attention goes on a GPU, without one."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from shapeshift.attention import attend, backends, flex
+from shapeshift.model.transformer import padding_mask
+from shapeshift.positions import Chain, Representation, Shaw, Skew, get
+from shapeshift.training.precision import tuned
+
+B, H, T, E = 2, 3, 5, 16
+SIZES = {"num_heads": H, "head_dim": E}
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Let the CPU be a GPU whose kernel of tables returns the queries; return its calls."""
+    calls: list[Any] = []
+
+    def attend_by_tables(heads: Any, tables: Any, *rest: Any, causal: bool) -> Tensor:
+        calls.append(tables)
+        query: Tensor = heads[0]
+        return query
+
+    stub = SimpleNamespace(attend_by_tables=attend_by_tables)
+    monkeypatch.setitem(sys.modules, "shapeshift.attention.gpu", stub)  # type: ignore[misc]
+    monkeypatch.setattr(backends, "GPUS", ("cpu",))
+    monkeypatch.setattr(flex, "HAS_TRITON", True)
+    return calls
+
+
+def run(position: Representation, **options: Any) -> None:
+    dtype = options.pop("dtype", torch.float32)
+    q, k, v = torch.randn(3, B, H, options.pop("length", T), E, dtype=dtype)
+    pos = torch.arange(q.shape[2])[None]
+    attend(q, k, v, options.pop("mask", None), position.to(dtype), pos, pos, **options)
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+def test_tables_have_a_kernel(causal: bool, kernel: list[Any]) -> None:
+    padding = padding_mask(torch.tensor([[5, 6, 7, 8, 3], [5, 3, 0, 0, 0]]), torch.float32)
+    served = (
+        Shaw(**SIZES),
+        Shaw(add_to="values", **SIZES),
+        Skew(**SIZES),
+        Chain(Shaw(add_to="keys", **SIZES), Shaw(add_to="values", **SIZES)),
+    )
+    for position in served:
+        for mask in (None, padding):
+            run(position, mask=mask, causal=causal)
+    assert len(kernel) == 2 * len(served)
+    keys, values = kernel[-1]
+    assert keys.low == values.low == -16
+    assert keys.vectors.shape == values.vectors.shape == (1, 33, E)
+
+
+def test_what_the_kernel_cannot_goes_elsewhere(kernel: list[Any]) -> None:
+    class Biased(Shaw):
+        def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
+            return torch.zeros(1, 1, 1, 1, dtype=dtype)
+
+    for position in (
+        Representation(),
+        Biased(**SIZES),
+        Skew(max_distance=backends.MAX_ROWS, **SIZES),
+        Chain(Shaw(**SIZES), get("alibi", num_heads=H)),
+        Chain(Shaw(add_to="keys", **SIZES), Shaw(add_to="values", max_distance=3, **SIZES)),
+    ):
+        run(position)
+    position = Shaw(**SIZES)
+    run(position, dropout_p=0.5)
+    run(position, dtype=torch.float64)
+    run(position, length=1)
+    run(position, mask=torch.zeros(T, T))
+    assert not kernel
+
+
+def test_no_plan_is_made_for_each_shape() -> None:
+    assert torch.backends.cuda.cudnn_sdp_enabled()
+    with tuned(torch.device("cuda")):
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
+        assert torch.backends.cuda.flash_sdp_enabled()
+    assert torch.backends.cuda.cudnn_sdp_enabled()
