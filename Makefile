@@ -5,13 +5,14 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 TESTBED := $(VENV)/.testbed
 TORCH  := torch==2.13.0
+TRITON := .venv-triton
 UV     := .venv-uv/bin/uv
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --annotation-style line \
 	--custom-compile-command 'make lock (without torch, whose files and hashes differ by package index: Makefile)' \
 	--no-emit-package torch
 DOCS   := mkdocs==1.6.1 mkdocs-material==9.8.1 mkdocstrings==1.0.8 mkdocstrings-python==2.0.11 ruff
 
-.PHONY: help install demo test test-long test-slow test-lowest soak check format lock clean gpu-check bench docs
+.PHONY: help install demo test test-long test-triton test-slow test-lowest soak check format lock clean gpu-check bench docs
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +43,13 @@ test: install  ## the tests that take no process of their own
 
 test-long: install  ## tests that start processes or compile models: commands, kills, the wheel
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m 'long and not slow and not soak and not gpu and not network'
+
+test-triton: install $(TRITON)  ## the GPU's kernels of attention without one: interpreted, and compiled (1 GB)
+	TRITON_INTERPRET=1 PYTHONPATH=$(TRITON) $(BIN)/python -m pytest -n auto --maxprocesses 4 -m gpu tests/gpu/test_tables.py
+	TRITON_DEFAULT_FP_FUSION=1 PYTHONPATH=$(TRITON) $(BIN)/python benchmarks/registers.py
+
+$(TRITON):
+	$(BIN)/python -m pip install --quiet --no-deps --target $@ triton==3.9.0
 
 test-slow: install  ## every test that this machine can run
 	$(BIN)/python -m pytest -m 'not soak and not network'
@@ -84,4 +92,4 @@ docs:  ## the documentation as a site: site/index.html
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 
 clean:  ## remove the environment and caches, keep runs
-	rm -rf $(VENV) .venv-uv .venv-lowest .venv-docs site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) $(TRITON) .venv-uv .venv-lowest .venv-docs site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
