@@ -19,9 +19,8 @@ from shapeshift.positions.base import total, total_bias
 from shapeshift.positions.pairs import refuse_second_derivatives
 from shapeshift.positions.relative import common_lag
 
-from . import flex
 from .dropout import draw, dropout
-from .flex import attend_flex, prefers_flex
+from .flex import HAS_TRITON, attend_flex, prefers_flex
 
 FUSED_FROM = {torch.bfloat16: 512, torch.float32: 64, torch.float64: 64}
 """Keys from which PyTorch's fused kernel beats matmul + softmax on a CPU, if ours cannot serve."""
@@ -39,9 +38,6 @@ cannot serve; with fewer, ours is as fast or faster, and keeps them."""
 ANY_SHAPE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """PyTorch's kernels but for cuDNN's, which makes a plan for each new shape: where lengths vary,
 that takes several times as long as the training step."""
-
-GPUS = ("cuda",)
-"""Devices for which Triton compiles."""
 
 MAX_ROWS = 512
 """Rows of a table for which a GPU's kernel has registers."""
@@ -187,11 +183,19 @@ def _diagonals(
     return Diagonals(table.vectors[:, first - low : last - low + 1], rows)
 
 
+def compiles_for(device: str) -> bool:
+    """Return whether Triton compiles the kernels of `gpu` for a device: NVIDIA's from Ampere on."""
+    if device != "cuda" or not HAS_TRITON or torch.version.hip:
+        return False
+    # `torch.compile`, which cannot ask, needs such a GPU itself.
+    return torch.compiler.is_compiling() or torch.cuda.get_device_capability() >= (8, 0)
+
+
 def tables_for_gpu(
     position: Representation, q: Tensor, num_keys: int, mask: Tensor | None, dropout_p: float
 ) -> tuple[pairs.Table | None, pairs.Table | None] | None:
     """Return `position.tables()` if `gpu.attend_by_tables` serves for them, else None."""
-    if q.device.type not in GPUS or not flex.HAS_TRITON or dropout_p or q.shape[2] < 2:
+    if not compiles_for(q.device.type) or dropout_p or q.shape[2] < 2:
         return None
     if q.dtype == torch.float64 or q.shape[3] not in (16, 32, 64, 128):
         return None

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shapeshift.attention import attend, backends, flex
+from shapeshift.attention import attend, backends
 from shapeshift.model.transformer import padding_mask
 from shapeshift.positions import Chain, Representation, Shaw, Skew, get
 from shapeshift.training.precision import tuned
@@ -31,8 +31,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     stub = SimpleNamespace(attend_by_tables=attend_by_tables)
     monkeypatch.setitem(sys.modules, "shapeshift.attention.gpu", stub)  # type: ignore[misc]
-    monkeypatch.setattr(backends, "GPUS", ("cpu",))
-    monkeypatch.setattr(flex, "HAS_TRITON", True)
+    monkeypatch.setattr(backends, "compiles_for", lambda device: True)
     return calls
 
 
@@ -88,3 +87,27 @@ def test_no_plan_is_made_for_each_shape() -> None:
         assert not torch.backends.cuda.cudnn_sdp_enabled()
         assert torch.backends.cuda.flash_sdp_enabled()
     assert torch.backends.cuda.cudnn_sdp_enabled()
+
+
+@pytest.mark.parametrize(
+    ("capability", "serves"), [((9, 0), True), ((8, 0), True), ((7, 5), False)]
+)
+def test_older_gpus_have_no_kernel(
+    capability: tuple[int, int], serves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(backends, "HAS_TRITON", True)
+    assert backends.compiles_for("cuda") == serves
+    assert not backends.compiles_for("cpu")
+    monkeypatch.setattr(backends, "HAS_TRITON", False)
+    assert not backends.compiles_for("cuda")
+
+
+def test_the_choice_does_not_split_a_compiled_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "HAS_TRITON", True)
+
+    def choose(x: Tensor) -> Tensor:
+        return x + int(backends.compiles_for("cuda"))
+
+    compiled = torch.compile(choose, fullgraph=True, backend="eager")
+    assert compiled(torch.zeros(1)) == 1
