@@ -238,6 +238,7 @@ def per_second(
 
 def commands(args: argparse.Namespace, _: float) -> Iterator[dict[str, Any]]:
     """Time `shapeshift train short`, whose batches have hundreds of shapes, and `translate`."""
+    paths = str(ROOT / "src") + os.pathsep + os.environ.get("PYTHONPATH", "")
     with tempfile.TemporaryDirectory() as folder:
         train = ["train", "short", "--run", folder + "/run"]
         for command in (train, ["translate", folder + "/run"]):
@@ -247,7 +248,7 @@ def commands(args: argparse.Namespace, _: float) -> Iterator[dict[str, Any]]:
                 input="The boy reads a book.\n",
                 capture_output=True,
                 text=True,
-                env=os.environ | {"PYTHONPATH": str(ROOT / "src") + os.pathsep + PYTHONPATH},
+                env=os.environ | {"PYTHONPATH": paths},
             )
             row: dict[str, Any] = {"command": command[0], "s": time.perf_counter() - began}
             if done.returncode:
@@ -259,7 +260,6 @@ def commands(args: argparse.Namespace, _: float) -> Iterator[dict[str, Any]]:
             yield row
 
 
-PYTHONPATH = os.environ.get("PYTHONPATH", "")
 PARTS = {
     "tests": None,
     "commands": commands,
