@@ -320,7 +320,9 @@ def main() -> int:
     parser.add_argument(
         "--parts", type=lambda x: x.split(","), default=[*PARTS], help="of the check"
     )
-    parser.add_argument("--on-a-cpu", action="store_true", help="to try this program")
+    parser.add_argument(
+        "--on-a-cpu", action="store_true", help="to try this program; writes nothing"
+    )
     args = parser.parse_args()
     if DEVICE.type != "cuda" and not args.on_a_cpu:
         print("no CUDA device here", file=sys.stderr)
@@ -331,6 +333,8 @@ def main() -> int:
     show(found)
 
     def save() -> None:
+        if args.on_a_cpu:
+            return
         RESULT.parent.mkdir(exist_ok=True)
         RESULT.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
