@@ -1,4 +1,4 @@
-"""Attention with tables of vectors by distance on a GPU, as one kernel each way, in Triton.
+"""Attention with tables of vectors by distance on a GPU: one Triton kernel forward, two backward.
 
 A query's products with the rows of the table of keys come from outside, and so does the product of
 the table of values with what the kernel sums by row. Each program owns some queries, or some keys,
