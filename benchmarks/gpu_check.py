@@ -5,6 +5,7 @@
 Prints tables and writes benchmarks/results/gpu-check.json, part by part, so that nothing is lost
 when it is stopped: device and versions, its measured rate of bf16 products, which tests failed, and
 
+- commands: `shapeshift train short`, whose batches have hundreds of shapes, and `translate`.
 - training: whole steps (forward, backward, Adam) on random sentences of one length, `--tokens` a
   side, by position representation, by Hugging Face's MarianMT in a plain loop under autocast, and
   with `training.compile`. Tokens/s are of both sides. `share` is what the products of the model
