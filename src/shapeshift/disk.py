@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from secrets import token_hex
 from typing import IO, Any
 
 from shapeshift.errors import ShapeshiftError
@@ -136,7 +136,7 @@ def save(path: Path, data: str | bytes | memoryview, remedy: str = "") -> None:
         try:
             write_file(partial, [content])
             DISK.rename(partial, path)
-        except OSError:
+        except (OSError, KeyboardInterrupt):
             with suppress(OSError):
                 DISK.unlink(partial)
             raise
@@ -195,13 +195,15 @@ def partial_directory(final: Path) -> Iterator[Path]:
     for left in final.parent.glob(f"{PARTIAL}*-{escape(final.name)}"):
         with suppress(OSError), _locked(left):
             remove(left)
-    with (
-        TemporaryDirectory(f"-{final.name}", PARTIAL, final.parent) as folder,
-        ExitStack() as stack,
-    ):
-        with suppress(OSError):  # a file system without locks
-            stack.enter_context(_locked(folder))
-        yield Path(folder)
+    folder = final.with_name(f"{PARTIAL}{token_hex(4)}-{final.name}")
+    with ExitStack() as stack:
+        try:  # before there is a folder: a signal may raise an exception at any point
+            folder.mkdir(0o700)
+            with suppress(OSError):  # a file system without locks
+                stack.enter_context(_locked(folder))
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
