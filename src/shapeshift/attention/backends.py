@@ -19,7 +19,7 @@ from shapeshift.positions.base import total, total_bias
 from shapeshift.positions.pairs import refuse_second_derivatives
 from shapeshift.positions.relative import common_lag
 
-from .dropout import draw, dropout
+from .dropout import draw_seed, dropout
 from .flex import HAS_TRITON, attend_flex, prefers_flex
 
 FUSED_FROM = {torch.bfloat16: 512, torch.float32: 64, torch.float64: 64}
@@ -32,8 +32,8 @@ FEW = 16
 """The most queries of a sentence, as many as it has beams, that are computed row by row."""
 
 RECOMPUTED_FROM = 512
-"""Keys from which a CPU computes scores again in the backward pass, where PyTorch's fused kernel
-cannot serve; with fewer, ours is as fast or faster, and keeps them."""
+"""Keys from which a CPU computes probabilities again in the backward pass; of fewer, they are
+kept."""
 
 ANY_SHAPE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """PyTorch's kernels but for cuDNN's, which makes a plan for each new shape: where lengths vary,
@@ -100,11 +100,11 @@ def attend(
             return attend_flex(q, k, v, mask, score_mod, causal=causal)
     causal = causal and num_queries > 1
     part = q, k, v, mask, position, pos_q, pos_k, dropout_p
-    if kernels.serves(q) and num_queries > 1 and num_keys < RECOMPUTED_FROM:
+    fused = prefers_fused(position, q.device.type, q.dtype, num_queries, num_keys, dropout_p)
+    if not fused or num_queries > 1:
         served = _attend_here(part, causal, again)
         if served is not None:
             return served
-    fused = prefers_fused(position, q.device.type, q.dtype, num_queries, num_keys, dropout_p)
     if fused and _recorded is None:
         if causal and mask is None and not _is_biased(position) and num_queries == num_keys:
             return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=True)
@@ -120,7 +120,7 @@ def attend(
     splits = splits and _recorded is None and not (causal and num_queries > num_keys)
     if splits and q.shape[:3].numel() * num_keys > BLOCK:
         return _attend_in_blocks(part, causal)
-    return _attend_part(part, causal, again)
+    return _attend_part(part, causal)
 
 
 def _attend_here(part: tuple[Any, ...], causal: bool, again: Again = None) -> Tensor | None:
@@ -134,10 +134,7 @@ def _attend_here(part: tuple[Any, ...], causal: bool, again: Again = None) -> Te
     return attend_rows((q, k, v), vectors, mask, dropout_p, bias=bias, causal=causal, again=again)
 
 
-def _attend_part(part: tuple[Any, ...], causal: bool, again: Again = None) -> Tensor:
-    served = _attend_here(part, causal, again)
-    if served is not None:
-        return served
+def _attend_part(part: tuple[Any, ...], causal: bool) -> Tensor:
     # B · H matrices one behind the other, as products want them: left to them, k is copied slowly.
     # In 16 bits each has to be whole, in 32 its rows may be apart, as in a cache.
     q, k, v = (
@@ -220,8 +217,6 @@ def prefers_rows(
     """Return `vectors_of`, a bias and turns, if `attend_rows` is the best way for projections."""
     first = projected[0]
     how: dict[str, Any] = {}
-    if not kernels.serves(first) or pos_k.shape[-1] >= RECOMPUTED_FROM:
-        return None
     vectors = vectors_of(position, first, pos_q, pos_k)
     if vectors is None:
         return None
@@ -263,7 +258,7 @@ def attend_rows(
             zero for other rows.
         turns: how queries and keys rotate before.
         again: receives a function that computes the result again, to the same bits, from what is
-            kept for the backward pass anyway.
+            kept for the backward pass anyway, if it is.
         bias: added to the scaled scores, as `mask` is, which needs no gradient.
         mask, dropout_p, causal: as of `attend`.
     """
@@ -337,36 +332,37 @@ class _Attention(torch.autograd.Function):
         heads, spans = split_heads(inputs, num_heads), how[1]
         B, H, Q, E = heads[0].shape
         attention = kernels.Attention(heads, (keys, values), rows, bias, *how)
-        drawn = draw(attention.num_pairs, dropout_p)
-        scale = drawn[2]
+        drawn = ctx.drawn = draw_seed(dropout_p)
         shape = (B, Q) if inputs[0].ndim == 4 else inputs[0].shape[:-1]
-        saved = heads[0].new_empty(attention.num_pairs) if wanted else None
+        keeps = wanted and attention.most_keys < RECOMPUTED_FROM
+        saved = heads[0].new_empty(attention.num_pairs) if keeps else None
 
-        def compute(*dropout: Any) -> Tensor:
+        def compute(again: bool = False) -> Tensor:
             out = heads[0].new_empty(*shape, H * E)
-            attention.forward(split_heads((out,), H, 1)[0], *dropout)
+            attention.forward(split_heads((out,), H, 1)[0], drawn, saved, again)
             if spans is not None:
                 out[int(spans[0].size.sum()) :] = 0
             return out
 
-        if wanted and again is not None:
-            again.append(lambda: compute(None, 0, scale, saved, True))
-        ctx.made = rows, None, *how  # the bias is not needed again
-        ctx.num_heads, ctx.scale, ctx.bias = H, scale, None if bias is None else bias.shape
-        ctx.save_for_backward(saved, keys, values, *inputs)
-        return compute(*drawn, saved)
+        if keeps and again is not None:
+            again.append(lambda: compute(True))
+        ctx.num_heads, ctx.rows, ctx.how = H, rows, how
+        ctx.bias_shape = None if bias is None else bias.shape
+        ctx.save_for_backward(saved, None if keeps else bias, keys, values, *inputs)
+        return compute()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_derivatives()
-        saved, keys, values, *inputs = ctx.saved_tensors
-        H, spans = ctx.num_heads, ctx.made[3]
-        attention = kernels.Attention(split_heads(inputs, H), (keys, values), *ctx.made)
+        saved, bias, keys, values, *inputs = ctx.saved_tensors
+        H, spans = ctx.num_heads, ctx.how[1]
+        made = (keys, values), ctx.rows, bias, *ctx.how
+        attention = kernels.Attention(split_heads(inputs, H), *made)
         grad = split_heads((grad.contiguous(),), H, 1)[0]
         grads = [torch.empty_like(x) for x in inputs]
         grads = [x if x.stride(-1) == 1 else x.contiguous() for x in grads]
-        bias = ctx.bias if ctx.needs_input_grad[6] else None
-        added = attention.backward(grad, saved, ctx.scale, split_heads(grads, H), bias)
+        shape = ctx.bias_shape if ctx.needs_input_grad[6] else None
+        added = attention.backward(grad, ctx.drawn, saved, split_heads(grads, H), shape)
         if spans is not None:
             for x, span in zip(grads, (spans[0], *spans[1:] * 2), strict=False):
                 x[int(span.size.sum()) :] = 0

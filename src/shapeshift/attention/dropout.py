@@ -34,30 +34,22 @@ def dropout(x: Tensor, p: float, training: bool, relu: bool = False) -> Tensor:
     return F.dropout(x, p) if training and p else x
 
 
-def draw(count: int, p: float) -> tuple[Tensor | None, int, float]:
-    """Return uniform int16 numbers for `count` elements, the number from which an element is kept,
-    and the scale of what is kept; without dropout (p = 0) there are no numbers."""
+def draw_seed(p: float) -> tuple[int, int, float]:
+    """Return a seed for `numbers`, the number from which an element is kept, and the scale of what
+    is kept; for p = 0, all are kept, and nothing is drawn."""
     if not p:
-        return None, 0, 1.0
-    seed, threshold, scale = _seed(p)
-    return _numbers(count, seed), threshold, scale
-
-
-def _seed(p: float) -> tuple[int, int, float]:
+        return 0, -_LEVELS // 2, 1.0
     num_dropped = min(round(p * _LEVELS), _LEVELS - 1)
     seed = torch.empty((), dtype=torch.int64).random_(-(2**63), None)
     return int(seed), num_dropped - _LEVELS // 2, _LEVELS / (_LEVELS - num_dropped)
 
 
-def _numbers(count: int, seed: int) -> Tensor:
-    words = torch.empty((count + 3) // 4, dtype=torch.int64)
-    if kernels.is_available(torch.float32):
-        kernels.fill_randomly(words, seed)
-    else:  # the same
-        words = torch.arange(len(words)).mul_(_signed(0x9E3779B97F4A7C15)).add_(seed)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-            high = words >> shift & (1 << 64 - shift) - 1
-            words = words.bitwise_xor_(high).mul_(_signed(factor))
+def numbers(count: int, seed: int) -> Tensor:
+    """Return the uniform int16 numbers of a seed for `count` elements, as the kernels make them."""
+    words = torch.arange((count + 3) // 4).mul_(_signed(0x9E3779B97F4A7C15)).add_(seed)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        high = words >> shift & (1 << 64 - shift) - 1
+        words = words.bitwise_xor_(high).mul_(_signed(factor))
     return words.view(torch.int16)[:count]
 
 
@@ -68,13 +60,13 @@ def _signed(word: int) -> int:
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float, relu: bool) -> Tensor:
-        seed, threshold, ctx.scale = _seed(p)
+        seed, threshold, ctx.scale = draw_seed(p)
         ctx.in_bits = kernels.serves(x)
         if ctx.in_bits:
             out, kept = kernels.dropout(x, seed, threshold, ctx.scale, relu)
         else:
             # As 0 and 1: products with a bool mask take four times as long.
-            kept = (_numbers(x.numel(), seed) >= threshold).view(torch.int8).view(x.shape)
+            kept = (numbers(x.numel(), seed) >= threshold).view(torch.int8).view(x.shape)
             kept = kept * (x > 0) if relu else kept
             out = (x * kept).mul_(ctx.scale)
         ctx.save_for_backward(kept)

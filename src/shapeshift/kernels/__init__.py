@@ -117,6 +117,7 @@ class Attention:
         spans = spans or [Spans(first, torch.full_like(first, x.shape[2])) for x in heads[:2]]
         pairs = q.shape[1] * spans[0].size * spans[1].size
         self._tensors = *spans[0], *spans[1], pairs.cumsum(0) - pairs
+        self.most_keys = int(spans[1].size.max())
         self._apart = len(q) == len(pairs)  # else sentences are one behind the other
         self.num_pairs = int(pairs.sum())  # of queries and keys
         self._tables = [None if x is None else x.float().contiguous() for x in tables]
@@ -126,7 +127,7 @@ class Attention:
             Turn(x.cos.float().contiguous(), x.sin.float().contiguous(), x.halves)
             for x in turns or ()
         ]
-        self._causal, self._most = causal, [int(span.size.max()) for span in spans]
+        self._causal, self._most = causal, [int(spans[0].size.max()), self.most_keys]
         self._added: list[Tensor | None] = [bias, mask]
         for n, x in enumerate(self._added):
             if x is not None:
@@ -137,26 +138,24 @@ class Attention:
     def forward(
         self,
         out: Tensor,
-        draws: Tensor | None,
-        threshold: int,
-        scale: float,
+        drawn: tuple[int, int, float],
         saved: Tensor | None,
         again: bool = False,
     ) -> None:
         """Write the attention to `out (B, H, Q, E)` or `(1, H, N, E)`.
 
         Args:
-            draws, threshold, scale: what `shapeshift.attention.dropout.draw` returns.
-            saved: `(num_pairs,)`, what `backward` needs, written, or with `again` read.
+            drawn: seed, threshold and scale, what `shapeshift.attention.dropout.draw_seed` returns.
+            saved: `(num_pairs,)`, what `backward` may read, written, or with `again` read.
         """
-        inputs = self._batch(out), *self._added, draws, threshold, scale
+        inputs = self._batch(out), *self._added, *drawn
         _call("attention_forward", *self._heads, *inputs, saved, again, out)
 
     def backward(
         self,
         grad: Tensor,
-        saved: Tensor,
-        scale: float,
+        drawn: tuple[int, int, float],
+        saved: Tensor | None,
         grads: Sequence[Tensor],
         bias_shape: torch.Size | None,
     ) -> list[Tensor | None]:
@@ -165,7 +164,7 @@ class Attention:
         threads, (Q, K), num = torch.get_num_threads(), self._most, len(self._tensors[0])
         bias = sums = None
         if bias_shape is not None and bias_shape[0] == num:
-            make = saved.new_empty if self._apart else saved.new_zeros
+            make = grad.new_empty if self._apart else grad.new_zeros
             bias = make(num, grad.shape[1], Q, K)
         elif bias_shape is not None:
             shape = threads, grad.shape[1], Q, -(-K // 32) * 32  # rounded as in `attention.c`
@@ -174,8 +173,9 @@ class Attention:
             None if x is None else x.new_zeros(threads, *x.shape, dtype=torch.float32)
             for x in self._tables
         ]
-        arguments = self._batch(grad, grads), scale, saved, *grads, bias, sums, *table_grads
-        _call("attention_backward", *self._heads, grad, *arguments)
+        inputs = self._batch(grad, grads), *self._added, *drawn, saved
+        arguments = *grads, bias, sums, *table_grads
+        _call("attention_backward", *self._heads, grad, *inputs, *arguments)
         if sums is not None:
             bias = sums[..., :K].sum(0, keepdim=True)
         if bias is not None and bias_shape is not None:
@@ -232,12 +232,6 @@ def weight_gradient(grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     sides = grad.contiguous(), x.contiguous()
     _call("weight_gradient", *sides, weight, sums, len(x), *weight.shape)
     return weight, sums.sum(0)
-
-
-def fill_randomly(words: Tensor, seed: int) -> None:
-    """Write random int64 numbers, which depend on the seed alone, to `words (N,)`."""
-    fill = _function("fill_randomly", torch.float32)
-    fill(words.data_ptr(), seed, len(words), torch.get_num_threads())
 
 
 def dropout(

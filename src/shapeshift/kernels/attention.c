@@ -47,9 +47,9 @@ static inline long ahead_of(struct layout l, const long *first, const struct bat
    pairs lie one after the other, unless all of them are the first, or the last; elsewhere products
    cost more than masks. */
 #ifdef TILES
-enum { MARGIN = LANES - 1, GROUP = 256 };
+enum { MARGIN = LANES - 1, GROUP = 256, SOME = 256 };
 #else
-enum { MARGIN = 0, GROUP = 0 };
+enum { MARGIN = 0, GROUP = 0, SOME = 32 };
 #endif
 static inline long widened_by_margins(long count) { return count ? count + 2 * MARGIN : 0; }
 static inline long row_in_margins(long row, long count) {
@@ -167,7 +167,7 @@ static inline void softmax(float *scores, struct query at, float scale, struct r
     for (long j = 0; j < at.used; j += LANES) {
         vector x = as_number(*(vector *)(scores + j) * inverse);
         if (draws) {
-            shorts draw = (shorts)load_some_halves(draws + j, at.K - j);
+            shorts draw = *(const shorts *)(draws + j);
             x = choose(less(floats(draw), all(threshold)), -x, x);
         }
         *(vector *)(scores + j) = x;
@@ -176,12 +176,17 @@ static inline void softmax(float *scores, struct query at, float scale, struct r
     for (long j = at.used; saved && j < at.K; j += LANES) store(saved + j, all(0.0f), at.K - j);
 }
 
+/* Of a pair and those after it, from where they were computed, or else from what was saved. */
+static inline vector probability(const float *kept, const number *saved, long j, long K) {
+    return kept ? *(const vector *)(kept + j) : load(saved + j, K - j);
+}
+
 /* Probabilities after dropout, and their sums by row, which are zero before. */
 static inline void drop(part *probs, struct query at, float scale, struct rows values,
                         const float *kept, const number *saved, part *sums) {
     vector first = all(0.0f), last = all(0.0f);
     for (long j = 0; j < at.used; j += LANES) {
-        vector x = kept ? *(const vector *)(kept + j) : load(saved + j, at.K - j);
+        vector x = probability(kept, saved, j, at.K);
         x = choose(less(x, all(0.0f)), all(0.0f), x * scale);
         store_part(probs + j, x);
         if (values.count) collect(x, sums, j - at.i - values.shift, values.count, &first, &last);
@@ -192,12 +197,12 @@ static inline void drop(part *probs, struct query at, float scale, struct rows v
 /* Gradients of the scores of a row for `grads`, those of the probabilities, to which `by_row` is
    added; and their sums by row, which are zero before. */
 static inline void softmax_gradient(part *changes, struct query at, float scale, float *grads,
-                                    struct rows values, const float *by_row, const number *saved,
-                                    struct rows keys, part *sums, number *bias_grads,
-                                    float *bias_sums) {
+                                    struct rows values, const float *by_row, const float *kept,
+                                    const number *saved, struct rows keys, part *sums,
+                                    number *bias_grads, float *bias_sums) {
     vector dots = all(0.0f), first = all(0.0f), last = all(0.0f);
     for (long j = 0; j < at.used; j += LANES) {
-        vector p = load(saved + j, at.K - j), x = *(vector *)(grads + j);
+        vector p = probability(kept, saved, j, at.K), x = *(vector *)(grads + j);
         if (values.count) x += spread(by_row, j - at.i - values.shift, values.count);
         lanes dropped = less(p, all(0.0f));
         x = choose(dropped, all(0.0f), x * scale);
@@ -206,7 +211,7 @@ static inline void softmax_gradient(part *changes, struct query at, float scale,
     }
     const float dot = sum_of(dots);
     for (long j = 0; j < at.used; j += LANES) {
-        vector p = load(saved + j, at.K - j);
+        vector p = probability(kept, saved, j, at.K);
         p = choose(less(p, all(0.0f)), -p, p);
         vector x = p * (*(vector *)(grads + j) - dot);
         store_part(changes + j, x);
@@ -283,257 +288,328 @@ static void rotate_back(float *x, long step, struct turns by, long b, long begin
     for (long i = 0; by.pairs && i < rows; i++) rotate(x + i * step, by, b, begin + i, -1.0f);
 }
 
-/* Attention of whole sentences.
+/* What probabilities are made of.
 
    bias, mask   added to the scores, or null
-   draws   uniform 16-bit integers, one for each pair: a probability is kept from the threshold on;
-           or null
+   seed   of uniform 16-bit integers, four in a random word, one for each pair: a probability is kept
+          if its own is at least `threshold` */
+struct source {
+    const number *q, *k, *bias, *mask;
+    long seed, threshold;
+};
+/* One head of one sentence: its n queries and m keys, and the number of pairs before theirs. */
+struct head {
+    long b, h, n, m, first;
+    struct side queries, keys;
+};
+static struct head head_of(const struct batch *s, const struct source *x, long r, number *q_space,
+                           number *k_space) {
+    const long b = r / s->heads, h = r % s->heads, n = s->q_count[b], m = s->k_count[b];
+    struct head one = {b, h, n, m, s->pairs[b] + h * n * m, {0}, {0}};
+    one.queries = rotated(q_space, side_of(x->q, s->q, s->q_first, s, r), s->q_by, b, n, s->dim);
+    one.keys = rotated(k_space, side_of(x->k, s->k, s->k_first, s, r), s->k_by, b, m, s->dim);
+    return one;
+}
+/* How many of the keys the queries before `end` see. */
+static inline long seen_before(const struct batch *s, const struct head *one, long end) {
+    return s->causal && end < one->n ? end + one->m - one->n : one->m;
+}
+static inline struct query query_of(const struct batch *s, const struct head *one, long i,
+                                    long used) {
+    return (struct query){i, one->m, used, seen_before(s, one, i + 1)};
+}
+
+/* Scores of a block of queries; with tables also those of the rows of the one by distance. */
+struct block {
+    part *queries;
+    float *scores, *by_row;
+    uint64_t *words;
+    long step;
+    struct operand keys, table;
+};
+static struct block new_block(void **memory, const struct batch *s, long step) {
+    const long R = widened_by_margins(s->keys_by.count);
+    return (struct block){take(memory, BLOCK * rounded(s->dim) * sizeof(part)),
+                          take(memory, BLOCK * step * sizeof(float)),
+                          take(memory, BLOCK * rounded(R) * sizeof(float)),
+                          take(memory, step * sizeof(uint64_t) / 4),
+                          step,
+                          {0},
+                          {0}};
+}
+static void score(const struct batch *s, const struct head *one, const struct block *to, long begin,
+                  long rows, long used) {
+    const long E = s->dim, wide = rounded(E), R = widened_by_margins(s->keys_by.count);
+    const struct side from = one->queries;
+    copy_block(to->queries, from.x + begin * from.step, from.step, from.ahead, rows, E);
+    product(to->scores, to->step, to->queries, wide, to->keys, rows, used, E, 0);
+    product(to->by_row, rounded(R), to->queries, wide, to->table, rows, R, E, 0);
+}
+/* Scores of row i of a block -> probabilities, in place. */
+static inline void softmax_of(const struct batch *s, const struct source *x, const struct head *one,
+                              const struct block *in, long i, struct query at, number *saved) {
+    const number *bias = x->bias + one->b * s->bias.batch + one->h * s->bias.head;
+    const number *mask = x->mask + one->b * s->mask.batch + one->h * s->mask.head;
+    const long wide = rounded(widened_by_margins(s->keys_by.count)),
+               pair = one->first + at.i * at.K;
+    const int drops = x->threshold > INT16_MIN;
+    if (drops) random_words(in->words, x->seed, pair / 4, (pair % 4 + at.used + 3) / 4);
+    softmax(in->scores + i * in->step, at, 1.0f / sqrtf(s->dim), s->keys_by, in->by_row + i * wide,
+            x->bias ? bias + at.i * s->bias.row : 0, x->mask ? mask + at.i * s->mask.row : 0,
+            drops ? (const int16_t *)in->words + pair % 4 : 0, x->threshold, saved);
+}
+
+/* Attention of whole sentences.
+
    saved   probabilities before dropout, with a minus where dropped; or null. With `again` they are
            read, and nothing but `out` is computed */
 void attention_forward(const number *q, const number *k, const number *v, const struct batch *batch,
-                       const number *bias, const number *mask, const int16_t *draws, long threshold,
+                       const number *bias, const number *mask, long seed, long threshold,
                        float dropout_scale, number *saved, long again, number *out, long threads) {
-    const struct batch s = *batch;
-    const float scale = 1.0f / sqrtf(s.dim);
+    struct batch s = *batch;
+    if (again) s.q_by.pairs = s.k_by.pairs = 0;
+    const struct source source = {q, k, bias, mask, seed, threshold};
     const long H = s.heads, E = s.dim, wide = rounded(E), most = rounded(s.most_keys);
+    const long step = most + EDGE; /* of rows of scores: a power of 2 would leave the cache */
     const struct rows keys_by = s.keys_by, values_by = s.values_by;
     const long R = widened_by_margins(keys_by.count), S = widened_by_margins(values_by.count);
-    part *key_space = new_tables(s.tables, E, R), *value_space = new_tables(s.tables, S, E);
-    const size_t sizes[] = {
-        most * wide * sizeof(part),          most * wide * sizeof(part),
-        BLOCK * wide * sizeof(part),         BLOCK * most * sizeof(part),
-        BLOCK * rounded(S) * sizeof(part),   BLOCK * most * sizeof(float),
-        BLOCK * rounded(R) * sizeof(float),  BLOCK * wide * sizeof(float),
-        most * E * sizeof(number),           s.most_queries * E * sizeof(number),
-        (R > S ? R : S) * E * sizeof(number)};
-    enum { COUNT = sizeof sizes / sizeof *sizes };
+    part *key_tables = new_tables(s.tables, E, R), *value_tables = new_tables(s.tables, S, E);
 #pragma omp parallel num_threads(threads)
     {
-        void *spaces[COUNT];
-        char *memory = divide(sizes, COUNT, spaces);
-        part *queries = spaces[2], *probs = spaces[3], *sums = spaces[4];
-        float *scores = spaces[5], *by_row = spaces[6], *heads = spaces[7];
+        void *memory = 0;
+        part *key_space = take(&memory, most * wide * sizeof(part));
+        part *value_space = take(&memory, most * wide * sizeof(part));
+        part *probs = take(&memory, BLOCK * step * sizeof(part));
+        part *sums = take(&memory, BLOCK * rounded(S) * sizeof(part));
+        float *heads = take(&memory, BLOCK * wide * sizeof(float));
+        number *rotated_queries = take(&memory, s.most_queries * E * sizeof(number));
+        number *rotated_keys = take(&memory, most * E * sizeof(number));
+        number *wider = take(&memory, (R > S ? R : S) * E * sizeof(number));
+        struct block block = new_block(&memory, &s, step);
         const setting earlier = begin_tiles();
 #pragma omp for schedule(static)
         for (long n = 0; n < s.tables; n++) {
-            lay_out_turned(key_space + n * size_of(E, R),
-                           with_margins(spaces[10], s.keys, n, keys_by.count, E), E, 0, R, E);
-            lay_out(table_of(value_space, n, S, E),
-                    with_margins(spaces[10], s.values, n, values_by.count, E), E, 0, S, E);
+            lay_out_turned(key_tables + n * size_of(E, R),
+                           with_margins(wider, s.keys, n, keys_by.count, E), E, 0, R, E);
+            lay_out(table_of(value_tables, n, S, E),
+                    with_margins(wider, s.values, n, values_by.count, E), E, 0, S, E);
         }
 #pragma omp for schedule(static)
         for (long r = 0; r < s.count * H; r++) {
-            const long b = r / H, h = r % H, n = s.q_count[b], m = s.k_count[b];
-            const struct operand key_table = table_of(key_space, h % s.tables, E, R);
-            const struct operand value_table = table_of(value_space, h % s.tables, S, E);
+            const struct head one = head_of(&s, &source, r, rotated_queries, rotated_keys);
+            const long b = one.b, h = one.h, n = one.n, m = one.m;
+            const struct operand value_table = table_of(value_tables, h % s.tables, S, E);
             const struct operand values =
-                lay_out(operand_of(spaces[0], m, E), at(v, s.v, s.k_first, b, h), s.v.row,
+                lay_out(operand_of(value_space, m, E), at(v, s.v, s.k_first, b, h), s.v.row,
                         ahead_of(s.v, s.k_first, &s, r), m, E);
-            struct operand keys = values; /* not used with `again` */
-            struct side from = side_of(q, s.q, s.q_first, &s, r);
-            if (!again) {
-                const struct side of_keys =
-                    rotated(spaces[8], side_of(k, s.k, s.k_first, &s, r), s.k_by, b, m, E);
-                keys = lay_out_turned(spaces[1], of_keys.x, of_keys.step, of_keys.ahead, m, E);
-                from = rotated(spaces[9], from, s.q_by, b, n, E);
-            }
+            block.table = table_of(key_tables, h % s.tables, E, R);
+            if (!again)
+                block.keys =
+                    lay_out_turned(key_space, one.keys.x, one.keys.step, one.keys.ahead, m, E);
             for (long begin = 0; begin < n; begin += BLOCK) {
-                const long rows = n - begin < BLOCK ? n - begin : BLOCK, end = begin + rows + m - n;
-                const long used = s.causal && end < m ? end : m;
+                const long rows = n - begin < BLOCK ? n - begin : BLOCK;
+                const long used = seen_before(&s, &one, begin + rows);
                 number *to = (number *)at(out, s.out, s.q_first, b, h) + begin * s.out.row;
                 for (long i = 0; i < rows; i++) fetch(to + i * s.out.row, E);
-                if (!again) {
-                    copy_block(queries, from.x + begin * from.step, from.step, from.ahead, rows, E);
-                    product(scores, most, queries, wide, keys, rows, used, E, 0);
-                    product(by_row, rounded(R), queries, wide, key_table, rows, R, E, 0);
-                }
+                if (!again) score(&s, &one, &block, begin, rows, used);
                 memset(sums, 0, BLOCK * rounded(S) * sizeof(part));
                 for (long i = 0; i < rows; i++) {
-                    const struct query one = {begin + i, m, used,
-                                              s.causal ? begin + i + 1 + m - n : m};
-                    const long first = s.pairs[b] + (h * n + begin + i) * m;
-                    const number *biased =
-                        bias + b * s.bias.batch + h * s.bias.head + one.i * s.bias.row;
-                    const number *masked =
-                        mask + b * s.mask.batch + h * s.mask.head + one.i * s.mask.row;
-                    number *kept = saved ? saved + first : 0;
-                    if (!again)
-                        softmax(scores + i * most, one, scale, keys_by, by_row + i * rounded(R),
-                                bias ? biased : 0, mask ? masked : 0, draws ? draws + first : 0,
-                                threshold, kept);
-                    drop(probs + i * most, one, dropout_scale, values_by,
-                         again ? 0 : scores + i * most, kept, sums + i * rounded(S));
-                    pad(probs + i * most, used);
+                    const struct query row = query_of(&s, &one, begin + i, used);
+                    number *kept = saved ? saved + one.first + row.i * m : 0;
+                    if (!again) softmax_of(&s, &source, &one, &block, i, row, kept);
+                    drop(probs + i * step, row, dropout_scale, values_by,
+                         again ? 0 : block.scores + i * step, kept, sums + i * rounded(S));
+                    pad(probs + i * step, used);
                 }
-                const struct factors both[] = {{probs, most, values, used},
+                const struct factors both[] = {{probs, step, values, used},
                                                {sums, rounded(S), value_table, S}};
                 product_of(heads, wide, both, 2, rows, E, 0);
                 write_rows(to, s.out.row, heads, wide, rows, E, 1.0f);
             }
         }
         end_tiles(earlier);
-        free(memory);
+        free_all(memory);
     }
-    free(key_space);
-    free(value_space);
+    free(key_tables);
+    free(value_tables);
 }
 
 /* The gradients of queries, keys and values, for `grad`, that of the result; those of each sentence's
    bias, (count, H, most_queries, most_keys), or added to bias_sums, (threads, H, most_queries,
    most_keys rounded up), those of a bias that sentences share; and those of the tables, a part for
-   each thread. */
+   each thread. Without `saved` probabilities they are computed again. */
 void attention_backward(const number *q, const number *k, const number *v, const number *grad,
-                        const struct batch *batch, float dropout_scale, const number *saved,
+                        const struct batch *batch, const number *bias, const number *mask,
+                        long seed, long threshold, float dropout_scale, const number *saved,
                         number *q_grad, number *k_grad, number *v_grad, number *bias_grads,
                         float *bias_sums, float *key_grads, float *value_grads, long threads) {
     const struct batch s = *batch;
+    const struct source source = {q, k, bias, mask, seed, threshold};
     const float scale = 1.0f / sqrtf(s.dim);
     const long H = s.heads, E = s.dim, wide = rounded(E), most = rounded(s.most_keys);
+    const long step = most + EDGE; /* as forward */
     const struct rows keys_by = s.keys_by, values_by = s.values_by;
     const long R = widened_by_margins(keys_by.count), S = widened_by_margins(values_by.count);
-    /* Rows of queries whose products for the tables' gradients are computed at a time. */
+    /* Rows of queries whose products for the gradients of keys and values, and of tables, are
+       computed at a time. */
     const long longest = rounded(s.most_queries), group = R + S && s.tables == 1 ? GROUP : 0;
-    const long room = longest < group ? group : longest;
-    part *key_space = new_tables(s.tables, R, E), *value_space = new_tables(s.tables, E, S);
-    const size_t sizes[] = {most * wide * sizeof(part),
-                            most * wide * sizeof(part),
-                            room * wide * sizeof(part),
-                            room * wide * sizeof(part),
-                            BLOCK * wide * sizeof(part),
-                            BLOCK * most * sizeof(float),
-                            BLOCK * rounded(S) * sizeof(float),
-                            BLOCK * wide * sizeof(float),
-                            s.tables * size_of(R, E) * sizeof(float),
-                            s.tables * size_of(S, E) * sizeof(float),
-                            BLOCK * most * sizeof(part),
-                            longest * most * sizeof(part),
-                            BLOCK * most * sizeof(part),
-                            longest * most * sizeof(part),
-                            BLOCK * rounded(R) * sizeof(part),
-                            room * rounded(R) * sizeof(part),
-                            BLOCK * rounded(S) * sizeof(part),
-                            room * rounded(S) * sizeof(part),
-                            most * E * sizeof(number),
-                            s.most_queries * E * sizeof(number),
-                            (R > S ? R : S) * E * sizeof(number)};
-    enum { COUNT = sizeof sizes / sizeof *sizes };
+    const long room = longest < group ? group : longest, some = longest < SOME ? longest : SOME;
+    const long anew = saved ? 0 : 1;
+    part *key_tables = new_tables(s.tables, R, E), *value_tables = new_tables(s.tables, E, S);
+    part *turned_tables = new_tables(s.tables, E, anew * R);
 #pragma omp parallel num_threads(threads)
     {
-        void *spaces[COUNT];
-        char *memory = divide(sizes, COUNT, spaces);
-        part *grads = spaces[4];
-        float *products = spaces[5], *by_row = spaces[6], *heads = spaces[7];
-        float *key_sums = spaces[8], *value_sums = spaces[9];
-        memset(key_sums, 0, sizes[8]);
-        memset(value_sums, 0, sizes[9]);
+        void *memory = 0;
+        part *key_space = take(&memory, most * wide * sizeof(part));
+        part *value_space = take(&memory, most * wide * sizeof(part));
+        part *turned_space = anew ? take(&memory, most * wide * sizeof(part)) : 0;
+        part *grads = take(&memory, BLOCK * wide * sizeof(part));
+        float *products = take(&memory, BLOCK * step * sizeof(float));
+        float *by_row = take(&memory, BLOCK * rounded(S) * sizeof(float));
+        float *heads = take(&memory, BLOCK * wide * sizeof(float));
+        float *key_sums = take(&memory, most * wide * sizeof(float));
+        float *value_sums = take(&memory, most * wide * sizeof(float));
+        const size_t key_size = s.tables * size_of(R, E), value_size = s.tables * size_of(S, E);
+        float *table_keys =
+            memset(take(&memory, key_size * sizeof(float)), 0, key_size * sizeof(float));
+        float *table_values =
+            memset(take(&memory, value_size * sizeof(float)), 0, value_size * sizeof(float));
+        number *rotated_queries = take(&memory, s.most_queries * E * sizeof(number));
+        number *rotated_keys = take(&memory, most * E * sizeof(number));
+        number *wider = take(&memory, (R > S ? R : S) * E * sizeof(number));
+        struct block block = {0};
+        if (anew) block = new_block(&memory, &s, step);
+        /* Of some of a sentence's queries: gradients of scores, and probabilities. */
+        struct turned changes = new_turned(&memory, step, some);
+        struct turned probs = new_turned(&memory, step, some);
         /* Of the queries of a group: sums by row of the gradients of scores and of probabilities. */
-        struct turned key_changes = turned_of(spaces + 14, rounded(R), room);
-        struct turned value_probs = turned_of(spaces + 16, rounded(S), room);
-        const struct operand queries = operand_of(spaces[2], room, E);
-        const struct operand heads_grads = operand_of(spaces[3], room, E);
+        struct turned key_changes = new_turned(&memory, rounded(R), room);
+        struct turned value_probs = new_turned(&memory, rounded(S), room);
+        const struct operand queries =
+            operand_of(take(&memory, room * wide * sizeof(part)), room, E);
+        const struct operand heads_grads =
+            operand_of(take(&memory, room * wide * sizeof(part)), room, E);
         long row = 0; /* of the group, the next one */
         const setting earlier = begin_tiles();
 #pragma omp for schedule(static)
         for (long n = 0; n < s.tables; n++) {
-            lay_out(table_of(key_space, n, R, E),
-                    with_margins(spaces[20], s.keys, n, keys_by.count, E), E, 0, R, E);
-            lay_out_turned(value_space + n * size_of(E, S),
-                           with_margins(spaces[20], s.values, n, values_by.count, E), E, 0, S, E);
+            const number *table = with_margins(wider, s.keys, n, keys_by.count, E);
+            lay_out(table_of(key_tables, n, R, E), table, E, 0, R, E);
+            if (anew) lay_out_turned(turned_tables + n * size_of(E, R), table, E, 0, R, E);
+            lay_out_turned(value_tables + n * size_of(E, S),
+                           with_margins(wider, s.values, n, values_by.count, E), E, 0, S, E);
         }
 #pragma omp for schedule(static)
         for (long r = 0; r < s.count * H; r++) {
-            const long b = r / H, h = r % H, n = s.q_count[b], m = s.k_count[b];
-            const struct operand key_table = table_of(key_space, h % s.tables, R, E);
-            const struct operand value_table = table_of(value_space, h % s.tables, E, S);
+            const struct head one = head_of(&s, &source, r, rotated_queries, rotated_keys);
+            const long b = one.b, h = one.h, n = one.n, m = one.m;
+            const struct side from = one.queries, of_keys = one.keys;
+            const struct operand key_table = table_of(key_tables, h % s.tables, R, E);
+            const struct operand value_table = table_of(value_tables, h % s.tables, E, S);
             const number *g = at(grad, s.out, s.q_first, b, h);
-            const struct side of_keys =
-                rotated(spaces[18], side_of(k, s.k, s.k_first, &s, r), s.k_by, b, m, E);
-            const struct side from =
-                rotated(spaces[19], side_of(q, s.q, s.q_first, &s, r), s.q_by, b, n, E);
             const struct operand keys =
-                lay_out(operand_of(spaces[0], m, E), of_keys.x, of_keys.step, of_keys.ahead, m, E);
+                lay_out(operand_of(key_space, m, E), of_keys.x, of_keys.step, of_keys.ahead, m, E);
             const struct operand values =
-                lay_out_turned(spaces[1], at(v, s.v, s.k_first, b, h), s.v.row,
+                lay_out_turned(value_space, at(v, s.v, s.k_first, b, h), s.v.row,
                                ahead_of(s.v, s.k_first, &s, r), m, E);
             const struct operand own_queries =
                 lay_out(panel(queries, row, 0), from.x, from.step, from.ahead, n, E);
             const struct operand own_grads = lay_out(panel(heads_grads, row, 0), g, s.out.row,
                                                      ahead_of(s.out, s.q_first, &s, r), n, E);
+            if (anew) {
+                block.keys = lay_out_turned(turned_space, of_keys.x, of_keys.step, 0, m, E);
+                block.table = table_of(turned_tables, h % s.tables, E, R);
+            }
             const long biased = r * s.most_queries * s.most_keys;
             const long shared = (omp_get_thread_num() * H + h) * s.most_queries * most;
-            /* Of the sentence's queries: gradients of scores, and probabilities. */
-            struct turned changes = turned_of(spaces + 10, most, n);
-            struct turned probs = turned_of(spaces + 12, most, n);
+            shorten(&changes, n < some ? n : some);
+            shorten(&probs, n < some ? n : some);
             for (long begin = 0; begin < n; begin += BLOCK) {
-                const long rows = n - begin < BLOCK ? n - begin : BLOCK, end = begin + rows + m - n;
-                const long used = s.causal && end < m ? end : m;
+                const long rows = n - begin < BLOCK ? n - begin : BLOCK, place = begin % SOME;
+                const long used = seen_before(&s, &one, begin + rows);
                 number *to = (number *)at(q_grad, s.q_grad, s.q_first, b, h) + begin * s.q_grad.row;
                 for (long i = 0; i < rows; i++) fetch(to + i * s.q_grad.row, E);
+                if (anew) score(&s, &one, &block, begin, rows, used);
                 copy_block(grads, g + begin * s.out.row, s.out.row, 0, rows, E);
-                product(products, most, grads, wide, values, rows, used, E, 0);
+                product(products, step, grads, wide, values, rows, used, E, 0);
                 product(by_row, rounded(S), grads, wide, value_table, rows, S, E, 0);
                 memset(row_of(key_changes, row + begin, 0), 0, BLOCK * rounded(R) * sizeof(part));
                 memset(row_of(value_probs, row + begin, 0), 0, BLOCK * rounded(S) * sizeof(part));
                 for (long i = 0; i < rows; i++) {
-                    const struct query one = {begin + i, m, used, m};
-                    const number *kept = saved + s.pairs[b] + (h * n + begin + i) * m;
-                    part *own = row_of(changes, begin, i), *own_probs = row_of(probs, begin, i);
+                    struct query at = query_of(&s, &one, begin + i, used);
+                    const float *made = anew ? block.scores + i * step : 0;
+                    const number *kept = saved + one.first + at.i * m;
+                    part *own = row_of(changes, place, i), *own_probs = row_of(probs, place, i);
                     part *own_keys = row_of(key_changes, row + begin, i);
                     part *own_values = row_of(value_probs, row + begin, i);
-                    drop(own_probs, one, dropout_scale, values_by, 0, kept, own_values);
-                    softmax_gradient(own, one, dropout_scale, products + i * most, values_by,
-                                     by_row + i * rounded(S), kept, keys_by, own_keys,
-                                     bias_grads ? bias_grads + biased + one.i * s.most_keys : 0,
-                                     bias_sums ? bias_sums + shared + one.i * most : 0);
+                    if (anew) softmax_of(&s, &source, &one, &block, i, at, 0);
+                    drop(own_probs, at, dropout_scale, values_by, made, kept, own_values);
+                    softmax_gradient(own, at, dropout_scale, products + i * step, values_by,
+                                     by_row + i * rounded(S), made, kept, keys_by, own_keys,
+                                     bias_grads ? bias_grads + biased + at.i * s.most_keys : 0,
+                                     bias_sums ? bias_sums + shared + at.i * most : 0);
                     pad(own, used);
                     pad(own_probs, used);
                 }
                 const struct factors both[] = {
-                    {row_of(changes, begin, 0), most, keys, used},
+                    {row_of(changes, place, 0), step, keys, used},
                     {row_of(key_changes, row + begin, 0), rounded(R), key_table, R}};
                 product_of(heads, wide, both, 2, rows, E, 0);
                 rotate_back(heads, wide, s.q_by, b, begin, rows);
                 write_rows(to, s.q_grad.row, heads, wide, rows, E, scale);
-                turn_rows(changes, begin, rows, rounded(used));
-                turn_rows(probs, begin, rows, rounded(used));
+                turn_rows(changes, place, rows, rounded(used));
+                turn_rows(probs, place, rows, rounded(used));
                 turn_rows(key_changes, row + begin, rows, R);
                 turn_rows(value_probs, row + begin, rows, S);
-            }
-            for (long j = 0; j < m; j += BLOCK) {
-                const long rows = m - j < BLOCK ? m - j : BLOCK;
-                const long blind = s.causal && j > m - n ? (j - (m - n)) / BLOCK * BLOCK : 0;
-                number *k_to = (number *)at(k_grad, s.k_grad, s.k_first, b, h) + j * s.k_grad.row;
-                number *v_to = (number *)at(v_grad, s.v_grad, s.k_first, b, h) + j * s.v_grad.row;
-                for (long i = 0; i < rows; i++) {
-                    fetch(k_to + i * s.k_grad.row, E);
-                    fetch(v_to + i * s.v_grad.row, E);
+                const int is_last = begin + BLOCK >= n;
+                if (!is_last && place + BLOCK < SOME) continue;
+                const long start = begin - place, before = start ? seen_before(&s, &one, start) : 0;
+                for (long j = 0; j < used; j += BLOCK) {
+                    const long some_keys = m - j < BLOCK ? m - j : BLOCK,
+                               hidden = j - (m - n) - start;
+                    const long blind = s.causal && hidden > 0 ? hidden / BLOCK * BLOCK : 0;
+                    const long count = place + rows;
+                    number *k_to =
+                        (number *)at(k_grad, s.k_grad, s.k_first, b, h) + j * s.k_grad.row;
+                    number *v_to =
+                        (number *)at(v_grad, s.v_grad, s.k_first, b, h) + j * s.v_grad.row;
+                    float *key_rows = key_sums + j * wide, *value_rows = value_sums + j * wide;
+                    for (long i = 0; is_last && i < some_keys; i++) {
+                        fetch(k_to + i * s.k_grad.row, E);
+                        fetch(v_to + i * s.v_grad.row, E);
+                    }
+                    product_turned(key_rows, wide, changes, j, blind, panel(own_queries, start, 0),
+                                   some_keys, E, count, j < before);
+                    product_turned(value_rows, wide, probs, j, blind, panel(own_grads, start, 0),
+                                   some_keys, E, count, j < before);
+                    if (!is_last) continue;
+                    rotate_back(key_rows, wide, s.k_by, b, j, some_keys);
+                    write_rows(k_to, s.k_grad.row, key_rows, wide, some_keys, E, scale);
+                    write_rows(v_to, s.v_grad.row, value_rows, wide, some_keys, E, 1.0f);
                 }
-                product_turned(heads, wide, changes, j, blind, own_queries, rows, E, n, 0);
-                rotate_back(heads, wide, s.k_by, b, j, rows);
-                write_rows(k_to, s.k_grad.row, heads, wide, rows, E, scale);
-                product_turned(heads, wide, probs, j, blind, own_grads, rows, E, n, 0);
-                write_rows(v_to, s.v_grad.row, heads, wide, rows, E, 1.0f);
             }
             row += rounded(n);
             if (row + longest > room) {
                 const long table = h % s.tables;
-                add_to_table(key_sums + table * size_of(R, E), key_changes, queries, R, row);
-                add_to_table(value_sums + table * size_of(S, E), value_probs, heads_grads, S, row);
+                add_to_table(table_keys + table * size_of(R, E), key_changes, queries, R, row);
+                add_to_table(table_values + table * size_of(S, E), value_probs, heads_grads, S,
+                             row);
                 row = 0;
             }
         }
-        add_to_table(key_sums, key_changes, queries, R, row);
-        add_to_table(value_sums, value_probs, heads_grads, S, row);
+        add_to_table(table_keys, key_changes, queries, R, row);
+        add_to_table(table_values, value_probs, heads_grads, S, row);
         end_tiles(earlier);
         const long own = omp_get_thread_num() * s.tables;
         for (long n = 0; n < s.tables; n++) {
-            add_margins(key_grads + (own + n) * keys_by.count * E, key_sums + n * size_of(R, E),
+            add_margins(key_grads + (own + n) * keys_by.count * E, table_keys + n * size_of(R, E),
                         keys_by.count, E, scale);
             add_margins(value_grads + (own + n) * values_by.count * E,
-                        value_sums + n * size_of(S, E), values_by.count, E, 1.0f);
+                        table_values + n * size_of(S, E), values_by.count, E, 1.0f);
         }
-        free(memory);
+        free_all(memory);
     }
-    free(key_space);
-    free(value_space);
+    free(key_tables);
+    free(value_tables);
+    free(turned_tables);
 }

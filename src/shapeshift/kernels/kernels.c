@@ -37,22 +37,6 @@ void cross_entropy(number *restrict logits, const int64_t *restrict targets, flo
     }
 }
 
-/* Random words i of a seed, from `begin` on: SplitMix64 (Steele, Lea and Flood 2014). */
-static inline void random_words(uint64_t *restrict words, uint64_t seed, long begin, long count) {
-#pragma omp simd
-    for (long i = 0; i < count; i++) {
-        uint64_t z = seed + (uint64_t)(begin + i) * 0x9E3779B97F4A7C15;
-        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
-        z = (z ^ z >> 27) * 0x94D049BB133111EB;
-        words[i] = z ^ z >> 31;
-    }
-}
-void fill_randomly(uint64_t *words, long seed, long count, long threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (long i = 0; i < count; i += 512)
-        random_words(words + i, seed, i, count - i < 512 ? count - i : 512);
-}
-
 /* Dropout of `count` numbers, or with `relu` of those and 0 in place of the negative ones: a number is
    kept, and scaled, if its draw, 16 bits of the random words, is at least `threshold`. `kept` has a bit
    for each: of 512 numbers, bit p of byte j belongs to number 64 * p + j. */

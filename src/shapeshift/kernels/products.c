@@ -36,8 +36,7 @@ void weight_gradient(const number *g, const number *x, float *out, float *sums, 
         const setting earlier = begin_tiles();
         for (long m = 0; m < M; m += most) {
             const long count = M - m < most ? M - m : most;
-            void *spaces[] = {0, g_space};
-            const struct turned a = turned_of(spaces, N, most);
+            const struct turned a = turned_of(0, g_space, N, most);
             const struct operand b = {x_space, rounded(count), K};
 #pragma omp for schedule(static)
             for (long i = 0; i < count; i += BLOCK) {

@@ -6,7 +6,7 @@
 enum { BLOCK = 32, EDGE = 32 };
 
 /* The right side of a product, (rows, columns), laid out for it; both are rounded up to EDGE with
-   zeros. */
+   zeros. Columns lie in panels, of 16 for tiles and of EDGE elsewhere, one behind the other. */
 #if defined(BF16) && defined(__AMX_BF16__) && !defined(NO_TILES)
 #define TILES
 typedef uint16_t part;
@@ -29,9 +29,24 @@ static inline struct operand panel(struct operand b, long row, long column) {
 #ifdef TILES
     b.data += column / 16 * (b.rows / 32 * TILE) + row / 32 * TILE;
 #else
-    b.data += row * b.columns + column;
+    b.data += column * b.rows + row * EDGE;
 #endif
     return b;
+}
+
+/* Memory of a thread, in pieces that are freed together, with some around each. */
+static inline void *take(void **last, size_t bytes) {
+    char *piece = aligned_alloc(64, (bytes + 255) / 64 * 64);
+    *(void **)piece = *last;
+    *last = piece;
+    return piece + 128;
+}
+static inline void free_all(void *last) {
+    while (last) {
+        void *next = *(void **)last;
+        free(last);
+        last = next;
+    }
 }
 
 static inline void store_part(part *x, vector y) {
@@ -215,9 +230,10 @@ struct turned {
     part *block, *all;
     long width, step;
 };
-static inline struct turned turned_of(void **spaces, long width, long count) {
-    return (struct turned){spaces[0], spaces[1], width, rounded(count)};
+static inline struct turned turned_of(part *block, part *all, long width, long count) {
+    return (struct turned){block, all, width, rounded(count)};
 }
+static inline void shorten(struct turned *a, long count) { a->step = rounded(count); }
 static inline part *row_of(struct turned a, long begin, long i) {
     (void)begin; /* the block's */
     return a.block + i * a.width;
@@ -239,20 +255,24 @@ static inline void product_turned(float *c, long c_step, struct turned a, long c
     product(c, c_step, a.all + column * a.step + row, a.step, b, M, N, count - row, add);
 }
 #else
-/* STEP rows and `wide` vectors of a product. */
-static inline __attribute__((always_inline)) void multiply_some(
-    float *restrict c, long c_step, const float *restrict a, long a_step, long k_step,
-    const float *restrict b, long b_step, long K, int add, const int wide) {
+/* STEP rows and `wide` vectors of a product; panels of b are `apart`. */
+static inline __attribute__((always_inline)) void multiply_some(float *restrict c, long c_step,
+                                                                const float *restrict a,
+                                                                long a_step, long k_step,
+                                                                const float *restrict b, long apart,
+                                                                long K, int add, const int wide) {
     vector sums[STEP][wide];
     for (int r = 0; r < STEP; r++)
         for (int w = 0; w < wide; w++)
             sums[r][w] = add ? *(vector *)(c + r * c_step + w * LANES) : all(0.0f);
     for (long k = 0; k < K; k++) {
-        const vector *row = (const vector *)(b + k * b_step);
+        const float *row = b + k * EDGE;
 #pragma GCC unroll 4
         for (int r = 0; r < STEP; r++)
 #pragma GCC unroll 4
-            for (int w = 0; w < wide; w++) sums[r][w] += a[r * a_step + k * k_step] * row[w];
+            for (int w = 0; w < wide; w++)
+                sums[r][w] += a[r * a_step + k * k_step] *
+                              *(const vector *)(row + w * LANES / EDGE * apart + w * LANES % EDGE);
     }
     for (int r = 0; r < STEP; r++)
         for (int w = 0; w < wide; w++) *(vector *)(c + r * c_step + w * LANES) = sums[r][w];
@@ -260,19 +280,20 @@ static inline __attribute__((always_inline)) void multiply_some(
 static void multiply_all(float *restrict c, long c_step, const float *restrict a, long a_step,
                          long k_step, struct operand b, long M, long N, long K, int add) {
     enum { MOST = LANES == 16 ? 4 : 2 };
+    const long apart = b.rows * EDGE;
     for (long n = 0; n < N; n += MOST * LANES) {
         const long wide = (N - n + LANES - 1) / LANES;
         for (long m = 0; m < M; m += STEP) {
             float *to = c + m * c_step + n;
-            const float *rows = a + m * a_step, *from = b.data + n;
+            const float *rows = a + m * a_step, *from = b.data + n / EDGE * apart + n % EDGE;
             if (wide >= MOST)
-                multiply_some(to, c_step, rows, a_step, k_step, from, b.columns, K, add, MOST);
+                multiply_some(to, c_step, rows, a_step, k_step, from, apart, K, add, MOST);
             else if (wide == 3)
-                multiply_some(to, c_step, rows, a_step, k_step, from, b.columns, K, add, 3);
+                multiply_some(to, c_step, rows, a_step, k_step, from, apart, K, add, 3);
             else if (wide == 2)
-                multiply_some(to, c_step, rows, a_step, k_step, from, b.columns, K, add, 2);
+                multiply_some(to, c_step, rows, a_step, k_step, from, apart, K, add, 2);
             else
-                multiply_some(to, c_step, rows, a_step, k_step, from, b.columns, K, add, 1);
+                multiply_some(to, c_step, rows, a_step, k_step, from, apart, K, add, 1);
         }
     }
 }
@@ -285,10 +306,11 @@ struct turned {
     part *all;
     long width;
 };
-static inline struct turned turned_of(void **spaces, long width, long count) {
-    (void)count;
-    return (struct turned){spaces[1], width};
+static inline struct turned turned_of(part *block, part *all, long width, long count) {
+    (void)block, (void)count;
+    return (struct turned){all, width};
 }
+static inline void shorten(struct turned *a, long count) { (void)a, (void)count; }
 static inline part *row_of(struct turned a, long begin, long i) {
     return a.all + (begin + i) * a.width;
 }
@@ -297,7 +319,7 @@ static inline void turn_rows(struct turned a, long begin, long rows, long used) 
 }
 static inline void product_turned(float *c, long c_step, struct turned a, long column, long row,
                                   struct operand b, long M, long N, long count, int add) {
-    b.data += row * b.columns;
+    b.data += row * EDGE;
     multiply_all(c, c_step, a.all + column + row * a.width, 1, a.width, b, M, N, count - row, add);
 }
 static inline struct operand lay_out(struct operand b, const number *restrict x, long step,
@@ -305,7 +327,7 @@ static inline struct operand lay_out(struct operand b, const number *restrict x,
     for (long r = 0; r < rounded(rows); r++) {
         if (r < rows) fetch(x + r * step + ahead, columns);
         for (long c = 0; c < b.columns; c += LANES)
-            store_part(b.data + r * b.columns + c,
+            store_part(b.data + c / EDGE * b.rows * EDGE + r * EDGE + c % EDGE,
                        r < rows ? load(x + r * step + c, columns - c) : all(0.0f));
     }
     return b;
@@ -316,28 +338,25 @@ static inline struct operand lay_out_turned(part *restrict space, const number *
     for (long r = 0; r < rows; r++) fetch(x + r * step + ahead, columns);
     for (long c = 0; c < b.columns; c += LANES)
         for (long r = 0; r < b.rows; r += LANES) {
+            part *to = space + c / EDGE * b.rows * EDGE + r * EDGE + c % EDGE;
             vector turned[LANES];
             for (int l = 0; l < LANES; l++)
                 turned[l] = c + l < rows ? load(x + (c + l) * step + r, columns - r) : all(0.0f);
 #ifdef HAS_MASKS
             turn((__m512i *)turned);
-            for (int l = 0; l < LANES; l++) store_part(space + (r + l) * b.columns + c, turned[l]);
+            for (int l = 0; l < LANES; l++) store_part(to + l * EDGE, turned[l]);
 #else
             for (int l = 0; l < LANES; l++)
-                for (int k = 0; k < LANES; k++) space[(r + k) * b.columns + c + l] = turned[l][k];
+                for (int k = 0; k < LANES; k++) to[k * EDGE + l] = turned[l][k];
 #endif
         }
     return b;
 }
 #endif
 
-/* Memory of a thread, in parts of the given sizes in bytes, with some between them. */
-static inline char *divide(const size_t *bytes, int count, void **parts) {
-    size_t total = 0;
-    for (int i = 0; i < count; i++) total += (bytes[i] + 191) / 64 * 64;
-    char *memory = aligned_alloc(64, total), *from = memory;
-    for (int i = 0; i < count; from += (bytes[i++] + 191) / 64 * 64) parts[i] = from + 64;
-    return memory;
+static inline struct turned new_turned(void **memory, long width, long count) {
+    part *block = take(memory, BLOCK * width * sizeof(part));
+    return turned_of(block, take(memory, rounded(count) * width * sizeof(part)), width, count);
 }
 
 /* Tiles in a thread; oneDNN finds those that it has set. */

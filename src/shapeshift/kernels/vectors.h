@@ -200,5 +200,15 @@ static inline vector exponentials(vector x) {
     vector power = (vector)((whole + 127) << 23); /* 2^n */
     return choose(is_zero, all(0.0f), p * power);
 }
+/* Random words i of a seed, from `begin` on: SplitMix64 (Steele, Lea and Flood 2014). */
+static inline void random_words(uint64_t *restrict words, uint64_t seed, long begin, long count) {
+#pragma omp simd
+    for (long i = 0; i < count; i++) {
+        uint64_t z = seed + (uint64_t)(begin + i) * 0x9E3779B97F4A7C15;
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9;
+        z = (z ^ z >> 27) * 0x94D049BB133111EB;
+        words[i] = z ^ z >> 31;
+    }
+}
 static inline long vectors(long K) { return (K + LANES - 1) / LANES; }
 
