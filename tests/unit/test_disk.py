@@ -70,9 +70,10 @@ def test_an_interrupt_at_any_point_of_the_beginning_leaves_nothing(tmp_path, kin
 
     def write():
         if kind == "saved":
-            return save(path, "all")
-        with replacing(path):
-            begun.append(True)
+            save(path, "all")
+        else:
+            with replacing(path):
+                begun.append(True)
 
     def ended():
         """Writing is over, and only cleaning up was interrupted."""
