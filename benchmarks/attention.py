@@ -3,9 +3,9 @@ fused kernel, forward and backward, or with --inference forward alone.
 
     python benchmarks/attention.py
 
-Decides `RECOMPUTED_FROM`, and without a C compiler `FUSED_FROM`, of
-`shapeshift.attention.backends`. Prints milliseconds, the median of several runs,
-by length and precision: float32, and bf16 where the processor has it.
+Decides, for CPUs without a C compiler, `FUSED_FROM` of `shapeshift.attention.backends`. Prints
+milliseconds, the median of several runs, by length and precision: float32, and bf16 where the
+processor has it.
 """
 
 from __future__ import annotations
