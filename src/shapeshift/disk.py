@@ -136,7 +136,7 @@ def save(path: Path, data: str | bytes | memoryview, remedy: str = "") -> None:
         try:
             write_file(partial, [content])
             DISK.rename(partial, path)
-        except (OSError, KeyboardInterrupt):
+        except BaseException:
             with suppress(OSError):
                 DISK.unlink(partial)
             raise
@@ -195,7 +195,7 @@ def partial_directory(final: Path) -> Iterator[Path]:
     for left in final.parent.glob(f"{PARTIAL}*-{escape(final.name)}"):
         with suppress(OSError), _locked(left):
             remove(left)
-    folder = final.with_name(f"{PARTIAL}{token_hex(4)}-{final.name}")
+    folder = final.with_name(f"{PARTIAL}{token_hex(8)}-{final.name}")
     with ExitStack() as stack:
         try:  # before there is a folder: a signal may raise an exception at any point
             folder.mkdir(0o700)

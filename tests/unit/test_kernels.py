@@ -18,7 +18,8 @@ from shapeshift.attention import backends
 from shapeshift.attention.dropout import draw_seed, dropout, numbers
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import loss
-from shapeshift.positions import Shaw
+from shapeshift.model.attention import Attention
+from shapeshift.positions import ALiBi, Shaw
 from shapeshift.positions.base import Representation
 from shapeshift.positions.rotary import rotate
 
@@ -297,6 +298,23 @@ def test_attention_is_that_of_pytorch(dropout_p, causal, dtype, monkeypatch):
     assert not calls
     near = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 0.1, "atol": 0.2}
     torch.testing.assert_close(got, expected, **near)
+
+
+@pytest.mark.parametrize("position", [ALiBi(num_heads=2), Representation()])
+def test_no_bias_of_all_pairs_of_many_keys(position, monkeypatch):
+    monkeypatch.setattr(backends, "BLOCK", 1000)
+    monkeypatch.setattr(backends, "RECOMPUTED_FROM", 8)
+    sizes, forward = [], kernels.Attention.forward
+    monkeypatch.setattr(
+        kernels.Attention,
+        "forward",
+        lambda self, *x: sizes.append(self.num_pairs) or forward(self, *x),
+    )
+    layer = Attention(16, 2, 0.0, position)
+    x, pos = torch.randn(2, 40, 16), torch.arange(40)[None]
+    layer(x, x, pos, pos, None)
+    biased = position.overrides("bias")
+    assert sizes == ([2 * 40 * 12] * 3 + [2 * 40 * 4]) * 2 if biased else [2 * 2 * 40 * 40]
 
 
 def test_transforms_of_functions_are_computed_by_pytorch():

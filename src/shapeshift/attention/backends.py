@@ -123,18 +123,25 @@ def attend(
     return _attend_part(part, causal)
 
 
-def _attend_here(part: tuple[Any, ...], causal: bool, again: Again = None) -> Tensor | None:
-    """As `attend`, by `attend_rows`; None where that does not serve."""
+def _attend_here(
+    part: tuple[Any, ...], causal: bool, again: Again = None, *, whole: bool = True
+) -> Tensor | None:
+    """As `attend`, by `attend_rows`; None where that does not serve, for the `whole` or a block."""
     q, k, v, mask, position, pos_q, pos_k, dropout_p = part
     vectors, bias = vectors_of(position, q, pos_q, pos_k), None
     if vectors is None or (causal and q.shape[2] > k.shape[2]):  # some queries see no key
         return None
     if vectors[0] is None and _is_biased(position):
+        if whole and k.shape[2] >= RECOMPUTED_FROM:  # one number for each pair: too much memory
+            return None
         bias = total_bias(position, _scaled(q), pos_q, pos_k)
     return attend_rows((q, k, v), vectors, mask, dropout_p, bias=bias, causal=causal, again=again)
 
 
 def _attend_part(part: tuple[Any, ...], causal: bool) -> Tensor:
+    served = _attend_here(part, causal, whole=False)
+    if served is not None:
+        return served
     # B · H matrices one behind the other, as products want them: left to them, k is copied slowly.
     # In 16 bits each has to be whole, in 32 its rows may be apart, as in a cache.
     q, k, v = (
@@ -226,7 +233,7 @@ def prefers_rows(
         if how["turns"] is None:
             return None
     if vectors[0] is None and _is_biased(position):
-        if position.overrides("query_bias"):
+        if position.overrides("query_bias") or pos_k.shape[-1] >= RECOMPUTED_FROM:
             return None
         how["bias"] = position.bias(pos_q, pos_k, dtype=first.dtype)
     return vectors, how

@@ -117,7 +117,6 @@ class Attention:
         spans = spans or [Spans(first, torch.full_like(first, x.shape[2])) for x in heads[:2]]
         pairs = q.shape[1] * spans[0].size * spans[1].size
         self._tensors = *spans[0], *spans[1], pairs.cumsum(0) - pairs
-        self.most_keys = int(spans[1].size.max())
         self._apart = len(q) == len(pairs)  # else sentences are one behind the other
         self.num_pairs = int(pairs.sum())  # of queries and keys
         self._tables = [None if x is None else x.float().contiguous() for x in tables]
@@ -127,7 +126,8 @@ class Attention:
             Turn(x.cos.float().contiguous(), x.sin.float().contiguous(), x.halves)
             for x in turns or ()
         ]
-        self._causal, self._most = causal, [int(spans[0].size.max()), self.most_keys]
+        self._causal, self._most = causal, [int(span.size.max()) for span in spans]
+        self.most_keys = self._most[1]
         self._added: list[Tensor | None] = [bias, mask]
         for n, x in enumerate(self._added):
             if x is not None:
