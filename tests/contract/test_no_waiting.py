@@ -48,10 +48,15 @@ def batch() -> Batch:
 
 
 @torch.no_grad()
-def test_no_step_of_decoding_waits(scheme: Scheme, make_model: Callable[..., Transformer]) -> None:
+@pytest.mark.parametrize("reserved", [False, True], ids=["growing", "reserved"])
+def test_no_step_of_decoding_waits(
+    reserved: bool, scheme: Scheme, make_model: Callable[..., Transformer]
+) -> None:
     model = make_model(scheme).to(META)
     source = torch.empty((3, 9), dtype=torch.int64, device=META)
     state = model.start(source, beam=2)
+    if reserved:
+        state.reserve(1, 12)
     last = torch.empty(6, dtype=torch.int64, device=META)
     for _ in range(2):
         with nothing_on_the_cpu():

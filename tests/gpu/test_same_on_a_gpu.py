@@ -10,8 +10,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from shapeshift.attention import attend, attend_with_probs, backends, causal_mask
 from shapeshift.data.batching import make_batch
+from shapeshift.data.subwords import EOS
+from shapeshift.decoding import recording
 from shapeshift.decoding.search import beam_search
-from shapeshift.model import ModelConfig, build, label_smoothed_loss
+from shapeshift.model import ModelConfig, build, label_smoothed_loss, transformer
+from shapeshift.model.cache import Slots
 from shapeshift.model.transformer import padding_mask
 from shapeshift.positions import PRESETS, Part, Scheme, Stack, place
 from shapeshift.training.config import TrainingConfig
@@ -61,6 +64,66 @@ def test_translations(twins):
         hypotheses = beam_search(each.start(source.to(device), 4), limits, beam=4)
         found.append([best.log_prob for best, *_ in hypotheses])
     assert found[1] == pytest.approx(found[0], abs=1e-2)
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_recorded_steps(twins, beam, monkeypatch):
+    """Steps that are repeated from a record give what single steps give, also with more room."""
+    _, twin, source, _ = twins
+    twin.output.weight.data[EOS] = 0  # so that no hypothesis ends early
+    made, found, record = [], [], recording.record
+
+    def watched(work):
+        replay = record(work)
+        made.append(replay is not work)
+        return replay
+
+    monkeypatch.setattr(transformer, "ROOM", 8)
+    monkeypatch.setattr(recording, "record", watched)
+    for records in (True, False):
+        monkeypatch.setattr(recording, "serves", lambda device: records)  # noqa: B023
+        limits = torch.tensor([20, 8, 13], device="cuda")
+        hypotheses = beam_search(twin.eval().start(source.cuda(), beam), limits, beam=beam)
+        found.append([best.log_prob for best, *_ in hypotheses])
+    assert made == [True] * 3
+    assert found[0] == pytest.approx(found[1], abs=1e-2)
+
+
+def decode(model, source, length=40):
+    limits = torch.full((len(source),), length, device="cuda")
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        return beam_search(model.start(source, 4), limits, beam=4)
+
+
+def model_for_decoding():
+    torch.manual_seed(0)
+    return build(ModelConfig(size="small"), PRESETS["ape"], 1000, 1000).cuda().eval()
+
+
+def test_what_waits_is_not_recorded(monkeypatch):
+    model = model_for_decoding()
+    source = torch.randint(5, 1000, (4, 20), device="cuda")
+    expected = decode(model, source)
+    take = Slots.take
+
+    def reads(self):
+        assert self.last.item() >= -1
+        return take(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Slots, "take", reads)
+        again = decode(model, source)
+    assert [x.tokens for (x,) in again] == [x.tokens for (x,) in expected]
+    last = decode(model, source)  # and recording goes on
+    assert [x.tokens for (x,) in last] == [x.tokens for (x,) in expected]
+
+
+def test_records_keep_little_memory():
+    model, reserved = model_for_decoding(), []
+    for n in range(30):
+        decode(model, torch.randint(5, 1000, (4 + 3 * (n % 10), 20), device="cuda"), 10)
+        reserved.append(torch.cuda.memory_reserved())
+    assert reserved[-1] <= reserved[10]
 
 
 def test_bf16_autocast_is_close(twins):
@@ -121,6 +184,11 @@ def test_no_step_waits(twins):
     last = torch.full((3,), 5, device="cuda")
     with torch.inference_mode():
         state = twin.eval().start(source.cuda())
+        state.step(last)
+        with never_waiting():
+            state.step(last)
+        state = twin.start(source.cuda())
+        state.reserve(1, 20)
         state.step(last)
         with never_waiting():
             state.step(last)

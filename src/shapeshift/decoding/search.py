@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from shapeshift import kernels
 from shapeshift.data.subwords import BOS, EOS, PAD
+from shapeshift.decoding import recording
 from shapeshift.decoding.config import NoPenalty
 from shapeshift.errors import ShapeshiftError
 
@@ -40,7 +41,10 @@ _BLOCK = 64
 
 
 class Stepper(Protocol):
-    """State of a decoder for num_sentences × beam rows; the beams of a sentence are adjacent."""
+    """State of a decoder for num_sentences × beam rows; the beams of a sentence are adjacent.
+
+    One that has `reserve`, see `DecoderState`, is recorded where `recording` can.
+    """
 
     def step(self, tokens: Tensor) -> Tensor:
         """Feed the last token of every row, `(rows,)` int64; return `(rows, V)` logits of the
@@ -97,7 +101,8 @@ def beam_search(
         penalty: lp(n).
         check_every: steps after which sentences that stopped leave the batch; the result is the
             same. By default 1 on a CPU; a GPU would wait for each check, and computes stopped
-            sentences for a few steps instead.
+            sentences for a few steps instead. Where steps are recorded, which fixes the number of
+            rows, they leave when the cache grows.
         fixed_rows: sentences that stopped keep their rows, so that all steps have one shape.
 
     Returns:
@@ -106,38 +111,48 @@ def beam_search(
     Raises:
         ShapeshiftError: the model gives NaN, or probability zero to every way to end.
     """
-    lengths_at_limit = set(limits.tolist())
-    longest = max(lengths_at_limit)
+    longest = int(limits.max())
     lp = [1.0, *map(penalty, range(1, longest + 1))]  # lp(0) is unused
     divisors = torch.tensor(lp, device=limits.device)
     finished = _Finished(len(limits), n_best, longest, limits.device)
     live = _Live(limits, longest, beam, divisors[limits])
     if check_every is None:
         check_every = 1 if limits.device.type == "cpu" else CHECK_EVERY
-    for length in range(1, longest + 1):
+
+    def step() -> None:
+        live.reorder(stepper)
+        live.length += 1
         logits = stepper.step(live.last)  # (A·beam, V)
-        closing = live.limits == length if length in lengths_at_limit else None
-        sums, parents, tokens = live.candidates(logits, closing)  # (A, 2·beam) each, best first
+        sums, parents, tokens = live.candidates(logits)  # (A, 2·beam) each, best first
         is_eos = tokens == EOS
         if check_every > 1 or is_eos.any():
             ends = sums[:, :beam].masked_fill(~is_eos[:, :beam], -math.inf)
             histories = live.history[parents[:, :beam]]  # (A, beam, L)
-            finished.add(live.sentences, histories, ends, ends / divisors[length], length)
+            scores = ends / divisors.index_select(0, live.length)
+            finished.add(live.sentences, histories, ends, scores, live.length)
             going_on = is_eos.byte().argsort(dim=1, stable=True)[:, :beam]
             sums, parents, tokens = (x.gather(1, going_on) for x in (sums, parents, tokens))
         # A sentence at its limit has nothing but -inf left, so that it is never kept.
         kept = sums[:, 0] / live.best_divisors > finished.scores[live.sentences, -1]  # (A,)
         if beam == 1:
             kept &= ~is_eos[:, 0]
-        checked = length % check_every == 0 or length == longest
-        if checked and not kept.any():
-            break
-        num_rows, leave = len(live.last), checked and not fixed_rows
-        rows = live.advance(
-            kept, sums[:, :beam], parents[:, :beam], tokens[:, :beam], length, leave
-        )
-        if beam > 1 or len(rows) < num_rows:  # in greedy search each row continues itself
-            stepper.reorder(rows)
+        live.advance(kept, sums[:, :beam], parents[:, :beam], tokens[:, :beam])
+
+    reserve: Callable[[int, int], int] | None = None
+    if recording.serves(limits.device):
+        reserve = getattr(stepper, "reserve", None)
+    run, room = step, 0
+    for length in range(1, longest + 1):
+        if reserve is not None and length > room:
+            live.reorder(stepper)
+            room = reserve(length, longest)
+            run = recording.Recorded(step)
+        run()
+        if length % check_every == 0 or length == longest:
+            if not live.kept.any():
+                break
+            if not fixed_rows and (reserve is None or length == room):  # else shapes have to stay
+                live.leave()
     return finished.results()
 
 
@@ -181,41 +196,47 @@ class _Live:
 
     def __init__(self, limits: Tensor, longest: int, beam: int, best_divisors: Tensor):
         num_rows = len(limits) * beam
+        self.length = limits.new_zeros(1)  # of all hypotheses
         self.limits = limits  # (A,)
         self.best_divisors = best_divisors  # (A,): lp(limit), the largest lp
         self.sentences = torch.arange(len(limits), device=limits.device)  # (A,)
+        self.kept = torch.ones_like(limits, dtype=torch.bool)  # (A,): those that go on
         self.first_rows = self.sentences[:, None] * beam  # (A, 1)
         self.sums = torch.full((len(limits), beam), -math.inf, device=limits.device)
         self.sums[:, 0] = 0.0
         self.last = limits.new_full((num_rows,), BOS)
         self.history = limits.new_zeros(num_rows, longest)  # (A·beam, L)
+        self._rows = torch.empty_like(self.last)  # (A·beam,): that which each continues
+        self._moved = False  # and whether it continues another than its own
         self._buffer: Tensor | None = None
 
-    def candidates(self, logits: Tensor, closing: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def reorder(self, stepper: Stepper) -> None:
+        """Let the rows of the stepper follow."""
+        if self._moved:
+            stepper.reorder(self._rows)
+            self._moved = False
+
+    def candidates(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the best continuations, best first: log-probability, parent row, token, each
-        `(A, 2·beam)`, or `(A, 1)` for a beam of 1.
+        `(A, 2·beam)`, or `(A, 1)` for a beam of 1. In sentences at their limit only `</s>` follows.
 
         Args:
             logits: `(A·beam, V)`.
-            closing: `(A,)`: sentences in which only `</s>` may follow.
         """
         beam, vocabulary = self.sums.size(1), logits.size(1)
+        closing = self.limits == self.length
         count = 1 if beam == 1 else 2 * beam
         if kernels.serves(logits):
-            forced = torch.full_like(self.sentences, -1)
-            if closing is not None:
-                forced.masked_fill_(closing, EOS)
+            forced = torch.full_like(self.sentences, -1).masked_fill_(closing, EOS)
             sums, columns = kernels.best_continuations(
                 logits, self.sums, forced, min(count, beam * vocabulary), (PAD, BOS)
             )
         else:
             log_probs = self._log_probs(logits)
-            if closing is not None:
-                eos = log_probs[:, EOS].clone()
-                log_probs.masked_fill_(closing.repeat_interleave(beam)[:, None], -math.inf)
-                log_probs[:, EOS] = eos
-            totals = log_probs.add_(self.sums.reshape(-1, 1)).view(-1, beam * vocabulary)
-            sums, columns = _top(totals, count)
+            eos = log_probs[:, EOS] + self.sums.flatten()
+            sums = self.sums.masked_fill(closing[:, None], -math.inf)
+            log_probs.add_(sums.view(-1, 1))[:, EOS] = eos
+            sums, columns = _top(log_probs.view(-1, beam * vocabulary), count)
         parents = self.first_rows + columns.div(vocabulary, rounding_mode="floor")
         return sums, parents, columns.remainder(vocabulary)
 
@@ -232,30 +253,31 @@ class _Live:
         out[:, BOS] = -math.inf
         return out
 
-    def advance(
-        self,
-        kept: Tensor,
-        sums: Tensor,
-        parents: Tensor,
-        tokens: Tensor,
-        length: int,
-        leave: bool,
-    ) -> Tensor:
-        """Append a token to every hypothesis of the sentences where `kept`, `(A,)`, is true. Drop
-        the other sentences if they `leave`; else they have no hypothesis any more. Return the old
-        row of each new one."""
-        if not leave:
-            sums = sums.masked_fill(~kept[:, None], -math.inf)
-        elif not kept.all():
-            self.limits, self.best_divisors = self.limits[kept], self.best_divisors[kept]
-            self.sentences = self.sentences[kept]
-            self.first_rows = self.first_rows[: len(self.limits)]
-            sums, parents, tokens = sums[kept], parents[kept], tokens[kept]
-        rows = parents.flatten()
-        self.sums, self.last = sums, tokens.flatten()
-        self.history = self.history.index_select(0, rows)
-        self.history[:, length - 1] = self.last
-        return rows
+    def advance(self, kept: Tensor, sums: Tensor, parents: Tensor, tokens: Tensor) -> None:
+        """Append a token to every hypothesis; of sentences that are not `kept`, `(A,)`, none is
+        left."""
+        self.kept.copy_(kept)
+        self.sums.copy_(sums.masked_fill(~kept[:, None], -math.inf))
+        self.last.copy_(tokens.flatten())
+        if self.sums.size(1) > 1:  # in greedy search each row continues itself
+            self._rows.copy_(parents.flatten())
+            self._moved = True
+            self.history.copy_(self.history.index_select(0, self._rows))
+        self.history.index_copy_(1, self.length - 1, self.last[:, None])
+
+    def leave(self) -> None:
+        """Drop the sentences that are not kept."""
+        if self.kept.all():
+            return
+        rows = self.kept.repeat_interleave(self.sums.size(1)).nonzero().squeeze(1)
+        self.last, self.history = self.last[rows], self.history[rows]
+        self._rows = self._rows[rows] if self._moved else rows
+        self._moved = True
+        self.limits, self.best_divisors, self.sentences, self.sums, self.kept = (
+            x[self.kept]
+            for x in (self.limits, self.best_divisors, self.sentences, self.sums, self.kept)
+        )
+        self.first_rows = self.first_rows[: len(self.limits)]
 
 
 class _Finished:
@@ -270,17 +292,18 @@ class _Finished:
         self.tokens = torch.zeros(num_sentences, n_best, longest, dtype=torch.long, device=device)
 
     def add(
-        self, sentences: Tensor, tokens: Tensor, sums: Tensor, scores: Tensor, length: int
+        self, sentences: Tensor, tokens: Tensor, sums: Tensor, scores: Tensor, length: Tensor
     ) -> None:
-        """Offer C hypotheses of `length` tokens to each of some sentences: `tokens` `(some, C, L)`,
-        `sums` and `scores` `(some, C)`, where -inf is no hypothesis."""
+        """Offer C hypotheses of `length (1,)` tokens to each of some sentences: `tokens`
+        `(some, C, L)`, `sums` and `scores` `(some, C)`, where -inf is no hypothesis."""
         scores = torch.cat([self.scores[sentences], scores], dim=1)  # (some, n_best + C)
         scores, order = scores.sort(dim=1, descending=True, stable=True)
         order = order[:, : self.n_best]
         self.scores[sentences] = scores[:, : self.n_best]
         sums = torch.cat([self.sums[sentences], sums], dim=1)
         self.sums[sentences] = sums.gather(1, order)
-        lengths = nn.functional.pad(self.lengths[sentences], (0, tokens.size(1)), value=length)
+        lengths = length.expand(len(sums), tokens.size(1))
+        lengths = torch.cat([self.lengths[sentences], lengths], dim=1)
         self.lengths[sentences] = lengths.gather(1, order)
         tokens = torch.cat([self.tokens[sentences], tokens], dim=1)
         order = order[:, :, None].expand(-1, -1, tokens.size(2))

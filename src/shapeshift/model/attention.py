@@ -13,7 +13,7 @@ from shapeshift.attention import attend, prefers_few
 from shapeshift.attention.backends import attend_rows, prefers_rows, split_heads
 from shapeshift.positions import Representation
 
-from .cache import KeyValues, SourceKeyValues
+from .cache import FixedKeyValues, KeyValues, SourceKeyValues
 from .linear import Linear, linear
 from .packing import Packing
 from .recompute import recomputed, recomputes
@@ -54,7 +54,7 @@ class Attention(nn.Module):
         pos_q: Tensor,
         pos_k: Tensor,
         mask: Tensor | None,
-        cache: KeyValues | SourceKeyValues | None = None,
+        cache: KeyValues | FixedKeyValues | SourceKeyValues | None = None,
         *,
         causal: bool = False,
         packing: tuple[Packing, Packing] | None = None,
@@ -101,10 +101,15 @@ class Attention(nn.Module):
             q, k, v = split_heads(projected, self.num_heads)  # (B, H, Q|K, E)
             q, k = self.position.rotate(q, k, pos_q, pos_new)
             if cache is not None:
-                if not dropped and prefers_few(self.position, q, pos_k.shape[1], mask):
+                if (
+                    not dropped
+                    and not isinstance(cache, FixedKeyValues)
+                    and prefers_few(self.position, q, pos_k.shape[1], mask)
+                ):
                     few: Tensor = self.out(cache.attend(q, k, v, mask).flatten(2))
                     return few
                 k, v = cache.append(k, v)
+                mask = mask if cache.mask is None else cache.mask
             rows = attend(q, k, v, mask, self.position, pos_q, pos_k, dropped, **how)
 
         def join(rows: Tensor) -> Tensor:

@@ -17,6 +17,9 @@ class KeyValues:
     buffers double when they are full, so appending costs constant time a token on average.
     """
 
+    mask: Tensor | None = None
+    """To add to the scores."""
+
     def __init__(self) -> None:
         self.length = 0
         self._buffers: tuple[Tensor, Tensor] | None = None  # (capacity, N or more, H, E) each
@@ -86,9 +89,108 @@ class KeyValues:
         return keys, values
 
 
+class Slots:
+    """Places for the tokens of N rows, of which each step takes one, for the caches of all layers.
+
+    All is in tensors that stay where they are, so that the work of a step can be recorded and
+    repeated (`decoding.recording`).
+
+    Args:
+        pos: the positions of the tokens in all places, `(N|1, capacity)`.
+        num_rows: N.
+        moves: whether rows will be reordered.
+        taken: how many places are taken, `(1,)`; none by default.
+    """
+
+    def __init__(self, pos: Tensor, num_rows: int, moves: bool, taken: Tensor | None = None):
+        self.pos = pos
+        self.last = pos.new_full((1,), -1) if taken is None else taken  # the place taken last
+        self.mask: Tensor | None = None  # (1, 1, 1, capacity)
+        self._rows: Tensor | None = None  # (capacity, N): in which row each token is
+        self._places: Tensor | None = None  # (capacity · N,): in which of all rows of a buffer
+        self._stride = num_rows
+        if moves:
+            self.select(torch.arange(num_rows, device=pos.device))
+
+    def take(self) -> Tensor:
+        """Take the next place; return the positions `(N|1, 1)` of its tokens."""
+        self.last += 1
+        places = torch.arange(self.pos.shape[1], device=self.pos.device)
+        unused = torch.zeros(len(places), device=self.pos.device)
+        self.mask = unused.masked_fill_(places > self.last, float("-inf"))[None, None, None]
+        if self._rows is not None:
+            own = torch.arange(self._rows.shape[1], device=self.pos.device)
+            self._rows.index_copy_(0, self.last, own[None])
+        self._find()
+        return self.pos.index_select(1, self.last)
+
+    def select(self, rows: Tensor) -> None:
+        """Let row i continue what was row `rows[i]`."""
+        if self._rows is None:
+            self._rows = rows.repeat(self.pos.shape[1], 1)
+        elif len(rows) == self._rows.shape[1]:
+            self._rows.copy_(self._rows.index_select(1, rows))
+        else:
+            self._rows = self._rows.index_select(1, rows)
+
+    def move(self, buffer: Tensor, capacity: int) -> Tensor:
+        """Return a buffer `(capacity, N, H, E)` with all tokens, each in its own row."""
+        self._find()
+        tokens = self.tokens(buffer)
+        moved = buffer.new_zeros(capacity, *tokens.shape[1:])
+        moved[: len(tokens)] = tokens
+        return moved
+
+    def tokens(self, buffer: Tensor) -> Tensor:
+        """Return what each row continues in a buffer, `(capacity, N, H, E)`."""
+        if self._places is None:
+            return buffer
+        tokens = buffer.flatten(0, 1).index_select(0, self._places)
+        return tokens.view(len(buffer), -1, *buffer.shape[2:])
+
+    def _find(self) -> None:
+        if self._rows is not None:
+            first = torch.arange(len(self._rows), device=self._rows.device)[:, None] * self._stride
+            self._places = (self._rows + first).flatten()
+
+
+class FixedKeyValues:
+    """As `KeyValues`, in `Slots`: of the capacity's size from the first token on, and masked."""
+
+    def __init__(self, slots: Slots, buffers: tuple[Tensor, Tensor] | None = None):
+        self._slots = slots
+        self._buffers = buffers  # (capacity, N, H, E) each
+
+    @property
+    def mask(self) -> Tensor | None:
+        return self._slots.mask
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Add `keys, values (N, H, 1, E)` at the place taken last; return those of all places,
+        `(N, H, capacity, E)`, to be masked."""
+        slots = self._slots
+        new_keys, new_values = (x.permute(2, 0, 1, 3) for x in (keys, values))  # (1, N, H, E)
+        if self._buffers is None:
+            shape = slots.pos.shape[1], *new_keys.shape[1:]
+            self._buffers = keys.new_zeros(shape), values.new_zeros(shape)
+        for buffer, new in zip(self._buffers, (new_keys, new_values), strict=True):
+            buffer[:, : new.shape[1]].index_copy_(0, slots.last, new)
+        kept_keys, kept_values = (slots.tokens(x).permute(1, 2, 0, 3) for x in self._buffers)
+        return kept_keys, kept_values
+
+    def moved(self, slots: Slots) -> FixedKeyValues:
+        """Return the cache in more places."""
+        if self._buffers is None:
+            return FixedKeyValues(slots)
+        keys, values = (self._slots.move(x, slots.pos.shape[1]) for x in self._buffers)
+        return FixedKeyValues(slots, (keys, values))
+
+
 class SourceKeyValues:
     """Projected keys and values of a source, `(B, H, K, E)` each: all there at once, they lie
     sentence by sentence, as the products of each step read them fastest."""
+
+    mask: Tensor | None = None
 
     def __init__(self) -> None:
         self.length = 0

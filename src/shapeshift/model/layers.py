@@ -14,7 +14,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Absolute, Representation
 
 from .attention import Attention
-from .cache import KeyValues, SourceKeyValues
+from .cache import FixedKeyValues, KeyValues, SourceKeyValues
 from .linear import Linear
 from .packing import Packing
 from .recompute import recomputed, recomputes
@@ -44,9 +44,15 @@ class Embedding(nn.Module):
         self.scale = tokens.embedding_dim**0.5
 
     def forward(
-        self, ids: Tensor, *, start: int = 0, offset: int | Tensor | None = None
+        self,
+        ids: Tensor,
+        *,
+        start: int = 0,
+        offset: int | Tensor | None = None,
+        pos: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the embeddings `(B, T, D)` of `ids (B, T)` and their positions `(B|1, T)`.
+        """Return the embeddings `(B, T, D)` of `ids (B, T)` and their positions `(B|1, T)`: `pos`,
+        or as `position_ids` numbers them.
 
         Raises:
             ShapeshiftError: `ids` are not whole numbers in two dimensions.
@@ -56,7 +62,8 @@ class Embedding(nn.Module):
                 "token ids must be an integer tensor (B, T), one row for each sentence, got"
                 f" {str(ids.dtype).removeprefix('torch.')} {tuple(ids.shape)}"
             )
-        pos = self.position_ids(*ids.shape, start=start, offset=offset, device=ids.device)
+        if pos is None:
+            pos = self.position_ids(*ids.shape, start=start, offset=offset, device=ids.device)
         x = self.position.embed(self.tokens(ids) * self.scale, pos)
         return dropout(x, self.dropout, self.training), pos
 
@@ -127,7 +134,7 @@ class Memory:
 torch.export.register_dataclass(Memory)  # an exported encoder returns it, a decoder takes it
 
 
-LayerCache = tuple[KeyValues, SourceKeyValues]
+LayerCache = tuple[KeyValues | FixedKeyValues, SourceKeyValues]
 """Keys and values of both attentions of a decoder layer."""
 
 

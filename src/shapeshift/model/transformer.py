@@ -11,9 +11,12 @@ from torch.nn import functional as F
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.checks import can_read, whole_number
 
-from .cache import KeyValues, SourceKeyValues
-from .layers import NORM_EPS, DecoderLayer, Embedding, EncoderLayer, Memory
+from .cache import FixedKeyValues, KeyValues, Slots, SourceKeyValues
+from .layers import NORM_EPS, DecoderLayer, Embedding, EncoderLayer, LayerCache, Memory
 from .packing import Packing
+
+ROOM = 32
+"""Tokens for which `DecoderState.reserve` makes room at first; it doubles."""
 
 PAD = 0
 """The id of padding, which stands right of a sentence."""
@@ -164,8 +167,40 @@ class DecoderState:
         if isinstance(offset, Tensor):  # (), (1,) or (B,) -> (N,)
             offset = offset.expand(memory.hidden.shape[0]).repeat_interleave(beam)
         self._offset = offset
-        self._caches = [(KeyValues(), SourceKeyValues()) for _ in model.decoder]
+        self._caches: list[LayerCache] = [(KeyValues(), SourceKeyValues()) for _ in model.decoder]
         self._pos: Tensor | None = None  # (N|1, tokens so far)
+        self._slots: Slots | None = None  # after `reserve`
+
+    def reserve(self, num_tokens: int, most: int) -> int:
+        """Make room for the first `num_tokens` tokens of a row, before a step appends the first or
+        more than there was room for; return for how many there is now.
+
+        What `step` and `reorder` read and write then stays where it is, so that a GPU can repeat
+        their work. `extend` takes one token at a time.
+
+        Args:
+            most: tokens that a row may ever have; there are positions for no more.
+        """
+        capacity = ROOM
+        while capacity < num_tokens:
+            capacity *= 2
+        num_rows, moves = self._memory.hidden.shape[0] * self._beam, self._beam > 1
+        pos = self._model.target.position_ids(
+            num_rows, min(capacity, most), offset=self._offset, device=self._memory.pos.device
+        )
+        pos = torch.cat((pos, pos[:, -1:].expand(-1, capacity - pos.shape[1])), dim=1)
+        if self._slots is None:
+            self._slots = Slots(pos, num_rows, moves)
+            self._caches = [(FixedKeyValues(self._slots), cross) for _, cross in self._caches]
+        else:
+            slots = Slots(pos, num_rows, moves, self._slots.last)
+            self._caches = [
+                (own.moved(slots), cross)
+                for own, cross in self._caches
+                if isinstance(own, FixedKeyValues)
+            ]
+            self._slots = slots
+        return capacity
 
     def step(self, tokens: Tensor) -> Tensor:
         """Append one token a row; `tokens (N,)` -> logits of the next `(N, V)`."""
@@ -173,9 +208,13 @@ class DecoderState:
 
     def extend(self, tokens: Tensor) -> Tensor:
         """Append `tokens (N, Q)`; return the decoder's output for them `(N, Q, D)`."""
-        before = 0 if self._pos is None else self._pos.shape[1]
-        x, pos = self._model.target(tokens, start=before, offset=self._offset)
-        self._pos = pos if self._pos is None else torch.cat((self._pos, pos), dim=1)
+        if self._slots is not None:
+            x, pos = self._model.target(tokens, pos=self._slots.take())
+            self._pos = self._slots.pos
+        else:
+            before = 0 if self._pos is None else self._pos.shape[1]
+            x, pos = self._model.target(tokens, start=before, offset=self._offset)
+            self._pos = pos if self._pos is None else torch.cat((self._pos, pos), dim=1)
         for layer, cache in zip(self._model.decoder, self._caches, strict=True):
             x = layer(x, pos, self._pos, self._memory, cache)
         hidden: Tensor = self._model.decoder_norm(x)
@@ -184,15 +223,18 @@ class DecoderState:
     def reorder(self, rows: Tensor) -> None:
         """Let row i continue row `rows[i]`. Beams stay within their sentence, and sentences keep
         their order; whole ones may be left out."""
+        if self._slots is not None:
+            self._slots.select(rows)
         for own, _ in self._caches:
-            own.select(rows)
-        if self._pos is not None and self._pos.shape[0] > 1:
-            self._pos = self._pos[rows]
-        if isinstance(self._offset, Tensor):
-            self._offset = self._offset[rows]
+            if isinstance(own, KeyValues):
+                own.select(rows)
         memory = self._memory
         if len(rows) == memory.hidden.shape[0] * self._beam:  # no sentence is left out
             return
+        if self._pos is not None and self._pos.shape[0] > 1:  # the beams of one have the same
+            self._pos = self._pos[rows]
+        if isinstance(self._offset, Tensor):
+            self._offset = self._offset[rows]
         sentences = rows[:: self._beam] // self._beam
         self._memory = replace(
             memory,

@@ -1,0 +1,158 @@
+"""A step of decoding can be recorded once and repeated, as a CUDA graph is.
+
+On a CPU, a record is the list of PyTorch's operators with the very tensors that they read and
+write. What is decided or counted in Python, and what is not in tensors that stay, is then lost, and
+the translations differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from shapeshift import kernels
+from shapeshift.decoding import recording
+from shapeshift.decoding.search import beam_search
+from shapeshift.model import Transformer, transformer
+from shapeshift.positions import PRESETS, Scheme
+
+
+class Operators(TorchDispatchMode):
+    """Those called in this context, with their arguments and results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[tuple[Any, Any, Any, Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.called.append((func, args, kwargs or {}, out))
+        return out
+
+
+class Records:
+    """Stands for `recording.record`; counts records and repetitions."""
+
+    def __init__(self) -> None:
+        self.made = self.repeated = 0
+
+    def __call__(self, work: Callable[[], None]) -> Callable[[], None]:
+        with Operators() as operators:
+            work()
+        self.made += 1
+        done = True  # by watching, where a GPU only records
+
+        def repeat() -> None:
+            nonlocal done
+            if done:
+                done = False
+                return
+            self.repeated += 1
+            for operator, args, kwargs, out in operators.called:
+                again = operator(*args, **kwargs)
+                for old, new in zip(tensors(out), tensors(again), strict=True):
+                    if old.untyped_storage().data_ptr() != new.untyped_storage().data_ptr():
+                        old.copy_(new)
+
+        return repeat
+
+
+def tensors(out: Any) -> list[Tensor]:
+    several = out if isinstance(out, list | tuple) else [out]
+    return [x for x in several if isinstance(x, Tensor)]
+
+
+@pytest.fixture
+def records(monkeypatch: pytest.MonkeyPatch) -> Records:
+    """Lets beam search record, with room for few tokens, without the kernels in C."""
+    made = Records()
+    monkeypatch.setattr(recording, "record", made)
+    monkeypatch.setattr(transformer, "ROOM", 4)
+    monkeypatch.setattr(kernels, "serves", lambda *_: False)
+    return made
+
+
+def translations(
+    model: Transformer, source: Tensor, beam: int, records: bool, **how: Any
+) -> list[list[Any]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recording, "serves", lambda device: records)
+        found = beam_search(
+            model.start(source, beam),
+            torch.tensor([14, 6, 11]),
+            beam=beam,
+            n_best=beam,
+            check_every=2,
+            **how,
+        )
+    return [[(x.tokens, pytest.approx(x.log_prob, abs=1e-5)) for x in each] for each in found]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_translations_are_those_of_single_steps(
+    beam: int,
+    scheme: Scheme,
+    make_model: Callable[..., Transformer],
+    sentences: tuple[Tensor, Tensor],
+    records: Records,
+) -> None:
+    model = make_model(scheme)
+    model.output.weight.data[3] *= 0.2  # `</s>` is less probable then
+    found = [translations(model, sentences[0], beam, way) for way in (True, False)]
+    assert found[0] == found[1]
+    assert records.made >= 2, "it never needed more room"
+    assert records.repeated >= 2
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("offset", [7, torch.tensor([0, 4, 9])], ids=["one", "each"])
+@pytest.mark.parametrize("fixed", [False, True], ids=["rows leave", "rows stay"])
+def test_with_offsets(
+    beam: int,
+    offset: int | Tensor,
+    fixed: bool,
+    make_model: Callable[..., Transformer],
+    sentences: tuple[Tensor, Tensor],
+    records: Records,
+) -> None:
+    model = make_model(PRESETS["shape"])
+    model.output.weight.data[3] *= 0.2
+    model.start = lambda source, beam: Transformer.start(model, source, beam, offset=offset)
+    found = [translations(model, sentences[0], beam, x, fixed_rows=fixed) for x in (True, False)]
+    assert found[0] == found[1]
+    assert records.repeated >= 2
+
+
+def test_rows_that_leave_are_not_computed(
+    make_model: Callable[..., Transformer],
+    sentences: tuple[Tensor, Tensor],
+    records: Records,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes = []
+
+    def step(self: Any, tokens: Tensor) -> Tensor:
+        sizes.append(len(tokens))
+        return run(self, tokens)
+
+    run = transformer.DecoderState.step
+    monkeypatch.setattr(transformer.DecoderState, "step", step)
+    model = make_model(PRESETS["ape"])
+    model.output.weight.data[3] *= 0
+    translations(model, sentences[0], 2, True)
+    assert sizes[0] == 6
+    assert sizes[-1] == 4  # the second of three has 6 tokens, and room is made at 8
+
+
+def test_work_that_cannot_be_recorded_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(recording, "record", lambda work: work)
+    work = recording.Recorded(lambda: calls.append(1))
+    for _ in range(4):
+        work()
+    assert len(calls) == 4
