@@ -16,10 +16,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shapeshift import kernels
+from shapeshift.attention import varlen
 from shapeshift.data.batching import Batch, make_batch
 from shapeshift.decoding.search import beam_search
 from shapeshift.model import DecoderState, ModelConfig, Transformer, build, label_smoothed_loss
+from shapeshift.model.attention import Attention
 from shapeshift.positions import PRESETS, Scheme
+from shapeshift.positions.base import AT_ATTENTION
 
 from .conftest import READS, Watch
 
@@ -74,6 +77,28 @@ def test_no_training_step_waits(
         loss.smoothed.backward()
     assert loss.num_tokens == 11
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_no_training_step_without_padding_waits(
+    scheme: Scheme,
+    make_model: Callable[..., Transformer],
+    batch: Batch,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a GPU, where attention has kernels of packed sentences."""
+    operators = []
+    monkeypatch.setattr(varlen, "serves", lambda _: True)
+    model = make_model(scheme, dropout=0.1).to(META, torch.bfloat16).train()
+    ids = batch.source, batch.target_input, batch.target_output
+    with nothing_on_the_cpu(), Watch(lambda operator, *_: operators.append(operator)):
+        label_smoothed_loss(model, *ids, 0.1, batch.real).smoothed.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    aten = torch.ops.aten
+    forward = operators.count(aten._efficient_attention_forward.default)
+    assert forward == operators.count(aten._efficient_attention_backward.default)
+    attentions = [x for x in model.modules() if isinstance(x, Attention)]
+    plain = [x for x in attentions if not any(map(x.position.overrides, AT_ATTENTION))]
+    assert len(plain) <= forward <= len(attentions)
 
 
 @pytest.mark.parametrize("beam", [1, 4])

@@ -8,15 +8,16 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shapeshift.attention import attend, attend_with_probs, backends, causal_mask
+from shapeshift.attention import attend, attend_with_probs, backends, causal_mask, varlen
 from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import EOS
 from shapeshift.decoding import recording
 from shapeshift.decoding.search import beam_search
 from shapeshift.model import ModelConfig, build, label_smoothed_loss, transformer
 from shapeshift.model.cache import Slots
+from shapeshift.model.packing import Packing
 from shapeshift.model.transformer import padding_mask
-from shapeshift.positions import PRESETS, Part, Scheme, Stack, place
+from shapeshift.positions import PRESETS, Part, Representation, Scheme, Stack, place
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.step import TrainingStep
 
@@ -26,6 +27,9 @@ pytestmark = [
 ]
 
 VOCABULARY = 40
+
+PACKED = {"_flash_attention_forward", "_efficient_attention_forward"}
+"""Operators of attention of packed sentences."""
 
 
 @pytest.fixture(params=PRESETS)
@@ -163,6 +167,16 @@ def test_flex_attention(kind, monkeypatch):
     assert len(served) == 2
 
 
+class Operators(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
 @contextmanager
 def never_waiting() -> Iterator[None]:
     """Let PyTorch raise wherever the host would wait for the GPU."""
@@ -178,7 +192,9 @@ def test_no_step_waits(twins):
     pairs = [[5, 6, 7, 8], [5], [6, 7]], [[5, 6], [7, 8, 9, 10, 4], [5]]
     batch = make_batch(*pairs).to("cuda")
     step = TrainingStep(twin, TrainingConfig())
-    step(batch)  # what is loaded at first may wait
+    with Operators() as seen:
+        step(batch)  # what is loaded at first may wait
+    assert seen.names & PACKED
     with never_waiting():
         step(batch)
     last = torch.full((3,), 5, device="cuda")
@@ -220,16 +236,6 @@ def test_compiled_layers(preset):
     assert counters["stats"]["unique_graphs"] > 0
 
 
-class Operators(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.names = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(func.overloadpacket.__name__)
-        return func(*args, **(kwargs or {}))
-
-
 def test_causal_attention_is_one_kernel_without_a_mask():
     model = build(ModelConfig(size="small"), PRESETS["rope"], VOCABULARY, VOCABULARY).cuda()
     ids = torch.randint(5, VOCABULARY, (3, 70), device="cuda")
@@ -238,6 +244,104 @@ def test_causal_attention_is_one_kernel_without_a_mask():
     fast = {"_scaled_dot_product_flash_attention", "_scaled_dot_product_cudnn_attention"}
     assert seen.names & fast
     assert "_scaled_dot_product_attention_math" not in seen.names
+
+
+def packed_heads(dtype, *sides):
+    """Sentences of these lengths, the longest first, on the sides of queries and keys, and heads
+    `(1, 2, N, 64)` of queries, keys and values."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    sentences = []
+    for lengths in sides:
+        places = [n * lengths[0] + t for n, size in enumerate(lengths) for t in range(size)]
+        packing = Packing(torch.tensor(places, device="cuda"), (len(lengths), lengths[0]))
+        sentences.append(packing.sentences)
+    heads = [
+        torch.randn(1, sum(lengths), 2, 64, device="cuda", dtype=dtype, generator=generator)
+        for lengths in (sides[0], sides[1], sides[1])
+    ]
+    return sentences, [x.transpose(1, 2).requires_grad_() for x in heads]
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize(
+    ("dtype", "longest", "operator", "tolerance"),
+    [
+        (torch.bfloat16, 300, "_flash_attention_forward", 1e-2),
+        (torch.float16, 300, "_flash_attention_forward", 2e-3),
+        (torch.bfloat16, 100, "_efficient_attention_forward", 1e-2),
+        (torch.float32, 300, "_efficient_attention_forward", 1e-4),
+    ],
+)
+def test_kernels_of_packed_sentences(dtype, longest, operator, tolerance, causal):
+    lengths = [longest, 1, 70, 33, longest - 1]
+    others = lengths if causal else [longest - 17, 80, 2, 64, 1]
+    (side_q, side_k), heads = packed_heads(dtype, lengths, others)
+    pos = torch.arange(longest, device="cuda")[None]
+    with Operators() as seen:
+        out = varlen.attend_packed(heads, Representation(), pos, pos, side_q, side_k, causal=causal)
+    assert seen.names & PACKED == {operator}
+    weights = torch.randn_like(out)
+    got = [out, *torch.autograd.grad(out, heads, weights)]
+    exact = [x.detach().double().requires_grad_() for x in heads]
+    q, k, v = (x.split(n, dim=2) for x, n in zip(exact, (lengths, others, others), strict=True))
+    sentences = []
+    for query, key, value in zip(q, k, v, strict=True):
+        scores = query @ key.transpose(-1, -2) / 8
+        if causal:
+            scores += causal_mask(*scores.shape[-2:], scores.dtype, scores.device)
+        sentences.append((scores.softmax(-1) @ value).transpose(1, 2).flatten(2))
+    expected = torch.cat(sentences, dim=1)[0]
+    expected = [expected, *torch.autograd.grad(expected, exact, weights.double())]
+    for one, other in zip(got, expected, strict=True):
+        assert one.dtype == dtype
+        assert (one - other).norm() <= tolerance * other.norm()
+
+
+@pytest.mark.parametrize("longest", [300, 40])
+def test_dropout_of_packed_sentences_has_its_gradients(longest):
+    """The output is linear in the values: were other probabilities dropped in the backward pass,
+    the two sums would differ by half."""
+    (side_q, side_k), heads = packed_heads(torch.bfloat16, [longest, 1, 33], [longest, 20, 30])
+    pos = torch.arange(longest, device="cuda")[None]
+    how = Representation(), pos, pos, side_q, side_k, 0.5
+    out, again = (varlen.attend_packed(heads, *how) for _ in range(2))
+    assert (out - again).norm() > 0.1 * out.norm()
+    (grad,) = torch.autograd.grad(out, heads[2], out.detach())
+    square = out.double().square().sum()
+    assert abs((grad.double() * heads[2]).sum() / square - 1) < 0.02
+
+
+@pytest.mark.parametrize("padded", [True, False], ids=["padded", "full"])
+@pytest.mark.parametrize("length", [200, 30])
+@pytest.mark.parametrize("preset", ["ape", "rope", "rpe", "alibi"])
+def test_packed_loss_and_gradients_in_half_precision(preset, length, padded, monkeypatch):
+    """Without padding in the layers, bf16 is no further from float32 than with it."""
+    served, name = [], "_flash" if length > 128 else "_efficient"
+    run = getattr(varlen, name)
+    monkeypatch.setattr(varlen, name, lambda *how: served.append(1) or run(*how))
+    torch.manual_seed(0)
+    model = build(ModelConfig(size="tiny", dropout=0.0), PRESETS[preset], VOCABULARY, VOCABULARY)
+    model.cuda().train()
+    source, target = torch.randint(5, VOCABULARY, (2, 4, length), device="cuda")
+    target = target[:, : length - 7]
+    if padded:
+        source[1, length // 2 :] = source[2, 3:] = target[1, 1:] = target[3, length // 3 :] = 0
+    found = []
+    for packs, half in ((False, False), (False, True), (True, True)):
+        model.packs = packs
+        model.zero_grad()
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=half):
+            loss = label_smoothed_loss(model, source, target, target, 0.1)
+        loss.smoothed.backward()
+        assert packs or not served
+        grads = [x.grad.flatten() for x in model.parameters() if x.grad is not None]
+        found.append((loss.smoothed.detach(), torch.cat(grads)))
+    exact, rough, packed = found
+    assert len(served) == (6 if preset in ("ape", "rope") else 2)  # all, or those to the source
+    assert abs(packed[0] / exact[0] - 1) < 1e-2
+    error = (packed[1] - exact[1]).norm()
+    assert error <= 1.5 * (rough[1] - exact[1]).norm()
+    assert error <= 0.1 * exact[1].norm()
 
 
 @pytest.mark.parametrize("kind", ["alibi", "t5"])

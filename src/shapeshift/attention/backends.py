@@ -58,6 +58,11 @@ def recording() -> Iterator[list[Tensor]]:
         _recorded = before
 
 
+def is_recording() -> bool:
+    """Return whether `recording` collects probabilities, which fused kernels do not return."""
+    return _recorded is not None
+
+
 def attend(
     q: Tensor,
     k: Tensor,

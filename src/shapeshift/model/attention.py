@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shapeshift.attention import attend, prefers_few
+from shapeshift.attention import attend, prefers_few, varlen
 from shapeshift.attention.backends import attend_rows, prefers_rows, split_heads
 from shapeshift.positions import Representation
 
@@ -84,17 +84,25 @@ class Attention(nn.Module):
             pos_new = pos_k if packed else pos_k[:, pos_k.shape[1] - memory.shape[1] :]
         projected = self._project(*self.position.inputs(x, memory, memory, pos_q, pos_new))
         dropped = self.dropout if self.training else 0.0
-        added = None
-        if cache is None:
+        rows = added = None
+        if packed and varlen.serves(x.device):
+            heads = split_heads(projected, self.num_heads)  # (1, H, N, E)
+            places = pos_q, pos_k, packed[0].sentences, packed[1].sentences
+            rows = varlen.attend_packed(heads, self.position, *places, dropped, causal=causal)
+        if rows is None and cache is None:
             added = prefers_rows(self.position, projected, self.num_heads, pos_q, pos_k)
         again: list[Callable[[], Tensor]] = []
         how: dict[str, Any] = {"causal": causal, "again": again}
-        if added is not None:
+        if rows is not None:
+            packing = None
+        elif added is not None:
             how |= {"num_heads": self.num_heads, "spans": packed and [x.spans for x in packed]}
             mask, how = None if packed else mask, how | added[1]
             rows = attend_rows(projected, added[0], mask, dropped, **how)
             packing = None if packed else packing
         else:
+            if packing and packing[1].is_full:
+                mask = None
             if packed:
                 sides = packed[0], *packed[1:] * 2
                 projected = [s.unpack(y) for s, y in zip(sides, projected, strict=False)]

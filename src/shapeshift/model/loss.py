@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift import kernels
+from shapeshift.attention import varlen
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.checks import describe, is_integer
 
@@ -45,8 +46,8 @@ def label_smoothed_loss(
 ) -> Loss:
     """Return the summed loss −(1 − ε) log p(y) − ε/V Σ_v log p(v) (Szegedy et al. 2016, section 7).
 
-    Padding is taken out before the output projection, so no logits are made for it; on a CPU, out
-    of the layers as well (`Packing`).
+    Padding is taken out before the output projection, so no logits are made for it; on a CPU and on
+    NVIDIA's GPUs from Ampere on, out of the layers as well (`Packing`).
 
     Args:
         model: in the mode the caller chose.
@@ -82,8 +83,9 @@ def label_smoothed_loss(
         real = real_source, real_target
     targets = target_output.flatten().index_select(0, real[1]).long()  # (N,)
     padded = any(len(where) < ids.numel() for where, ids in zip(real, sides, strict=True))
-    if model.packs and padded and source.device.type == "cpu":
-        multiple = _MULTIPLE if torch.is_autocast_enabled("cpu") else 1
+    has_kernels = varlen.serves(source.device)  # which spare a mask, without padding as well
+    if model.packs and (has_kernels or (padded and source.device.type == "cpu")):
+        multiple = _MULTIPLE if torch.is_autocast_enabled("cpu") and not has_kernels else 1
         source_packing, target_packing = (
             Packing(where, (ids.shape[0], ids.shape[1]), multiple)
             for where, ids in zip(real, sides, strict=True)

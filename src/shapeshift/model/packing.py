@@ -1,11 +1,12 @@
 """The real tokens of a padded batch, one after the other, so that nothing is computed for padding.
 
 Projections, feed-forward layers, norms and dropout take `(N, D)` for the N real tokens of `(B, T)`,
-and so does the kernel of attention. Where it does not serve, attention needs one sentence a row.
+and so do kernels of attention: ours on a CPU, PyTorch's on a GPU (`attention/varlen.py`). Where
+they do not serve, attention needs one sentence a row.
 
-In half precision N is rounded up to a multiple of 64 by rows without a token, because oneDNN
-compiles a matrix product for each number of rows, which takes an eighth of a step on a CPU with AMX
-(dev/log.md).
+In half precision on a CPU N is rounded up to a multiple of 64 by rows without a token, because
+oneDNN compiles a matrix product for each number of rows, which takes an eighth of a step on a CPU
+with AMX (dev/log.md).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shapeshift.attention.varlen import Sentences
 from shapeshift.kernels import Spans
 
 
@@ -33,6 +35,8 @@ class Packing:
         self.real = real
         self.num_sentences, self.width = shape
         self.num_rows = len(real) + -len(real) % multiple
+        # Neither padding nor rows without a token: packed or not, the rows are the same.
+        self.is_full = len(real) == self.num_rows == shape[0] * shape[1]
 
     @cached_property
     def rows(self) -> Tensor:
@@ -44,6 +48,8 @@ class Packing:
 
     def pack(self, x: Tensor) -> Tensor:
         """Return `x (B, T, D)` as `(N, D)`."""
+        if self.is_full:
+            return x.flatten(0, 1)
         packed: Tensor = _Pack.apply(  # type: ignore[no-untyped-call]
             x.flatten(0, 1), self.real, self.num_rows
         )
@@ -51,12 +57,21 @@ class Packing:
 
     def unpack(self, x: Tensor) -> Tensor:
         """Return `x (N, D)` as `(B, T, D)`; padding has no meaning."""
-        rows: Tensor = _Unpack.apply(x, self.rows, self.real)  # type: ignore[no-untyped-call]
+        rows = x
+        if not self.is_full:
+            rows = _Unpack.apply(x, self.rows, self.real)  # type: ignore[no-untyped-call]
         return rows.view(self.num_sentences, self.width, -1)
 
     @cached_property
+    def sentences(self) -> Sentences:
+        """Where the sentences are among the N rows, for a GPU, without waiting for it."""
+        begins = torch.arange(self.num_sentences + 1, device=self.real.device) * self.width
+        bounds = torch.searchsorted(self.real, begins, out_int32=True)
+        return Sentences(self.real, bounds, min(self.width, len(self.real)))
+
+    @cached_property
     def spans(self) -> Spans:
-        """Where the sentences are among the N rows."""
+        """Where the sentences are among the N rows, for a CPU."""
         size = torch.bincount(self.real // self.width, minlength=self.num_sentences)
         return Spans(size.cumsum(0) - size, size)
 
@@ -78,7 +93,7 @@ class _Pack(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (rows,) = ctx.saved_tensors
         zeros = grad.new_zeros(ctx.num_inputs, grad.shape[1])
-        return zeros.index_copy(0, rows, grad[: len(rows)]), None, None
+        return zeros.index_copy_(0, rows, grad[: len(rows)]), None, None
 
 
 class _Unpack(torch.autograd.Function):
@@ -93,6 +108,7 @@ class _Unpack(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (real,) = ctx.saved_tensors
-        total = grad.new_zeros(ctx.num_rows, grad.shape[1])
-        total[: len(real)] = grad.index_select(0, real)
-        return total, None, None
+        picked = grad.index_select(0, real)
+        if ctx.num_rows > len(real):
+            picked = torch.cat((picked, picked.new_zeros(ctx.num_rows - len(real), grad.shape[1])))
+        return picked, None, None

@@ -36,7 +36,7 @@ class Transformer(nn.Module):
         output_bias: added to the logits, `(V,)`.
 
     Attributes:
-        packs: whether the loss leaves padding out of the layers, on a CPU; see `packing`.
+        packs: whether the loss leaves padding out of the layers, where it can; see `packing`.
     """
 
     packs = True

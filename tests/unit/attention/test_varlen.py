@@ -1,0 +1,199 @@
+"""Attention of packed sentences on a GPU, without one: a loop over sentences stands for PyTorch's
+kernels, or they run on the meta device, where they compute shapes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from shapeshift.attention import recording, varlen
+from shapeshift.attention.varlen import SHORT, attend_packed
+from shapeshift.model import ModelConfig, build, label_smoothed_loss
+from shapeshift.model.packing import Packing
+from shapeshift.positions import (
+    PRESETS,
+    Part,
+    PositionIds,
+    Representation,
+    Rotary,
+    Scheme,
+    Sinusoidal,
+)
+
+SOURCE = torch.tensor([[5, 6, 7, 8, 9, 3], [8, 3, 0, 0, 0, 0], [9, 4, 7, 3, 0, 0]])
+TARGET_INPUT = torch.tensor([[2, 5, 6, 8], [2, 0, 0, 0], [2, 7, 4, 0]])
+TARGET_OUTPUT = torch.tensor([[5, 6, 8, 3], [3, 0, 0, 0], [7, 4, 3, 0]])
+
+YARN = {"scaling": "yarn", "factor": 4.0, "original_length": 16}
+
+
+def at_self(kind: str, **options: object) -> Part:
+    return Part(kind, "self", options=options)
+
+
+SHIFTED = Scheme(PositionIds("shifted"), (at_self("rotary"), Part("rotary", "cross")))
+SCHEMES = {  # and how many of six attentions, two of them to the source, the kernels compute
+    "ape": (PRESETS["ape"], 6),
+    "rope": (PRESETS["rope"], 6),
+    "xpos": (PRESETS["xpos"], 6),
+    "rpe": (PRESETS["rpe"], 2),
+    "alibi": (PRESETS["alibi"], 2),
+    "tupe": (PRESETS["tupe"], 2),
+    "randomized": (PRESETS["randomized"], 6),
+    "an offset each": (SHIFTED, 6),
+    "half of the channels": (Scheme(parts=(at_self("rotary", pairs="halves", fraction=0.5),)), 6),
+    "a rotation without turns": (Scheme(parts=(at_self("rotary", fraction=0.5, **YARN),)), 2),
+    "inputs": (Scheme(parts=(at_self("sinusoidal"),)), 2),
+    "first layers": (PRESETS["less-feeding-cross-pe"], 3),
+}
+
+
+def by_sentence(q: Tensor, k: Tensor, v: Tensor, where: varlen.Where, causal: bool) -> Tensor:
+    """Attention `(N, H, E)` in float64, one sentence and query after the other."""
+    begin_q, begin_k = (x.tolist() for x in where[:2])
+    assert [begin_q[-1], begin_k[-1]] == [len(q), len(k)]
+    out = []
+    for b in range(len(begin_q) - 1):
+        keys, values = (x[begin_k[b] : begin_k[b + 1]].double() for x in (k, v))
+        queries = q[begin_q[b] : begin_q[b + 1]].double()
+        assert len(queries) <= where[2]
+        assert len(keys) <= where[3]
+        for n, query in enumerate(queries):
+            seen = n + 1 if causal else len(keys)
+            scores = torch.einsum("he,khe->hk", query, keys[:seen]) / q.shape[-1] ** 0.5
+            out.append(torch.einsum("hk,khe->he", scores.softmax(-1), values[:seen]))
+    return torch.stack(out).to(q.dtype)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Let the CPU be a GPU whose kernel is a loop; return which of its calls were causal."""
+    calls: list[bool] = []
+
+    def run(q: Tensor, k: Tensor, v: Tensor, where: varlen.Where, causal: bool) -> Tensor:
+        calls.append(causal)
+        return by_sentence(q, k, v, where, causal)
+
+    monkeypatch.setattr(varlen, "serves", lambda _: True)
+    monkeypatch.setattr(varlen, "_efficient", run)
+    return calls
+
+
+@pytest.mark.parametrize("padded", [True, False], ids=["padded", "full"])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_model_has_the_loss_and_gradients_of_padded_sentences(
+    name: str, padded: bool, calls: list[bool]
+) -> None:
+    scheme, expected = SCHEMES[name]
+    torch.manual_seed(0)
+    config = ModelConfig(size="tiny", dim=32, num_heads=2, ff_dim=48, dropout=0.0)
+    model = build(config, scheme, 12, 12).train()
+    batch = SOURCE, TARGET_INPUT, TARGET_OUTPUT
+    if not padded:
+        batch = tuple(ids.masked_fill(ids == 0, 7) for ids in batch)
+    found = []
+    for packs in (True, False):
+        model.packs = packs
+        model.zero_grad()
+        torch.manual_seed(1)  # of shifted and randomized positions
+        loss = label_smoothed_loss(model, *batch, 0.1)
+        loss.smoothed.backward()
+        assert len(calls) == expected
+        found.append([loss.smoothed, loss.nll, *(x.grad for x in model.parameters())])
+    assert sum(calls) == {6: 2, 3: 1, 2: 0}[expected]  # causal
+    for packed, other in zip(*found, strict=True):
+        torch.testing.assert_close(packed, other, rtol=1e-4, atol=2e-5)
+
+
+def test_recorded_probabilities_are_those_of_padded_sentences(calls: list[bool]) -> None:
+    config = ModelConfig(size="tiny", dim=32, num_heads=2, ff_dim=48, dropout=0.0)
+    model = build(config, "ape", 12, 12)
+    with recording() as probs:
+        label_smoothed_loss(model, SOURCE, TARGET_INPUT, TARGET_OUTPUT, 0.1)
+    assert calls == []
+    assert [x.shape for x in probs[:2]] == [(3, 2, 6, 6)] * 2
+
+
+def test_what_the_kernels_cannot_do_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(varlen, "_efficient", lambda q, *_: q)
+    monkeypatch.setattr(varlen, "_flash", lambda q, *_: q + 1)
+    side = Packing(torch.arange(3), (1, 3)).sentences
+    pos = torch.arange(3)[None]
+
+    def run(
+        dtype: torch.dtype = torch.bfloat16,
+        width: int = 64,
+        dropout_p: float = 0.0,
+        longest: int = SHORT,
+        position: Representation | None = None,
+    ) -> float | None:
+        heads = torch.zeros(3, 1, 2, 3, width, dtype=dtype)
+        sides = side._replace(longest=longest), side._replace(longest=3)
+        position = position or Representation()
+        out = attend_packed(heads.unbind(), position, pos, pos, *sides, dropout_p)
+        return None if out is None else float(out.mean())
+
+    efficient, flash = 0.0, 1.0
+    assert run() == efficient
+    assert run(longest=SHORT + 1) == run(torch.float16, longest=SHORT + 1) == flash
+    assert run(dropout_p=0.1) == flash
+    assert run(torch.float32, longest=SHORT + 1) == efficient
+    assert run(torch.float32, dropout_p=0.1) is None
+    assert run(torch.float64) is None
+    assert run(width=12) is None
+    assert run(width=256) is None
+    assert run(position=Sinusoidal(dim=128)) == efficient
+    assert run(position=Rotary(head_dim=64, **YARN)) == efficient
+    assert run(position=Rotary(head_dim=64, fraction=0.5, **YARN)) is None
+
+
+META = torch.device("meta")
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize(
+    ("dtype", "length", "dropout_p", "name"),
+    [
+        (torch.bfloat16, SHORT + 1, 0.0, "_flash"),
+        (torch.float16, 3, 0.1, "_flash"),
+        (torch.bfloat16, SHORT, 0.0, "_efficient"),
+        (torch.float32, SHORT + 1, 0.0, "_efficient"),
+    ],
+)
+def test_the_operators_take_what_they_are_given(
+    dtype: torch.dtype,
+    length: int,
+    dropout_p: float,
+    name: str,
+    causal: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called = []
+    run = getattr(varlen, name)
+    monkeypatch.setattr(varlen, name, lambda *how: called.append(1) or run(*how))
+    q = torch.empty(1, 150, 3, 2, 16, dtype=dtype, device=META, requires_grad=True)
+    both = torch.empty(1, 160, 2, 2, 16, dtype=dtype, device=META, requires_grad=True)
+    heads = [x.transpose(1, 2) for x in (q[:, :, 0], *both.unbind(2))]
+    real = torch.empty(160, dtype=torch.int64, device=META)
+    sides = [Packing(real[:n], (4, length)).sentences for n in (150, 160)]
+    assert [(x.bounds.dtype, x.bounds.shape) for x in sides] == [(torch.int32, (5,))] * 2
+    pos = torch.empty(4, length, dtype=torch.int64, device=META)
+    out = attend_packed(heads, Rotary(head_dim=16), pos, pos, *sides, dropout_p, causal=causal)
+    assert called
+    assert out is not None
+    assert (out.dtype, out.shape) == (dtype, (150, 32))
+    assert out.is_contiguous()
+    grads = torch.autograd.grad(out.sum(), (q, both))
+    assert [(x.dtype, x.shape) for x in grads] == [(dtype, q.shape), (dtype, both.shape)]
+
+
+def test_sentences() -> None:
+    """No sentence is longer than the batch has tokens, which the kernels demand of `longest`."""
+    ids = torch.tensor([[1, 1, 0, 0], [1, 0, 0, 0], [1, 1, 1, 0]])
+    sides = [ids, ids[1:2], torch.ones(2, 3)]
+    found = []
+    for side in sides:
+        packing = Packing(side.flatten().nonzero().squeeze(1), (side.shape[0], side.shape[1]))
+        found.append((packing.sentences.bounds.tolist(), packing.sentences.longest))
+    assert found == [([0, 2, 3, 6], 4), ([0, 1], 1), ([0, 3, 6], 3)]
