@@ -204,7 +204,7 @@ def _product(a, b):
 def _band(own, others, num, low, ROWS: tl.constexpr, SIZE: tl.constexpr):
     """Return the band's first block of SIZE others and the one after its last: in blocks before it
     all pairs with `own` have the first row, in those after it the last. Also return 0 if the
-    positions of all `num` others are consecutive, else 1."""
+    positions of all `num` others are consecutive, else 1, and where the first row then is."""
     lowest, highest = tl.min(own, 0) + low, tl.max(own, 0) + low + ROWS - 1
     left = tl.full((256,), 0, tl.int32) + num
     right = tl.zeros((256,), tl.int32)
@@ -218,7 +218,8 @@ def _band(own, others, num, low, ROWS: tl.constexpr, SIZE: tl.constexpr):
         uneven = tl.where((n < num) & (at - origin != n), 1, uneven)
     left_block = tl.min(left, 0) // SIZE
     right_block = tl.maximum(tl.cdiv(tl.max(right, 0), SIZE), left_block)
-    return left_block, right_block, tl.max(uneven, 0)
+    offsets = tl.minimum(tl.maximum(own + low - origin, -(1 << 30)), 1 << 30).to(tl.int32)
+    return left_block, right_block, tl.max(uneven, 0), offsets
 
 
 @triton.jit
@@ -250,23 +251,15 @@ def _range(part: tl.constexpr, left, begin, middle, right, blocks):
 
 
 @triton.jit
-def _offsets(own, start, low, ROWS: tl.constexpr, SIZE: tl.constexpr):
-    """Return where the first row is in a block of consecutive positions from `start` on, as far as
-    32 bits and the block need to know."""
-    return tl.minimum(tl.maximum(own + low - start, -ROWS), SIZE).to(tl.int32)
-
-
-@triton.jit
-def _rows(own, offsets, others, n, num, low, ROWS: tl.constexpr, EVEN: tl.constexpr):
-    """Return the row of each pair of `own` and others `n`, `(len(own), len(n))`."""
+def _rows(offsets, own, m, num_own, others, n, num, low, ROWS: tl.constexpr, EVEN: tl.constexpr):
+    """Return the row of each pair of own `m` and others `n`, `(len(m), len(n))`; if others are
+    consecutive, from the `offsets` of the first row in them."""
     if EVEN:
-        rows = tl.arange(0, n.shape[0])[None, :] - offsets[:, None]
-        rows = tl.minimum(tl.maximum(rows, 0), ROWS - 1)
+        distances = tl.arange(0, n.shape[0])[None, :] - offsets[:, None]
     else:
         at = tl.load(others + tl.minimum(n, num - 1))
-        distances = at[None, :] - own[:, None] - low
-        rows = tl.minimum(tl.maximum(distances, 0), ROWS - 1).to(tl.int32)
-    return rows
+        distances = at[None, :] - tl.load(own + tl.minimum(m, num_own - 1))[:, None] - low
+    return tl.minimum(tl.maximum(distances, 0), ROWS - 1).to(tl.int32)
 
 
 @triton.jit
@@ -328,10 +321,10 @@ def _forward(
         bias_last = _pairs(by_row, i * ROWS + ROWS - 1, i < Q) * LOG2E
     if MASKED:
         mask += b * mask_b
+    pos_q += b * pos_q_b
     pos_k += b * pos_k_b
-    at_q = tl.load(pos_q + b * pos_q_b + tl.minimum(i, Q - 1))
-    origin = tl.load(pos_k)
-    left, right, uneven = _band(at_q, pos_k, K, low, ROWS, N)
+    at_q = tl.load(pos_q + tl.minimum(i, Q - 1))
+    left, right, uneven, offsets = _band(at_q, pos_k, K, low, ROWS, N)
     blocks = tl.cdiv(K, N)
     if CAUSAL:
         blocks = tl.cdiv(tl.maximum(tl.minimum(K, start_i + M + K - Q), 0), N)
@@ -351,8 +344,7 @@ def _forward(
             start = (n if part > 0 else tl.where(before, n, n + right - left)) * N
             j = start + tl.arange(0, N)
             if part > 0:
-                offsets = _offsets(at_q, origin + start, low, ROWS, N)
-                rows = _rows(at_q, offsets, pos_k, j, K, low, ROWS, part == 1)
+                rows = _rows(offsets - start, pos_q, i, Q, pos_k, j, K, low, ROWS, part == 1)
                 if BIASED:
                     bias = _pairs(by_row, i[:, None] * ROWS + rows, (i < Q)[:, None]) * LOG2E
             elif BIASED:
@@ -382,7 +374,7 @@ def _forward(
                     if ROWS > 1:
                         last += _of_row(probs, rows, ROWS - 1)
                     between *= kept[:, None]
-                    between += _between(probs, rows, offsets, ROWS, WIDTH, part == 1)
+                    between += _between(probs, rows, offsets - start, ROWS, WIDTH, part == 1)
                 else:
                     first += tl.where(before, added, 0.0)
                     last += tl.where(before, 0.0, added)
@@ -446,10 +438,10 @@ def _backward_queries(
     tl.store(terms + 5 * Q, mean, mask=i < Q)
     if MASKED:
         mask += b * mask_b
+    pos_q += b * pos_q_b
     pos_k += b * pos_k_b
-    at_q = tl.load(pos_q + b * pos_q_b + tl.minimum(i, Q - 1))
-    origin = tl.load(pos_k)
-    left, right, uneven = _band(at_q, pos_k, K, low, ROWS, N)
+    at_q = tl.load(pos_q + tl.minimum(i, Q - 1))
+    left, right, uneven, offsets = _band(at_q, pos_k, K, low, ROWS, N)
     blocks = tl.cdiv(K, N)
     if CAUSAL:
         blocks = tl.cdiv(tl.maximum(tl.minimum(K, start_i + M + K - Q), 0), N)
@@ -468,8 +460,7 @@ def _backward_queries(
             j = start + tl.arange(0, N)
             less, less_grad = log_sum, mean
             if part > 0:
-                offsets = _offsets(at_q, origin + start, low, ROWS, N)
-                rows = _rows(at_q, offsets, pos_k, j, K, low, ROWS, part == 1)
+                rows = _rows(offsets - start, pos_q, i, Q, pos_k, j, K, low, ROWS, part == 1)
                 pairs = i[:, None] * ROWS + rows
                 if BIASED:
                     bias = _pairs(by_row, pairs, (i < Q)[:, None]) * LOG2E
@@ -498,7 +489,7 @@ def _backward_queries(
                     first += _of_row(grad_scores, rows, 0)
                     if ROWS > 1:
                         last += _of_row(grad_scores, rows, ROWS - 1)
-                    between += _between(grad_scores, rows, offsets, ROWS, WIDTH, part == 1)
+                    between += _between(grad_scores, rows, offsets - start, ROWS, WIDTH, part == 1)
                 else:
                     added = tl.sum(grad_scores, 1)
                     first += tl.where(before, added, 0.0)
@@ -533,11 +524,11 @@ def _backward_keys(
         grad_sums += head * Q * ROWS
     terms += head * 6 * Q
     pos_q += b * pos_q_b
-    at_k = tl.load(pos_k + b * pos_k_b + tl.minimum(j, K - 1))
+    pos_k += b * pos_k_b
+    at_k = tl.load(pos_k + tl.minimum(j, K - 1))
     # From the keys the queries are seen at distances of the other sign: last row before the band.
     mirrored = 1 - low - ROWS
-    origin = tl.load(pos_q)
-    left, right, uneven = _band(at_k, pos_q, Q, mirrored, ROWS, M)
+    left, right, uneven, offsets = _band(at_k, pos_q, Q, mirrored, ROWS, M)
     seen_from = left
     blocks = tl.cdiv(Q, M)
     if CAUSAL:
@@ -556,8 +547,8 @@ def _backward_keys(
             i = start + tl.arange(0, M)
             which = 4 if part > 0 else tl.where(before, 2, 0)
             if part > 0:
-                offsets = _offsets(at_k, origin + start, mirrored, ROWS, M)
-                rows = ROWS - 1 - _rows(at_k, offsets, pos_q, i, Q, mirrored, ROWS, part == 1)
+                rows = _rows(offsets - start, pos_k, j, K, pos_q, i, Q, mirrored, ROWS, part == 1)
+                rows = ROWS - 1 - rows
                 pairs = i[None, :] * ROWS + rows
                 if BIASED:
                     bias = _pairs(by_row, pairs, (i < Q)[None, :]) * LOG2E
