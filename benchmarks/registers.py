@@ -23,12 +23,12 @@ from shapeshift.attention import gpu
 TOOL = Path(nvidia.__file__).parent / "bin" / "cuobjdump"
 KERNELS = gpu._forward, gpu._backward_queries, gpu._backward_keys
 NUMBERS = re.compile(r"H|Q|K|low|\w+_[bhij]|pos_[qk]_b")
-TYPES = {"pos_q": "*i64", "pos_k": "*i64", "lse": "*fp32", "delta": "*fp32", "mask": "*fp32"}
+TYPES = {"pos_q": "*i64", "pos_k": "*i64", "lse": "*fp32", "terms": "*fp32", "mask": "*fp32"}
 
 
 def compiled(kernel, heads: str, options: dict[str, object], capability: int):
     """Return a kernel compiled for heads of a type."""
-    how = {name: options.pop(name) for name in ("num_warps", "num_stages")}
+    how = {name: options.pop(name) for name in ("num_warps", "num_stages", "maxnreg")}
     constants = {x: options[x] for x in kernel.arg_names if x in options}
     signature, attributes = {}, {}
     for n, name in enumerate(kernel.arg_names):
@@ -59,6 +59,8 @@ def main() -> None:
                 for kernel in KERNELS:
                     _, options = gpu._arguments(q, q, q, pos, pos, -16, num_rows, True)
                     options |= {"BIASED": True, "SUMMED": True}
+                    if kernel is gpu._backward_keys:
+                        options |= {"M": options["N"], "N": options["M"]}
                     made = compiled(kernel, heads, options, capability)
                     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
                         file.write(made.asm["cubin"])

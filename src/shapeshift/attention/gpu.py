@@ -68,11 +68,11 @@ def _attend(
     with_sums: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Attention with `by_row (B, H, Q, R)` added to the scores, each at the pairs of its row. Also
-    return the probabilities summed by row, or nothing, and log Σ exp(scores) of each query."""
+    return the probabilities summed by row, or nothing, and log2 Σ exp(scores) of each query."""
     made: tuple[Tensor, Tensor, Tensor] = _empty(q, num_rows, causal, with_sums)
     shape, options = _arguments(q, k, mask, pos_q, pos_k, low, num_rows, causal)
     options |= {"BIASED": by_row is not None, "SUMMED": with_sums}
-    _forward[q.shape[0] * q.shape[1], triton.cdiv(q.shape[2], options["M"])](
+    _forward[(q.shape[0] * q.shape[1] * triton.cdiv(q.shape[2], options["M"]),)](
         q, k, v, by_row, mask, pos_q, pos_k, *made, *_strides(q, k, v, made[0]), *shape, **options
     )
     return made
@@ -101,16 +101,17 @@ def _attend_backward(
     q, k, v, pos_q, pos_k, out, sums, lse = saved
     grads: list[Tensor] = _empty_grads(grad, grad_sums, saved, by_row)
     grad_by_row = None if by_row is None else grads[3]
-    delta = torch.empty_like(lse)
     (B, H, Q, _), K = q.shape, k.shape[2]
+    terms = lse.new_empty(B, H, 6, Q)
     shape, options = _arguments(q, k, mask, pos_q, pos_k, low, num_rows, causal)
     options |= {"BIASED": by_row is not None, "SUMMED": grad_sums is not None}
-    _backward_queries[B * H, triton.cdiv(Q, options["M"])](
-        q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse, delta, grad, grad_sums, grads[0],
+    _backward_queries[(B * H * triton.cdiv(Q, options["M"]),)](
+        q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse, terms, grad, grad_sums, grads[0],
         grad_by_row, *_strides(q, k, v, out, grad, grads[0]), *shape, **options,
     )  # fmt: skip
-    _backward_keys[B * H, triton.cdiv(K, options["N"])](
-        q, k, v, by_row, mask, pos_q, pos_k, lse, delta, grad, grad_sums, grads[1], grads[2],
+    options |= {"M": options["N"], "N": options["M"]}  # it owns keys
+    _backward_keys[(B * H * triton.cdiv(K, options["N"]),)](
+        q, k, v, by_row, mask, pos_q, pos_k, terms, grad, grad_sums, grads[1], grads[2],
         *_strides(q, k, v, grad, grads[1], grads[2]), *shape, **options,
     )  # fmt: skip
     return grads
@@ -155,15 +156,15 @@ def _arguments(
     causal: bool,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     (_, H, Q, E), K = q.shape, k.shape[2]
-    # As many queries as the registers hold without spilling (ptxas for sm_90).
     small = max(Q, K) <= 32 or num_rows > 64 or E > 64 or q.itemsize > 2
     per_sentence = [0 if x is None or len(x) == 1 else x.stride(0) for x in (mask, pos_q, pos_k)]
     return (*per_sentence, H, Q, K, E**-0.5, low), {
         "ROWS": num_rows,
-        "WIDTH": max(16, triton.next_power_of_2(num_rows)),
+        "WIDTH": triton.next_power_of_2(max(16, num_rows - 2)),
         "E": E,
         "M": 32 if small else 64,
         "N": 32,
+        "maxnreg": None if small else 168,  # three programs on a multiprocessor
         "CAUSAL": causal,
         "MASKED": mask is not None,
         "num_warps": 4,
@@ -172,6 +173,13 @@ def _arguments(
 
 
 # In the kernels: i are queries and j keys of a block, e channels; the last query sees all keys.
+# Scores are multiplied by log2(e), and their exponentials are powers of 2.
+#
+# Blocks whose pairs all have the first row, or all the last, need one number of each query. They
+# come first (part 0), then the band of the others: with consecutive positions (part 1), which say
+# where a row's pairs are, or with any (part 2).
+
+LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
@@ -193,76 +201,102 @@ def _product(a, b):
 
 
 @triton.jit
-def _rows_of(pos_q, pos_k, i, j, Q, K, low, ROWS):
-    """The row of each pair, and the first and the last that occur."""
-    at_q = tl.load(pos_q + tl.minimum(i, Q - 1))
-    at_k = tl.load(pos_k + tl.minimum(j, K - 1)) - low
-    origin = tl.min(at_q, 0)  # from which 32 bits reach far beyond every row
-    at_q = tl.minimum(at_q - origin, 1 << 29).to(tl.int32)
-    at_k = tl.minimum(tl.maximum(at_k - origin, -(1 << 29)), 1 << 30).to(tl.int32)
-    rows = tl.minimum(tl.maximum(at_k[None, :] - at_q[:, None], 0), ROWS - 1)
-    return rows, tl.min(tl.min(rows, 1), 0), tl.max(tl.max(rows, 1), 0)
+def _band(own, others, num, low, ROWS: tl.constexpr, SIZE: tl.constexpr):
+    """Return the band's first block of SIZE others and the one after its last: in blocks before it
+    all pairs with `own` have the first row, in those after it the last. Also return 0 if the
+    positions of all `num` others are consecutive, else 1, and where the first row then is."""
+    lowest, highest = tl.min(own, 0) + low, tl.max(own, 0) + low + ROWS - 1
+    left = tl.full((256,), 0, tl.int32) + num
+    right = tl.zeros((256,), tl.int32)
+    uneven = tl.zeros((256,), tl.int32)
+    origin = tl.load(others)
+    for start in range(0, num, 256):
+        n = start + tl.arange(0, 256)
+        at = tl.load(others + n, mask=n < num, other=0)
+        left = tl.where((n < num) & (at > lowest), tl.minimum(left, n), left)
+        right = tl.where((n < num) & (at < highest), n + 1, right)
+        uneven = tl.where((n < num) & (at - origin != n), 1, uneven)
+    left_block = tl.min(left, 0) // SIZE
+    right_block = tl.maximum(tl.cdiv(tl.max(right, 0), SIZE), left_block)
+    offsets = tl.minimum(tl.maximum(own + low - origin, -(1 << 30)), 1 << 30).to(tl.int32)
+    return left_block, right_block, tl.max(uneven, 0), offsets
 
 
 @triton.jit
-def _gathered(x, i, Q, rows, first, last, ROWS):
-    """For each pair the number of its query and row, of `x (Q, R)`."""
-    inside = i < Q
-    if first == last:
-        one = tl.load(x + i * ROWS + first, mask=inside, other=0.0).to(tl.float32)
-        found = tl.broadcast_to(one[:, None], rows.shape)
+def _of_keys(mask, j, K, MASKED: tl.constexpr):
+    """What is added to the scores of each key."""
+    if MASKED:
+        added = tl.load(mask + j, mask=j < K, other=float("-inf")).to(tl.float32)
+        # The smallest finite number stays one.
+        added = tl.where(added == float("-inf"), added, tl.maximum(added, -2e38) * LOG2E)
     else:
-        pointers = x + (i[:, None] * ROWS + rows)
-        found = tl.load(pointers, mask=inside[:, None], other=0.0).to(tl.float32)
-    return found
+        added = tl.where(j < K, 0.0, float("-inf"))
+    return added
 
 
 @triton.jit
-def _of_row(x, rows, row, columns):
-    one = tl.sum(tl.where(rows == row, x, 0.0), 1)
-    return tl.where(columns[None, :] == row, one[:, None], 0.0)
+def _pairs(x, at, inside):
+    return tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
 
 
 @triton.jit
-def _summed(x, rows, first, last, columns, pos_q, pos_k, i, j, Q, K, low, ROWS: tl.constexpr):
-    """Sums of pairs `x (M, N)` by query and row, `(M, WIDTH)`."""
-    if first == last:
-        sums = _of_row(x, rows, first, columns)
+def _range(part: tl.constexpr, left, begin, middle, right, blocks):
+    """Part 0 counts the blocks before `left` and those from `right` on."""
+    if part == 0:
+        return 0, left + blocks - right
+    elif part == 1:
+        return begin, middle
     else:
-        # If the keys' positions are consecutive, each row but the first and last has one key.
-        start = tl.min(j, 0)
-        at_k = tl.load(pos_k + tl.minimum(j, K - 1))
-        origin = tl.load(pos_k + start)
-        if tl.max(tl.abs(at_k - origin - (tl.minimum(j, K - 1) - start)), 0) == 0:
-            at_q = tl.load(pos_q + tl.minimum(i, Q - 1)) + low
-            index = (at_q - origin)[:, None] + columns[None, :]
-            inside = (index >= 0) & (index < x.shape[1])
-            inside &= ((columns > 0) & (columns < ROWS - 1))[None, :]
-            picked = tl.gather(x, tl.where(inside, index, 0).to(tl.int32), 1)
-            sums = tl.where(inside, picked, 0.0)
-            sums += _of_row(x, rows, 0, columns) + _of_row(x, rows, ROWS - 1, columns)
-        else:
-            sums = tl.zeros((x.shape[0], columns.shape[0]), tl.float32)
-            for row in range(first, last + 1):
-                sums += _of_row(x, rows, row, columns)
+        return middle, right
+
+
+@triton.jit
+def _rows(offsets, own, m, num_own, others, n, num, low, ROWS: tl.constexpr, EVEN: tl.constexpr):
+    """Return the row of each pair of own `m` and others `n`, `(len(m), len(n))`; if others are
+    consecutive, from the `offsets` of the first row in them."""
+    if EVEN:
+        distances = tl.arange(0, n.shape[0])[None, :] - offsets[:, None]
+    else:
+        at = tl.load(others + tl.minimum(n, num - 1))
+        distances = at[None, :] - tl.load(own + tl.minimum(m, num_own - 1))[:, None] - low
+    return tl.minimum(tl.maximum(distances, 0), ROWS - 1).to(tl.int32)
+
+
+@triton.jit
+def _of_row(x, rows, row):
+    return tl.sum(tl.where(rows == row, x, 0.0), 1)
+
+
+@triton.jit
+def _between(
+    x, rows, offsets, ROWS: tl.constexpr, WIDTH: tl.constexpr, EVEN: tl.constexpr
+):  # fmt: skip
+    """Return sums of pairs `x (M, N)` by query and row, `(M, WIDTH)`, from the second row to the
+    one before the last. Columns after it have no meaning."""
+    N: tl.constexpr = x.shape[1]
+    columns = tl.arange(0, WIDTH)[None, :]
+    if EVEN:  # each of these rows has one key
+        index = offsets[:, None] + 1 + columns
+        sums = tl.where((index & -N) == 0, tl.gather(x, index & (N - 1), 1), 0.0)
+    else:
+        sums = tl.zeros((x.shape[0], WIDTH), tl.float32)
+        first, last = tl.min(tl.min(rows, 1), 0), tl.max(tl.max(rows, 1), 0)
+        for row in range(tl.maximum(first, 1), tl.minimum(last, ROWS - 2) + 1):
+            sums += tl.where(columns == row - 1, _of_row(x, rows, row)[:, None], 0.0)
     return sums
 
 
 @triton.jit
-def _scores(
-    q, k, by_row, mask, i, j, Q, K, scale,
-    rows, first, last,
-    ROWS: tl.constexpr, CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr,
-):  # fmt: skip
-    scores = _product(q, tl.trans(k)) * scale
-    if BIASED:
-        scores += _gathered(by_row, i, Q, rows, first, last, ROWS)
-    if MASKED:
-        scores += tl.load(mask + j, mask=j < K, other=float("-inf")).to(tl.float32)[None, :]
-    seen = (j < K)[None, :]
-    if CAUSAL:
-        seen = seen & (j[None, :] <= i[:, None] + (K - Q))
-    return tl.where(seen, scores, float("-inf"))
+def _store_sums(x, first, between, last, i, Q, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    columns = tl.arange(0, WIDTH)[None, :] + 1
+    kind = x.dtype.element_ty
+    inside = (i < Q)[:, None] & (columns < ROWS - 1)
+    tl.store(x + i[:, None] * ROWS + columns, between.to(kind), mask=inside)
+    if ROWS > 1:
+        tl.store(x + i * ROWS + ROWS - 1, last.to(kind), mask=i < Q)
+    else:
+        first += last
+    tl.store(x + i * ROWS, first.to(kind), mask=i < Q)
 
 
 @triton.jit
@@ -275,60 +309,91 @@ def _forward(
     ROWS: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, SUMMED: tl.constexpr,
 ):  # fmt: skip
-    head = tl.program_id(0).to(tl.int64)
+    num_blocks = tl.cdiv(Q, M)
+    head = (tl.program_id(0) // num_blocks).to(tl.int64)
+    start_i = tl.program_id(0) % num_blocks * M
     b, h = head // H, head % H
-    i = tl.program_id(1) * M + tl.arange(0, M)
-    columns = tl.arange(0, WIDTH)
+    i = start_i + tl.arange(0, M)
     queries = _load(q + b * q_b + h * q_h, i, Q, q_i, E)
     if BIASED:
         by_row += head * Q * ROWS
+        bias_first = _pairs(by_row, i * ROWS, i < Q) * LOG2E
+        bias_last = _pairs(by_row, i * ROWS + ROWS - 1, i < Q) * LOG2E
     if MASKED:
         mask += b * mask_b
     pos_q += b * pos_q_b
     pos_k += b * pos_k_b
+    at_q = tl.load(pos_q + tl.minimum(i, Q - 1))
+    left, right, uneven, offsets = _band(at_q, pos_k, K, low, ROWS, N)
+    blocks = tl.cdiv(K, N)
+    if CAUSAL:
+        blocks = tl.cdiv(tl.maximum(tl.minimum(K, start_i + M + K - Q), 0), N)
+        left = tl.minimum(left, tl.maximum(start_i + 1 + K - Q, 0) // N)
+        right = blocks
     peak = tl.full((M,), float("-inf"), tl.float32)
     total = tl.zeros((M,), tl.float32)
+    first = tl.zeros((M,), tl.float32)
+    last = tl.zeros((M,), tl.float32)
     found = tl.zeros((M, E), tl.float32)
-    by_distance = tl.zeros((M, WIDTH), tl.float32)
-    end = K
-    if CAUSAL:
-        end = tl.minimum(K, tl.program_id(1) * M + M + K - Q)
-    for start in range(0, end, N):
-        j = start + tl.arange(0, N)
-        keys = _load(k + b * k_b + h * k_h, j, K, k_j, E)
-        rows, first, last = _rows_of(pos_q, pos_k, i, j, Q, K, low, ROWS)
-        scores = _scores(
-            queries, keys, by_row, mask, i, j, Q, K, scale, rows, first, last,
-            ROWS, CAUSAL, MASKED, BIASED,
-        )  # fmt: skip
-        highest = tl.maximum(peak, tl.max(scores, 1))
-        safe = tl.where(highest == float("-inf"), 0.0, highest)
-        probs = tl.exp(scores - safe[:, None])
-        kept = tl.exp(peak - safe)
-        values = _load(v + b * v_b + h * v_h, j, K, v_j, E)
-        found = found * kept[:, None] + _product(probs.to(values.dtype), values)
-        if SUMMED:
-            by_distance = by_distance * kept[:, None] + _summed(
-                probs, rows, first, last, columns, pos_q, pos_k, i, j, Q, K, low, ROWS
-            )
-        total = total * kept + tl.sum(probs, 1)
-        peak = highest
+    between = tl.zeros((M, WIDTH), tl.float32)
+    middle = tl.where(uneven == 0, right, left)
+    for part in tl.static_range(3):
+        begin, end = _range(part, left, left, middle, right, blocks)
+        for n in range(begin, end):
+            before = n < left
+            start = (n if part > 0 else tl.where(before, n, n + right - left)) * N
+            j = start + tl.arange(0, N)
+            if part > 0:
+                rows = _rows(offsets - start, pos_q, i, Q, pos_k, j, K, low, ROWS, part == 1)
+                if BIASED:
+                    bias = _pairs(by_row, i[:, None] * ROWS + rows, (i < Q)[:, None]) * LOG2E
+            elif BIASED:
+                bias = tl.where(before, bias_first, bias_last)[:, None]
+            keys = _load(k + b * k_b + h * k_h, j, K, k_j, E)
+            scores = _product(queries, tl.trans(keys)) * (scale * LOG2E)
+            if BIASED:
+                scores += bias
+            scores += _of_keys(mask, j, K, MASKED)[None, :]
+            if CAUSAL and part > 0:
+                seen = j[None, :] <= i[:, None] + (K - Q)
+                scores = tl.where(seen, scores, float("-inf"))
+            highest = tl.maximum(peak, tl.max(scores, 1))
+            safe = tl.where(highest == float("-inf"), 0.0, highest)
+            probs = tl.exp2(scores - safe[:, None])
+            kept = tl.exp2(peak - safe)
+            peak = highest
+            values = _load(v + b * v_b + h * v_h, j, K, v_j, E)
+            found = found * kept[:, None] + _product(probs.to(values.dtype), values)
+            added = tl.sum(probs, 1)
+            total = total * kept + added
+            if SUMMED:
+                first *= kept
+                last *= kept
+                if part > 0:
+                    first += _of_row(probs, rows, 0)
+                    if ROWS > 1:
+                        last += _of_row(probs, rows, ROWS - 1)
+                    between *= kept[:, None]
+                    between += _between(probs, rows, offsets - start, ROWS, WIDTH, part == 1)
+                else:
+                    first += tl.where(before, added, 0.0)
+                    last += tl.where(before, 0.0, added)
     share = tl.where(total > 0, 1 / total, 0.0)
     _store(out + b * out_b + h * out_h, found * share[:, None], i, Q, out_i, E)
-    # Without a key, probabilities are exp(score - inf) = 0.
+    # Without a key, probabilities are 2^(score - inf) = 0.
     tl.store(
-        lse + head * Q + i, tl.where(total > 0, peak + tl.log(total), float("inf")), mask=i < Q
+        lse + head * Q + i, tl.where(total > 0, peak + tl.log2(total), float("inf")), mask=i < Q
     )
     if SUMMED:
-        inside = (i < Q)[:, None] & (columns < ROWS)[None, :]
-        pointers = sums + (head * Q + i)[:, None] * ROWS + columns[None, :]
-        tl.store(pointers, (by_distance * share[:, None]).to(sums.dtype.element_ty), mask=inside)
+        between *= share[:, None]
+        sums += head * Q * ROWS
+        _store_sums(sums, first * share, between, last * share, i, Q, ROWS, WIDTH)
 
 
 @triton.jit
 def _backward_queries(
     q, k, v, by_row, mask, pos_q, pos_k,
-    out, sums, lse, delta, grad, grad_sums, grad_q,
+    out, sums, lse, terms, grad, grad_sums, grad_q,
     grad_by_row,
     q_b, q_h, q_i, k_b, k_h, k_j, v_b, v_h, v_j,
     out_b, out_h, out_i, grad_b, grad_h, grad_i,
@@ -337,61 +402,107 @@ def _backward_queries(
     ROWS: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, SUMMED: tl.constexpr,
 ):  # fmt: skip
-    head = tl.program_id(0).to(tl.int64)
+    num_blocks = tl.cdiv(Q, M)
+    head = (tl.program_id(0) // num_blocks).to(tl.int64)
+    start_i = tl.program_id(0) % num_blocks * M
     b, h = head // H, head % H
-    i = tl.program_id(1) * M + tl.arange(0, M)
-    columns = tl.arange(0, WIDTH)
+    i = start_i + tl.arange(0, M)
     queries = _load(q + b * q_b + h * q_h, i, Q, q_i, E)
     grads = _load(grad + b * grad_b + h * grad_h, i, Q, grad_i, E)
     outputs = _load(out + b * out_b + h * out_h, i, Q, out_i, E)
     log_sum = tl.load(lse + head * Q + i, mask=i < Q, other=float("inf"))
     mean = tl.sum(grads.to(tl.float32) * outputs.to(tl.float32), 1)  # of gradients, by probability
-    inside = (i < Q)[:, None] & (columns < ROWS)[None, :]
-    at = (head * Q + i)[:, None] * ROWS + columns[None, :]
     if SUMMED:
-        products = tl.load(grad_sums + at, mask=inside, other=0.0).to(tl.float32)
-        products *= tl.load(sums + at, mask=inside, other=0.0).to(tl.float32)
-        mean += tl.sum(products, 1)
         grad_sums += head * Q * ROWS
-    tl.store(delta + head * Q + i, mean, mask=i < Q)
+        sums += head * Q * ROWS
+        columns = tl.arange(0, 2 * WIDTH)[None, :]
+        inside = (i < Q)[:, None] & (columns < ROWS)
+        every = i[:, None] * ROWS + columns
+        mean += tl.sum(_pairs(grad_sums, every, inside) * _pairs(sums, every, inside), 1)
+    # Scores less `log_sum`, and gradients less `mean`: what pairs of the first and the last row
+    # add to a product of vectors is in these numbers, of which `_backward_keys` needs all.
+    log_first, log_last, mean_first, mean_last = log_sum, log_sum, mean, mean
     if BIASED:
         by_row += head * Q * ROWS
+        log_first -= _pairs(by_row, i * ROWS, i < Q) * LOG2E
+        log_last -= _pairs(by_row, i * ROWS + ROWS - 1, i < Q) * LOG2E
+    if SUMMED:
+        mean_first -= _pairs(grad_sums, i * ROWS, i < Q)
+        mean_last -= _pairs(grad_sums, i * ROWS + ROWS - 1, i < Q)
+    terms += head * 6 * Q + i
+    tl.store(terms, log_first, mask=i < Q)
+    tl.store(terms + Q, mean_first, mask=i < Q)
+    tl.store(terms + 2 * Q, log_last, mask=i < Q)
+    tl.store(terms + 3 * Q, mean_last, mask=i < Q)
+    tl.store(terms + 4 * Q, log_sum, mask=i < Q)
+    tl.store(terms + 5 * Q, mean, mask=i < Q)
     if MASKED:
         mask += b * mask_b
     pos_q += b * pos_q_b
     pos_k += b * pos_k_b
-    found = tl.zeros((M, E), tl.float32)
-    by_distance = tl.zeros((M, WIDTH), tl.float32)
-    end = K
+    at_q = tl.load(pos_q + tl.minimum(i, Q - 1))
+    left, right, uneven, offsets = _band(at_q, pos_k, K, low, ROWS, N)
+    blocks = tl.cdiv(K, N)
     if CAUSAL:
-        end = tl.minimum(K, tl.program_id(1) * M + M + K - Q)
-    for start in range(0, end, N):
-        j = start + tl.arange(0, N)
-        keys = _load(k + b * k_b + h * k_h, j, K, k_j, E)
-        values = _load(v + b * v_b + h * v_h, j, K, v_j, E)
-        rows, first, last = _rows_of(pos_q, pos_k, i, j, Q, K, low, ROWS)
-        scores = _scores(
-            queries, keys, by_row, mask, i, j, Q, K, scale, rows, first, last,
-            ROWS, CAUSAL, MASKED, BIASED,
-        )  # fmt: skip
-        grad_probs = _product(grads, tl.trans(values))
-        if SUMMED:
-            grad_probs += _gathered(grad_sums, i, Q, rows, first, last, ROWS)
-        grad_scores = tl.exp(scores - log_sum[:, None]) * (grad_probs - mean[:, None])
-        found += _product(grad_scores.to(keys.dtype), keys)
-        if BIASED:
-            by_distance += _summed(
-                grad_scores, rows, first, last, columns, pos_q, pos_k, i, j, Q, K, low, ROWS
-            )
+        blocks = tl.cdiv(tl.maximum(tl.minimum(K, start_i + M + K - Q), 0), N)
+        left = tl.minimum(left, tl.maximum(start_i + 1 + K - Q, 0) // N)
+        right = blocks
+    first = tl.zeros((M,), tl.float32)
+    last = tl.zeros((M,), tl.float32)
+    found = tl.zeros((M, E), tl.float32)
+    between = tl.zeros((M, WIDTH), tl.float32)
+    middle = tl.where(uneven == 0, right, left)
+    for part in tl.static_range(3):
+        begin, end = _range(part, left, left, middle, right, blocks)
+        for n in range(begin, end):
+            before = n < left
+            start = (n if part > 0 else tl.where(before, n, n + right - left)) * N
+            j = start + tl.arange(0, N)
+            less, less_grad = log_sum, mean
+            if part > 0:
+                rows = _rows(offsets - start, pos_q, i, Q, pos_k, j, K, low, ROWS, part == 1)
+                pairs = i[:, None] * ROWS + rows
+                if BIASED:
+                    bias = _pairs(by_row, pairs, (i < Q)[:, None]) * LOG2E
+                if SUMMED:
+                    grad_bias = _pairs(grad_sums, pairs, (i < Q)[:, None])
+            else:
+                less = tl.where(before, log_first, log_last)
+                less_grad = tl.where(before, mean_first, mean_last)
+            keys = _load(k + b * k_b + h * k_h, j, K, k_j, E)
+            values = _load(v + b * v_b + h * v_h, j, K, v_j, E)
+            scores = _product(queries, tl.trans(keys)) * (scale * LOG2E) - less[:, None]
+            scores += _of_keys(mask, j, K, MASKED)[None, :]
+            grad_probs = _product(grads, tl.trans(values)) - less_grad[:, None]
+            if part > 0:
+                if BIASED:
+                    scores += bias
+                if SUMMED:
+                    grad_probs += grad_bias
+                if CAUSAL:
+                    seen = j[None, :] <= i[:, None] + (K - Q)
+                    scores = tl.where(seen, scores, float("-inf"))
+            grad_scores = tl.exp2(scores) * grad_probs
+            found += _product(grad_scores.to(keys.dtype), keys)
+            if BIASED:
+                if part > 0:
+                    first += _of_row(grad_scores, rows, 0)
+                    if ROWS > 1:
+                        last += _of_row(grad_scores, rows, ROWS - 1)
+                    between += _between(grad_scores, rows, offsets - start, ROWS, WIDTH, part == 1)
+                else:
+                    added = tl.sum(grad_scores, 1)
+                    first += tl.where(before, added, 0.0)
+                    last += tl.where(before, 0.0, added)
     _store(grad_q + b * grad_q_b + h * grad_q_h, found * scale, i, Q, grad_q_i, E)
     if BIASED:
-        tl.store(grad_by_row + at, by_distance.to(grad_by_row.dtype.element_ty), mask=inside)
+        _store_sums(grad_by_row + head * Q * ROWS, first, between, last, i, Q, ROWS, WIDTH)
 
 
 @triton.jit
 def _backward_keys(
     q, k, v, by_row, mask, pos_q, pos_k,
-    lse, delta, grad, grad_sums, grad_k, grad_v,
+    terms, grad, grad_sums, grad_k, grad_v,
     q_b, q_h, q_i, k_b, k_h, k_j, v_b, v_h, v_j,
     grad_b, grad_h, grad_i, grad_k_b, grad_k_h, grad_k_j,
     grad_v_b, grad_v_h, grad_v_j, mask_b, pos_q_b, pos_k_b,
@@ -399,41 +510,68 @@ def _backward_keys(
     ROWS: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
     CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, SUMMED: tl.constexpr,
 ):  # fmt: skip
-    head = tl.program_id(0).to(tl.int64)
+    num_blocks = tl.cdiv(K, N)
+    head = (tl.program_id(0) // num_blocks).to(tl.int64)
+    start_j = tl.program_id(0) % num_blocks * N
     b, h = head // H, head % H
-    j = tl.program_id(1) * N + tl.arange(0, N)
+    j = start_j + tl.arange(0, N)
     keys = _load(k + b * k_b + h * k_h, j, K, k_j, E)
     values = _load(v + b * v_b + h * v_h, j, K, v_j, E)
+    by_key = _of_keys(mask + b * mask_b if MASKED else mask, j, K, MASKED)
     if BIASED:
         by_row += head * Q * ROWS
     if SUMMED:
         grad_sums += head * Q * ROWS
-    if MASKED:
-        mask += b * mask_b
+    terms += head * 6 * Q
     pos_q += b * pos_q_b
     pos_k += b * pos_k_b
+    at_k = tl.load(pos_k + tl.minimum(j, K - 1))
+    # From the keys the queries are seen at distances of the other sign: last row before the band.
+    mirrored = 1 - low - ROWS
+    left, right, uneven, offsets = _band(at_k, pos_q, Q, mirrored, ROWS, M)
+    seen_from = left
+    blocks = tl.cdiv(Q, M)
+    if CAUSAL:
+        left = 0
+        seen_from = tl.maximum(0, start_j - (K - Q)) // M  # the first that sees one of these keys
+        right = tl.maximum(right, tl.cdiv(tl.maximum(start_j + N - 1 - (K - Q), 0), M))
+        right = tl.minimum(tl.maximum(right, seen_from), blocks)
     found_k = tl.zeros((N, E), tl.float32)
     found_v = tl.zeros((N, E), tl.float32)
-    begin = 0
-    if CAUSAL:  # the first query that sees one of these keys
-        begin = tl.maximum(0, tl.program_id(1) * N - (K - Q)) // M * M
-    for start in range(begin, Q, M):
-        i = start + tl.arange(0, M)
-        queries = _load(q + b * q_b + h * q_h, i, Q, q_i, E)
-        grads = _load(grad + b * grad_b + h * grad_h, i, Q, grad_i, E)
-        log_sum = tl.load(lse + head * Q + i, mask=i < Q, other=float("inf"))
-        mean = tl.load(delta + head * Q + i, mask=i < Q, other=0.0)
-        rows, first, last = _rows_of(pos_q, pos_k, i, j, Q, K, low, ROWS)
-        scores = _scores(
-            queries, keys, by_row, mask, i, j, Q, K, scale, rows, first, last,
-            ROWS, CAUSAL, MASKED, BIASED,
-        )  # fmt: skip
-        probs = tl.exp(scores - log_sum[:, None])
-        found_v += _product(tl.trans(probs.to(grads.dtype)), grads)
-        grad_probs = _product(grads, tl.trans(values))
-        if SUMMED:
-            grad_probs += _gathered(grad_sums, i, Q, rows, first, last, ROWS)
-        grad_scores = probs * (grad_probs - mean[:, None])
-        found_k += _product(tl.trans(grad_scores.to(queries.dtype)), queries)
+    middle = tl.where(uneven == 0, right, seen_from)
+    for part in tl.static_range(3):
+        begin, end = _range(part, left, seen_from, middle, right, blocks)
+        for n in range(begin, end):
+            before = n < left
+            start = (n if part > 0 else tl.where(before, n, n + right - left)) * M
+            i = start + tl.arange(0, M)
+            which = 4 if part > 0 else tl.where(before, 2, 0)
+            if part > 0:
+                rows = _rows(offsets - start, pos_k, j, K, pos_q, i, Q, mirrored, ROWS, part == 1)
+                rows = ROWS - 1 - rows
+                pairs = i[None, :] * ROWS + rows
+                if BIASED:
+                    bias = _pairs(by_row, pairs, (i < Q)[None, :]) * LOG2E
+                if SUMMED:
+                    grad_bias = _pairs(grad_sums, pairs, (i < Q)[None, :])
+            queries = _load(q + b * q_b + h * q_h, i, Q, q_i, E)
+            grads = _load(grad + b * grad_b + h * grad_h, i, Q, grad_i, E)
+            less = tl.load(terms + which * Q + i, mask=i < Q, other=float("inf"))
+            less_grad = tl.load(terms + (which + 1) * Q + i, mask=i < Q, other=0.0)
+            scores = _product(keys, tl.trans(queries)) * (scale * LOG2E) - less[None, :]
+            scores += by_key[:, None]
+            grad_probs = _product(values, tl.trans(grads)) - less_grad[None, :]
+            if part > 0:
+                if BIASED:
+                    scores += bias
+                if SUMMED:
+                    grad_probs += grad_bias
+                if CAUSAL:
+                    seen = j[:, None] <= i[None, :] + (K - Q)
+                    scores = tl.where(seen, scores, float("-inf"))
+            probs = tl.exp2(scores)
+            found_v += _product(probs.to(grads.dtype), grads)
+            grad_scores = probs * grad_probs
+            found_k += _product(grad_scores.to(queries.dtype), queries)
     _store(grad_k + b * grad_k_b + h * grad_k_h, found_k * scale, j, K, grad_k_j, E)
     _store(grad_v + b * grad_v_b + h * grad_v_h, found_v, j, K, grad_v_j, E)
