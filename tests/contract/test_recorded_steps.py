@@ -149,10 +149,31 @@ def test_rows_that_leave_are_not_computed(
     assert sizes[-1] == 4  # the second of three has 6 tokens, and room is made at 8
 
 
-def test_work_that_cannot_be_recorded_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    monkeypatch.setattr(recording, "record", lambda work: work)
-    work = recording.Recorded(lambda: calls.append(1))
-    for _ in range(4):
-        work()
-    assert len(calls) == 4
+WAITING: dict[str, Callable[[Tensor], Any]] = {
+    "reads": lambda x: x.sum().item(),
+    "truth": lambda x: bool((x > 0).any()),
+    "sizes": lambda x: x[x > 0],
+    "copies": lambda x: x.to("meta"),
+    "copies a number": lambda x: x.sum().to("meta"),
+}
+
+
+@pytest.mark.parametrize("what", [*WAITING.values(), None], ids=[*WAITING, "nothing"])
+def test_work_that_waits_is_done_as_it_is(
+    what: Callable[[Tensor], Any] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, records, model, x = [], [], torch.nn.Identity(), torch.ones(3)
+
+    def work() -> None:
+        calls.append(1)
+        (x * 2).sum()
+        if what is not None:
+            what(x)
+
+    monkeypatch.setattr(recording, "record", lambda work: records.append(1) or work)
+    for _ in range(2):
+        run = recording.Recorded(work, model)
+        for _ in range(3):
+            run()
+    assert len(calls) == 6
+    assert len(records) == (0 if what else 2)

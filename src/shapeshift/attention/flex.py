@@ -21,20 +21,24 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 BLOCK_SIZE = 128
 """Queries and keys of a block, FlexAttention's own unit: a block without a pair is skipped."""
 
+FLEX_FROM = 1024
+"""Queries and keys from which it is the better choice. It takes a host some milliseconds, which the
+GPU needs to compute as many; fewer have a bias of little memory."""
+
 
 def prefers_flex(position: Representation, q: Tensor, num_keys: int, dropout_p: float) -> bool:
     """Return whether FlexAttention can serve and is the better choice.
 
     It has kernels for GPUs, without dropout, for up to 32 bits, and it adds up the gradient of a
-    bias in no fixed order. For fewer than a block of queries or keys, as in decoding, a bias takes
-    little memory and PyTorch's other fused kernel serves.
+    bias in no fixed order. For few queries or keys a bias takes little memory, and PyTorch's other
+    fused kernel serves.
     """
     return (
         q.device.type == "cuda"
         and position.overrides("score_mod")
         and not position.overrides("value_bias")
         and not dropout_p
-        and min(q.shape[2], num_keys) >= BLOCK_SIZE
+        and min(q.shape[2], num_keys) >= FLEX_FROM
         and q.shape[3] >= 16  # its kernels multiply tiles
         and q.dtype != torch.float64
         and not torch.are_deterministic_algorithms_enabled()

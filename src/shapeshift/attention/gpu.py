@@ -156,11 +156,13 @@ def _arguments(
     causal: bool,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     (_, H, Q, E), K = q.shape, k.shape[2]
-    small = max(Q, K) <= 32 or num_rows > 64 or E > 64 or q.itemsize > 2
+    width = triton.next_power_of_2(max(16, num_rows - 2))
+    short, wide = max(Q, K) <= 32, width > 64 or E > 64 or q.itemsize > 2
+    small = short or wide
     per_sentence = [0 if x is None or len(x) == 1 else x.stride(0) for x in (mask, pos_q, pos_k)]
     return (*per_sentence, H, Q, K, E**-0.5, low), {
         "ROWS": num_rows,
-        "WIDTH": triton.next_power_of_2(max(16, num_rows - 2)),
+        "WIDTH": width,
         "E": E,
         "M": 32 if small else 64,
         "N": 32,
@@ -169,8 +171,8 @@ def _arguments(
         "maxnreg": None if small else 168,
         "CAUSAL": causal,
         "MASKED": mask is not None,
-        "num_warps": 4,
-        "num_stages": 2,
+        "num_warps": 2 if short and not wide else 4,
+        "num_stages": 2 if small else 3,
     }
 
 

@@ -88,7 +88,7 @@ def attend_packed(
     has_flash = dtype in (torch.float16, torch.bfloat16) and width <= WIDEST_FLASH
     if width % 8 or not (has_flash or (dtype == torch.float32 and not dropout_p)):
         return None
-    q, k, v = (x[0].transpose(0, 1) for x in heads)  # (N, H, E)
+    q, k, v = (x.squeeze(0).transpose(0, 1) for x in heads)  # (N, H, E)
     if position.overrides("rotate"):
         turns = position.turns(heads[0], heads[1], pos_q, pos_k)
         if turns is None:

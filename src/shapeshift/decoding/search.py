@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -43,7 +43,7 @@ _BLOCK = 64
 class Stepper(Protocol):
     """State of a decoder for num_sentences × beam rows; the beams of a sentence are adjacent.
 
-    One that has `reserve`, see `DecoderState`, is recorded where `recording` can.
+    One that has `model` and `reserve`, see `DecoderState`, is recorded where `recording` can.
     """
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -138,20 +138,19 @@ def beam_search(
             kept &= ~is_eos[:, 0]
         live.advance(kept, sums[:, :beam], parents[:, :beam], tokens[:, :beam])
 
-    reserve: Callable[[int, int], int] | None = None
-    if recording.serves(limits.device):
-        reserve = getattr(stepper, "reserve", None)
+    records = recording.serves(limits.device) and hasattr(stepper, "reserve")
+    decoder: Any = stepper if records else None
     run, room = step, 0
     for length in range(1, longest + 1):
-        if reserve is not None and length > room:
+        if records and length > room:
             live.reorder(stepper)
-            room = reserve(length, longest)
-            run = recording.Recorded(step)
+            room = decoder.reserve(length, longest)
+            run = recording.Recorded(step, decoder.model)
         run()
         if length % check_every == 0 or length == longest:
             if not live.kept.any():
                 break
-            if not fixed_rows and (reserve is None or length == room):  # else shapes have to stay
+            if not fixed_rows and (not records or length == room):  # else shapes have to stay
                 live.leave()
     return finished.results()
 

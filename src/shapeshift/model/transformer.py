@@ -161,7 +161,7 @@ class DecoderState:
     def __init__(
         self, model: Transformer, memory: Memory, beam: int, offset: int | Tensor | None = None
     ):
-        self._model = model
+        self.model = model
         self._memory = memory
         self._beam = beam
         if isinstance(offset, Tensor):  # (), (1,) or (B,) -> (N,)
@@ -185,7 +185,7 @@ class DecoderState:
         while capacity < num_tokens:
             capacity *= 2
         num_rows, moves = self._memory.hidden.shape[0] * self._beam, self._beam > 1
-        pos = self._model.target.position_ids(
+        pos = self.model.target.position_ids(
             num_rows, min(capacity, most), offset=self._offset, device=self._memory.pos.device
         )
         pos = torch.cat((pos, pos[:, -1:].expand(-1, capacity - pos.shape[1])), dim=1)
@@ -204,20 +204,20 @@ class DecoderState:
 
     def step(self, tokens: Tensor) -> Tensor:
         """Append one token a row; `tokens (N,)` -> logits of the next `(N, V)`."""
-        return self._model.project(self.extend(tokens.unsqueeze(1))[:, -1])
+        return self.model.project(self.extend(tokens.unsqueeze(1))[:, -1])
 
     def extend(self, tokens: Tensor) -> Tensor:
         """Append `tokens (N, Q)`; return the decoder's output for them `(N, Q, D)`."""
         if self._slots is not None:
-            x, pos = self._model.target(tokens, pos=self._slots.take())
+            x, pos = self.model.target(tokens, pos=self._slots.take())
             self._pos = self._slots.pos
         else:
             before = 0 if self._pos is None else self._pos.shape[1]
-            x, pos = self._model.target(tokens, start=before, offset=self._offset)
+            x, pos = self.model.target(tokens, start=before, offset=self._offset)
             self._pos = pos if self._pos is None else torch.cat((self._pos, pos), dim=1)
-        for layer, cache in zip(self._model.decoder, self._caches, strict=True):
+        for layer, cache in zip(self.model.decoder, self._caches, strict=True):
             x = layer(x, pos, self._pos, self._memory, cache)
-        hidden: Tensor = self._model.decoder_norm(x)
+        hidden: Tensor = self.model.decoder_norm(x)
         return hidden
 
     def reorder(self, rows: Tensor) -> None:
