@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shapeshift.attention import attend, attend_with_probs, backends, causal_mask, varlen
+from shapeshift.attention import attend, attend_with_probs, backends, causal_mask, flex, varlen
 from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import EOS
 from shapeshift.decoding import recording
@@ -116,7 +116,8 @@ def test_what_waits_is_not_recorded(monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Slots, "take", reads)
-        again = decode(model, source)
+        patch.setattr(recording, "record", None)
+        again = decode(model_for_decoding(), source)
     assert [x.tokens for (x,) in again] == [x.tokens for (x,) in expected]
     last = decode(model, source)  # and recording goes on
     assert [x.tokens for (x,) in last] == [x.tokens for (x,) in expected]
@@ -145,6 +146,7 @@ def test_flex_attention(kind, monkeypatch):
     """Beyond a block, with padding and offsets, causal and not, with gradients."""
     served = []
     run = backends.attend_flex
+    monkeypatch.setattr(flex, "FLEX_FROM", flex.BLOCK_SIZE)
     monkeypatch.setattr(backends, "attend_flex", lambda *a, **k: served.append(1) or run(*a, **k))
     for causal in (False, True):
         stack = Stack("decoder" if causal else "encoder", 64, 2, 1)

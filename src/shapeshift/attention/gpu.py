@@ -39,15 +39,23 @@ def attend_by_tables(
     keys, values = tables
     first = keys or values
     assert first is not None
-    by_row = None
+    by_row = None  # (B, Q, H, R), as tokens lie in memory
     if keys is not None:
-        by_row = by_table(q * q.shape[-1] ** -0.5, keys.vectors.transpose(-1, -2)).contiguous()
+        scaled = (q * q.shape[-1] ** -0.5).transpose(1, 2)
+        by_row = _by_table(scaled, keys.vectors.transpose(-1, -2)).contiguous()
     positions = [as_positions(x).contiguous() for x in (pos_q, pos_k)]
     mask = mask if mask is None else mask[:, 0, 0].contiguous()
     how = mask, *positions, first.low, first.vectors.shape[1], causal, values is not None
     out: Tensor
     out, sums, _ = _attend(q, k, v, by_row, *how)
-    return out if values is None else out + by_table(sums, values.vectors)
+    return out if values is None else out + _by_table(sums, values.vectors).transpose(1, 2)
+
+
+def _by_table(x: Tensor, table: Tensor) -> Tensor:
+    """As `by_table`, for `x (B, Q, H, n)` -> `(B, Q, H, m)`."""
+    if len(table) == 1:
+        return x @ table[0]
+    return by_table(x.transpose(1, 2), table).transpose(1, 2)
 
 
 # Operators of PyTorch, which `torch.compile` takes as they are.
@@ -67,7 +75,7 @@ def _attend(
     causal: bool,
     with_sums: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention with `by_row (B, H, Q, R)` added to the scores, each at the pairs of its row. Also
+    """Attention with `by_row (B, Q, H, R)` added to the scores, each at the pairs of its row. Also
     return the probabilities summed by row, or nothing, and log2 Σ exp(scores) of each query."""
     made: tuple[Tensor, Tensor, Tensor] = _empty(q, num_rows, causal, with_sums)
     shape, options = _arguments(q, k, mask, pos_q, pos_k, low, num_rows, causal)
@@ -82,7 +90,7 @@ def _attend(
 def _empty(q: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     (B, H, Q, E), (num_rows, _, with_sums) = q.shape, rest[-3:]
     out = q.new_empty(B, Q, H, E).transpose(1, 2)
-    sums = q.new_empty((B, H, Q, num_rows) if with_sums else (0,))
+    sums = q.new_empty((B, Q, H, num_rows) if with_sums else (0,))
     return out, sums, q.new_empty(B, H, Q, dtype=torch.float32)
 
 
@@ -291,16 +299,18 @@ def _between(
 
 
 @triton.jit
-def _store_sums(x, first, between, last, i, Q, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+def _store_sums(
+    x, first, between, last, i, Q, step, ROWS: tl.constexpr, WIDTH: tl.constexpr
+):  # fmt: skip
     columns = tl.arange(0, WIDTH)[None, :] + 1
     kind = x.dtype.element_ty
     inside = (i < Q)[:, None] & (columns < ROWS - 1)
-    tl.store(x + i[:, None] * ROWS + columns, between.to(kind), mask=inside)
+    tl.store(x + i[:, None] * step + columns, between.to(kind), mask=inside)
     if ROWS > 1:
-        tl.store(x + i * ROWS + ROWS - 1, last.to(kind), mask=i < Q)
+        tl.store(x + i * step + ROWS - 1, last.to(kind), mask=i < Q)
     else:
         first += last
-    tl.store(x + i * ROWS, first.to(kind), mask=i < Q)
+    tl.store(x + i * step, first.to(kind), mask=i < Q)
 
 
 @triton.jit
@@ -317,12 +327,13 @@ def _forward(
     head = (tl.program_id(0) // num_blocks).to(tl.int64)
     start_i = tl.program_id(0) % num_blocks * M
     b, h = head // H, head % H
+    step = H * ROWS
     i = start_i + tl.arange(0, M)
     queries = _load(q + b * q_b + h * q_h, i, Q, q_i, E)
     if BIASED:
-        by_row += head * Q * ROWS
-        bias_first = _pairs(by_row, i * ROWS, i < Q) * LOG2E
-        bias_last = _pairs(by_row, i * ROWS + ROWS - 1, i < Q) * LOG2E
+        by_row += (b * Q * H + h) * ROWS
+        bias_first = _pairs(by_row, i * step, i < Q) * LOG2E
+        bias_last = _pairs(by_row, i * step + ROWS - 1, i < Q) * LOG2E
     if MASKED:
         mask += b * mask_b
     pos_q += b * pos_q_b
@@ -350,7 +361,7 @@ def _forward(
             if part > 0:
                 rows = _rows(offsets - start, pos_q, i, Q, pos_k, j, K, low, ROWS, part == 1)
                 if BIASED:
-                    bias = _pairs(by_row, i[:, None] * ROWS + rows, (i < Q)[:, None]) * LOG2E
+                    bias = _pairs(by_row, i[:, None] * step + rows, (i < Q)[:, None]) * LOG2E
             elif BIASED:
                 bias = tl.where(before, bias_first, bias_last)[:, None]
             keys = _load(k + b * k_b + h * k_h, j, K, k_j, E)
@@ -390,8 +401,8 @@ def _forward(
     )
     if SUMMED:
         between *= share[:, None]
-        sums += head * Q * ROWS
-        _store_sums(sums, first * share, between, last * share, i, Q, ROWS, WIDTH)
+        sums += (b * Q * H + h) * ROWS
+        _store_sums(sums, first * share, between, last * share, i, Q, step, ROWS, WIDTH)
 
 
 @triton.jit
@@ -410,6 +421,7 @@ def _backward_queries(
     head = (tl.program_id(0) // num_blocks).to(tl.int64)
     start_i = tl.program_id(0) % num_blocks * M
     b, h = head // H, head % H
+    step = H * ROWS
     i = start_i + tl.arange(0, M)
     queries = _load(q + b * q_b + h * q_h, i, Q, q_i, E)
     grads = _load(grad + b * grad_b + h * grad_h, i, Q, grad_i, E)
@@ -417,22 +429,22 @@ def _backward_queries(
     log_sum = tl.load(lse + head * Q + i, mask=i < Q, other=float("inf"))
     mean = tl.sum(grads.to(tl.float32) * outputs.to(tl.float32), 1)  # of gradients, by probability
     if SUMMED:
-        grad_sums += head * Q * ROWS
-        sums += head * Q * ROWS
+        grad_sums += (b * Q * H + h) * ROWS
+        sums += (b * Q * H + h) * ROWS
         columns = tl.arange(0, 2 * WIDTH)[None, :]
         inside = (i < Q)[:, None] & (columns < ROWS)
-        every = i[:, None] * ROWS + columns
+        every = i[:, None] * step + columns
         mean += tl.sum(_pairs(grad_sums, every, inside) * _pairs(sums, every, inside), 1)
     # Scores less `log_sum`, and gradients less `mean`: what pairs of the first and the last row
     # add to a product of vectors is in these numbers, of which `_backward_keys` needs all.
     log_first, log_last, mean_first, mean_last = log_sum, log_sum, mean, mean
     if BIASED:
-        by_row += head * Q * ROWS
-        log_first -= _pairs(by_row, i * ROWS, i < Q) * LOG2E
-        log_last -= _pairs(by_row, i * ROWS + ROWS - 1, i < Q) * LOG2E
+        by_row += (b * Q * H + h) * ROWS
+        log_first -= _pairs(by_row, i * step, i < Q) * LOG2E
+        log_last -= _pairs(by_row, i * step + ROWS - 1, i < Q) * LOG2E
     if SUMMED:
-        mean_first -= _pairs(grad_sums, i * ROWS, i < Q)
-        mean_last -= _pairs(grad_sums, i * ROWS + ROWS - 1, i < Q)
+        mean_first -= _pairs(grad_sums, i * step, i < Q)
+        mean_last -= _pairs(grad_sums, i * step + ROWS - 1, i < Q)
     terms += head * 6 * Q + i
     tl.store(terms, log_first, mask=i < Q)
     tl.store(terms + Q, mean_first, mask=i < Q)
@@ -465,7 +477,7 @@ def _backward_queries(
             less, less_grad = log_sum, mean
             if part > 0:
                 rows = _rows(offsets - start, pos_q, i, Q, pos_k, j, K, low, ROWS, part == 1)
-                pairs = i[:, None] * ROWS + rows
+                pairs = i[:, None] * step + rows
                 if BIASED:
                     bias = _pairs(by_row, pairs, (i < Q)[:, None]) * LOG2E
                 if SUMMED:
@@ -500,7 +512,9 @@ def _backward_queries(
                     last += tl.where(before, 0.0, added)
     _store(grad_q + b * grad_q_b + h * grad_q_h, found * scale, i, Q, grad_q_i, E)
     if BIASED:
-        _store_sums(grad_by_row + head * Q * ROWS, first, between, last, i, Q, ROWS, WIDTH)
+        _store_sums(
+            grad_by_row + (b * Q * H + h) * ROWS, first, between, last, i, Q, step, ROWS, WIDTH
+        )
 
 
 @triton.jit
@@ -518,14 +532,15 @@ def _backward_keys(
     head = (tl.program_id(0) // num_blocks).to(tl.int64)
     start_j = tl.program_id(0) % num_blocks * N
     b, h = head // H, head % H
+    step = H * ROWS
     j = start_j + tl.arange(0, N)
     keys = _load(k + b * k_b + h * k_h, j, K, k_j, E)
     values = _load(v + b * v_b + h * v_h, j, K, v_j, E)
     by_key = _of_keys(mask + b * mask_b if MASKED else mask, j, K, MASKED)
     if BIASED:
-        by_row += head * Q * ROWS
+        by_row += (b * Q * H + h) * ROWS
     if SUMMED:
-        grad_sums += head * Q * ROWS
+        grad_sums += (b * Q * H + h) * ROWS
     terms += head * 6 * Q
     pos_q += b * pos_q_b
     pos_k += b * pos_k_b
@@ -553,7 +568,7 @@ def _backward_keys(
             if part > 0:
                 rows = _rows(offsets - start, pos_k, j, K, pos_q, i, Q, mirrored, ROWS, part == 1)
                 rows = ROWS - 1 - rows
-                pairs = i[None, :] * ROWS + rows
+                pairs = i[None, :] * step + rows
                 if BIASED:
                     bias = _pairs(by_row, pairs, (i < Q)[None, :]) * LOG2E
                 if SUMMED:
