@@ -62,6 +62,16 @@ class Records:
         return repeat
 
 
+class NoneWaits:
+    """Stands for what is known of all models."""
+
+    def __contains__(self, model: object) -> bool:
+        return True
+
+    def __getitem__(self, model: object) -> bool:
+        return False
+
+
 def tensors(out: Any) -> list[Tensor]:
     several = out if isinstance(out, list | tuple) else [out]
     return [x for x in several if isinstance(x, Tensor)]
@@ -72,6 +82,8 @@ def records(monkeypatch: pytest.MonkeyPatch) -> Records:
     """Lets beam search record, with room for few tokens, without the kernels in C."""
     made = Records()
     monkeypatch.setattr(recording, "record", made)
+    # On a CPU positions are looked at, on a GPU they are not: see test_no_waiting.py.
+    monkeypatch.setattr(recording, "_waits", NoneWaits())
     monkeypatch.setattr(transformer, "ROOM", 4)
     monkeypatch.setattr(kernels, "serves", lambda *_: False)
     return made
@@ -153,27 +165,38 @@ WAITING: dict[str, Callable[[Tensor], Any]] = {
     "reads": lambda x: x.sum().item(),
     "truth": lambda x: bool((x > 0).any()),
     "sizes": lambda x: x[x > 0],
+    "places": lambda x: x.nonzero(),
+    "counts": lambda x: x.long().bincount(),
+    "equal": lambda x: torch.equal(x, x),
     "copies": lambda x: x.to("meta"),
     "copies a number": lambda x: x.sum().to("meta"),
 }
 
 
+@pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize("what", [*WAITING.values(), None], ids=[*WAITING, "nothing"])
 def test_work_that_waits_is_done_as_it_is(
-    what: Callable[[Tensor], Any] | None, monkeypatch: pytest.MonkeyPatch
+    what: Callable[[Tensor], Any] | None, inference: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls, records, model, x = [], [], torch.nn.Identity(), torch.ones(3)
+    """In inference mode, operators are seen that are others else."""
+    calls: list[int] = []
+    records: list[int] = []
+    model, x = torch.nn.Identity(), torch.ones(3)
 
     def work() -> None:
         calls.append(1)
-        (x * 2).sum()
+        if len(calls) == 1:
+            x.sum().item()  # once
+        y = torch.zeros(3)
+        y[x.long()] = (x * 2).sum() / x.index_select(0, torch.tensor([1]))
         if what is not None:
             what(x)
 
     monkeypatch.setattr(recording, "record", lambda work: records.append(1) or work)
-    for _ in range(2):
-        run = recording.Recorded(work, model)
-        for _ in range(3):
-            run()
-    assert len(calls) == 6
+    with torch.inference_mode(inference):
+        for _ in range(2):
+            run = recording.Recorded(work, model)
+            for _ in range(4):
+                run()
+    assert len(calls) == 8
     assert len(records) == (0 if what else 2)

@@ -22,23 +22,24 @@ BLOCK_SIZE = 128
 """Queries and keys of a block, FlexAttention's own unit: a block without a pair is skipped."""
 
 FLEX_FROM = 1024
-"""Queries and keys from which it is the better choice. It takes a host some milliseconds, which the
-GPU needs to compute as many; fewer have a bias of little memory."""
+"""Queries and keys from which it is the better choice for a bias that is not learned, which takes
+little memory for fewer, while FlexAttention takes a host some milliseconds."""
 
 
 def prefers_flex(position: Representation, q: Tensor, num_keys: int, dropout_p: float) -> bool:
     """Return whether FlexAttention can serve and is the better choice.
 
     It has kernels for GPUs, without dropout, for up to 32 bits, and it adds up the gradient of a
-    bias in no fixed order. For few queries or keys a bias takes little memory, and PyTorch's other
-    fused kernel serves.
+    bias in no fixed order. For few queries or keys, less than a block if the bias is learned, it
+    takes little memory, and PyTorch's other fused kernel serves.
     """
+    learned = any(x.requires_grad for x in position.parameters())
     return (
         q.device.type == "cuda"
         and position.overrides("score_mod")
         and not position.overrides("value_bias")
         and not dropout_p
-        and min(q.shape[2], num_keys) >= FLEX_FROM
+        and min(q.shape[2], num_keys) >= (BLOCK_SIZE if learned else FLEX_FROM)
         and q.shape[3] >= 16  # its kernels multiply tiles
         and q.dtype != torch.float64
         and not torch.are_deterministic_algorithms_enabled()

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+_READS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+
 _lock = Lock()  # one thread records at a time
 _waits: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 _last: dict[torch.cuda.Stream, torch.cuda.CUDAGraph] = {}  # whose memory the next one takes over
@@ -27,12 +29,9 @@ def serves(device: torch.device) -> bool:
     return device.type == "cuda" and not torch.version.hip
 
 
-_READS = {"_local_scalar_dense", "equal", "is_nonzero", "nonzero", "masked_select"}
-
-
 class Recorded:
-    """Calls `work`, which reads and writes the same tensors in every call. From the second call on
-    a record of it is repeated; the first makes what is made once.
+    """Calls `work`, which reads and writes the same tensors in every call; the first makes what is
+    made once, and later ones repeat a record.
 
     Work that makes the host wait for the GPU, as a user's representation may, cannot be recorded,
     and is done as it is.
@@ -43,20 +42,21 @@ class Recorded:
     """
 
     def __init__(self, work: Callable[[], None], model: nn.Module):
-        self._work = self._run = work
-        self._model = model
+        self._work, self._model = work, model
+        self._replay: Callable[[], None] | None = None
         self._calls = 0
 
     def __call__(self) -> None:
         self._calls += 1
-        if self._calls == 1 and self._model not in _waits:
-            with _Waits() as seen:
-                self._work()
-            _waits[self._model] = seen.found
-            return
-        if self._calls == 2 and not _waits[self._model]:
-            self._run = record(self._work)
-        self._run()
+        if self._calls > 1 and self._replay is None:
+            if self._model not in _waits:
+                with _Waits() as seen:
+                    self._work()
+                _waits[self._model] = seen.found
+                return
+            if not _waits[self._model]:
+                self._replay = record(self._work)
+        (self._replay or self._work)()
 
 
 class _Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -68,13 +68,14 @@ class _Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        name, tensors = func.overloadpacket.__name__, tree_leaves((args, kwargs, out))
-        copies = name in ("_to_copy", "copy_")  # else a number on a CPU may stand beside the others
-        devices = {x.device for x in tensors if isinstance(x, Tensor) and (x.ndim or copies)}
-        self.found |= name in _READS or len(devices) > 1
+        name = func.overloadpacket.__name__
+        tensors = [x for x in tree_leaves((args, kwargs, out)) if isinstance(x, Tensor)]
         if name.startswith("index"):  # by True and False, which are counted
-            places = tree_leaves(args[1])
-            self.found |= any(isinstance(x, Tensor) and x.dtype is torch.bool for x in places)
+            self.found |= any(x.dtype is torch.bool for x in tensors[1:])
+        else:
+            self.found |= name == "is_nonzero" or not _READS.isdisjoint(func.tags)
+        copies = name in ("to", "_to_copy", "copy_")  # else a number on a CPU may stand beside them
+        self.found |= len({x.device for x in tensors if x.ndim or copies}) > 1
         return out
 
 
