@@ -191,6 +191,9 @@ def _arguments(
 # come first (part 0), then the band of the others: with consecutive positions (part 1), which say
 # where a row's pairs are, or with any (part 2).
 
+SIZES = ("mask_b", "pos_q_b", "pos_k_b", "Q", "K", "low")
+"""Numbers for which nothing is compiled anew: they vary from batch to batch."""
+
 LOG2E = tl.constexpr(1.4426950408889634)
 
 
@@ -313,7 +316,7 @@ def _store_sums(
     tl.store(x + i * step, first.to(kind), mask=i < Q)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _forward(
     q, k, v, by_row, mask, pos_q, pos_k,
     out, sums, lse,
@@ -405,7 +408,7 @@ def _forward(
         _store_sums(sums, first * share, between, last * share, i, Q, step, ROWS, WIDTH)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _backward_queries(
     q, k, v, by_row, mask, pos_q, pos_k,
     out, sums, lse, terms, grad, grad_sums, grad_q,
@@ -517,7 +520,7 @@ def _backward_queries(
         )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES)
 def _backward_keys(
     q, k, v, by_row, mask, pos_q, pos_k,
     terms, grad, grad_sums, grad_k, grad_v,
