@@ -21,6 +21,8 @@ from shapeshift.positions import (
 )
 from shapeshift.positions.base import total_bias
 
+from .conftest import close
+
 B, Q, K, H, D = 2, 4, 6, 2, 8
 E = D // H
 HOOKS = ("embed", "inputs", "rotate", "bias", "query_bias", "value_bias")
@@ -130,6 +132,17 @@ def test_attention_is_that_of_the_hooks(
     value_bias = position.value_bias(probs, pos, pos)
     expected = probs @ v if value_bias is None else probs @ v + value_bias
     torch.testing.assert_close(got, expected, rtol=0, atol=3 * tolerance)
+
+
+def test_a_bias_by_distance_is_the_bias(stacked: tuple[Scheme, str]) -> None:
+    position, _ = build_cell(*stacked)
+    pos = torch.arange(3, 9)[None]
+    numbers = position.bias_by_distance(torch.arange(-5, 6), dtype=torch.float64)
+    assert (numbers is not None) == (stacked[0].parts[0].kind in ("alibi", "kerple", "t5"))
+    if numbers is not None:
+        at = torch.arange(6) - torch.arange(6)[:, None] + 5
+        bias = position.bias(pos, pos, dtype=torch.float64)
+        close(bias, numbers.to(torch.float64)[None, :, at])
 
 
 @pytest.mark.parametrize("each", [False, True], ids=["shared", "per-sequence"])

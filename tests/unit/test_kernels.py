@@ -19,7 +19,7 @@ from shapeshift.attention.dropout import draw_seed, dropout, numbers
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import loss
 from shapeshift.model.attention import Attention
-from shapeshift.positions import ALiBi, Shaw
+from shapeshift.positions import KERPLE, T5, ALiBi, Chain, Shaw
 from shapeshift.positions.base import Representation
 from shapeshift.positions.rotary import rotate
 
@@ -300,7 +300,84 @@ def test_attention_is_that_of_pytorch(dropout_p, causal, dtype, monkeypatch):
     torch.testing.assert_close(got, expected, **near)
 
 
-@pytest.mark.parametrize("position", [ALiBi(num_heads=2), Representation()])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("again_from", [1 << 30, 1])
+@pytest.mark.parametrize("num_rows", [1, 3])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_bias_by_distance_is_that_of_all_pairs(threads, num_rows, again_from, dtype, monkeypatch):
+    torch.manual_seed(0)
+    torch.set_num_threads(threads)
+    monkeypatch.setattr(backends, "RECOMPUTED_FROM", again_from)
+    H, E, lengths, others = 3, 24, torch.tensor([1, 70, 33]), torch.tensor([90, 70, 35])
+    spans = [kernels.Spans(x.cumsum(0) - x, x) for x in (lengths, others)]
+    Q, K = 75, 100  # wider than the longest, as a padded batch may be
+    q, kv = (
+        torch.randn(int(x.sum()), n * H * E).to(dtype).requires_grad_()
+        for x, n in ((lengths, 1), (others, 2))
+    )
+    numbers = torch.randn(num_rows, Q + K - 1).to(dtype).requires_grad_()
+    distances = torch.arange(K) - torch.arange(Q)[:, None]
+    grad = torch.randn(len(q), H * E).to(dtype)
+    for causal in (False, True):
+        found = []
+        pairs = numbers.float()[None, :, distances + Q - 1]  # whose gradients are summed exactly
+        for bias in (backends.DistanceBias(numbers, Q - 1), pairs[..., :70, :90]):
+            how = {"num_heads": H, "spans": spans, "causal": causal, "bias": bias}
+            out = backends.attend_rows([q, kv], NONE, **how)
+            found.append([out, *torch.autograd.grad(out, [q, kv, numbers], grad)])
+        assert all(map(torch.equal, found[0][:3], found[1][:3]))
+        near = 1e-5 if dtype == torch.float32 else 0.02
+        error = (found[0][3] - found[1][3]).float().norm()
+        assert error <= near * found[1][3].float().norm()
+
+
+BY_DISTANCE = {
+    "alibi": lambda: ALiBi(num_heads=2),
+    "t5": lambda: T5(dim=16, num_heads=2),
+    "kerple": lambda: KERPLE(num_heads=2),
+    "both": lambda: Chain(ALiBi(num_heads=2), T5(dim=16, num_heads=2)),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", BY_DISTANCE)
+def test_biases_by_distance(kind, causal, dtype, monkeypatch):
+    """Kinds of bias in a layer and in `attend`, queries behind the keys too, in few numbers."""
+    monkeypatch.setattr(backends, "RECOMPUTED_FROM", 8)
+    torch.manual_seed(0)
+    position = BY_DISTANCE[kind]().to(dtype)
+    layer = Attention(16, 2, 0.0, position).to(dtype)
+    x, pos = torch.randn(2, 40, 16).to(dtype), torch.arange(40)[None] + torch.tensor([[0], [7]])
+    q, k, v = (torch.randn(2, 2, n, 8).to(dtype).requires_grad_() for n in (30, 40, 40))
+
+    def run():
+        own = layer(x, x, pos, pos, None, causal=causal)
+        later = backends.attend(q, k, v, None, position, pos[:, 10:], pos, causal=causal)
+        leaves = [q, k, v, *layer.parameters()]
+        made = own.float().square().sum() + later.float().square().sum()
+        return [own, later, *torch.autograd.grad(made, leaves, allow_unused=True)]
+
+    with monkeypatch.context() as patch:
+        for each in {type(kind) for kind in position.kinds()} | {type(position)}:
+            patch.setattr(each, "bias", lambda *_, **__: pytest.fail("a bias of all pairs"))
+        got = run()
+    monkeypatch.setattr(kernels, "_library", lambda _: None)
+    near = 1e-4 if dtype == torch.float32 else 0.05
+    for one, other in zip(got, run(), strict=True):
+        assert (one - other).float().norm() <= near * other.float().norm() + near
+
+
+class OfPairs(ALiBi):
+    """A bias that only says what it is for pairs."""
+
+    splits = True
+
+    def bias(self, pos_q, pos_k, *, dtype):
+        return super().bias(pos_q, pos_k, dtype=dtype)
+
+
+@pytest.mark.parametrize("position", [OfPairs(num_heads=2), ALiBi(num_heads=2), Representation()])
 def test_no_bias_of_all_pairs_of_many_keys(position, monkeypatch):
     monkeypatch.setattr(backends, "BLOCK", 1000)
     monkeypatch.setattr(backends, "RECOMPUTED_FROM", 8)
@@ -313,7 +390,7 @@ def test_no_bias_of_all_pairs_of_many_keys(position, monkeypatch):
     layer = Attention(16, 2, 0.0, position)
     x, pos = torch.randn(2, 40, 16), torch.arange(40)[None]
     layer(x, x, pos, pos, None)
-    biased = position.overrides("bias")
+    biased = isinstance(position, OfPairs)
     assert sizes == ([2 * 40 * 12] * 3 + [2 * 40 * 4]) * 2 if biased else [2 * 2 * 40 * 40]
 
 

@@ -133,13 +133,16 @@ def _attend_here(
 ) -> Tensor | None:
     """As `attend`, by `attend_rows`; None where that does not serve, for the `whole` or a block."""
     q, k, v, mask, position, pos_q, pos_k, dropout_p = part
-    vectors, bias = vectors_of(position, q, pos_q, pos_k), None
+    vectors = vectors_of(position, q, pos_q, pos_k)
+    bias: Tensor | DistanceBias | None = None
     if vectors is None or (causal and q.shape[2] > k.shape[2]):  # some queries see no key
         return None
     if vectors[0] is None and _is_biased(position):
-        if whole and k.shape[2] >= RECOMPUTED_FROM:  # one number for each pair: too much memory
-            return None
-        bias = total_bias(position, _scaled(q), pos_q, pos_k)
+        bias = _bias_by_distance(position, q.dtype, pos_q, pos_k)
+        if bias is None:
+            if whole and k.shape[2] >= RECOMPUTED_FROM:  # a number for each pair: too much memory
+                return None
+            bias = total_bias(position, _scaled(q), pos_q, pos_k)
     return attend_rows((q, k, v), vectors, mask, dropout_p, bias=bias, causal=causal, again=again)
 
 
@@ -164,6 +167,29 @@ class Diagonals(NamedTuple):
 
 
 Vectors = tuple[Diagonals | None, Diagonals | None]
+
+
+class DistanceBias(NamedTuple):
+    """What is added to the scores of consecutive queries and keys, `(H, Q + K − 1)`: to the first
+    query and key `numbers[:, origin]`, to the next key the next one."""
+
+    numbers: Tensor
+    origin: int
+
+
+def _bias_by_distance(
+    position: Representation, dtype: torch.dtype, pos_q: Tensor, pos_k: Tensor
+) -> DistanceBias | None:
+    """Return the bias as numbers by distance, None if it cannot be."""
+    if position.overrides("query_bias") or not position.overrides("bias_by_distance"):
+        return None
+    lag = common_lag(pos_q, pos_k)
+    if lag is None:
+        return None
+    origin = pos_q.shape[1] - 1
+    distances = torch.arange(-origin - lag, pos_k.shape[1] - lag)
+    numbers = position.bias_by_distance(distances, dtype=dtype)
+    return None if numbers is None else DistanceBias(numbers.to(dtype), origin)
 
 
 def vectors_of(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Vectors | None:
@@ -238,9 +264,11 @@ def prefers_rows(
         if how["turns"] is None:
             return None
     if vectors[0] is None and _is_biased(position):
-        if position.overrides("query_bias") or pos_k.shape[-1] >= RECOMPUTED_FROM:
-            return None
-        how["bias"] = position.bias(pos_q, pos_k, dtype=first.dtype)
+        how["bias"] = _bias_by_distance(position, first.dtype, pos_q, pos_k)
+        if how["bias"] is None:
+            if position.overrides("query_bias") or pos_k.shape[-1] >= RECOMPUTED_FROM:
+                return None
+            how["bias"] = position.bias(pos_q, pos_k, dtype=first.dtype)
     return vectors, how
 
 
@@ -250,7 +278,7 @@ def attend_rows(
     mask: Tensor | None = None,
     dropout_p: float = 0.0,
     *,
-    bias: Tensor | None = None,
+    bias: Tensor | DistanceBias | None = None,
     causal: bool = False,
     num_heads: int = 0,
     spans: tuple[kernels.Spans, kernels.Spans] | None = None,
@@ -274,12 +302,14 @@ def attend_rows(
         bias: added to the scaled scores, as `mask` is, which needs no gradient.
         mask, dropout_p, causal: as of `attend`.
     """
-    inputs = pairs.autocast_inputs(*inputs)
+    inputs, origin = pairs.autocast_inputs(*inputs), 0
+    if isinstance(bias, DistanceBias):
+        bias, origin = bias
     added = bias, *(x and x.table for x in vectors)
     wanted = torch.is_grad_enabled() and any(
         x.requires_grad for x in (*inputs, *added) if x is not None
     )
-    how = mask, spans, causal, turns
+    how = mask, spans, causal, turns, origin
     call = num_heads, dropout_p, [x and x.rows for x in vectors], how, again, wanted
     out: Tensor = _Attention.apply(*call, *added, *inputs)  # type: ignore[no-untyped-call]
     if inputs[0].ndim == 4:
@@ -360,7 +390,8 @@ class _Attention(torch.autograd.Function):
             again.append(lambda: compute(True))
         ctx.num_heads, ctx.rows, ctx.how = H, rows, how
         ctx.bias_shape = None if bias is None else bias.shape
-        ctx.save_for_backward(saved, None if keeps else bias, keys, values, *inputs)
+        needed = bias is not None and (bias.ndim == 2 or not keeps)
+        ctx.save_for_backward(saved, bias if needed else None, keys, values, *inputs)
         return compute()
 
     @staticmethod

@@ -98,7 +98,9 @@ class Attention:
         heads: queries, keys and values, `(B, H, Q|K, E)`, or with `spans` `(1, H, N, E)`.
         tables: `(H|1, R, E)`, added to keys and to values by distance, or None.
         rows: which row of its table each pair has.
-        bias, mask, spans, causal, turns: as of `shapeshift.attention.backends.attend_rows`.
+        bias, mask, spans, causal, turns: as of `shapeshift.attention.backends.attend_rows`; a bias
+            of two dimensions has numbers by distance.
+        origin: the distance of which number is that of the first query and key.
     """
 
     def __init__(
@@ -111,6 +113,7 @@ class Attention:
         spans: Sequence[Spans] | None,
         causal: bool,
         turns: Sequence[Turn] | None = None,
+        origin: int = 0,
     ):
         self._heads = [x if x.stride(-1) == 1 else x.contiguous() for x in heads]
         q, first = heads[0], torch.arange(len(heads[0]))
@@ -128,12 +131,18 @@ class Attention:
         ]
         self._causal, self._most = causal, [int(span.size.max()) for span in spans]
         self.most_keys = self._most[1]
+        self._origin = origin
+        self._by_distance = bias is not None and bias.ndim == 2
         self._added: list[Tensor | None] = [bias, mask]
         for n, x in enumerate(self._added):
-            if x is not None:
-                sizes = (w if w > 1 else m for w, m in zip(x.shape[-2:], self._most, strict=True))
-                x = x.to(q.dtype).expand(len(pairs), q.shape[1], *sizes)
-                self._added[n] = x if x.stride(-1) == 1 else x.contiguous()
+            if x is None:
+                continue
+            if n == 0 and self._by_distance:  # a vector of 32 pairs may reach over the end
+                self._added[n] = F.pad(x.to(q.dtype).expand(q.shape[1], -1), (0, 32))[:, origin:]
+                continue
+            sizes = (w if w > 1 else m for w, m in zip(x.shape[-2:], self._most, strict=True))
+            x = x.to(q.dtype).expand(len(pairs), q.shape[1], *sizes)
+            self._added[n] = x if x.stride(-1) == 1 else x.contiguous()
 
     def forward(
         self,
@@ -160,14 +169,18 @@ class Attention:
         bias_shape: torch.Size | None,
     ) -> list[Tensor | None]:
         """Write the gradients of the heads to `grads`, for that of the result; return those of the
-        bias, if it has a shape `(B|1, H|1, Q|1, K|1)`, and of the tables, in float32."""
+        bias, if it has a shape `(B|1, H|1, Q|1, K|1)` or `(H|1, R)`, and of the tables, in
+        float32."""
         threads, (Q, K), num = torch.get_num_threads(), self._most, len(self._tensors[0])
-        bias = sums = None
-        if bias_shape is not None and bias_shape[0] == num:
+        H, bias, sums = grad.shape[1], None, None
+        if bias_shape is not None and self._by_distance:
+            numbers = grad.new_zeros(threads, H, bias_shape[1] + 32, dtype=torch.float32)
+            sums = numbers[..., self._origin :]
+        elif bias_shape is not None and bias_shape[0] == num:
             make = grad.new_empty if self._apart else grad.new_zeros
-            bias = make(num, grad.shape[1], Q, K)
+            bias = make(num, H, Q, K)
         elif bias_shape is not None:
-            shape = threads, grad.shape[1], Q, -(-K // 32) * 32  # rounded as in `attention.c`
+            shape = threads, H, Q, -(-K // 32) * 32  # rounded as in `attention.c`
             sums = grad.new_zeros(shape, dtype=torch.float32)
         table_grads = [
             None if x is None else x.new_zeros(threads, *x.shape, dtype=torch.float32)
@@ -176,9 +189,11 @@ class Attention:
         inputs = self._batch(grad, grads), *self._added, *drawn, saved
         arguments = *grads, bias, sums, *table_grads
         _call("attention_backward", *self._heads, grad, *inputs, *arguments)
-        if sums is not None:
-            bias = sums[..., :K].sum(0, keepdim=True)
-        if bias is not None and bias_shape is not None:
+        if bias_shape is not None and self._by_distance:
+            bias = numbers[..., : bias_shape[1]].sum(0).sum_to_size(bias_shape)
+        elif bias_shape is not None:
+            bias = sums[..., :K].sum(0, keepdim=True) if sums is not None else bias
+            assert bias is not None
             rows, columns = (
                 w - m if w > 1 else 0 for w, m in zip(bias_shape[2:], (Q, K), strict=True)
             )
@@ -191,7 +206,9 @@ class Attention:
         tensors = *self._heads, out, *(grads or self._heads)
         steps = [x.stride(n) for x in tensors for n in (0 if self._apart else 2, 1, 2)]
         for added in self._added:
-            steps += (0, 0, 0) if added is None else added.stride()[:3]
+            by_distance = added is not None and added.ndim == 2  # the next query's begin one before
+            first = (0, 0, 0) if added is None else added.stride()[:3]
+            steps += (0, first[0], -1) if by_distance else first
         numbers = [len(self._tensors[0]), out.shape[1], out.shape[3], self._causal, *self._most]
         numbers += [x.data_ptr() for x in self._tensors]
         numbers += [*steps, *(0 if x is None else x.data_ptr() for x in self._tables)]

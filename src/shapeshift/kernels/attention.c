@@ -436,8 +436,9 @@ void attention_forward(const number *q, const number *k, const number *v, const 
 
 /* The gradients of queries, keys and values, for `grad`, that of the result; those of each sentence's
    bias, (count, H, most_queries, most_keys), or added to bias_sums, (threads, H, most_queries,
-   most_keys rounded up), those of a bias that sentences share; and those of the tables, a part for
-   each thread. Without `saved` probabilities they are computed again. */
+   most_keys rounded up), those of a bias that sentences share, or by distance as the bias is, whose
+   rows are then one before each other; and those of the tables, a part for each thread. Without
+   `saved` probabilities they are computed again. */
 void attention_backward(const number *q, const number *k, const number *v, const number *grad,
                         const struct batch *batch, const number *bias, const number *mask,
                         long seed, long threshold, float dropout_scale, const number *saved,
@@ -454,7 +455,7 @@ void attention_backward(const number *q, const number *k, const number *v, const
        computed at a time. */
     const long longest = rounded(s.most_queries), group = R + S && s.tables == 1 ? GROUP : 0;
     const long room = longest < group ? group : longest, some = longest < SOME ? longest : SOME;
-    const long anew = saved ? 0 : 1;
+    const long anew = saved ? 0 : 1, by_distance = s.bias.row < 0;
     part *key_tables = new_tables(s.tables, R, E), *value_tables = new_tables(s.tables, E, S);
     part *turned_tables = new_tables(s.tables, E, anew * R);
 #pragma omp parallel num_threads(threads)
@@ -521,7 +522,8 @@ void attention_backward(const number *q, const number *k, const number *v, const
                 block.table = table_of(turned_tables, h % s.tables, E, R);
             }
             const long biased = r * s.most_queries * s.most_keys;
-            const long shared = (omp_get_thread_num() * H + h) * s.most_queries * most;
+            const long wide_bias = by_distance ? s.bias.head : s.most_queries * most;
+            const long shared = (omp_get_thread_num() * H + h) * wide_bias;
             shorten(&changes, n < some ? n : some);
             shorten(&probs, n < some ? n : some);
             for (long begin = 0; begin < n; begin += BLOCK) {
@@ -544,10 +546,11 @@ void attention_backward(const number *q, const number *k, const number *v, const
                     part *own_values = row_of(value_probs, row + begin, i);
                     if (anew) softmax_of(&s, &source, &one, &block, i, at, 0);
                     drop(own_probs, at, dropout_scale, values_by, made, kept, own_values);
-                    softmax_gradient(own, at, dropout_scale, products + i * step, values_by,
-                                     by_row + i * rounded(S), made, kept, keys_by, own_keys,
-                                     bias_grads ? bias_grads + biased + at.i * s.most_keys : 0,
-                                     bias_sums ? bias_sums + shared + at.i * most : 0);
+                    softmax_gradient(
+                        own, at, dropout_scale, products + i * step, values_by,
+                        by_row + i * rounded(S), made, kept, keys_by, own_keys,
+                        bias_grads ? bias_grads + biased + at.i * s.most_keys : 0,
+                        bias_sums ? bias_sums + shared + at.i * (by_distance ? -1 : most) : 0);
                     pad(own, used);
                     pad(own_probs, used);
                 }

@@ -48,13 +48,15 @@ class ALiBi(Representation):
         return torch.exp2(torch.cat((whole, halves)) * (-8 / power))
 
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
-        # Distances above 256 have no exact bfloat16, so the product is computed before the cast.
-        slopes = self.slopes(pos_q.device).to(torch.promote_types(dtype, torch.float32))
+        return by_distance(self._values, pos_q, pos_k, dtype)  # (B|1, H, Q, K)
 
-        def penalties(distances: Tensor) -> Tensor:
-            return -slopes.view(-1, *[1] * distances.ndim) * distances.abs()
+    def bias_by_distance(self, distances: Tensor, *, dtype: torch.dtype) -> Tensor:
+        return self._values(distances, dtype)
 
-        return by_distance(penalties, pos_q, pos_k, dtype)  # (B|1, H, Q, K)
+    def _values(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
+        # Distances above 256 have no exact bfloat16, so the product is computed before a cast.
+        slopes = self.slopes(distances.device).to(torch.promote_types(dtype, torch.float32))
+        return -slopes.view(-1, *[1] * distances.ndim) * distances.abs()
 
     def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:
         slopes = self.slopes(q.device).to(torch.promote_types(q.dtype, torch.float32))

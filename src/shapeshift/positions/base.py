@@ -30,6 +30,7 @@ _FASTER = {
     "score_mod": ("bias", "query_bias"),
     "tables": ("bias", "query_bias", "value_bias"),
     "turns": ("rotate",),
+    "bias_by_distance": ("bias",),
 }
 """Faster methods, and the hooks that each of them replaces."""
 
@@ -62,8 +63,8 @@ class Representation(nn.Module):
         e_ij     = Q_i K_j^T + bias_ij + query_bias(Q)_ij # then mask and softmax
         z_i      = sum_j softmax(e)_ij (v W^V)_j + value_bias(softmax(e))_i
 
-    A subclass may also override `tables`, `score_mod`, for FlexAttention on a GPU, and `turns`, for
-    a CPU, which let attention compute the same faster.
+    A subclass may also override `tables`, `bias_by_distance` and `turns`, and `score_mod`, for
+    FlexAttention on a GPU, which let attention compute the same faster.
 
     Shapes: B batch, Q and K query and key length, H heads, D model width, E = D / H. Positions are
     integer tensors `(B, T)` or `(1, T)`. A representation never receives or builds a mask.
@@ -75,8 +76,9 @@ class Representation(nn.Module):
     booleans, None or a `Literal`.
 
     Raises:
-        ShapeshiftError: for a subclass that overrides `score_mod`, `tables` or `turns` without
-            the hooks that they replace, or if none of its hooks is called at its `places`.
+        ShapeshiftError: for a subclass that overrides `score_mod`, `tables`, `turns` or
+            `bias_by_distance` without the hooks that they replace, or if none of its hooks is
+            called at its `places`.
     """
 
     places: ClassVar[tuple[str, ...]] = ("embedding", "self", "cross")
@@ -165,6 +167,11 @@ class Representation(nn.Module):
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor | None:
         """Return the bias on the scaled scores that depends on positions only,
         `(B|1, H|1, Q|1, K|1)`, or None; `dtype` is the dtype of the queries."""
+        return None
+
+    def bias_by_distance(self, distances: Tensor, *, dtype: torch.dtype) -> Tensor | None:
+        """Return what `bias` is at distances j − i `(…)`, `(H, …)`, if it depends on nothing else,
+        or None."""
         return None
 
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:

@@ -83,6 +83,12 @@ class Chain(Representation):
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor | None:
         return total([part.bias(pos_q, pos_k, dtype=dtype) for part in self._parts()])
 
+    def bias_by_distance(self, distances: Tensor, *, dtype: torch.dtype) -> Tensor | None:
+        parts = self._parts("bias")
+        rows = [part.bias_by_distance(distances, dtype=dtype) for part in parts]
+        present = [row for row in rows if row is not None]
+        return sum(present[1:], present[0]) if present and len(present) == len(rows) else None
+
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         return total([part.query_bias(q, pos_q, pos_k) for part in self._parts()])
 

@@ -33,13 +33,16 @@ class KERPLE(Representation):
         self.log_r2 = nn.Parameter(torch.empty(num_heads).uniform_(0.01, 1.0).log())
 
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
-        # Distances above 256 have no exact bfloat16, so this is computed in float32 at least.
-        def values(distances: Tensor) -> Tensor:
-            shape = (self.num_heads, *[1] * distances.ndim)
-            r1, r2 = (each.view(shape) for each in self._rates())
-            return -r1 * torch.log1p(r2 * distances.abs())  # (H, …)
+        return by_distance(self._values, pos_q, pos_k, dtype)  # (B|1, H, Q, K)
 
-        return by_distance(values, pos_q, pos_k, dtype)  # (B|1, H, Q, K)
+    def bias_by_distance(self, distances: Tensor, *, dtype: torch.dtype) -> Tensor:
+        return self._values(distances, dtype)
+
+    def _values(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
+        # Distances above 256 have no exact bfloat16, so this is computed in float32 at least.
+        shape = (self.num_heads, *[1] * distances.ndim)
+        r1, r2 = (each.view(shape) for each in self._rates())
+        return -r1 * torch.log1p(r2 * distances.abs())
 
     def _rates(self) -> list[Tensor]:
         precise = torch.promote_types(self.log_r1.dtype, torch.float32)

@@ -11,20 +11,24 @@ from .checks import as_positions, can_read
 
 
 def by_distance(
-    values: Callable[[Tensor], Tensor], pos_q: Tensor, pos_k: Tensor, dtype: torch.dtype
+    values: Callable[[Tensor, torch.dtype], Tensor],
+    pos_q: Tensor,
+    pos_k: Tensor,
+    dtype: torch.dtype,
 ) -> Tensor:
     """Return a bias `(B|1, H, Q, K)` that depends on the distance only.
 
     Args:
-        values: distances j − i, any shape -> `(H, …)`.
+        values: distances j − i, any shape, and the dtype -> `(H, …)`.
         pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
         dtype: of the bias.
     """
     lag = common_lag(pos_q, pos_k)
     if lag is None:
-        return values(distances(pos_q, pos_k)).transpose(0, 1).to(dtype)
+        return values(distances(pos_q, pos_k), dtype).transpose(0, 1).to(dtype)
     num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
-    row = values(torch.arange(1 - num_queries - lag, num_keys - lag)).to(dtype)  # (H, Q + K − 1)
+    counted = torch.arange(1 - num_queries - lag, num_keys - lag)
+    row = values(counted, dtype).to(dtype)  # (H, Q + K − 1)
     rows = row.unsqueeze(-2).repeat(1, num_queries, 1)  # each query's, from which its keys are cut
     by_head, by_query, _ = rows.stride()
     shape, strides = (len(rows), num_queries, num_keys), (by_head, by_query - 1, 1)

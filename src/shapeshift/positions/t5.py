@@ -80,7 +80,10 @@ class T5(Representation):
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
         return by_distance(self._values, pos_q, pos_k, dtype)  # (B|1, H, Q, K)
 
-    def _values(self, distances: Tensor) -> Tensor:
+    def bias_by_distance(self, distances: Tensor, *, dtype: torch.dtype) -> Tensor:
+        return self._values(distances, dtype)
+
+    def _values(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
         to_left = -distances.clamp(max=0) if self.causal else distances.abs()
         borders = self._borders.to(distances.device)
         if distances.device.type != "meta" and not torch.compiler.is_compiling():
@@ -94,7 +97,8 @@ class T5(Representation):
     def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:
         # All distances beyond max_distance are in the last bucket of their direction.
         furthest = self.max_distance
-        values = self._values(torch.arange(-furthest, furthest + 1, device=q.device))  # (H, …)
+        distances = torch.arange(-furthest, furthest + 1, device=q.device)
+        values = self._values(distances, q.dtype)  # (H, …)
         column = distance_between(pos_q, pos_k, len(q), (-furthest, furthest))
         return lambda score, b, h, i, j: score + values[h, column(b, i, j)]
 
