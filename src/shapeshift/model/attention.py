@@ -109,15 +109,14 @@ class Attention(nn.Module):
             q, k, v = split_heads(projected, self.num_heads)  # (B, H, Q|K, E)
             q, k = self.position.rotate(q, k, pos_q, pos_new)
             if cache is not None:
-                if (
-                    not dropped
-                    and not isinstance(cache, FixedKeyValues)
-                    and prefers_few(self.position, q, pos_k.shape[1], mask)
-                ):
+                if isinstance(cache, FixedKeyValues):
+                    k, v = cache.append(k, v)
+                    mask = cache.mask
+                elif not dropped and prefers_few(self.position, q, pos_k.shape[1], mask):
                     few: Tensor = self.out(cache.attend(q, k, v, mask).flatten(2))
                     return few
-                k, v = cache.append(k, v)
-                mask = mask if cache.mask is None else cache.mask
+                else:
+                    k, v = cache.append(k, v)
             rows = attend(q, k, v, mask, self.position, pos_q, pos_k, dropped, **how)
 
         def join(rows: Tensor) -> Tensor:

@@ -17,9 +17,6 @@ class KeyValues:
     buffers double when they are full, so appending costs constant time a token on average.
     """
 
-    mask: Tensor | None = None
-    """To add to the scores."""
-
     def __init__(self) -> None:
         self.length = 0
         self._buffers: tuple[Tensor, Tensor] | None = None  # (capacity, N or more, H, E) each
@@ -99,12 +96,12 @@ class Slots:
         pos: the positions of the tokens in all places, `(N|1, capacity)`.
         num_rows: N.
         moves: whether rows will be reordered.
-        taken: how many places are taken, `(1,)`; none by default.
+        last: the place that was taken last, `(1,)`; by default none was.
     """
 
-    def __init__(self, pos: Tensor, num_rows: int, moves: bool, taken: Tensor | None = None):
+    def __init__(self, pos: Tensor, num_rows: int, moves: bool, last: Tensor | None = None):
         self.pos = pos
-        self.last = pos.new_full((1,), -1) if taken is None else taken  # the place taken last
+        self.last = pos.new_full((1,), -1) if last is None else last
         self.mask: Tensor | None = None  # (1, 1, 1, capacity)
         self._rows: Tensor | None = None  # (capacity, N): in which row each token is
         self._places: Tensor | None = None  # (capacity · N,): in which of all rows of a buffer
@@ -163,6 +160,7 @@ class FixedKeyValues:
 
     @property
     def mask(self) -> Tensor | None:
+        """To add to the scores, `(1, 1, 1, capacity)`."""
         return self._slots.mask
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -189,8 +187,6 @@ class FixedKeyValues:
 class SourceKeyValues:
     """Projected keys and values of a source, `(B, H, K, E)` each: all there at once, they lie
     sentence by sentence, as the products of each step read them fastest."""
-
-    mask: Tensor | None = None
 
     def __init__(self) -> None:
         self.length = 0
