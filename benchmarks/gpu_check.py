@@ -4,8 +4,8 @@
 
 Prints tables and writes benchmarks/results/gpu-check.json, part by part, so that nothing is lost
 when it is stopped; parts that are not asked for stay in it, if they are of the same device and
-versions. The file names device and versions, and has the measured rate of bf16 products, which tests
-failed, and
+versions. The file names device and versions, and has the measured rate of bf16 products, which
+tests failed, and
 
 - commands: `shapeshift train short`, whose batches have hundreds of shapes, and `translate`.
 - training: whole steps (forward, backward, Adam) on random sentences of one length, `--tokens` a
