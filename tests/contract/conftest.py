@@ -221,7 +221,8 @@ READS = {"_local_scalar_dense", "item", "is_nonzero", "nonzero", "equal"}
 
 
 class Watch(TorchDispatchMode):
-    """Calls `see(operator, arguments, result)` for each operator of PyTorch in its context."""
+    """Calls `see(operator, (arguments, keywords), result)` for each operator of PyTorch in its
+    context."""
 
     def __init__(self, see: Callable[[Any, Any, Any], object]):
         super().__init__()
@@ -229,7 +230,7 @@ class Watch(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        self.see(func, args, out)
+        self.see(func, (args, kwargs or {}), out)
         return out
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from shapeshift import kernels
 from shapeshift.decoding import recording
@@ -21,18 +20,7 @@ from shapeshift.decoding.search import beam_search
 from shapeshift.model import Transformer, transformer
 from shapeshift.positions import PRESETS, Scheme
 
-
-class Operators(TorchDispatchMode):
-    """Those called in this context, with their arguments and results."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.called: list[tuple[Any, Any, Any, Any]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        self.called.append((func, args, kwargs or {}, out))
-        return out
+from .conftest import Watch
 
 
 class Records:
@@ -42,7 +30,8 @@ class Records:
         self.made = self.repeated = 0
 
     def __call__(self, work: Callable[[], None]) -> Callable[[], None]:
-        with Operators() as operators:
+        operators: list[tuple[Any, Any, Any]] = []
+        with Watch(lambda *called: operators.append(called)):
             work()
         self.made += 1
         done = True  # by watching, where a GPU only records
@@ -53,7 +42,7 @@ class Records:
                 done = False
                 return
             self.repeated += 1
-            for operator, args, kwargs, out in operators.called:
+            for operator, (args, kwargs), out in operators:
                 again = operator(*args, **kwargs)
                 for old, new in zip(tensors(out), tensors(again), strict=True):
                     if old.untyped_storage().data_ptr() != new.untyped_storage().data_ptr():
@@ -159,6 +148,35 @@ def test_rows_that_leave_are_not_computed(
     translations(model, sentences[0], 2, True)
     assert sizes[0] == 6
     assert sizes[-1] == 4  # the second of three has 6 tokens, and room is made at 8
+
+
+class Endless:
+    """A decoder that gives the same logits in each step."""
+
+    model = torch.nn.Identity()
+
+    def __init__(self, num_rows: int):
+        self.logits = torch.randn(num_rows, 50)
+
+    def reserve(self, num_tokens: int, most: int) -> int:
+        return 8 if num_tokens <= 8 else 16
+
+    def step(self, tokens: Tensor) -> Tensor:
+        return self.logits[: len(tokens)]
+
+    def reorder(self, rows: Tensor) -> None:
+        pass
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_search_itself_does_not_wait(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = []
+    monkeypatch.setattr(recording, "record", lambda work: records.append(1) or work)
+    monkeypatch.setattr(recording, "serves", lambda device: True)
+    monkeypatch.setattr(kernels, "serves", lambda *_: False)
+    beam_search(Endless(2 * beam), torch.tensor([16, 16]), beam=beam, check_every=4)
+    assert len(records) == 2
+    assert recording._waits[Endless.model] is False
 
 
 WAITING: dict[str, Callable[[Tensor], Any]] = {

@@ -33,11 +33,11 @@ def prefers_flex(position: Representation, q: Tensor, num_keys: int, dropout_p: 
     bias in no fixed order. For few queries or keys, less than a block if the bias is learned, it
     takes little memory, and PyTorch's other fused kernel serves.
     """
+    if q.device.type != "cuda" or not position.overrides("score_mod"):
+        return False
     learned = any(x.requires_grad for x in position.parameters())
     return (
-        q.device.type == "cuda"
-        and position.overrides("score_mod")
-        and not position.overrides("value_bias")
+        not position.overrides("value_bias")
         and not dropout_p
         and min(q.shape[2], num_keys) >= (BLOCK_SIZE if learned else FLEX_FROM)
         and q.shape[3] >= 16  # its kernels multiply tiles

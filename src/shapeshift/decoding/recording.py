@@ -74,7 +74,7 @@ class _Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.found |= any(x.dtype is torch.bool for x in tensors[1:])
         else:
             self.found |= name == "is_nonzero" or not _READS.isdisjoint(func.tags)
-        copies = name in ("to", "_to_copy", "copy_")  # else a number on a CPU may stand beside them
+        copies = name in ("to", "_to_copy", "copy_")  # other operators take single numbers of a CPU
         self.found |= len({x.device for x in tensors if x.ndim or copies}) > 1
         return out
 
