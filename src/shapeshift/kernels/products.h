@@ -60,11 +60,8 @@ static inline void store_part(part *x, vector y) {
 static inline void store_part_lanes(part *x, vector y, lanes which) {
 #ifdef TILES
     store_lanes(x, y, which);
-#elif defined(HAS_MASKS)
-    _mm512_mask_storeu_ps(x, which, (__m512)y);
 #else
-    for (int l = 0; l < LANES; l++)
-        if (which[l]) x[l] = y[l];
+    store_floats(x, y, which);
 #endif
 }
 static inline part part_of(float x) {
@@ -255,26 +252,26 @@ static inline void product_turned(float *c, long c_step, struct turned a, long c
     product(c, c_step, a.all + column * a.step + row, a.step, b, M, N, count - row, add);
 }
 #else
-/* STEP rows and `wide` vectors of a product; panels of b are `apart`. */
-static inline __attribute__((always_inline)) void multiply_some(float *restrict c, long c_step,
-                                                                const float *restrict a,
-                                                                long a_step, long k_step,
-                                                                const float *restrict b, long apart,
-                                                                long K, int add, const int wide) {
-    vector sums[STEP][wide];
-    for (int r = 0; r < STEP; r++)
+/* `tall` rows, TALL or STEP, and `wide` vectors of a product, whose sums are in registers; panels of b
+   are `apart`. */
+enum { TALL = 6 };
+static inline __attribute__((always_inline)) void multiply_some(
+    float *restrict c, long c_step, const float *restrict a, long a_step, long k_step,
+    const float *restrict b, long apart, long K, int add, const int tall, const int wide) {
+    vector sums[TALL][4];
+    for (int r = 0; r < tall; r++)
         for (int w = 0; w < wide; w++)
             sums[r][w] = add ? *(vector *)(c + r * c_step + w * LANES) : all(0.0f);
     for (long k = 0; k < K; k++) {
         const float *row = b + k * EDGE;
-#pragma GCC unroll 4
-        for (int r = 0; r < STEP; r++)
+#pragma GCC unroll 6
+        for (int r = 0; r < tall; r++)
 #pragma GCC unroll 4
             for (int w = 0; w < wide; w++)
                 sums[r][w] += a[r * a_step + k * k_step] *
                               *(const vector *)(row + w * LANES / EDGE * apart + w * LANES % EDGE);
     }
-    for (int r = 0; r < STEP; r++)
+    for (int r = 0; r < tall; r++)
         for (int w = 0; w < wide; w++) *(vector *)(c + r * c_step + w * LANES) = sums[r][w];
 }
 static void multiply_all(float *restrict c, long c_step, const float *restrict a, long a_step,
@@ -283,17 +280,22 @@ static void multiply_all(float *restrict c, long c_step, const float *restrict a
     const long apart = b.rows * EDGE;
     for (long n = 0; n < N; n += MOST * LANES) {
         const long wide = (N - n + LANES - 1) / LANES;
-        for (long m = 0; m < M; m += STEP) {
+        const float *from = b.data + n / EDGE * apart + n % EDGE;
+        for (long m = 0, tall; m < M; m += tall) {
             float *to = c + m * c_step + n;
-            const float *rows = a + m * a_step, *from = b.data + n / EDGE * apart + n % EDGE;
+            const float *rows = a + m * a_step;
+            tall = M - m <= STEP || M - m == 7 || M - m == 8 ? STEP : TALL;
+#define MULTIPLY(tall, wide) \
+    multiply_some(to, c_step, rows, a_step, k_step, from, apart, K, add, tall, wide)
+#define MULTIPLY_WIDE(wide) (tall == TALL ? MULTIPLY(TALL, wide) : MULTIPLY(STEP, wide))
             if (wide >= MOST)
-                multiply_some(to, c_step, rows, a_step, k_step, from, apart, K, add, MOST);
+                MULTIPLY_WIDE(MOST);
             else if (wide == 3)
-                multiply_some(to, c_step, rows, a_step, k_step, from, apart, K, add, 3);
+                MULTIPLY_WIDE(3);
             else if (wide == 2)
-                multiply_some(to, c_step, rows, a_step, k_step, from, apart, K, add, 2);
+                MULTIPLY_WIDE(2);
             else
-                multiply_some(to, c_step, rows, a_step, k_step, from, apart, K, add, 1);
+                MULTIPLY_WIDE(1);
         }
     }
 }

@@ -33,6 +33,7 @@ static inline number narrow(float f) { return f; }
 #define HAS_MASKS
 enum { LANES = 16, ROWS = 8, WIDE = 3 };
 #elif defined(__AVX__)
+#include <immintrin.h>
 enum { LANES = 8, ROWS = 4, WIDE = 3 };
 #else
 enum { LANES = 4, ROWS = 4, WIDE = 3 };
@@ -93,6 +94,18 @@ static inline vector floats(shorts x) {
 #endif
 }
 
+/* Write floats of some lanes. */
+static inline void store_floats(float *x, vector y, lanes which) {
+#ifdef HAS_MASKS
+    _mm512_mask_storeu_ps(x, which, (__m512)y);
+#elif defined(__AVX__)
+    _mm256_maskstore_ps(x, (__m256i)which, (__m256)y);
+#else
+    for (int l = 0; l < LANES; l++)
+        if (which[l]) x[l] = y[l];
+#endif
+}
+
 /* Read numbers into some lanes, 0 into the others, and write those of some lanes. */
 static inline halves load_halves(const void *x, lanes which) {
 #ifdef HAS_MASKS
@@ -109,6 +122,8 @@ static inline vector load_lanes(const number *x, lanes which) {
     return (vector)(widened(load_halves(x, which)) << 16);
 #elif defined(HAS_MASKS)
     return (vector)_mm512_maskz_loadu_ps(which, x);
+#elif defined(__AVX__)
+    return (vector)_mm256_maskload_ps(x, (__m256i)which);
 #else
     vector y = {0};
     for (int l = 0; l < LANES; l++)
@@ -129,14 +144,16 @@ static inline numbers narrowed(vector y) {
 #endif
 }
 static inline void store_lanes(number *x, vector y, lanes which) {
+#ifndef BF16
+    store_floats(x, y, which);
+#else
     numbers z = narrowed(y);
-#if defined(HAS_MASKS) && defined(BF16)
+#ifdef HAS_MASKS
     _mm256_mask_storeu_epi16(x, which, (__m256i)z);
-#elif defined(HAS_MASKS)
-    _mm512_mask_storeu_ps(x, which, (__m512)z);
 #else
     for (int l = 0; l < LANES; l++)
         if (which[l]) x[l] = z[l];
+#endif
 #endif
 }
 
