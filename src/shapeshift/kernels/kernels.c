@@ -226,31 +226,38 @@ void lay_out_panels(const float *restrict weight, float *restrict panels, long N
     }
 }
 
-/* ROWS rows of x times a panel of `wide` vectors; `count` rows of `columns` sums are written. Each
+/* `tall` rows of x times a panel of `wide` vectors; `count` rows of `columns` sums are written. Each
    16 inputs, `lines` lines of memory from `next` on are fetched. */
 static inline __attribute__((always_inline)) void multiply(
     const float *const *x, const float *restrict panel, const float *restrict bias, long relu,
     float *restrict out, long count, long columns, long N, long K, const char *next, long lines,
-    const int wide) {
+    const int tall, const int wide) {
     vector sums[ROWS][WIDE];
-    for (int r = 0; r < ROWS; r++)
+    for (int r = 0; r < tall; r++)
         for (int c = 0; c < wide; c++) sums[r][c] = all(0.0f);
     for (long k = 0; k < K; k++) {
         if (k % INPUTS == 0)
             for (long l = 0; l < lines; l++, next += LINE) __builtin_prefetch(next, 0, 2);
-        const vector *weights = (const vector *)(panel + k * wide * LANES);
+        vector weights[WIDE];
+#pragma GCC unroll 4
+        for (int c = 0; c < wide; c++) {
+            weights[c] = *(const vector *)(panel + (k * wide + c) * LANES);
+            KEEP(weights[c]);
+        }
 #pragma GCC unroll 8
-        for (int r = 0; r < ROWS; r++)
+        for (int r = 0; r < tall; r++)
 #pragma GCC unroll 4
             for (int c = 0; c < wide; c++) sums[r][c] += x[r][k] * weights[c];
     }
-    for (long r = 0; r < count; r++) {
-        const float *sum = (const float *)sums[r];
-        for (long c = 0; c < columns; c++) {
-            float y = sum[c] + bias[c];
-            out[r * N + c] = relu && y < 0.0f ? 0.0f : y;
+#pragma GCC unroll 8
+    for (int r = 0; r < tall; r++)
+#pragma GCC unroll 4
+        for (int c = 0; c < wide; c++) {
+            const long left = columns - c * LANES;
+            vector y = sums[r][c] + load(bias + c * LANES, left);
+            if (relu) y = choose(less(y, all(0.0f)), all(0.0f), y);
+            if (r < count) store(out + r * N + c * LANES, y, left);
         }
-    }
 }
 
 /* x (M, K), panels of a weight (N, K), bias (N) -> out (M, N), with the negative ones 0 if `relu`.
@@ -268,17 +275,21 @@ void linear(const float *restrict x, const float *restrict panels, const float *
         long num_blocks = (last - first + ROWS - 1) / ROWS;
         long lines = (INPUTS * PANEL * 4 / LINE + num_blocks - 1) / num_blocks;
         const char *next = (const char *)(panel + PANEL * K);
-        for (long m = first; m < last; m += ROWS) {
+        for (long m = first, tall; m < last; m += tall) {
             const float *rows[ROWS];
-            long count = last - m < ROWS ? last - m : ROWS;
-            for (long r = 0; r < ROWS; r++) rows[r] = x + (m + (r < count ? r : 0)) * K;
+            const long rest = (last - m) % ROWS;
+            tall = rest && rest <= 4 ? 4 : ROWS;
+            long count = last - m < tall ? last - m : tall;
+            for (long r = 0; r < tall; r++) rows[r] = x + (m + (r < count ? r : 0)) * K;
             float *o = out + m * N + n;
-            if (wide == 3)
-                multiply(rows, panel, bias + n, relu, o, count, columns, N, K, next, lines, 3);
-            else if (wide == 2)
-                multiply(rows, panel, bias + n, relu, o, count, columns, N, K, next, lines, 2);
+#define MULTIPLY(tall, wide) \
+    multiply(rows, panel, bias + n, relu, o, count, columns, N, K, next, lines, tall, wide)
+            if (wide == WIDE)
+                tall == ROWS ? MULTIPLY(ROWS, WIDE) : MULTIPLY(4, WIDE);
+            else if (WIDE > 2 && wide == 2)
+                tall == ROWS ? MULTIPLY(ROWS, 2) : MULTIPLY(4, 2);
             else
-                multiply(rows, panel, bias + n, relu, o, count, columns, N, K, next, lines, 1);
+                tall == ROWS ? MULTIPLY(ROWS, 1) : MULTIPLY(4, 1);
             next += lines * LINE * (K / INPUTS);
         }
     }

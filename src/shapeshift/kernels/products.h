@@ -263,13 +263,17 @@ static inline __attribute__((always_inline)) void multiply_some(
         for (int w = 0; w < wide; w++)
             sums[r][w] = add ? *(vector *)(c + r * c_step + w * LANES) : all(0.0f);
     for (long k = 0; k < K; k++) {
-        const float *row = b + k * EDGE;
+        vector row[4];
+#pragma GCC unroll 4
+        for (int w = 0; w < wide; w++) {
+            const long column = w * LANES;
+            row[w] = *(const vector *)(b + k * EDGE + column / EDGE * apart + column % EDGE);
+            KEEP(row[w]);
+        }
 #pragma GCC unroll 6
         for (int r = 0; r < tall; r++)
 #pragma GCC unroll 4
-            for (int w = 0; w < wide; w++)
-                sums[r][w] += a[r * a_step + k * k_step] *
-                              *(const vector *)(row + w * LANES / EDGE * apart + w * LANES % EDGE);
+            for (int w = 0; w < wide; w++) sums[r][w] += a[r * a_step + k * k_step] * row[w];
     }
     for (int r = 0; r < tall; r++)
         for (int w = 0; w < wide; w++) *(vector *)(c + r * c_step + w * LANES) = sums[r][w];
@@ -290,9 +294,9 @@ static void multiply_all(float *restrict c, long c_step, const float *restrict a
 #define MULTIPLY_WIDE(wide) (tall == TALL ? MULTIPLY(TALL, wide) : MULTIPLY(STEP, wide))
             if (wide >= MOST)
                 MULTIPLY_WIDE(MOST);
-            else if (wide == 3)
+            else if (MOST > 2 && wide == 3)
                 MULTIPLY_WIDE(3);
-            else if (wide == 2)
+            else if (MOST > 2 && wide == 2)
                 MULTIPLY_WIDE(2);
             else
                 MULTIPLY_WIDE(1);

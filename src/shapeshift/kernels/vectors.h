@@ -34,7 +34,7 @@ static inline number narrow(float f) { return f; }
 enum { LANES = 16, ROWS = 8, WIDE = 3 };
 #elif defined(__AVX__)
 #include <immintrin.h>
-enum { LANES = 8, ROWS = 4, WIDE = 3 };
+enum { LANES = 8, ROWS = 5, WIDE = 2 };
 #else
 enum { LANES = 4, ROWS = 4, WIDE = 3 };
 #endif
@@ -77,6 +77,13 @@ static inline vector choose(lanes which, vector yes, vector no) {
 }
 #endif
 static inline vector all(float x) { return (vector){0} + x; }
+
+/* Let a vector be in a register, where gcc would read it from memory for each row that it multiplies. */
+#if defined(__AVX__) && !defined(HAS_MASKS)
+#define KEEP(x) __asm__("" : "+x"(x))
+#else
+#define KEEP(x) (void)(x)
+#endif
 
 /* 16 bits as 32; compilers make two halves of it. */
 static inline words widened(halves x) {
