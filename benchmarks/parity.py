@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from shapeshift.export import ctranslate2, huggingface, onnx, support
 from shapeshift.export.folder import Report, Trained
 from shapeshift.export.parity import Parity, ParityError
 from shapeshift.model import ModelConfig, Transformer, build
-from shapeshift.model.position_config import PositionConfig
+from shapeshift.model.position_config import PositionConfig, spelled_out
 from shapeshift.positions import KINDS, PRESETS, Scheme
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guides" / "exporting.md"
@@ -88,7 +87,7 @@ def _compare(scheme: Scheme, num_models: int, subwords: Subwords, folder: Path) 
         results = []
         for seed in range(num_models):
             model = _random_model(shape, scheme, subwords.source_size, seed)
-            position = _position(scheme)
+            position = PositionConfig(**spelled_out("mine", scheme))
             trained = Trained(model, shape, position, subwords, folder, LONGEST)
             with tempfile.TemporaryDirectory() as target:
                 try:
@@ -100,15 +99,6 @@ def _compare(scheme: Scheme, num_models: int, subwords: Subwords, folder: Path) 
                         raise
         cells.append(_cell(results))
     return cells
-
-
-def _position(scheme: Scheme) -> PositionConfig:
-    parts = []
-    for part in scheme.parts:
-        fields = {key: value for key, value in asdict(part).items() if value is not None}
-        parts.append({**fields.pop("options"), **fields})
-    ids = {"name": scheme.position_ids.name, **scheme.position_ids.options}
-    return PositionConfig(name="mine", position_ids=ids, parts=parts)
 
 
 def _random_model(shape: ModelConfig, scheme: Scheme, size: int, seed: int) -> Transformer:

@@ -15,7 +15,7 @@ from typing import Any
 from shapeshift.config import Config
 from shapeshift.evaluation.tokenizers import DEFAULT
 from shapeshift.integrity import digest
-from shapeshift.positions import KINDS, POSITION_IDS, Scheme
+from shapeshift.positions import KINDS, POSITION_IDS, Part, Scheme
 from shapeshift.positions.registry import Entry
 
 NEUTRAL = (
@@ -94,17 +94,25 @@ def _position(scheme: Scheme) -> dict[str, Any]:
             _own_options(POSITION_IDS[position_ids.name], position_ids.options),
         ],
         "parts": [
-            {
-                "kind": part.kind,
-                "place": part.place or KINDS[part.kind].build.places[0],
-                "stacks": part.stacks,
-                "layers": part.layers,
-                "options": _own_options(KINDS[part.kind], part.options),
-            }
+            _part(part)
             for part in scheme.parts
             if part.kind != "none"  # which does nothing, wherever it stands
         ],
     }
+
+
+def _part(part: Part) -> dict[str, Any]:
+    kind = KINDS[part.kind]
+    document = {
+        "kind": part.kind,
+        "place": part.at,
+        "stacks": part.stacks,
+        "layers": part.layers,
+        "options": _own_options(kind, part.options),
+    }
+    if part.share_layers not in (None, kind.build.share_layers):
+        document["share_layers"] = part.share_layers
+    return document
 
 
 def _own_options(entry: Entry[Any], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -105,7 +105,11 @@ def expand_preset(name: str) -> dict[str, Any]:
     """Return the preset `name` spelled out as a configuration."""
     if name not in PRESETS:
         raise ShapeshiftError(no_preset(name))
-    scheme = PRESETS[name]
+    return spelled_out(name, PRESETS[name])
+
+
+def spelled_out(name: str, scheme: Scheme) -> dict[str, Any]:
+    """Return a scheme as a configuration, `name` its label."""
     parts = []
     for part in scheme.parts:
         given = {key: getattr(part, key) for key in PART_FIELDS if getattr(part, key) is not None}

@@ -66,6 +66,8 @@ class Part:
         limits = [] if self.stacks == "both" else [self.stacks]
         if self.layers is not None:
             limits.append(f"first {self.layers} layer" + "s" * (self.layers > 1))
+        if self.share_layers is not None:
+            limits.append(f"share_layers={self.share_layers}")
         limits += _assignments(self.options)
         return f"{self.kind} at {self.at}" + (f" ({', '.join(limits)})" if limits else "")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +11,7 @@ from shapeshift.data.config import DataConfig, GrammarCorpus, SubwordsConfig
 from shapeshift.data.prepare import prepare
 from shapeshift.export.folder import Trained
 from shapeshift.model import ModelConfig, build
-from shapeshift.model.position_config import PositionConfig
+from shapeshift.model.position_config import PositionConfig, spelled_out
 
 TINY = {"dim": 32, "num_heads": 4, "ff_dim": 48, "encoder_layers": 2, "decoder_layers": 2}
 
@@ -39,12 +38,7 @@ def _prepare(folder, joint):
 
 def position_of(scheme):
     """Return the configuration of a scheme."""
-    ids = {"name": scheme.position_ids.name, **scheme.position_ids.options}
-    parts = []
-    for part in scheme.parts:
-        settings = {key: value for key, value in asdict(part).items() if value is not None}
-        parts.append({**settings.pop("options"), **settings})
-    return PositionConfig(name="mine", position_ids=ids, parts=parts)
+    return PositionConfig(**spelled_out("mine", scheme))
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,13 @@
 """The name of a cell: what its result depends on, and nothing else."""
 
+from dataclasses import fields, replace
+
 import pytest
 
 from shapeshift.config import Config, parse_config
 from shapeshift.lab.identity import cell_key, how_to_score, identity_fields
+from shapeshift.model.position_config import spelled_out
+from shapeshift.positions import Part, Scheme
 
 DOCUMENT = {
     "model": {"size": "tiny"},
@@ -72,6 +76,36 @@ def test_a_corpus_may_move_but_not_change_its_files():
 def test_a_part_without_a_position_is_no_part():
     nothing = {"parts": [{"kind": "none", "place": "cross", "layers": 1}]}
     assert cell_key(parse_config({**DOCUMENT, "position": nothing})) == key("position=nope")
+
+
+OTHER_PARTS = {
+    "kind": "rotary",
+    "place": "cross",
+    "stacks": "decoder",
+    "layers": 1,
+    "options": {"num_positions": 512},
+    "share_layers": False,
+}
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(Part)])
+def test_each_field_of_a_part_is_in_the_name(field):
+    """A study of two settings would train one and show it twice."""
+    part = Part("tupe", "self")
+    other = replace(part, **{field: OTHER_PARTS[field]})
+
+    def key_of(part):
+        position = spelled_out("mine", Scheme(parts=(part,)))
+        return cell_key(parse_config({**DOCUMENT, "position": position}))
+
+    assert key_of(other) != key_of(part)
+    assert str(other) != str(part)
+
+
+def test_a_default_that_is_written_down_changes_no_name():
+    assert key("position={parts: [{kind: t5, place: self, share_layers: true}]}") == key(
+        "position={parts: [{kind: t5}]}"
+    )
 
 
 def test_a_name_is_for_good_whatever_the_order_of_keys():
