@@ -28,7 +28,6 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from shapeshift.attention import causal_mask
 from shapeshift.errors import nearest
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.attention import Attention
@@ -94,14 +93,12 @@ def attention_of(name: str, length: int, args: argparse.Namespace) -> Callable[[
     layer = Attention(config.dim, config.num_heads, 0.0, position).to(args.device)
     size = max(1, args.tokens // length)
     x = torch.randn(size, length, config.dim, device=args.device, requires_grad=True)
-    mask = torch.zeros(size, 1, 1, length, device=args.device)
-    if causal:
-        mask = causal_mask(length, length, torch.float32, args.device)
+    mask = None if causal else torch.zeros(size, 1, 1, length, device=args.device)
     pos = torch.arange(length, device=args.device)[None]
 
     def step() -> None:
         with autocast(args.device, args.dtype):
-            out = layer(x, x, pos, pos, mask)
+            out = layer(x, x, pos, pos, mask, causal=causal)
         out.sum().backward()
 
     return step

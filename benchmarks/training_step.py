@@ -22,8 +22,8 @@ from shapeshift.positions import PRESETS
 from shapeshift.training.precision import autocast, choose_precision
 
 
-def torch_dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    return F.dropout(x, p, training)
+def torch_dropout(x: Tensor, p: float, training: bool, relu: bool = False) -> Tensor:
+    return F.dropout(F.relu(x) if relu else x, p, training)
 
 
 def torch_loss(

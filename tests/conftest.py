@@ -60,7 +60,7 @@ class Backend:
         monkeypatch.setattr(backends, "vectors_of", lambda *_: None)
         if self.name == "sdpa":  # as on a GPU
             monkeypatch.setattr(
-                backends, "prefers_fused", lambda p, _, *rest: decide(p, "gpu", *rest)
+                backends, "prefers_fused", lambda p, q, *rest: decide(p, q.to("meta"), *rest)
             )
             self._count(monkeypatch, backends.F, "scaled_dot_product_attention")
             return

@@ -92,9 +92,7 @@ def attend(
     num_queries, num_keys = q.shape[2], k.shape[2]
     if mask is not None:  # else all scores would be cast to add it to them
         mask = mask.to(q.dtype)
-    tables = None
-    if _recorded is None:
-        tables = tables_for_gpu(position, q, num_keys, mask, dropout_p)
+    tables = tables_for_gpu(position, q, num_keys, mask, dropout_p)
     if tables is not None:
         from .gpu import attend_by_tables
 
@@ -105,7 +103,7 @@ def attend(
             return attend_flex(q, k, v, mask, score_mod, causal=causal)
     causal = causal and num_queries > 1
     part = q, k, v, mask, position, pos_q, pos_k, dropout_p
-    fused = prefers_fused(position, q.device.type, q.dtype, num_queries, num_keys, dropout_p)
+    fused = prefers_fused(position, q, num_keys, dropout_p)
     if not fused or num_queries > 1:
         served = _attend_here(part, causal, again)
         if served is not None:
@@ -230,7 +228,7 @@ def tables_for_gpu(
     position: Representation, q: Tensor, num_keys: int, mask: Tensor | None, dropout_p: float
 ) -> tuple[pairs.Table | None, pairs.Table | None] | None:
     """Return `position.tables()` if `gpu.attend_by_tables` serves for them, else None."""
-    if not compiles_for(q.device.type) or dropout_p or q.shape[2] < 2:
+    if _recorded is not None or not compiles_for(q.device.type) or dropout_p or q.shape[2] < 2:
         return None
     if q.dtype == torch.float64 or q.shape[3] not in (16, 32, 64, 128):
         return None
@@ -431,14 +429,7 @@ def _scaled(q: Tensor) -> Tensor:
     return scaled
 
 
-def prefers_fused(
-    position: Representation,
-    device: str,
-    dtype: torch.dtype,
-    num_queries: int,
-    num_keys: int,
-    dropout_p: float,
-) -> bool:
+def prefers_fused(position: Representation, q: Tensor, num_keys: int, dropout_p: float) -> bool:
     """Return whether the fused kernel can serve and is the faster one; on every device but a CPU it
     is.
 
@@ -448,14 +439,14 @@ def prefers_fused(
     """
     if position.overrides("value_bias"):
         return False
-    if device != "cpu":
+    if q.device.type != "cpu":
         return True
     if dropout_p or _is_biased(position):
         return False
     # Where it is compiled, there is one graph for all lengths.
-    if torch.compiler.is_compiling() or num_queries == 1:
+    if torch.compiler.is_compiling() or q.shape[2] == 1:
         return True
-    return num_keys >= FUSED_FROM.get(dtype, 0)
+    return num_keys >= FUSED_FROM.get(q.dtype, 0)
 
 
 def prefers_few(position: Representation, q: Tensor, num_keys: int, mask: Tensor | None) -> bool:

@@ -7,7 +7,7 @@ computes the same one again, and every process of a distributed run agrees on it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -35,22 +35,26 @@ class Batch:
         target_output: ids, then `</s>`. Shape: (B, T).
         real: where the tokens of the flattened `source`, and of `target_output`, are that are not
             padding, in order. Shape: (N,) each.
-        pairs: the number of each pair in its store. Shape: (B,).
-        num_source_tokens, num_target_tokens: real tokens with `</s>`, without padding. They are
-            counted on the CPU, so that reading them does not wait for the device.
     """
 
     source: Tensor
     target_input: Tensor
     target_output: Tensor
     real: tuple[Tensor, Tensor]
-    pairs: Tensor
-    num_source_tokens: int
-    num_target_tokens: int
 
     def __len__(self) -> int:
         """Sentence pairs."""
-        return len(self.pairs)
+        return len(self.source)
+
+    @property
+    def num_source_tokens(self) -> int:
+        """Real tokens with `</s>`; to read it does not wait for the device."""
+        return len(self.real[0])
+
+    @property
+    def num_target_tokens(self) -> int:
+        """As `num_source_tokens`."""
+        return len(self.real[1])
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
         """Return the batch on a device. A GPU copies from pinned memory where it need not block."""
@@ -59,29 +63,22 @@ class Batch:
         def move(x: Tensor) -> Tensor:
             return (x.pin_memory() if pin else x).to(device, non_blocking=non_blocking)
 
-        tensors: Any = {k: move(x) for k, x in vars(self).items() if isinstance(x, Tensor)}
-        return replace(self, real=(move(self.real[0]), move(self.real[1])), **tensors)
+        sides = move(self.source), move(self.target_input), move(self.target_output)
+        return Batch(*sides, (move(self.real[0]), move(self.real[1])))
 
 
 def make_batch(
     sources: Sequence[Sequence[int] | NDArray[Any]],
     targets: Sequence[Sequence[int] | NDArray[Any]],
-    pairs: Sequence[int] | NDArray[Any] | None = None,
 ) -> Batch:
-    """Return id sequences without special ids as a batch, in their order.
-
-    Args:
-        sources, targets: sequences, one of each for every pair.
-        pairs: their numbers; 0, 1, 2, … by default.
-    """
-    numbers = np.arange(len(sources)) if pairs is None else np.asarray(pairs)
-    return _batch(_flat(sources), _flat(targets), numbers)
+    """Return id sequences without special ids, one source and one target of each pair, as a batch,
+    in their order."""
+    return _batch(_flat(sources), _flat(targets))
 
 
 def collate(store: TokenStore, indices: Sequence[int] | Indices) -> Batch:
     """Return the pairs of a store with these numbers as a batch, in their order."""
-    numbers = np.asarray(indices, dtype=np.int64)
-    return _batch(*store.gather(numbers), numbers)
+    return _batch(*store.gather(np.asarray(indices, dtype=np.int64)))
 
 
 def plan_epoch(
@@ -168,7 +165,7 @@ def _flat(rows: Sequence[Sequence[int] | NDArray[Any]]) -> FlatRows:
     return FlatRows(tokens, np.fromiter(map(len, rows), dtype=np.int64, count=len(rows)))
 
 
-def _batch(source: FlatRows, target: FlatRows, pairs: NDArray[Any]) -> Batch:
+def _batch(source: FlatRows, target: FlatRows) -> Batch:
     """Return flat rows as a batch: special ids around them, padded."""
     source_ids, _ = _pad(source)
     target_ids, is_token = _pad(target)
@@ -183,9 +180,6 @@ def _batch(source: FlatRows, target: FlatRows, pairs: NDArray[Any]) -> Batch:
             torch.from_numpy(np.flatnonzero(source_ids != PAD)),
             torch.from_numpy(np.flatnonzero(target_ids != PAD)),
         ),
-        pairs=torch.as_tensor(pairs).long(),
-        num_source_tokens=len(source.tokens) + len(source.lengths),
-        num_target_tokens=len(target.tokens) + len(target.lengths),
     )
 
 

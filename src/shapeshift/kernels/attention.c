@@ -87,7 +87,7 @@ static inline void collect(vector x, part *rows, long c, long count, vector *fir
         store_part(rows + MARGIN + c, x);
     } else {
         const struct ends where = ends_at(c, count);
-        store_part_lanes(rows + c, x, where.own);
+        store_floats((float *)rows + c, x, where.own); /* without margins, parts are floats */
         *first += choose(where.first, x, all(0.0f));
         *last += choose(where.last, x, all(0.0f));
     }

@@ -57,13 +57,6 @@ static inline void store_part(part *x, vector y) {
 #endif
 }
 
-static inline void store_part_lanes(part *x, vector y, lanes which) {
-#ifdef TILES
-    store_lanes(x, y, which);
-#else
-    store_floats(x, y, which);
-#endif
-}
 static inline part part_of(float x) {
 #ifdef TILES
     return narrow(x);
@@ -189,8 +182,8 @@ static inline void product_of(float *c, long c_step, const struct factors *all, 
 /* Rows 2 r and 2 r + 1 of x side by side, column by column: a tile has 16 such pairs of 16 columns. */
 static inline __m512i pair(const number *x, long step, long row, long rows, long left) {
     words low = {0}, high = {0};
-    if (row < rows) low = widened(load_some_halves(x + row * step, left));
-    if (row + 1 < rows) high = widened(load_some_halves(x + (row + 1) * step, left));
+    if (row < rows) low = widened(load_halves(x + row * step, left));
+    if (row + 1 < rows) high = widened(load_halves(x + (row + 1) * step, left));
     return (__m512i)(low | high << 16);
 }
 /* Lay x (rows, columns), `step` numbers from row to row, out in the first rows of b. */

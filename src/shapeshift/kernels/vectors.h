@@ -113,29 +113,38 @@ static inline void store_floats(float *x, vector y, lanes which) {
 #endif
 }
 
-/* Read numbers into some lanes, 0 into the others, and write those of some lanes. */
-static inline halves load_halves(const void *x, lanes which) {
+/* The first `count` numbers, and 0 in other lanes; or a vector, which needs no mask. */
 #ifdef HAS_MASKS
-    return (halves)_mm256_maskz_loadu_epi16(which, x);
+#define IS_WHOLE(count) 0
 #else
+#define IS_WHOLE(count) ((count) >= LANES)
+#endif
+static inline halves load_halves(const void *x, long count) {
+#ifdef HAS_MASKS
+    return (halves)_mm256_maskz_loadu_epi16(before(count), x);
+#else
+    if (IS_WHOLE(count)) return *(const halves *)x;
     halves y = {0};
     for (int l = 0; l < LANES; l++)
-        if (which[l]) y[l] = ((const uint16_t *)x)[l];
+        if (l < count) y[l] = ((const uint16_t *)x)[l];
     return y;
 #endif
 }
-static inline vector load_lanes(const number *x, lanes which) {
+static inline vector load(const number *x, long count) {
 #ifdef BF16
-    return (vector)(widened(load_halves(x, which)) << 16);
+    return (vector)(widened(load_halves(x, count)) << 16);
 #elif defined(HAS_MASKS)
-    return (vector)_mm512_maskz_loadu_ps(which, x);
-#elif defined(__AVX__)
-    return (vector)_mm256_maskload_ps(x, (__m256i)which);
+    return (vector)_mm512_maskz_loadu_ps(before(count), x);
+#else
+    if (IS_WHOLE(count)) return *(const vector *)x;
+#ifdef __AVX__
+    return (vector)_mm256_maskload_ps(x, (__m256i)before(count));
 #else
     vector y = {0};
     for (int l = 0; l < LANES; l++)
-        if (which[l]) y[l] = x[l];
+        if (l < count) y[l] = x[l];
     return y;
+#endif
 #endif
 }
 static inline numbers narrowed(vector y) {
@@ -150,41 +159,20 @@ static inline numbers narrowed(vector y) {
     return y;
 #endif
 }
-static inline void store_lanes(number *x, vector y, lanes which) {
-#ifndef BF16
-    store_floats(x, y, which);
-#else
-    numbers z = narrowed(y);
-#ifdef HAS_MASKS
-    _mm256_mask_storeu_epi16(x, which, (__m256i)z);
-#else
-    for (int l = 0; l < LANES; l++)
-        if (which[l]) x[l] = z[l];
-#endif
-#endif
-}
-
-/* The same for the first `count` numbers, or a vector, which needs no mask. */
-#ifdef HAS_MASKS
-#define IS_WHOLE(count) 0
-#else
-#define IS_WHOLE(count) ((count) >= LANES)
-#endif
-static inline halves load_some_halves(const void *x, long count) {
-    return IS_WHOLE(count) ? *(const halves *)x : load_halves(x, before(count));
-}
-static inline vector load(const number *x, long count) {
-#ifdef BF16
-    return (vector)(widened(load_some_halves(x, count)) << 16);
-#else
-    return IS_WHOLE(count) ? *(const vector *)x : load_lanes(x, before(count));
-#endif
-}
 static inline void store(number *x, vector y, long count) {
+#ifndef BF16
     if (IS_WHOLE(count))
-        *(numbers *)x = narrowed(y);
+        *(vector *)x = y;
     else
-        store_lanes(x, y, before(count));
+        store_floats(x, y, before(count));
+#elif defined(HAS_MASKS)
+    _mm256_mask_storeu_epi16(x, before(count), (__m256i)narrowed(y));
+#else
+    const numbers z = narrowed(y);
+    if (IS_WHOLE(count)) *(numbers *)x = z;
+    for (int l = 0; l < LANES && !IS_WHOLE(count); l++)
+        if (l < count) x[l] = z[l];
+#endif
 }
 
 static inline float sum_of(vector x) {

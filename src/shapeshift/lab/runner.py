@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
 
 from shapeshift.data.config import FilesCorpus
@@ -104,7 +104,9 @@ class _Runner:
         Run.check(folder.run, config)
         corpus = config.data.corpus
         if isinstance(corpus, FilesCorpus) and folder.record(TRAIN, config) is not None:
-            text = _fingerprint(corpus.model_dump_json())
+            text = None
+            with suppress(ShapeshiftError):  # the text is not there
+                text = corpus_fingerprint(corpus)
             if text is not None:
                 folder.check_text(text, config)
         if self._is_finished(cell):
@@ -203,12 +205,3 @@ def _merged(cells: Iterable[Cell]) -> list[Cell]:
         if steps != first.steps:
             merged[cell.key] = replace(first, steps=steps)
     return list(merged.values())
-
-
-@cache
-def _fingerprint(corpus: str) -> str | None:
-    """Return the fingerprint of the text of a corpus of files, `None` if it is not there."""
-    try:
-        return corpus_fingerprint(FilesCorpus.model_validate_json(corpus))
-    except ShapeshiftError:
-        return None

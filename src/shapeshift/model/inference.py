@@ -13,7 +13,7 @@ from shapeshift import kernels
 
 from .attention import Attention
 from .layers import FeedForward
-from .linear import has_bf16_products
+from .linear import Linear, has_bf16_products
 from .transformer import Transformer
 
 
@@ -88,12 +88,8 @@ def copy_for_inference(model: Transformer, dtype: torch.dtype) -> Transformer:
         return nn.Parameter(weight.detach().to(dtype), requires_grad=False)
 
     for module in (*model.encoder.modules(), *model.decoder.modules()):
-        products: tuple[Tensor, ...] = ()
-        if isinstance(module, Attention):
-            products = (module.in_weight, module.in_bias, module.out.weight, module.out.bias)
-        elif isinstance(module, FeedForward):
-            products = tuple(x for y in (module.inner, module.outer) for x in (y.weight, y.bias))
-        memo |= {id(weight): cast(weight) for weight in products}
+        if isinstance(module, Attention | Linear):
+            memo |= {id(x): cast(x) for x in module.parameters(recurse=False)}
     copy = deepcopy(model, memo).eval()
     # A table of its own, for the embedding's may be the same one and stays as it is.
     size, dim = model.output.weight.shape

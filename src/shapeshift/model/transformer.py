@@ -189,17 +189,12 @@ class DecoderState:
             num_rows, min(capacity, most), offset=self._offset, device=self._memory.pos.device
         )
         pos = torch.cat((pos, pos[:, -1:].expand(-1, capacity - pos.shape[1])), dim=1)
-        if self._slots is None:
-            self._slots = Slots(pos, num_rows, moves)
-            self._caches = [(FixedKeyValues(self._slots), cross) for _, cross in self._caches]
-        else:
-            slots = Slots(pos, num_rows, moves, self._slots.last)
-            self._caches = [
-                (own.moved(slots), cross)
-                for own, cross in self._caches
-                if isinstance(own, FixedKeyValues)
-            ]
-            self._slots = slots
+        last = None if self._slots is None else self._slots.last
+        slots = self._slots = Slots(pos, num_rows, moves, last)
+        self._caches = [
+            (own.moved(slots) if isinstance(own, FixedKeyValues) else FixedKeyValues(slots), cross)
+            for own, cross in self._caches
+        ]
         return capacity
 
     def step(self, tokens: Tensor) -> Tensor:

@@ -34,24 +34,14 @@ class Guard:
         model: after its backward pass, when `judge` is called.
         optimizer: of its parameters.
         parallel: the processes; all come to the same verdict.
-        deferred: whether the verdict stays on the device; by default, on a GPU if possible.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimizer: Optimizer,
-        parallel: Parallel,
-        *,
-        deferred: bool | None = None,
-    ):
+    def __init__(self, model: nn.Module, optimizer: Optimizer, parallel: Parallel):
         self._parameters = [*model.parameters()]
         self._optimizer: Any = optimizer
         self._parallel = parallel
-        if deferred is None:
-            fused = all(group.get("fused") for group in optimizer.param_groups)
-            deferred = fused and self._parameters[0].device.type == "cuda"
-        self._deferred = deferred
+        fused = all(group.get("fused") for group in optimizer.param_groups)
+        self._deferred = fused and self._parameters[0].device.type == "cuda"
         self._unread: list[tuple[int, Sequence[Pairs], Tensor]] = []
 
     def judge(self, update: int, batches: Sequence[Pairs], losses: Sequence[Loss]) -> None:

@@ -110,12 +110,11 @@ def test_batches_hold_what_rows_padded_one_at_a_time_hold(tmp_path_factory, pair
     store = write_store(folder, pairs, source_size=99, target_size=99)
     chosen = data.draw(st.lists(st.integers(0, len(pairs) - 1), min_size=1, max_size=7))
     sources, targets = zip(*(pairs[i] for i in chosen), strict=True)
-    for batch in (collate(store, chosen), make_batch(sources, targets, chosen)):
+    for batch in (collate(store, chosen), make_batch(sources, targets)):
         assert batch.source.tolist() == one_row_at_a_time(sources, [], [3])
         assert batch.target_input.tolist() == one_row_at_a_time(targets, [2], [])
         assert batch.target_output.tolist() == one_row_at_a_time(targets, [], [3])
-        assert batch.pairs.tolist() == chosen
         assert len(batch) == len(chosen)
-        assert {batch.source.dtype, batch.target_input.dtype, batch.pairs.dtype} == {torch.int64}
+        assert {batch.source.dtype, batch.target_input.dtype} == {torch.int64}
         assert batch.num_source_tokens == int((batch.source != 0).sum())
         assert batch.num_target_tokens == int((batch.target_output != 0).sum())

@@ -22,13 +22,14 @@ BATCHES = [np.array([7, 3]), np.array([5, 1])]
 class Bench:
     """Two linear layers whose gradients a test writes itself."""
 
-    def __init__(self, deferred=None, optimizer="adam"):
+    def __init__(self, deferred=False, optimizer="adam"):
         torch.manual_seed(0)
         self.model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
         self.optimizer = build_optimizer(OptimizerConfig(name=optimizer), self.model.parameters())
         for group in self.optimizer.param_groups:
             group["lr"] = 0.1
-        self.guard = Guard(self.model, self.optimizer, Parallel(), deferred=deferred)
+        self.guard = Guard(self.model, self.optimizer, Parallel())
+        self.guard._deferred = deferred  # as on a GPU
 
     def update(self, number, *, losses=(1.0, 2.0), spoil=None, value=math.nan):
         for name, p in self.model.named_parameters():

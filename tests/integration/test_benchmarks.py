@@ -1,0 +1,30 @@
+"""Scripts that measure still run, at the smallest sizes."""
+
+from pathlib import Path
+
+import pytest
+
+from ..unit.cli.running import python  # noqa: TID252 (`tests` is no package)
+
+pytestmark = pytest.mark.long
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+SMALL = "--size tiny --tokens 64 --vocabulary 50 --repeats 1"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"training_step.py {SMALL}",
+        f"positions.py {SMALL} --lengths 8 --systems ape,rpe,textbook",
+        f"positions.py {SMALL} --lengths 8 --systems ape,rpe,t5 --attention decoder",
+        "positions.py --size tiny --tokens 64 --vocabulary 50 --lengths 8 --systems ape --memory",
+        "speed.py --size tiny --vocabulary 50 --positions ape,rpe --repeats 1",
+        "compare.py decoding --size tiny --sentences 64 --forced-steps 3 --repeats 2",
+    ],
+)
+def test_a_script_measures(command):
+    script, *options = command.split()
+    done = python(FOLDER / script, *options)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
