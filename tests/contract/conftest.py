@@ -59,6 +59,9 @@ PARTS: dict[str, tuple[Part, ...]] = {
     "shaw-values": (part("shaw", add_to="values", **SHORT),),
     "shaw-one-table": (part("shaw", share_tables=True, **SHORT),),
     "shaw-per-head": (part("shaw", per_head=True, **SHORT),),
+    "shaw-keys-per-head": (
+        part("shaw", add_to="keys", per_head=True, **SHORT), part("shaw", add_to="values"),
+    ),
     "shaw-one-for-all-layers": (Part("shaw", share_layers=True),),
     "shaw-no-distance": (part("shaw", max_distance=0),),
     "shaw-first-layer": (Part("shaw", layers=1),),

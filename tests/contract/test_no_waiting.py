@@ -22,7 +22,7 @@ from shapeshift.decoding import recording
 from shapeshift.decoding.search import beam_search
 from shapeshift.model import DecoderState, ModelConfig, Transformer, build, label_smoothed_loss
 from shapeshift.model.attention import Attention
-from shapeshift.positions import PRESETS, T5, Scheme
+from shapeshift.positions import PRESETS, T5, Part, Scheme
 from shapeshift.positions.base import AT_ATTENTION
 
 from .conftest import READS, Watch
@@ -69,6 +69,15 @@ def test_no_step_of_decoding_waits(
         with nothing_on_the_cpu(), recording._Waits() as waits:
             assert state.step(last).shape == (6, 11)
     assert not waits.found
+
+
+def test_reserved_places_are_no_more_than_positions(make_model: Callable[..., Transformer]) -> None:
+    """On a GPU the length says which positions there are, for to read them would wait."""
+    tupe = Scheme(parts=(Part("tupe", options={"num_positions": 100}),))
+    model = make_model(tupe).to(META)
+    state = model.start(torch.empty((3, 9), dtype=torch.int64, device=META))
+    assert state.reserve(65, 100) == 100
+    assert state.step(torch.empty(3, dtype=torch.int64, device=META)).shape == (3, 11)
 
 
 def test_no_training_step_waits(

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,9 @@ from shapeshift.attention.dropout import draw_seed, dropout, numbers
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import loss
 from shapeshift.model.attention import Attention
-from shapeshift.positions import KERPLE, T5, ALiBi, Chain, Shaw
+from shapeshift.positions import KERPLE, T5, ALiBi, Chain, Rotary, Shaw
 from shapeshift.positions.base import Representation
+from shapeshift.positions.pairs import Table
 from shapeshift.positions.rotary import rotate
 
 DTYPES = [torch.float32, torch.bfloat16]
@@ -29,6 +31,7 @@ NEAR = {
     torch.bfloat16: {"rtol": 0.02, "atol": 0.02},
 }
 NONE = None, None  # vectors by distance
+POS = torch.arange(40)[None]
 
 
 @pytest.fixture(autouse=True)
@@ -412,6 +415,93 @@ def test_transforms_of_functions_are_computed_by_pytorch():
         made = energy(forward_ad.make_dual(q[0], torch.ones_like(q[0])), k[0], v[0])
         tangent = forward_ad.unpack_dual(made).tangent
     torch.testing.assert_close(tangent, alone[0].sum())
+
+
+class Turning(Rotary):
+    """Learns how fast the pairs of channels turn."""
+
+    def __init__(self):
+        super().__init__(head_dim=16)
+        self.theta = torch.nn.Parameter(super().frequencies().float())
+
+    def frequencies(self, device=None):
+        return self.theta
+
+
+def gradients(attention, mask, monkeypatch=None):
+    """Of the mask, of all parameters and of the input; with `monkeypatch` without kernels."""
+    if monkeypatch is not None:
+        monkeypatch.setattr(kernels, "_library", lambda _: None)
+    x, pos = torch.randn(2, 9, 32, generator=torch.Generator().manual_seed(1)), POS[:, :9]
+    x.requires_grad_()
+    attention(x, x, pos, pos, mask).square().sum().backward()
+    leaves = {"x": x, "mask": mask} | dict(attention.named_parameters())
+    return {name: leaf.grad for name, leaf in leaves.items() if leaf is not None}
+
+
+@pytest.mark.parametrize("position", [Representation(), Turning()], ids=["mask", "turns"])
+def test_what_is_learned_outside_the_kernel_has_its_gradient(position, monkeypatch):
+    """The kernel returns none of a mask and none of turns."""
+    torch.manual_seed(0)
+    attention = Attention(32, 2, 0.0, position)
+    mask = torch.randn(9, 9, requires_grad=True) if type(position) is Representation else None
+    if mask is not None:  # as a caller of `attend` gives it, not as our models do
+        monkeypatch.setattr("shapeshift.model.attention.prefers_rows", lambda *_: None)
+    own = gradients(deepcopy(attention), mask)
+    again = None if mask is None else mask.detach().clone().requires_grad_()
+    expected = gradients(deepcopy(attention), again, monkeypatch)
+    assert own.keys() == expected.keys()
+    assert None not in own.values()
+    for name, grad in own.items():
+        torch.testing.assert_close(grad, expected[name], **NEAR[torch.float32])
+
+
+class WrongTables(Shaw):
+    query_bias = Shaw.query_bias
+
+    def tables(self):
+        return Table(self.keys[..., :8], -1), None
+
+
+class WrongTurns(Rotary):
+    rotate = Rotary.rotate
+
+    def turns(self, q, k, pos_q, pos_k):
+        return super().turns(q, k, pos_q[:, :-1], pos_k)
+
+
+class WrongNumbers(ALiBi):
+    bias = ALiBi.bias
+
+    def bias_by_distance(self, distances, *, dtype):
+        return super().bias_by_distance(distances[1:], dtype=dtype)
+
+
+class WrongBias(Representation):
+    def bias(self, pos_q, pos_k, *, dtype):
+        return torch.zeros(1, 1, pos_q.shape[1] - 1, pos_k.shape[1], dtype=dtype)
+
+
+class NoHeads(Representation):
+    def bias(self, pos_q, pos_k, *, dtype):
+        return torch.zeros(pos_q.shape[1], pos_k.shape[1], dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("position", "message"),
+    [
+        (WrongTables(num_heads=4, head_dim=16, max_distance=1, add_to="keys"), r"got \(1, 3, 8\)"),
+        (WrongTurns(head_dim=16), r"got \(1, 3, 8\)"),
+        (WrongNumbers(num_heads=4), r"bias_by_distance .* got \(4, 6\)"),
+        (WrongBias(), r"got \(1, 1, 3, 4\)"),
+        (NoHeads(), r"four dimensions.*, got \(4, 4\)"),
+    ],
+    ids=["tables", "turns", "numbers", "bias", "no heads"],
+)
+def test_nothing_is_read_beyond_what_a_kind_of_ones_own_returns(position, message):
+    attention, x, pos = Attention(64, 4, 0.0, position), torch.randn(4, 4, 64), POS[:, :4]
+    with pytest.raises(ShapeshiftError, match=message):
+        attention(x, x, pos, pos, None)
 
 
 def test_second_derivatives_are_refused_with_a_remedy():

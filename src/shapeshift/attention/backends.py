@@ -14,6 +14,7 @@ from torch.nn.attention import SDPBackend
 from torch.utils.checkpoint import checkpoint
 
 from shapeshift import kernels
+from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation, pairs
 from shapeshift.positions.base import total, total_bias
 from shapeshift.positions.pairs import refuse_second_derivatives
@@ -92,12 +93,13 @@ def attend(
     num_queries, num_keys = q.shape[2], k.shape[2]
     if mask is not None:  # else all scores would be cast to add it to them
         mask = mask.to(q.dtype)
+    learned = mask is not None and mask.requires_grad  # for which only PyTorch has gradients
     tables = tables_for_gpu(position, q, num_keys, mask, dropout_p)
     if tables is not None:
         from .gpu import attend_by_tables
 
         return attend_by_tables((q, k, v), tables, mask, pos_q, pos_k, causal=causal)
-    if _recorded is None and prefers_flex(position, q, num_keys, dropout_p):
+    if _recorded is None and not learned and prefers_flex(position, q, num_keys, dropout_p):
         score_mod = position.score_mod(_scaled(q), pos_q, pos_k)
         if score_mod is not None:
             return attend_flex(q, k, v, mask, score_mod, causal=causal)
@@ -131,6 +133,8 @@ def _attend_here(
 ) -> Tensor | None:
     """As `attend`, by `attend_rows`; None where that does not serve, for the `whole` or a block."""
     q, k, v, mask, position, pos_q, pos_k, dropout_p = part
+    if mask is not None and mask.requires_grad:
+        return None
     vectors = vectors_of(position, q, pos_q, pos_k)
     bias: Tensor | DistanceBias | None = None
     if vectors is None or (causal and q.shape[2] > k.shape[2]):  # some queries see no key
@@ -187,7 +191,14 @@ def _bias_by_distance(
     origin = pos_q.shape[1] - 1
     distances = torch.arange(-origin - lag, pos_k.shape[1] - lag)
     numbers = position.bias_by_distance(distances, dtype=dtype)
-    return None if numbers is None else DistanceBias(numbers.to(dtype), origin)
+    if numbers is None:
+        return None
+    if numbers.ndim != 2 or numbers.shape[1] != len(distances):
+        raise ShapeshiftError(
+            f"what bias_by_distance returns must be (H or 1, {len(distances)}), a number for each"
+            f" distance, got {tuple(numbers.shape)}"
+        )
+    return DistanceBias(numbers.to(dtype), origin)
 
 
 def vectors_of(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Vectors | None:
@@ -232,7 +243,8 @@ def tables_for_gpu(
         return None
     if q.dtype == torch.float64 or q.shape[3] not in (16, 32, 64, 128):
         return None
-    if mask is not None and (mask.ndim != 4 or mask.shape[1:] != (1, 1, num_keys)):
+    is_padding = mask is None or (mask.ndim == 4 and mask.shape[1:] == (1, 1, num_keys))
+    if not is_padding or (mask is not None and mask.requires_grad):
         return None
     keys, values = tables = position.tables()
     found = [x for x in tables if x is not None]
@@ -258,15 +270,15 @@ def prefers_rows(
         return None
     if position.overrides("rotate"):
         q, k, _ = split_heads(projected, num_heads)
-        how["turns"] = position.turns(q, k, pos_q, pos_k)
-        if how["turns"] is None:
+        turns = how["turns"] = position.turns(q, k, pos_q, pos_k)
+        if turns is None or any(x.requires_grad for turn in turns for x in (turn.cos, turn.sin)):
             return None
     if vectors[0] is None and _is_biased(position):
         how["bias"] = _bias_by_distance(position, first.dtype, pos_q, pos_k)
         if how["bias"] is None:
             if position.overrides("query_bias") or pos_k.shape[-1] >= RECOMPUTED_FROM:
                 return None
-            how["bias"] = position.bias(pos_q, pos_k, dtype=first.dtype)
+            how["bias"] = total([position.bias(pos_q, pos_k, dtype=first.dtype)])
     return vectors, how
 
 
@@ -454,7 +466,9 @@ def prefers_few(position: Representation, q: Tensor, num_keys: int, mask: Tensor
     for the few of a step of decoding, without anything that positions add to scores or values."""
     if _recorded is not None or _is_biased(position) or position.overrides("value_bias"):
         return False
-    if q.requires_grad or q.shape[2] > FEW or num_keys > kernels.MAX_KEYS:
+    if any(x is not None and x.requires_grad for x in (q, mask)):
+        return False
+    if q.shape[2] > FEW or num_keys > kernels.MAX_KEYS:
         return False
     if q.shape[3] % kernels.LANES:
         return False

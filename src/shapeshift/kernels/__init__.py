@@ -27,6 +27,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
+from shapeshift.errors import ShapeshiftError
+
 _SOURCES = sorted(Path(__file__).parent.glob("*.[ch]"))
 _FLAGS = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"]
 _FLAGS += ["-shared", "-fPIC"]
@@ -122,14 +124,29 @@ class Attention:
         self._tensors = *spans[0], *spans[1], pairs.cumsum(0) - pairs
         self._apart = len(q) == len(pairs)  # else sentences are one behind the other
         self.num_pairs = int(pairs.sum())  # of queries and keys
-        self._tables = [None if x is None else x.float().contiguous() for x in tables]
-        self._num_tables = max((len(x) for x in self._tables if x is not None), default=1)
         self._rows = [x or Rows(0, 0) for x in rows]
+        self._table_sizes = [() if x is None else tuple(x.shape) for x in tables]
+        for size, (num_rows, _) in zip(self._table_sizes, self._rows, strict=True):
+            each = (num_rows, q.shape[3])
+            if size and size not in ((1, *each), (q.shape[1], *each)):
+                wanted = f"(H or 1, distances, E) = {(q.shape[1], *each)}"
+                raise _wrong_size("vectors of a table", size, wanted)
+        self._num_tables = max((len(x) for x in tables if x is not None), default=1)
+        self._tables = [
+            None if x is None else x.float().expand(self._num_tables, -1, -1).contiguous()
+            for x in tables
+        ]
         self._turns = [
             Turn(x.cos.float().contiguous(), x.sin.float().contiguous(), x.halves)
             for x in turns or ()
         ]
         self._causal, self._most = causal, [int(span.size.max()) for span in spans]
+        for turn, most in zip(self._turns, self._most, strict=False):
+            size = turn.cos.shape
+            fits = size == turn.sin.shape and len(size) == 3 and size[0] in (1, len(pairs))
+            if not fits or size[1] < most or 2 * size[2] > q.shape[3]:
+                wanted = f"(B or 1, T, pairs) = {(len(pairs), most, q.shape[3] // 2)}"
+                raise _wrong_size("cosines and sines of turns", size, wanted)
         self.most_keys = self._most[1]
         self._origin = origin
         self._by_distance = bias is not None and bias.ndim == 2
@@ -140,7 +157,11 @@ class Attention:
             if n == 0 and self._by_distance:  # a vector of 32 pairs may reach over the end
                 self._added[n] = F.pad(x.to(q.dtype).expand(q.shape[1], -1), (0, 32))[:, origin:]
                 continue
-            sizes = (w if w > 1 else m for w, m in zip(x.shape[-2:], self._most, strict=True))
+            x = x if x.ndim > 1 else x[None]
+            sizes = [w if w > 1 else m for w, m in zip(x.shape[-2:], self._most, strict=True)]
+            if any(w < m for w, m in zip(sizes, self._most, strict=True)):
+                wanted = f"(B, H, Q, K) = {(len(pairs), q.shape[1], *self._most)}"
+                raise _wrong_size("a bias or mask", x.shape, wanted)
             x = x.to(q.dtype).expand(len(pairs), q.shape[1], *sizes)
             self._added[n] = x if x.stride(-1) == 1 else x.contiguous()
 
@@ -199,7 +220,8 @@ class Attention:
             )
             bias = F.pad(bias, (0, columns, 0, rows)) if rows or columns else bias
             bias = bias.sum_to_size(bias_shape)
-        return [bias, *(None if x is None else x.sum(0) for x in table_grads)]
+        by_table = zip(table_grads, self._table_sizes, strict=True)
+        return [bias, *(None if x is None else x.sum(0).sum_to_size(n) for x, n in by_table)]
 
     def _batch(self, out: Tensor, grads: Sequence[Tensor] = ()) -> Any:
         """Return `struct batch` of `attention.c`."""
@@ -218,6 +240,10 @@ class Attention:
             numbers += [cos.data_ptr(), sin.data_ptr(), cos.shape[-1], halves, step]
         numbers += [0] * (0 if self._turns else 10)
         return (ctypes.c_long * len(numbers))(*numbers)
+
+
+def _wrong_size(what: str, size: Sequence[int], wanted: str) -> ShapeshiftError:
+    return ShapeshiftError(f"{what} must be {wanted}, got {tuple(size)}")
 
 
 def cross_entropy(

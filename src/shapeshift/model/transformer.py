@@ -184,11 +184,11 @@ class DecoderState:
         capacity = ROOM
         while capacity < num_tokens:
             capacity *= 2
+        capacity = min(capacity, most)
         num_rows, moves = self._memory.hidden.shape[0] * self._beam, self._beam > 1
         pos = self.model.target.position_ids(
-            num_rows, min(capacity, most), offset=self._offset, device=self._memory.pos.device
+            num_rows, capacity, offset=self._offset, device=self._memory.pos.device
         )
-        pos = torch.cat((pos, pos[:, -1:].expand(-1, capacity - pos.shape[1])), dim=1)
         last = None if self._slots is None else self._slots.last
         slots = self._slots = Slots(pos, num_rows, moves, last)
         self._caches = [

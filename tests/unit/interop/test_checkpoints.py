@@ -11,6 +11,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from shapeshift import kernels
 from shapeshift.conformance import check
 from shapeshift.errors import ShapeshiftError
 from shapeshift.interop import (
@@ -75,6 +76,23 @@ def test_relative_positions_of_transformers_4_are_restored(name: str, tmp_path: 
     again = type(model).from_pretrained(tmp_path / "again").eval()
     restore_relative_positions(again, tmp_path / "again")
     torch.testing.assert_close(logits(again, recorded), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert-key", "bert-key-query"])
+def test_restored_positions_learn_as_without_kernels(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids, found = read(name)[1]["input_ids"], []
+    for library in (kernels._library, lambda _: None):
+        monkeypatch.setattr(kernels, "_library", library)
+        model = open_in_transformers(name, tmp_path)
+        restore_relative_positions(model, tmp_path)
+        model(ids).logits.square().mean().backward()
+        found.append({key: x.grad for key, x in model.named_parameters()})
+    own, expected = found
+    assert sum("distance_embedding" in key for key in own) > 0
+    for key, grad in expected.items():
+        torch.testing.assert_close(own[key], grad, rtol=1e-4, atol=1e-6, msg=key)
 
 
 @pytest.mark.parametrize("name", ["bert-decoder", "roberta"])
