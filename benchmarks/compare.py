@@ -2,7 +2,7 @@
 
     python benchmarks/compare.py training [--size small] [--precision fp32] [--threads 1]
     python benchmarks/compare.py decoding [--beam 4]
-    python benchmarks/compare.py training --apart
+    python benchmarks/compare.py training|decoding --apart
     python benchmarks/compare.py memory
     python benchmarks/compare.py peers     # and other toolkits, which peers.sh installs
 
@@ -11,9 +11,9 @@ learnt on it and batches are cut by our own planner (4,096 padded tokens a side)
 the same shape, dropout, label smoothing and Adam (fused, one step a batch). The two take turns,
 batch by batch, so that noise of the machine meets both alike; ratios are medians of the ratios of
 neighbouring steps, with their quartiles. To take turns costs each something, in bf16 MarianMT more
-than us. With `--apart` each trains in processes of its own, one after the other, ours with the
-settings of memory and of oneDNN that `shapeshift train` has, MarianMT with its own; ratios are then
-of neighbouring processes.
+than us. With `--apart` each trains or decodes in processes of its own, one after the other, ours
+with the settings of memory, and in training of oneDNN, that the command line has, MarianMT with its
+own; ratios are then of neighbouring processes.
 
 What is counted: real source tokens plus real target tokens, `</s>` included, `<s>` and padding not.
 Decoding: forced steps of search, none may end early; sentences a second.
@@ -275,42 +275,49 @@ def compare(args: argparse.Namespace) -> None:
 
 
 def apart(args: argparse.Namespace) -> None:
-    """Print the training speed of each system in processes of its own."""
+    """Print the speed of each system in processes of its own, ours as the command line starts."""
+    trains = args.what == "training"
     if args.system is not None:
-        system, batches = read_work(args)
-        for number, batch in enumerate(batches):
-            if number == 2:
+        system, batches, sources = read_work(args)
+        warm = 2 if trains else 1
+        for number, item in enumerate(batches if trains else sources):
+            if number == warm:
                 began = time.perf_counter()
-            system.train(batch)
+            if trains:
+                system.train(item)
+            else:
+                system.translate(item, args.beam, args.forced_steps)
         seconds = time.perf_counter() - began
-        count = sum(batch.num_source_tokens + batch.num_target_tokens for batch in batches[2:])
-        print(count / seconds)
+        tokens = sum(batch.num_source_tokens + batch.num_target_tokens for batch in batches[warm:])
+        print((tokens if trains else sum(map(len, sources[warm:]))) / seconds)
         return
     rounds = run_apart(args, args.repeats)
     ours, theirs = (statistics.median(rates) for rates in zip(*rounds, strict=True))
     ratios = sorted(one / other for one, other in rounds)
+    what = "training" if trains else f"decoding, beam {args.beam}"
+    unit = "tokens/s" if trains else "sentences/s"
     print(
-        f"training, {args.size}, {args.precision}, {args.threads} thread(s), processes apart,"
-        f" {args.repeats} rounds: shapeshift {ours:,.0f} tokens/s, marian {theirs:,.0f} tokens/s;"
+        f"{what}, {args.size}, {args.precision}, {args.threads} thread(s), processes apart,"
+        f" {args.repeats} rounds: shapeshift {ours:,.0f} {unit}, marian {theirs:,.0f} {unit};"
         f" ratio {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
     )
 
 
 def run_apart(args: argparse.Namespace, num_rounds: int) -> list[list[float]]:
-    """Return what the processes print, ours and MarianMT's in each round. All train on the same
+    """Return what the processes print, ours and MarianMT's in each round. All have the same
     batches, which this process makes, so that theirs do nothing else."""
-    batches, _, vocabulary = prepare(args)
+    batches, sources, vocabulary = prepare(args)
     with tempfile.TemporaryDirectory() as folder:
         file = str(Path(folder, "work.pt"))
-        torch.save((vocabulary, [vars(batch) for batch in batches]), file)
+        torch.save((vocabulary, [vars(batch) for batch in batches], sources), file)
         return [
             [float(run_alone(name, "--work", file)) for name in SYSTEMS] for _ in range(num_rounds)
         ]
 
 
-def read_work(args: argparse.Namespace) -> tuple[Ours | Marian, list[Batch]]:
-    vocabulary, batches = torch.load(args.work)
-    return build_system(args, vocabulary), [Batch(**batch) for batch in batches]
+def read_work(args: argparse.Namespace) -> tuple[Ours | Marian, list[Batch], list[Tensor]]:
+    vocabulary, batches, sources = torch.load(args.work)
+    return build_system(args, vocabulary), [Batch(**batch) for batch in batches], sources
 
 
 def run_alone(system: str, *more: str) -> str:
@@ -337,7 +344,7 @@ def memory(args: argparse.Namespace) -> None:
             f" {ours:,.0f} MiB, marian {theirs:,.0f} MiB; ratio {ours / theirs:.2f}"
         )
         return
-    system, batches = read_work(args)
+    system, batches, _ = read_work(args)
     for batch in batches[:8]:
         system.train(batch)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
@@ -449,7 +456,7 @@ def main() -> None:
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--forced-steps", type=int, default=15)
     parser.add_argument("--repeats", type=int, default=3, help="of decoding, --apart and peers")
-    parser.add_argument("--apart", action="store_true", help="train in processes of their own")
+    parser.add_argument("--apart", action="store_true", help="in processes of their own")
     parser.add_argument(
         "--processor-time", action="store_true", help="not wall time: for a busy machine, 1 thread"
     )
@@ -461,10 +468,11 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
     together = args.what == "training" and not args.apart
-    if args.system == "shapeshift" or together:
+    trains = args.what != "decoding"
+    if (args.system == "shapeshift" and trains) or together:
         tune_cpu()  # not where others are measured by themselves: processes inherit a part of it
-    if args.apart and (args.what != "training" or args.processor_time):
-        parser.error("--apart is for training, by wall time")
+    if args.apart and (args.what not in ("training", "decoding") or args.processor_time):
+        parser.error("--apart is for training and decoding, by wall time")
     if args.what == "peers" and args.precision == "autocast":
         parser.error("peers takes --precision fp32 or bf16")
     {"memory": memory, "peers": peers}.get(args.what, apart if args.apart else compare)(args)

@@ -20,7 +20,7 @@ SMALL = "--size tiny --tokens 64 --vocabulary 50 --repeats 1"
         f"positions.py {SMALL} --lengths 8 --systems ape,rpe,t5 --attention decoder",
         "positions.py --size tiny --tokens 64 --vocabulary 50 --lengths 8 --systems ape --memory",
         "speed.py --size tiny --vocabulary 50 --positions ape,rpe --repeats 1",
-        "compare.py decoding --size tiny --sentences 64 --forced-steps 3 --repeats 2",
+        "compare.py decoding --apart --size tiny --sentences 64 --forced-steps 3 --repeats 1",
     ],
 )
 def test_a_script_measures(command):
