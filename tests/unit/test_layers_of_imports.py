@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "seeds": set(),
     "threads": set(),
     "schema": set(),
-    "kernels": set(),
+    "kernels": {"errors"},
     "positions": {"kernels", "errors"},
     "attention": {"kernels", "positions", "errors"},
     "interop": {"attention", "positions", "errors"},
