@@ -72,7 +72,7 @@ class CellFolder:
         Raises:
             ShapeshiftError: the record is damaged.
         """
-        path = self._record_path(step, config)
+        path = self.record_path(step, config)
         if not path.exists():
             return None
         remedy = "remove it, and the step is done again"
@@ -98,7 +98,7 @@ class CellFolder:
 
     def write_record(self, record: StepRecord, config: Config) -> None:
         """Keep what a step found."""
-        path = self._record_path(record.step, config)
+        path = self.record_path(record.step, config)
         store(path.parent, {path.name: record.model_dump_json(indent=1).encode() + b"\n"})
 
     def last_lines(self) -> list[str]:
@@ -114,7 +114,8 @@ class CellFolder:
                 return {name: line[name] + 0 for name in ("update", "loss", "tokens_per_s")}
         return {}
 
-    def _record_path(self, step: str, config: Config) -> Path:
+    def record_path(self, step: str, config: Config) -> Path:
+        """Return where a step is recorded."""
         name = re.sub(r"[^\w.-]+", "-", step)
         if step != TRAIN:  # a measure may depend on these, which the key leaves out
             name += "." + digest(how_to_score(config))[:8]

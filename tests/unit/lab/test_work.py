@@ -1,7 +1,9 @@
 """The work on one cell: every step once, and what is changed by hand is noticed."""
 
+import re
 import shutil
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +11,9 @@ import pytest
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab import work as working
 from shapeshift.lab.cell_folder import CellFolder
+from shapeshift.lab.grid import Cell
 from shapeshift.lab.measures import kept_lines
+from shapeshift.lab.significance import compare_cells, translations
 from shapeshift.lab.work import BUSY, attempt
 from shapeshift.locks import LockedError, locked
 
@@ -129,3 +133,24 @@ def test_damaged_translations_are_made_again(cell, trained):
     record.unlink()
     do_work(cell, trained.config, ["score-test"], trained.prepared)
     assert kept_lines(cell.run, "test", "average") == lines
+
+
+def test_translations_that_another_study_has_detokenised_are_not_compared(
+    trained, make_config, tmp_path
+):
+    pytest.importorskip("sacremoses")
+    moses = make_config("training.max_updates=15", "evaluation.detokenize=moses")
+    cells = [Cell("mine", "tiny", {}, 1, config) for config in (trained.config, moses)]
+    raw = cells[0]
+    folder = CellFolder(tmp_path / raw.key)
+    shutil.copytree(trained.folder.path, folder.path)
+    for cell in cells:
+        do_work(folder, cell.config, ["score-test"], trained.prepared)
+    assert translations(cells[1], tmp_path, "test") == kept_lines(folder.run, "test", "average")
+    with pytest.raises(ShapeshiftError, match="detokenize=moses in place of none") as error:
+        compare_cells([raw], [cells[1]], tmp_path)
+    pattern = Path(re.search(r"remove (\S+) and", str(error.value))[1])  # what the message says
+    for path in tmp_path.glob(str(pattern.relative_to(tmp_path))):
+        path.unlink()
+    do_work(folder, raw.config, ["score-test"], trained.prepared)
+    assert compare_cells([raw], [raw], tmp_path).difference == 0
