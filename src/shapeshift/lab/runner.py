@@ -105,6 +105,7 @@ class _Runner:
         """Put a cell into the queue, or count it as finished."""
         folder, config = self._folder(cell), cell.config
         Run.check(folder.run, config)
+        folder.check_start(config)
         corpus = config.data.corpus
         if isinstance(corpus, FilesCorpus) and folder.record(TRAIN, config) is not None:
             text = None

@@ -12,7 +12,9 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.lab import work as working
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
+from shapeshift.lab.launchers import InProcess
 from shapeshift.lab.measures import kept_lines
+from shapeshift.lab.runner import run_cells
 from shapeshift.lab.significance import compare_cells, translations
 from shapeshift.lab.work import BUSY, attempt
 from shapeshift.locks import LockedError, locked
@@ -119,6 +121,25 @@ def test_other_text_is_not_measured(cell, trained, text, make_config, tmp_path):
         path.write_text(path.read_text("utf-8").replace("a", "b").replace("A", "B"), "utf-8")
     with pytest.raises(ShapeshiftError, match="trained on other text"):
         do_work(cell, moved, ["stub_measures:OTHER"], trained.prepared)
+
+
+def test_a_run_is_of_no_use_once_its_start_has_other_weights(trained, make_config, tmp_path):
+    start = shutil.copytree(trained.folder.run, tmp_path / "start")
+    config = make_config("training.max_updates=15", f"training.init_from={start}")
+    cell = Cell("mine", "tiny", {}, 1, config, ("stub_measures:STUB",))
+    folder, average = CellFolder(tmp_path / cell.key), start / "average.safetensors"
+    do_work(folder, config, [], trained.prepared)
+    before = average.read_bytes()
+    average.write_bytes(before + b" ")
+    said = "began from other weights than .*start now has; give each"
+    with pytest.raises(ShapeshiftError, match=said):
+        run_cells([cell], tmp_path, InProcess(), prepared_root=trained.prepared)
+    with pytest.raises(ShapeshiftError, match=said):
+        do_work(folder, config, cell.steps, trained.prepared)
+    average.write_bytes(before)
+    do_work(folder, config, cell.steps, trained.prepared)
+    average.unlink()  # nothing to compare with
+    assert run_cells([cell], tmp_path, InProcess(), prepared_root=trained.prepared) == []
 
 
 def test_damaged_translations_are_made_again(cell, trained):
