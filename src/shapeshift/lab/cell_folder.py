@@ -3,6 +3,7 @@
 ROOT/KEY/
   run/               the run: checkpoints, log, translations; see `lab.run`
   steps/             a JSON document for each step that is done
+  start              SHA-256 of the weights that training began from, with `training.init_from`
   lock               held by the process at work; see `locks`
   output.log         what the last process at work printed
 """
@@ -19,9 +20,10 @@ from pydantic import ValidationError
 
 from shapeshift.config import Config
 from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import digest, store, verify
+from shapeshift.integrity import digest, hash_file, store, verify
 from shapeshift.lab.identity import how_to_score
 from shapeshift.lab.measures import TRAIN, Measurement
+from shapeshift.lab.run import AVERAGE, has_begun
 from shapeshift.schema import Strict
 
 
@@ -57,6 +59,7 @@ class CellFolder:
     Attributes:
         path: of the folder.
         run: the run's folder.
+        start: holds the SHA-256 of the weights that training began from.
         lock: the lock file.
         output: what the last process at work printed.
     """
@@ -64,6 +67,7 @@ class CellFolder:
     def __init__(self, path: Path):
         self.path = path
         self.run = path / "run"
+        self.start = path / "start"
         self.lock, self.output = path / "lock", path / "output.log"
 
     def record(self, step: str, config: Config) -> StepRecord | None:
@@ -72,7 +76,7 @@ class CellFolder:
         Raises:
             ShapeshiftError: the record is damaged.
         """
-        path = self._record_path(step, config)
+        path = self.record_path(step, config)
         if not path.exists():
             return None
         remedy = "remove it, and the step is done again"
@@ -96,9 +100,19 @@ class CellFolder:
                 path=self.path,
             )
 
+    def check_start(self, config: Config) -> None:
+        """Raise `ShapeshiftError` if training began from other weights than its start now has."""
+        now = start_of(config)
+        if now and has_begun(self.run) and self.start.exists() and self.start.read_text() != now:
+            raise ShapeshiftError(
+                f"began from other weights than {config.training.init_from} now has; give each"
+                " start a --directory of its own, or bring the old weights back",
+                path=self.path,
+            )
+
     def write_record(self, record: StepRecord, config: Config) -> None:
         """Keep what a step found."""
-        path = self._record_path(record.step, config)
+        path = self.record_path(record.step, config)
         store(path.parent, {path.name: record.model_dump_json(indent=1).encode() + b"\n"})
 
     def last_lines(self) -> list[str]:
@@ -114,11 +128,20 @@ class CellFolder:
                 return {name: line[name] + 0 for name in ("update", "loss", "tokens_per_s")}
         return {}
 
-    def _record_path(self, step: str, config: Config) -> Path:
+    def record_path(self, step: str, config: Config) -> Path:
+        """Return where a step is recorded."""
         name = re.sub(r"[^\w.-]+", "-", step)
         if step != TRAIN:  # a measure may depend on these, which the key leaves out
             name += "." + digest(how_to_score(config))[:8]
         return self.path / "steps" / f"{name}.json"
+
+
+def start_of(config: Config) -> str | None:
+    """Return the SHA-256 of the weights that `training.init_from` now has; `None` without any."""
+    start = config.training.init_from
+    with suppress(OSError):
+        return hash_file(start / AVERAGE) if start else None
+    return None
 
 
 def tail(path: Path) -> str:

@@ -192,6 +192,7 @@ def translate_and_score(
     results, name = run.directory / RESULTS, f"{split}.average.json"
     (results / name).unlink(missing_ok=True)  # its time is that of the scoring
     keep_lines(run.directory, split, "average", hypotheses)
+    keep_lines(run.directory, split, "detokenize", [config.evaluation.detokenize])
     store(results, {name: scores.document().encode()})
     return scores
 
@@ -250,8 +251,9 @@ def keep_lines(run: Path, split: str, kind: str, lines: Iterable[str]) -> None:
     """Write a text file of a run's results, whole or not at all, and its hash.
 
     `kind` says which text of a split it is: `average`, the translations of the final model (or
-    those of other weights), `references`, or `files`, where the split has several: a line for
-    each, its first pair and the one after its last.
+    those of other weights), `detokenize`, the setting that they were made with, `references`, or
+    `files`, where the split has several: a line for each, its first pair and the one after its
+    last.
     """
     content = "".join(line + "\n" for line in lines).encode()
     store(run / RESULTS, {f"{split}.{kind}.txt": content})

@@ -13,8 +13,10 @@ from shapeshift.data.config import FilesCorpus
 from shapeshift.data.corpora import corpus_fingerprint
 from shapeshift.disk import make_directory
 from shapeshift.errors import ShapeshiftError
+from shapeshift.integrity import digest
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
+from shapeshift.lab.identity import how_to_score
 from shapeshift.lab.launchers import Job, Launcher, RefusedError
 from shapeshift.lab.measures import TRAIN
 from shapeshift.lab.run import Run
@@ -62,7 +64,8 @@ def run_cells(
 
     Args:
         cells: of one or of several grids, in the order that they are begun in. A run that several
-            grids have gets the measures of all of them.
+            grids have is trained once and gets the measures of all of them; where they score it in
+            different ways, one after the other.
         root: folder of the cells' folders.
         launcher: where to run them.
         prepared_root: see `lab.train.train`.
@@ -102,6 +105,7 @@ class _Runner:
         """Put a cell into the queue, or count it as finished."""
         folder, config = self._folder(cell), cell.config
         Run.check(folder.run, config)
+        folder.check_start(config)
         corpus = config.data.corpus
         if isinstance(corpus, FilesCorpus) and folder.record(TRAIN, config) is not None:
             text = None
@@ -122,6 +126,8 @@ class _Runner:
         for cell in self.queue[:]:  # each once: a busy one goes to the end
             if len(self.running) >= self.room:
                 break
+            if any(cell.key == other.key for other, _ in self.running.values()):
+                continue  # the same run, scored in another way
             self.queue.remove(cell)
             if self._is_finished(cell):  # by another runner
                 self._report(cell, State.FINISHED)
@@ -193,15 +199,26 @@ class _Runner:
     def _report(self, cell: Cell, state: State) -> None:
         folder = self._folder(cell)
         step = next(iter(folder.missing(cell.steps, cell.config)), None)
+        if state is State.FINISHED and any(cell.key == other.key for other in self.queue):
+            state = State.WAITING  # to be scored in another way
         self.changed(cell, state, step, folder.progress())
 
 
 def _merged(cells: Iterable[Cell]) -> list[Cell]:
-    """Return one cell for each key, the first, with the measures of all that have it, each once."""
-    merged: dict[str, Cell] = {}
+    """Return one cell for each run and way to score it, the first, with the measures of all that
+    have these, each once. A run keeps as many checkpoints as any of its cells asks for: a measure
+    may need them."""
+    merged: dict[tuple[str, str], Cell] = {}
+    keep: dict[str, int] = {}
     for cell in cells:
-        first = merged.setdefault(cell.key, cell)
-        steps = tuple(dict.fromkeys(first.steps + cell.steps))
-        if steps != first.steps:
-            merged[cell.key] = replace(first, steps=steps)
-    return list(merged.values())
+        name = cell.key, digest(how_to_score(cell.config))
+        first = merged.setdefault(name, cell)
+        merged[name] = replace(first, steps=tuple(dict.fromkeys(first.steps + cell.steps)))
+        keep[cell.key] = max(keep.get(cell.key, 0), cell.config.training.keep_checkpoints)
+    return [_keeping(cell, keep[cell.key]) for cell in merged.values()]
+
+
+def _keeping(cell: Cell, num_checkpoints: int) -> Cell:
+    """Return the cell with another number of checkpoints that training keeps."""
+    training = cell.config.training.model_copy(update={"keep_checkpoints": num_checkpoints})
+    return replace(cell, config=cell.config.model_copy(update={"training": training}))

@@ -165,11 +165,14 @@ def compare_cells(
 
     Raises:
         ShapeshiftError: cells that were scored against different references or with different
-            tokenizers.
+            tokenizers; see `translations`.
     """
 
     def lines(cell: Cell, split: str, kind: str = "average") -> list[str]:
-        kept = kept_lines(CellFolder(root / cell.key).run, split, kind)
+        if kind == "average":
+            kept = translations(cell, root, split)
+        else:
+            kept = kept_lines(CellFolder(root / cell.key).run, split, kind)
         if wanted is None:
             return kept
         check_parallel(len(kept), len(wanted))
@@ -198,6 +201,33 @@ def compare_cells(
         files=[slice(*map(int, line.split())) for line in bounds] or _ALL,
         minus=None if minus is None else (outputs(test, minus), outputs(against, minus)),
     )
+
+
+def translations(cell: Cell, root: Path, split: str) -> list[str]:
+    """Return the kept translations of a cell, detokenised as its settings say.
+
+    Args:
+        cell: scored.
+        root: folder of the cells' folders.
+        split: that was translated.
+
+    Raises:
+        ShapeshiftError: they are missing, damaged, or were made again with another
+            `evaluation.detokenize`.
+    """
+    folder, wanted = CellFolder(root / cell.key), cell.config.evaluation.detokenize
+    results = folder.run / RESULTS
+    if f"{split}.detokenize.txt" in read_sums(results):  # an earlier version wrote none
+        [made] = kept_lines(folder.run, split, "detokenize")
+        if made != wanted:
+            record = folder.record_path(f"score-{split}", cell.config)
+            raise ShapeshiftError(
+                f"another study has scored {split} since then, with evaluation.detokenize={made}"
+                f" in place of {wanted}; remove {root}/*/steps/{record.name} and run this study"
+                " again, which translates again",
+                path=results,
+            )
+    return kept_lines(folder.run, split, "average")
 
 
 def _sampled(

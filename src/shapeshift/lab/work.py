@@ -20,12 +20,12 @@ from shapeshift import __version__
 from shapeshift.config import Config
 from shapeshift.data.corpora import corpus_fingerprint, fetch
 from shapeshift.data.prepare import prepare
-from shapeshift.disk import make_directory, open_in_place
+from shapeshift.disk import make_directory, open_in_place, save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import hash_file
-from shapeshift.lab.cell_folder import CellFolder, StepRecord
+from shapeshift.lab.cell_folder import CellFolder, StepRecord, start_of
 from shapeshift.lab.measures import TRAIN, find_measure, measure_training
-from shapeshift.lab.run import Run, prepared_directory
+from shapeshift.lab.run import Run, has_begun, prepared_directory
 from shapeshift.lab.train import train
 from shapeshift.locks import LockedError, locked
 from shapeshift.schema import Strict
@@ -82,6 +82,9 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
             return
         text = corpus_fingerprint(fetch(config.data.corpus))
         folder.check_text(text, config)
+        folder.check_start(config)
+        if not has_begun(folder.run) and (start := start_of(config)):
+            save(folder.start, start)
         directory = prepared_directory(config.data, root)
         checkpoint: str | None = None
         for step in missing:

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.lab.analysis import learning, similarity, swapped_order
@@ -68,6 +69,16 @@ def test_learning_measures_the_last_checkpoint_of_each_eighth(make_run):
     first = {(m.metric, m.bucket): m.value for m in rows if m.step == 8}
     key = ("shift_similarity", "layer 1 to 500")
     assert first[key] != last[key]
+
+
+def test_learning_is_not_measured_where_training_kept_fewer_checkpoints(make_run, monkeypatch):
+    own = ("training.keep_checkpoints=2", "training.average_checkpoints=1")
+    run, data = make_run("training.max_updates=16", "training.checkpoint_every=1", *own)
+    assert learning._last_of_eighths(run)[-1] == 16
+    more = run.config.training.model_copy(update={"keep_checkpoints": 9})
+    monkeypatch.setattr(run, "config", run.config.model_copy(update={"training": more}))
+    with pytest.raises(ShapeshiftError, match=r"updates, such as \d+: .* remove the folder"):
+        learning.measure(run, data)
 
 
 def invariances(model):

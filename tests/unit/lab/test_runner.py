@@ -20,16 +20,14 @@ from .conftest import write_step
 CONFIG = parse_config({"model": {"size": "tiny"}, "training": {"max_updates": 40}})
 
 
-def make_cell(seed, grid="mine", steps=()):
-    config = CONFIG.model_copy(
-        update={"training": CONFIG.training.model_copy(update={"seed": seed})}
-    )
+def make_cell(seed, grid="mine", steps=(), settings=()):
+    config = parse_config(CONFIG.model_dump(), [*settings, f"training.seed={seed}"])
     return Cell(grid, "tiny", {"position": "ape"}, seed, config, steps)
 
 
-def finish(folder, steps):
+def finish(folder, steps, config=CONFIG):
     for step in ("train", *steps):
-        write_step(folder, CONFIG, step)
+        write_step(folder, config, step)
 
 
 class Stub:
@@ -40,6 +38,7 @@ class Stub:
         self.num_slots, self.rounds, self.limit = num_slots, rounds, limit
         self.statuses = statuses or {}
         self.started, self.refused, self.interrupted, self.running = [], [], [], set()
+        self.configs, self.missing = [], []
 
     def start(self, order, slot):
         assert slot not in self.running
@@ -47,6 +46,8 @@ class Stub:
             self.refused.append(order.folder.name)
             raise RefusedError("too many jobs")
         self.started.append((order.folder.name, slot))
+        self.configs.append(order.config)
+        self.missing.append(CellFolder(order.folder).missing(order.steps, order.config))
         self.running.add(slot)
         return StubJob(self, order, slot)
 
@@ -63,7 +64,7 @@ class StubJob(Job):
         turns = self.launcher.statuses.get(self.order.folder.name, [])
         status = turns.pop(0) if turns else 0
         if status == 0:
-            finish(CellFolder(self.order.folder), self.order.steps)
+            finish(CellFolder(self.order.folder), self.order.steps, self.order.config)
         return status
 
     def interrupt(self):
@@ -114,12 +115,25 @@ def test_every_cell_runs_once_with_the_measures_of_all_its_grids(tmp_path):
     assert again.started == []
 
 
+def test_a_run_that_grids_score_in_different_ways_is_trained_once_and_scored_in_each(tmp_path):
+    own = {"mine": "evaluation.length_buckets=[5]", "other": "training.keep_checkpoints=20"}
+    cells = [make_cell(1, grid, ("score-test",), [own[grid]]) for grid in own]
+    assert len({cell.key for cell in cells}) == 1
+    launcher, recorder = Stub(num_slots=2, rounds=2), Recorder()
+    assert run(cells, tmp_path, launcher, recorder) == []
+    assert launcher.missing == [["train", "score-test"], ["score-test"]]
+    assert {slot for _, slot in launcher.started} == {0}  # one after the other
+    assert recorder.states == {"ape/1": ["waiting", "running"] * 2 + ["finished"]}
+    assert all(CellFolder(tmp_path / x.key).record("score-test", x.config) for x in cells)
+    assert {config.training.keep_checkpoints for config in launcher.configs} == {20}
+
+
 def test_a_failed_cell_is_reported_and_does_not_stop_the_others(tmp_path, monkeypatch):
     cells = [make_cell(seed) for seed in range(3)]
     failed = run(cells, tmp_path, Stub(statuses={cells[1].key: [1]}))
     assert failed == [(cells[1], "it went\nwrong")]
     assert run(cells, tmp_path, Stub()) == []
-    monkeypatch.setattr(f"{__name__}.finish", lambda folder, steps: None)
+    monkeypatch.setattr(f"{__name__}.finish", lambda *_: None)
     assert run([make_cell(9)], tmp_path, Stub())  # claims success without its steps
 
 

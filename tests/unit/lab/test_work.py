@@ -1,7 +1,9 @@
 """The work on one cell: every step once, and what is changed by hand is noticed."""
 
+import re
 import shutil
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +11,11 @@ import pytest
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab import work as working
 from shapeshift.lab.cell_folder import CellFolder
+from shapeshift.lab.grid import Cell
+from shapeshift.lab.launchers import InProcess
 from shapeshift.lab.measures import kept_lines
+from shapeshift.lab.runner import run_cells
+from shapeshift.lab.significance import compare_cells, translations
 from shapeshift.lab.work import BUSY, attempt
 from shapeshift.locks import LockedError, locked
 
@@ -117,6 +123,25 @@ def test_other_text_is_not_measured(cell, trained, text, make_config, tmp_path):
         do_work(cell, moved, ["stub_measures:OTHER"], trained.prepared)
 
 
+def test_a_run_is_of_no_use_once_its_start_has_other_weights(trained, make_config, tmp_path):
+    start = shutil.copytree(trained.folder.run, tmp_path / "start")
+    config = make_config("training.max_updates=15", f"training.init_from={start}")
+    cell = Cell("mine", "tiny", {}, 1, config, ("stub_measures:STUB",))
+    folder, average = CellFolder(tmp_path / cell.key), start / "average.safetensors"
+    do_work(folder, config, [], trained.prepared)
+    before = average.read_bytes()
+    average.write_bytes(before + b" ")
+    said = "began from other weights than .*start now has; give each"
+    with pytest.raises(ShapeshiftError, match=said):
+        run_cells([cell], tmp_path, InProcess(), prepared_root=trained.prepared)
+    with pytest.raises(ShapeshiftError, match=said):
+        do_work(folder, config, cell.steps, trained.prepared)
+    average.write_bytes(before)
+    do_work(folder, config, cell.steps, trained.prepared)
+    average.unlink()  # nothing to compare with
+    assert run_cells([cell], tmp_path, InProcess(), prepared_root=trained.prepared) == []
+
+
 def test_damaged_translations_are_made_again(cell, trained):
     path = cell.run / "results" / "test.average.txt"
     do_work(cell, trained.config, ["score-test"], trained.prepared)
@@ -129,3 +154,24 @@ def test_damaged_translations_are_made_again(cell, trained):
     record.unlink()
     do_work(cell, trained.config, ["score-test"], trained.prepared)
     assert kept_lines(cell.run, "test", "average") == lines
+
+
+def test_translations_that_another_study_has_detokenised_are_not_compared(
+    trained, make_config, tmp_path
+):
+    pytest.importorskip("sacremoses")
+    moses = make_config("training.max_updates=15", "evaluation.detokenize=moses")
+    cells = [Cell("mine", "tiny", {}, 1, config) for config in (trained.config, moses)]
+    raw = cells[0]
+    folder = CellFolder(tmp_path / raw.key)
+    shutil.copytree(trained.folder.path, folder.path)
+    for cell in cells:
+        do_work(folder, cell.config, ["score-test"], trained.prepared)
+    assert translations(cells[1], tmp_path, "test") == kept_lines(folder.run, "test", "average")
+    with pytest.raises(ShapeshiftError, match="detokenize=moses in place of none") as error:
+        compare_cells([raw], [cells[1]], tmp_path)
+    pattern = Path(re.search(r"remove (\S+) and", str(error.value))[1])  # what the message says
+    for path in tmp_path.glob(str(pattern.relative_to(tmp_path))):
+        path.unlink()
+    do_work(folder, raw.config, ["score-test"], trained.prepared)
+    assert compare_cells([raw], [raw], tmp_path).difference == 0

@@ -65,6 +65,8 @@ def exported(corpus: HubCorpus) -> FilesCorpus:
 def folder_of(corpus: HubCorpus) -> Path:
     """Return where the text is or will be: one folder for each way to read the dataset."""
     settings = corpus.model_dump_json(exclude={"root"})
+    # Of those with such names an earlier version may have written one file over another.
+    settings += "".join(x for split in SPLITS for x in corpus.prefixes(split) if _is_renamed(x))
     key = hashlib.sha256(settings.encode()).hexdigest()[:12]
     name = _plain("-".join(filter(None, (corpus.repo, corpus.subset))))
     return corpus.root / f"{name.strip('-.')}-{key}"
@@ -75,7 +77,17 @@ def _plain(name: str) -> str:
 
 
 def _file(split: Split, entry: str) -> str:
-    return entry if is_test_set(entry) else f"{split}-{_plain(entry)}"
+    """Return the name of an entry's files, which no other has."""
+    if is_test_set(entry):
+        return entry
+    name = f"{split}-{_plain(entry)}"
+    if _is_renamed(entry):  # `test[:9]` and `test[9:]` are both `test-9-`
+        name += f"-{hashlib.sha256(entry.encode()).hexdigest()[:8]}"
+    return name
+
+
+def _is_renamed(entry: str) -> bool:
+    return not is_test_set(entry) and _plain(entry) != entry
 
 
 def _export(datasets: Any, corpus: HubCorpus, folder: Path, on_progress: Progress | None) -> None:

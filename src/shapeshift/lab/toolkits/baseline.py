@@ -75,6 +75,7 @@ class Baseline:
             "training.compile=false": training.compile,
             "training.init_from=null": training.init_from is not None,
             "training.patience=null": training.patience is not None,
+            "training.final_weights=average": training.final_weights != "average",
         }
         for needed, wrong in unlike.items():
             if wrong:

@@ -161,3 +161,14 @@ def test_a_local_folder_through_the_library_itself(tmp_path, monkeypatch):
     assert sources == ["train Nr. 0", "train Nr. 1"]
     with pytest.raises(ShapeshiftError, match=r"look at data\.corpus\."):
         fetch(changed(corpus, valid=["dev"]))
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [["test[:500]", "test[500:]"], ["train+validation", "train-validation"], ["test[9:]", "a"]],
+)
+def test_every_split_has_files_of_its_own(entries, library, corpus, monkeypatch):
+    monkeypatch.setattr(library, "load_dataset", lambda *_, split, **__: [row(split, 0)])
+    files = fetch(changed(corpus, test=entries))
+    assert [source for source, _ in read_split(files, "test")] == [f"{x} 0" for x in entries]
+    assert "test-a" in files.test or "a" not in entries

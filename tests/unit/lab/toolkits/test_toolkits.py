@@ -158,6 +158,7 @@ def test_opennmt_gets_the_same_hyperparameters(baseline, tmp_path):
     ("toolkit", "overrides", "message"),
     [
         (FAIRSEQ, ["position=shape"], "set position=ape"),
+        (OPENNMT, ["training.final_weights=best"], "set training.final_weights=average"),
         (OPENNMT, ["model.norm=post"], "set model.norm=pre"),
         (FAIRSEQ, ["model.tie_output=false"], "set model.tie_output=true"),
     ],
