@@ -31,6 +31,7 @@ from shapeshift.lab.significance import (
     NUM_SAMPLES,
     Comparison,
     compare_cells,
+    translations,
 )
 from shapeshift.papers.spec import Split
 from shapeshift.papers.verdicts import Part
@@ -129,7 +130,7 @@ class Study:
             run, data = self.run(cell).directory, self.prepared(cell)
             hypotheses, references, lengths = [], [], []
             for split in splits:
-                hypotheses += kept_lines(run, split, "average")
+                hypotheses += translations(cell, self._root, split)
                 references += kept_lines(run, split, "references")
                 lengths += [int(n) for n in data.store(split).source_lengths]
             return evaluate(
