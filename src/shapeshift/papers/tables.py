@@ -58,7 +58,7 @@ class TableBuilder:
                 if not self._study.cells(column.only):
                     continue
                 if column.split == "each set":
-                    columns |= self._each_set(column)
+                    columns |= self._each_set(group, column)
                     continue
                 shared = column.count or column.metric in FACTS  # by all groups
                 settings: Settings = {} if shared else group
@@ -99,7 +99,7 @@ class TableBuilder:
         self, place: Settings, column: ColumnSpec, dataset: str | None = None
     ) -> list[float]:
         """Return the measurements of a field; `place` are settings of its row and its group."""
-        settings, split = self._settings(place, column), column.split
+        settings, split = self._measured(place, column), column.split
         if column.lengths and (cells := self._study.finished(settings)):
             assert split in ("valid", "test")
             bounds = length_bounds(cells[0].config, column.lengths)
@@ -117,6 +117,13 @@ class TableBuilder:
     def _settings(self, place: Settings, column: ColumnSpec) -> Settings:
         settings = place | self._spec.only | column.only
         return {axis: setting for axis, setting in settings.items() if axis != _BUCKET}
+
+    def _measured(self, place: Settings, column: ColumnSpec) -> Settings:
+        """Return the settings of a field that shows the seeds of one model."""
+        settings = self._settings(place, column)
+        remedy = f"add it to rows, across or only of the table {self._spec.title!r}"
+        self._study.require_one_model(settings, remedy)
+        return settings
 
     def _column(self, group: Settings, column: ColumnSpec) -> list[Entry]:
         tests = self._tests(group, self._spec.columns.get(column.gain_of, column))
@@ -147,6 +154,7 @@ class TableBuilder:
             kinds = (KINDS[part.kind].build for part in config.position.scheme.parts)
             return Entry(text="yes" if all(kind.shift_invariant for kind in kinds) else "no")
         if column.layers:
+            settings = self._measured(place, column)
             rows = self._study.rows(column.metric, settings, bucket=...)
             layers = (row.value for row in rows if row.bucket != _EMBEDDINGS)
             return number(min(layers, default=None), ".3f")
@@ -168,8 +176,8 @@ class TableBuilder:
         }
         return number(values[column.count or "kept"], ",")
 
-    def _each_set(self, column: ColumnSpec) -> dict[str, list[Entry]]:
-        """Return the columns of each file of both splits, and the mean of them."""
+    def _each_set(self, group: Settings, column: ColumnSpec) -> dict[str, list[Entry]]:
+        """Return the columns of a group for each file of both splits, and the mean of them."""
         corpus, datasets = self._study.cells()[0].config.data.corpus, []
         for split in ("valid", "test"):  # as `lab.measures.score` names them
             labels = []
@@ -177,14 +185,15 @@ class TableBuilder:
                 labels = [corpus.label(split, n) for n in range(len(corpus.prefixes(split)))]
             datasets += [f"{split}/{label}" for label in labels] if len(labels) > 1 else [split]
         columns = {
-            name: [summary(self._values(x, column, name), column.show) for x in self._lines]
+            name: [summary(self._values(x | group, column, name), column.show) for x in self._lines]
             for name in datasets
         }
         means = []
         for fields in zip(*columns.values(), strict=True):
             values = [field.value for field in fields if field.value is not None]
             means.append(number(fmean(values) if len(values) == len(fields) else None))
-        return columns | {"average": means}
+        columns["average"] = means
+        return {" ".join([*group.values(), name]): own for name, own in columns.items()}
 
     def _tests(self, group: Settings, column: ColumnSpec) -> dict[int, Part]:
         """Return line → comparison with the baseline, of columns of BLEU over a split."""
@@ -195,7 +204,7 @@ class TableBuilder:
             return {}
         tests = {}
         for at, place in enumerate(self._lines):
-            settings = self._settings(place | group, column)
+            settings = self._measured(place | group, column)
             against = settings | self._spec.baseline
             cells = self._study.cells(settings)
             if settings == against or not cells:
