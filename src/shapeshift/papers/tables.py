@@ -197,11 +197,9 @@ class TableBuilder:
 
     def _tests(self, group: Settings, column: ColumnSpec) -> dict[int, Part]:
         """Return line → comparison with the baseline, of columns of BLEU over a split."""
-        split = column.split
-        if not self._spec.baseline or column.metric != "BLEU" or split not in ("valid", "test"):
+        if not self._spec.is_tested(column):
             return {}
-        if column.count or column.bucket or self._spec.buckets:
-            return {}
+        assert column.split in ("valid", "test")
         tests = {}
         for at, place in enumerate(self._lines):
             settings = self._measured(place | group, column)
@@ -211,7 +209,7 @@ class TableBuilder:
                 continue
             bounds = length_bounds(cells[0].config, column.lengths) if column.lengths else None
             if bounds or column.lengths != "beyond":
-                tests[at] = self._study.compare(settings, against, split, lengths=bounds)
+                tests[at] = self._study.compare(settings, against, column.split, lengths=bounds)
         return tests
 
     def _names(self, place: Settings) -> tuple[str, ...]:
