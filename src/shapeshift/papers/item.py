@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -154,13 +155,25 @@ def _compared(claim: ClaimSpec, study: Study) -> dict[str, Part]:
 def _pairs(claim: ClaimSpec, study: Study) -> Iterator[tuple[str, Settings, Settings]]:
     """Yield label, tested settings and settings compared with, of what has runs at this scale."""
     pairs = [*([(claim.test, claim.against)] if claim.against else []), *claim.pairs]
+    found = []
     for place in _combinations(claim, study):
         for test, against in pairs:
             sides = place | test, place | test | against
             if sides[0] != sides[1] and all(study.cells(side) for side in sides):
-                names = [" ".join(each.values()) for each in (test, against)]
-                differing = [f"{names[0] or 'other'} against {names[1]}"]
-                yield " ".join([*place.values(), *differing]), *sides
+                found.append(((place, test, against), sides))
+    count = Counter(_label(*given) for given, _ in found)
+    for given, sides in found:
+        label = _label(*given)
+        yield label if count[label] == 1 else _label(*given, named=True), *sides
+
+
+def _label(place: Settings, test: Settings, against: Settings, *, named: bool = False) -> str:
+    """Return `small shape against ape`, or with the names of the axes where another is the same."""
+    where, *names = (
+        " ".join(f"{axis}={x}" if named else x for axis, x in each.items())
+        for each in (place, test, against)
+    )
+    return f"{where} {names[0] or 'other'} against {names[1]}".lstrip()
 
 
 def _measured(claim: ClaimSpec, study: Study) -> dict[str, Part]:

@@ -226,6 +226,23 @@ def test_learning_has_a_row_for_each_checkpoint(build, studies):
     assert last["similarity to 100"].value == layer
 
 
+def test_comparisons_whose_settings_have_the_same_names_are_all_judged(studies):
+    both, claim = {"values": "yes", "keys": "yes"}, {"claim": "It is.", "rule": "better"}
+    pairs = [
+        [both, {"values": "no"}],
+        [both, {"keys": "no"}],
+        [both, {"values": "no", "keys": "no"}],
+    ]
+    spec = {"title": "t", "grid": "shaw-table3", "analyses": ["x:y"]}
+    spec["claims"] = [{**claim, "pairs": pairs}]
+    [finding] = judge_claims(ItemSpec.model_validate(spec), studies("shaw-table3"), {})
+    assert list(finding.p_values) == [
+        "values=yes keys=yes against values=no",
+        "values=yes keys=yes against keys=no",
+        "yes yes against no no",
+    ]
+
+
 def test_a_limit_of_a_score_is_about_the_split_that_is_named(shape):
     settings = {"dataset": "vanilla", "position": "ape"}
     claim = {"claim": "It is.", "rule": "threshold", "at_least": 1, "metric": "chrF2"}
