@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from shapeshift.data.config import FilesCorpus
+from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.measures import mean_of, usable
 from shapeshift.lab.significance import MARK
@@ -60,8 +61,7 @@ class TableBuilder:
                 if column.split == "each set":
                     columns |= self._each_set(group, column)
                     continue
-                shared = column.count or column.metric in FACTS  # by all groups
-                settings: Settings = {} if shared else group
+                settings: Settings = {} if self._is_shared(column) else group
                 heading = " ".join([*settings.values(), title]).strip()
                 if heading not in columns:
                     columns[heading] = self._column(settings, column)
@@ -78,6 +78,15 @@ class TableBuilder:
             figure=caption,
             drawing=drawing,
         )
+
+    def _is_shared(self, column: ColumnSpec) -> bool:
+        """Return whether a column is the same for all groups, as numbers of the data may be."""
+        if not (column.count or column.metric in FACTS):
+            return False
+        fields = (
+            {self._field(x | each, column).text for each in self._groups} for x in self._lines
+        )
+        return all(len(texts - {NO_VALUE}) <= 1 for texts in fields)
 
     def _plot(self, plot: PlotSpec) -> tuple[str, Figure | None]:
         """Draw a column over an axis, a line for each setting of `across`; return the caption and
@@ -148,7 +157,10 @@ class TableBuilder:
         if column.count:
             return self._count(settings, column)
         if column.metric in FACTS:
-            config = self._study.cells(settings)[0].config
+            cells = self._study.cells(settings)
+            if not cells:
+                return number(None)
+            config = cells[0].config
             if column.metric == "trained lengths":
                 return Entry(text=bounds_label(trained_lengths(config)))
             kinds = (KINDS[part.kind].build for part in config.position.scheme.parts)
