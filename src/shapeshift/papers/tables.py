@@ -9,7 +9,7 @@ from statistics import fmean
 import numpy as np
 from matplotlib.figure import Figure
 
-from shapeshift.data.config import FilesCorpus
+from shapeshift.data.corpora import labels
 from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.measures import mean_of, usable
@@ -192,10 +192,8 @@ class TableBuilder:
         """Return the columns of a group for each file of both splits, and the mean of them."""
         corpus, datasets = self._study.cells()[0].config.data.corpus, []
         for split in ("valid", "test"):  # as `lab.measures.score` names them
-            labels = []
-            if isinstance(corpus, FilesCorpus):
-                labels = [corpus.label(split, n) for n in range(len(corpus.prefixes(split)))]
-            datasets += [f"{split}/{label}" for label in labels] if len(labels) > 1 else [split]
+            files = labels(corpus, split)
+            datasets += [f"{split}/{label}" for label in files] if len(files) > 1 else [split]
         columns = {
             name: [summary(self._values(x | group, column, name), column.show) for x in self._lines]
             for name in datasets

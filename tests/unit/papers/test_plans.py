@@ -168,6 +168,16 @@ def test_an_axis_that_is_left_open_is_named_before_any_run(opened, remedy, close
         assert planned(given).cells
 
 
+def test_each_file_of_a_dataset_of_the_hub_has_a_column_before_it_is_fetched(tmp_path):
+    table = {**TABLE, "columns": {"": {"split": "each set"}}}
+    corpus = f"data.corpus={{corpus: hub, repo: a/b, source: en, target: de, root: {tmp_path},"
+    corpus += " test: [test, 'sacrebleu:wmt14/full']}"
+    made = plan("mine", paper=paper(mine=item("t", "one", tables=[table])), overrides=[corpus])
+    [document] = write(made, tmp_path)
+    sets = ("valid", "test/test-test", "test/newstest2014", "average")
+    assert document.tables[0].header == ("position", *sets)
+
+
 def test_an_item_runs_and_shows_its_own_cells_alone(tmp_path):
     some = item("Some", "one", only={"position": ["shape"]})
     untrained = item("Sizes", "one", trained=False)
