@@ -85,6 +85,14 @@ def local_corpus(corpus: FilesCorpus | HubCorpus) -> FilesCorpus:
     return hub.exported(corpus) if isinstance(corpus, HubCorpus) else corpus
 
 
+def labels(corpus: FilesCorpus | HubCorpus | GrammarCorpus, split: Split) -> list[str]:
+    """Return what results call the entries of a split; none of the grammar. No text is read."""
+    if isinstance(corpus, GrammarCorpus):
+        return []
+    files = hub.as_files(corpus) if isinstance(corpus, HubCorpus) else corpus
+    return [files.label(split, number) for number in range(len(files.prefixes(split)))]
+
+
 def missing_files(corpus: FilesCorpus) -> list[Path]:
     """Return the files of the corpus's prefixes that are not there, plain or gzipped."""
     needed: list[Path] = []

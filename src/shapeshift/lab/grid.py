@@ -34,11 +34,19 @@ def _several(given: Any) -> Any:
     return given if isinstance(given, list | tuple) else (given,)
 
 
+def _each_once(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if twice := sorted({seed for seed in seeds if seeds.count(seed) > 1}):
+        raise ValueError(f"give each seed once; {', '.join(map(str, twice))} is there again")
+    return seeds
+
+
 Name = Annotated[str, BeforeValidator(_name), Field(min_length=1)]
 Condition = dict[Name, Annotated[tuple[Name, ...], BeforeValidator(_several), Field(min_length=1)]]
 Overrides = tuple[str, ...]
 Settings = Annotated[dict[Name, Overrides], Field(min_length=1)]
-Seeds = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+Seeds = Annotated[
+    tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), AfterValidator(_each_once)
+]
 Base = str | dict[str, Any]
 
 _PSEUDO_AXES = ("scale", "seed")

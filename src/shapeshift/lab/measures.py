@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from shapeshift.data.config import GrammarCorpus, Interpolate
-from shapeshift.data.corpora import local_corpus, split_files
+from shapeshift.data.corpora import labels, local_corpus, split_files
 from shapeshift.data.prepared import Prepared
 from shapeshift.data.sources.files import read_lines
 from shapeshift.errors import ShapeshiftError, unknown
@@ -301,7 +301,7 @@ def files_of(data: Prepared, split: Literal["valid", "test"], num_pairs: int) ->
     dataset = data.report.config.dataset
     joined = dataset.num_joined if isinstance(dataset, Interpolate) else 1
     counts = [sum(1 for _ in read_lines(paths[0])) for paths in split_files(corpus, split)]
-    names = [f"{split}/{corpus.label(split, number)}" for number in range(len(counts))]
+    names = [f"{split}/{label}" for label in labels(corpus, split)]
     begins = range(0, num_pairs * joined, joined)
     ends = [bisect_left(begins, end) for end in accumulate(counts)]
     return {

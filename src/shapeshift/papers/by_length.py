@@ -185,6 +185,9 @@ def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
 
 def _panel(study: Study, spec: ByLengthSpec, axes: Settings) -> LengthBleu | None:
     """Return the panel of these runs, of the systems that are finished."""
+    for system in study.settings(spec.systems):
+        remedy = f"add it to only of by_length {spec.title!r}, or give it as panels"
+        study.require_one_model(axes | {spec.systems: system}, remedy)
     runs = {
         system: cells
         for system in study.settings(spec.systems)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import FEW_SEGMENTS
@@ -55,6 +58,18 @@ class Item:
             )
         check_measurements(self.spec, grid, grid.path)
         return replace(self, grid=grid)
+
+    def check(self, cells: Sequence[Cell]) -> None:
+        """Make what can be made before any run is trained.
+
+        Raises:
+            ShapeshiftError: settings take different models for seeds of one.
+        """
+        if not self.spec.trained:  # it shows no runs
+            return
+        spec = self.spec.model_copy(update={"analyses": ()})
+        with TemporaryDirectory() as empty:
+            replace(self, spec=spec).build(Study(cells, Path(empty), Path(empty)))
 
     def build(self, study: Study) -> Content:
         """Make tables, figures and findings of the runs that are finished."""
@@ -118,6 +133,8 @@ def _compared(claim: ClaimSpec, study: Study) -> dict[str, Part]:
     """Compare runs on the translations that they kept."""
     parts = {}
     for label, test, against in _pairs(claim, study):
+        for side in (test, against):
+            study.require_one_model(side, _remedy(claim))
         bounds = None
         if claim.minus:
             label += f", BLEU lost from {claim.split} to {claim.minus}"
@@ -138,13 +155,25 @@ def _compared(claim: ClaimSpec, study: Study) -> dict[str, Part]:
 def _pairs(claim: ClaimSpec, study: Study) -> Iterator[tuple[str, Settings, Settings]]:
     """Yield label, tested settings and settings compared with, of what has runs at this scale."""
     pairs = [*([(claim.test, claim.against)] if claim.against else []), *claim.pairs]
+    found = []
     for place in _combinations(claim, study):
         for test, against in pairs:
             sides = place | test, place | test | against
             if sides[0] != sides[1] and all(study.cells(side) for side in sides):
-                names = [" ".join(each.values()) for each in (test, against)]
-                differing = [f"{names[0] or 'other'} against {names[1]}"]
-                yield " ".join([*place.values(), *differing]), *sides
+                found.append(((place, test, against), sides))
+    count = Counter(_label(*given) for given, _ in found)
+    for given, sides in found:
+        label = _label(*given)
+        yield label if count[label] == 1 else _label(*given, named=True), *sides
+
+
+def _label(place: Settings, test: Settings, against: Settings, *, named: bool = False) -> str:
+    """Return `small shape against ape`, or with the names of the axes where another is the same."""
+    where, *names = (
+        " ".join(f"{axis}={x}" if named else x for axis, x in each.items())
+        for each in (place, test, against)
+    )
+    return f"{where} {names[0] or 'other'} against {names[1]}".lstrip()
 
 
 def _measured(claim: ClaimSpec, study: Study) -> dict[str, Part]:
@@ -153,11 +182,18 @@ def _measured(claim: ClaimSpec, study: Study) -> dict[str, Part]:
     metric = METRICS.get(claim.metric)
     dataset = mean_of(claim.split) if metric and metric.is_score else None
     for place in _combinations(claim, study):
-        rows = study.rows(claim.metric, place | claim.test, dataset=dataset)
+        settings = place | claim.test
+        rows = study.rows(claim.metric, settings, dataset=dataset)
+        if metric or rows:  # of another, an analysis may not have made the values yet
+            study.require_one_model(settings, _remedy(claim))
         values = {row.seed: row.value for row in rows}
         label = " ".join([claim.metric, *place.values()])
         parts[label] = Part(values, reason="" if values else "not measured")
     return parts
+
+
+def _remedy(claim: ClaimSpec) -> str:
+    return f"add it to each or test of the claim {claim.claim!r}"
 
 
 def _combinations(claim: ClaimSpec, study: Study) -> list[Settings]:

@@ -133,8 +133,8 @@ def plan_items(
         label: of the results, see `Plan`.
 
     Raises:
-        ShapeshiftError: no such scale, settings that are wrong, or nothing to run with what is
-            asked for.
+        ShapeshiftError: no such scale, settings that are wrong, nothing to run with what is asked
+            for, or settings that leave an axis open, see `Item.check`.
     """
     items = paper.items
     every = [cell for grid in paper.grids.values() for cell in grid.cells(scale, overrides)]
@@ -147,6 +147,8 @@ def plan_items(
         )
     cells = [cell for cell in needed if not seeds or cell.seed in seeds]
     chosen = {name: item for name, item in items.items() if any(map(item.needs, cells))}
+    for item in chosen.values():
+        item.check([*filter(item.needs, cells)])
     return Plan(replace(paper, items=chosen), scale, cells, overrides, command, label)
 
 

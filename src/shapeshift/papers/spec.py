@@ -160,6 +160,12 @@ class TableSpec(Strict):
     notes: tuple[str, ...] = ()
     scale_notes: dict[Name, str] = Field(default_factory=dict)
 
+    def is_tested(self, column: ColumnSpec) -> bool:
+        """Return whether a column is compared with the baseline: BLEU of all of a split."""
+        is_other = column.count or column.gain_of or column.difference
+        is_bleu = column.metric == "BLEU" and column.split in ("valid", "test") and not is_other
+        return bool(self.baseline) and is_bleu and not column.bucket and not self.buckets
+
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> TableSpec:
         if self.labels and len(self.rows) != 1:
@@ -174,6 +180,11 @@ class TableSpec(Strict):
         for title, column in self.columns.items():
             if column.gain_of and (column.gain_of not in self.columns or not self.baseline):
                 raise ValueError(f"columns.{title}: gain_of needs a column and a baseline")
+            if column.gain_of and not self.is_tested(self.columns[column.gain_of]):
+                raise ValueError(
+                    f"columns.{title}: gain_of needs a column of BLEU of split: valid or test,"
+                    " without buckets"
+                )
             is_bleu = column.metric == "BLEU" and column.split in ("valid", "test")
             if column.lengths and not is_bleu:
                 raise ValueError(f"columns.{title}: lengths is for BLEU of split: valid or test")
@@ -283,6 +294,11 @@ class ClaimSpec(Strict):
         if self.rule != "threshold" and self.metric != "BLEU":
             raise ValueError(f"{self.rule} compares BLEU alone; leave out metric: {self.metric}")
         if self.rule == "threshold":
+            if self.lengths or self.minus or self.split == "original-order":
+                raise ValueError(
+                    "threshold is about all of valid or test; leave out lengths, minus and split:"
+                    " original-order"
+                )
             if self.against or self.pairs:
                 raise ValueError("threshold compares with a number, not with other runs")
         elif not (self.pairs or self.against):

@@ -94,6 +94,18 @@ class Study:
         """Return the cells with these settings, finished or not."""
         return [x for x in self._cells if fits(x.axes, x.seed, axes)]
 
+    def require_one_model(self, axes: Axes, remedy: str) -> None:
+        """Raise a `ShapeshiftError` if the cells with these settings, finished or not, are several
+        models: they would pass for seeds of one."""
+        cells = self.cells(axes)
+        for axis in self._cells[0].axes:
+            if len(found := dict.fromkeys(cell.axes[axis] for cell in cells)) > 1:
+                place = f" for {_settings(axes)}" if axes else ""
+                raise ShapeshiftError(
+                    f"the axis {axis!r} is left open ({', '.join(found)}){place}, and different"
+                    f" models are not seeds of one; {remedy}"
+                )
+
     def settings(self, axis: str) -> list[str]:
         """Return the settings of an axis that some cell has, in the grid's order."""
         return list({cell.axes[axis]: None for cell in self._cells})
@@ -199,8 +211,13 @@ class Study:
             split: that was translated.
             lengths: only sentences whose source length in subwords is in `[from, to)`.
             minus: that was translated as well: test the BLEU that is lost from `split` to this.
+
+        Raises:
+            ShapeshiftError: the settings leave an axis open.
         """
         sides = (test, against)
+        for axes in sides:
+            self.require_one_model(axes, "name one setting of it on both sides")
         finished = [{cell.seed: cell for cell in self.finished(axes)} for axes in sides]
         unfinished = [_settings(axes) for axes, own in zip(sides, finished, strict=True) if not own]
         if unfinished:

@@ -9,7 +9,8 @@ from statistics import fmean
 import numpy as np
 from matplotlib.figure import Figure
 
-from shapeshift.data.config import FilesCorpus
+from shapeshift.data.corpora import labels
+from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.measures import mean_of, usable
 from shapeshift.lab.significance import MARK
@@ -58,10 +59,9 @@ class TableBuilder:
                 if not self._study.cells(column.only):
                     continue
                 if column.split == "each set":
-                    columns |= self._each_set(column)
+                    columns |= self._each_set(group, column)
                     continue
-                shared = column.count or column.metric in FACTS  # by all groups
-                settings: Settings = {} if shared else group
+                settings: Settings = {} if self._is_shared(column) else group
                 heading = " ".join([*settings.values(), title]).strip()
                 if heading not in columns:
                     columns[heading] = self._column(settings, column)
@@ -78,6 +78,15 @@ class TableBuilder:
             figure=caption,
             drawing=drawing,
         )
+
+    def _is_shared(self, column: ColumnSpec) -> bool:
+        """Return whether a column is the same for all groups, as numbers of the data may be."""
+        if not (column.count or column.metric in FACTS):
+            return False
+        fields = (
+            {self._field(x | each, column).text for each in self._groups} for x in self._lines
+        )
+        return all(len(texts - {NO_VALUE}) <= 1 for texts in fields)
 
     def _plot(self, plot: PlotSpec) -> tuple[str, Figure | None]:
         """Draw a column over an axis, a line for each setting of `across`; return the caption and
@@ -99,7 +108,7 @@ class TableBuilder:
         self, place: Settings, column: ColumnSpec, dataset: str | None = None
     ) -> list[float]:
         """Return the measurements of a field; `place` are settings of its row and its group."""
-        settings, split = self._settings(place, column), column.split
+        settings, split = self._measured(place, column), column.split
         if column.lengths and (cells := self._study.finished(settings)):
             assert split in ("valid", "test")
             bounds = length_bounds(cells[0].config, column.lengths)
@@ -117,6 +126,13 @@ class TableBuilder:
     def _settings(self, place: Settings, column: ColumnSpec) -> Settings:
         settings = place | self._spec.only | column.only
         return {axis: setting for axis, setting in settings.items() if axis != _BUCKET}
+
+    def _measured(self, place: Settings, column: ColumnSpec) -> Settings:
+        """Return the settings of a field that shows the seeds of one model."""
+        settings = self._settings(place, column)
+        remedy = f"add it to rows, across or only of the table {self._spec.title!r}"
+        self._study.require_one_model(settings, remedy)
+        return settings
 
     def _column(self, group: Settings, column: ColumnSpec) -> list[Entry]:
         tests = self._tests(group, self._spec.columns.get(column.gain_of, column))
@@ -141,12 +157,16 @@ class TableBuilder:
         if column.count:
             return self._count(settings, column)
         if column.metric in FACTS:
-            config = self._study.cells(settings)[0].config
+            cells = self._study.cells(settings)
+            if not cells:
+                return number(None)
+            config = cells[0].config
             if column.metric == "trained lengths":
                 return Entry(text=bounds_label(trained_lengths(config)))
             kinds = (KINDS[part.kind].build for part in config.position.scheme.parts)
             return Entry(text="yes" if all(kind.shift_invariant for kind in kinds) else "no")
         if column.layers:
+            settings = self._measured(place, column)
             rows = self._study.rows(column.metric, settings, bucket=...)
             layers = (row.value for row in rows if row.bucket != _EMBEDDINGS)
             return number(min(layers, default=None), ".3f")
@@ -168,41 +188,38 @@ class TableBuilder:
         }
         return number(values[column.count or "kept"], ",")
 
-    def _each_set(self, column: ColumnSpec) -> dict[str, list[Entry]]:
-        """Return the columns of each file of both splits, and the mean of them."""
+    def _each_set(self, group: Settings, column: ColumnSpec) -> dict[str, list[Entry]]:
+        """Return the columns of a group for each file of both splits, and the mean of them."""
         corpus, datasets = self._study.cells()[0].config.data.corpus, []
         for split in ("valid", "test"):  # as `lab.measures.score` names them
-            labels = []
-            if isinstance(corpus, FilesCorpus):
-                labels = [corpus.label(split, n) for n in range(len(corpus.prefixes(split)))]
-            datasets += [f"{split}/{label}" for label in labels] if len(labels) > 1 else [split]
+            files = labels(corpus, split)
+            datasets += [f"{split}/{label}" for label in files] if len(files) > 1 else [split]
         columns = {
-            name: [summary(self._values(x, column, name), column.show) for x in self._lines]
+            name: [summary(self._values(x | group, column, name), column.show) for x in self._lines]
             for name in datasets
         }
         means = []
         for fields in zip(*columns.values(), strict=True):
             values = [field.value for field in fields if field.value is not None]
             means.append(number(fmean(values) if len(values) == len(fields) else None))
-        return columns | {"average": means}
+        columns["average"] = means
+        return {" ".join([*group.values(), name]): own for name, own in columns.items()}
 
     def _tests(self, group: Settings, column: ColumnSpec) -> dict[int, Part]:
         """Return line → comparison with the baseline, of columns of BLEU over a split."""
-        split = column.split
-        if not self._spec.baseline or column.metric != "BLEU" or split not in ("valid", "test"):
+        if not self._spec.is_tested(column):
             return {}
-        if column.count or column.bucket or self._spec.buckets:
-            return {}
+        assert column.split in ("valid", "test")
         tests = {}
         for at, place in enumerate(self._lines):
-            settings = self._settings(place | group, column)
+            settings = self._measured(place | group, column)
             against = settings | self._spec.baseline
             cells = self._study.cells(settings)
             if settings == against or not cells:
                 continue
             bounds = length_bounds(cells[0].config, column.lengths) if column.lengths else None
             if bounds or column.lengths != "beyond":
-                tests[at] = self._study.compare(settings, against, split, lengths=bounds)
+                tests[at] = self._study.compare(settings, against, column.split, lengths=bounds)
         return tests
 
     def _names(self, place: Settings) -> tuple[str, ...]:

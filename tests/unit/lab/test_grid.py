@@ -84,6 +84,8 @@ def test_exclude(make):
         ({"exclude": [{"datset": "vanilla"}]}, r"no axis 'datset'; did you mean 'dataset'"),
         ({"exclude": [{"K": 41}]}, r"the axis K has no setting .41. .known: 0, 40"),
         ({"axes": {"seed": {"a": []}}}, r"an axis cannot be called 'seed'"),
+        ({"seeds": [1, 1, 2]}, r"seeds: give each seed once; 1 is there again"),
+        ({"scales": {"tiny": {"seeds": [3, 3]}}}, r"scales\.tiny\.seeds: give each seed once; 3"),
         ({"scales": {}, "seeds": []}, r"seeds: .*; scales: |scales: .*; seeds: "),
     ],
 )

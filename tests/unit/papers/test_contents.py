@@ -9,7 +9,8 @@ import pytest
 from shapeshift.lab.measures import ORIGINAL, SWAPPED, mean_of
 from shapeshift.papers.analyses import similarity
 from shapeshift.papers.item import judge_claims
-from shapeshift.papers.spec import ItemSpec
+from shapeshift.papers.spec import ItemSpec, TableSpec
+from shapeshift.papers.tables import TableBuilder
 from shapeshift.papers.verdicts import shown
 
 from .conftest import column, find_item, table, texts
@@ -224,6 +225,44 @@ def test_learning_has_a_row_for_each_checkpoint(build, studies):
         if (row.axes.get("position"), row.step, row.bucket) == ("ape", 4, "layer 1 to 100")
     ]
     assert last["similarity to 100"].value == layer
+
+
+def test_comparisons_whose_settings_have_the_same_names_are_all_judged(studies):
+    both, claim = {"values": "yes", "keys": "yes"}, {"claim": "It is.", "rule": "better"}
+    pairs = [
+        [both, {"values": "no"}],
+        [both, {"keys": "no"}],
+        [both, {"values": "no", "keys": "no"}],
+    ]
+    spec = {"title": "t", "grid": "shaw-table3", "analyses": ["x:y"]}
+    spec["claims"] = [{**claim, "pairs": pairs}]
+    [finding] = judge_claims(ItemSpec.model_validate(spec), studies("shaw-table3"), {})
+    assert list(finding.p_values) == [
+        "values=yes keys=yes against values=no",
+        "values=yes keys=yes against keys=no",
+        "yes yes against no no",
+    ]
+
+
+def test_numbers_of_the_data_are_one_column_where_all_groups_have_the_same(shape):
+    def made(rows, across):
+        columns = {
+            "train": {"count": "kept", "split": "train"},
+            "invariant": {"metric": "shift invariant"},
+        }
+        spec = TableSpec(title="t", rows=[rows], across=across, columns=columns)
+        return TableBuilder(spec, shape).table("t")
+
+    by_dataset = made("position", "dataset")
+    names = [f"{name} train" for name in ("vanilla", "extrapolate", "interpolate")]
+    assert by_dataset.header == ("position", names[0], "invariant", *names[1:])
+    sizes = [entry.value for entry in by_dataset.rows[0] if entry.value]
+    data = [shape.prepared(shape.cells({"dataset": x.split()[0]})[0]) for x in names]
+    assert sizes == [len(each.train) for each in data]
+    by_position = made("dataset", "position")
+    ours = [f"{name} invariant" for name in ("ape", "rpe", "shape")]
+    assert by_position.header == ("dataset", "train", *ours)
+    assert texts(by_position)[0][2:] == ["no", "yes", "no"]
 
 
 def test_a_limit_of_a_score_is_about_the_split_that_is_named(shape):

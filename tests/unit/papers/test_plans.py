@@ -114,6 +114,70 @@ def test_overrides_reach_every_cell_and_seeds_choose():
     assert [*plan("table1", "table2", seeds=[2]).paper.items] == ["table1"]
 
 
+SIZES = {
+    "axes": {
+        "position": {"ape": ["position=ape"], "shape": ["position=shape"]},
+        "size": {"tiny": ["model.size=tiny"], "small": ["model.size=small"]},
+    },
+    "steps": ["score-test", "speed"],
+}
+CLAIM = {"claim": "c", "test": {"position": "shape"}}
+BETTER = {**CLAIM, "rule": "better", "against": {"position": "ape"}}
+FAST = {**CLAIM, "rule": "threshold", "metric": "speed", "at_least": 1}
+BY_LENGTH = {"title": "l", "systems": "position"}
+PLOT = {"title": "p", "x": "position", "y": "BLEU"}
+
+
+@pytest.mark.parametrize(
+    ("opened", "remedy", "closed"),
+    [
+        ({"tables": [TABLE]}, "rows, across or only of the table 't'", [
+            {"tables": [{**TABLE, "rows": ["position", "size"]}]},
+            {"tables": [{**TABLE, "across": "size", "plot": PLOT}]},
+            {"tables": [{**TABLE, "only": {"size": "tiny"}}]},
+            {"tables": [{**TABLE, "columns": {"pairs": {"count": "kept"}}}]},
+            {"only": {"size": ["tiny"]}, "tables": [TABLE]},
+        ]),
+        ({"tables": [{**TABLE, "rows": ["position", "size"], "plot": PLOT}]}, "across", []),
+        ({"tables": [{**TABLE, "columns": {"BLEU": {"split": "each set"}}}]}, "across", [
+            {"tables": [{**TABLE, "across": "size", "columns": {"": {"split": "each set"}}}]},
+        ]),
+        ({"claims": [BETTER]}, "each or test of the claim 'c'", [
+            {"claims": [{**BETTER, "each": {"size": "*"}}]},
+            {"claims": [{**BETTER, "test": {"position": "shape", "size": "tiny"}}]},
+        ]),
+        ({"claims": [FAST]}, "each or test of the claim 'c'", [
+            {"claims": [{**FAST, "each": {"size": "*"}}]},
+        ]),
+        ({"by_length": [BY_LENGTH]}, "only of by_length 'l', or give it as panels", [
+            {"by_length": [{**BY_LENGTH, "only": {"size": "tiny"}}]},
+            {"by_length": [{**BY_LENGTH, "panels": "size"}]},
+        ]),
+    ],
+)  # fmt: skip
+def test_an_axis_that_is_left_open_is_named_before_any_run(opened, remedy, closed):
+    def planned(given):
+        rows = {**TABLE, "rows": ["position", "size"]}
+        mine = item("t", "mine", SIZES, **{"tables": [rows], **given})
+        return plan("mine", paper=paper(mine=mine), scale="full")
+
+    with pytest.raises(ShapeshiftError, match=r"'size' is left open \(tiny, small\)") as error:
+        planned(opened)
+    assert remedy in str(error.value)
+    for given in closed:
+        assert planned(given).cells
+
+
+def test_each_file_of_a_dataset_of_the_hub_has_a_column_before_it_is_fetched(tmp_path):
+    table = {**TABLE, "columns": {"": {"split": "each set"}}}
+    corpus = f"data.corpus={{corpus: hub, repo: a/b, source: en, target: de, root: {tmp_path},"
+    corpus += " test: [test, 'sacrebleu:wmt14/full']}"
+    made = plan("mine", paper=paper(mine=item("t", "one", tables=[table])), overrides=[corpus])
+    [document] = write(made, tmp_path)
+    sets = ("valid", "test/test-test", "test/newstest2014", "average")
+    assert document.tables[0].header == ("position", *sets)
+
+
 def test_an_item_runs_and_shows_its_own_cells_alone(tmp_path):
     some = item("Some", "one", only={"position": ["shape"]})
     untrained = item("Sizes", "one", trained=False)

@@ -102,6 +102,10 @@ def test_a_study_of_ones_own_has_a_grid_that_is_inside_or_shipped_or_lies_beside
         assert found.name == expected
 
 
+GAIN = ", gain: {gain_of: valid BLEU}"
+THRESHOLD = "rule: threshold\n    at_least: 1\n    "
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
@@ -122,6 +126,12 @@ def test_a_study_of_ones_own_has_a_grid_that_is_inside_or_shipped_or_lies_beside
         ("split: valid", "metric: training_s, split: valid", "leave split out"),
         ("split: valid", "metric: COMET, split: valid", "add comet to evaluation.metrics"),
         ("rule: better", "rule: better\n    metric: chrF2", "better compares BLEU alone"),
+        ("{split: valid}", "{metric: chrF2, split: valid}" + GAIN, "gain_of needs a column"),
+        ("{split: valid}", "{split: each set}" + GAIN, "gain_of needs a column"),
+        ("{split: valid}", "{count: kept, split: valid}" + GAIN, "gain_of needs a column"),
+        ("rule: better", THRESHOLD + "lengths: beyond", "threshold is about all"),
+        ("rule: better", THRESHOLD + "minus: swapped-order", "threshold is about all"),
+        ("rule: better", THRESHOLD + "split: original-order", "threshold is about all"),
         ("split: valid", "metric: chrf, split: valid", "unknown 'chrf'; did you mean 'chrF2'?"),
         ("  axes:", "  base: own.yaml\n  axes:", "own.yaml: no such file"),
     ],

@@ -99,6 +99,11 @@ def test_a_comparison_tests_the_seeds_that_both_systems_have(scored):
     assert list(part.comparison.p_values) == [1, 3]
 
 
+def test_different_models_are_not_compared_as_seeds_of_one(scored):
+    with pytest.raises(ShapeshiftError, match=r"'position' is left open \(ape, shape\), and"):
+        make_study(scored).compare({}, {"position": "ape"})
+
+
 def test_lengths_choose_the_sentences_that_are_compared(scored):
     short, long = (compared(scored, lengths=x) for x in ((1, 50), (50, None)))
     assert (short.difference, short.p_value) == (0.0, 1.0)

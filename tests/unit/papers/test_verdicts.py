@@ -1,5 +1,7 @@
 """The rules by which measurements become verdicts, on made-up numbers."""
 
+from statistics import stdev
+
 import pytest
 
 from shapeshift.lab.significance import Comparison
@@ -63,6 +65,17 @@ def test_a_verdict_takes_three_seeds():
     assert verdict(claim(), compared(0.1, p=0.001)) == "one run"
     assert verdict(claim(), compared(0.1, 0.1, p=0.001)) == "two runs"
     assert verdict(claim(), compared(0.1, 0.1, 0.1), compared(0.1)) == "one run"
+
+
+@pytest.mark.parametrize(
+    ("degrees", "quantile"),
+    [(2, 2.920), (9, 1.833), (10, 1.812), (20, 1.725), (30, 1.697), (120, 1.658)],
+)
+def test_the_interval_is_students_for_any_number_of_seeds(degrees, quantile):
+    values = [float(n % 3) for n in range(degrees + 1)]
+    low, high = Part(dict(enumerate(values))).interval
+    found = (high - low) / 2 / (stdev(values) / len(values) ** 0.5)
+    assert found == pytest.approx(quantile, abs=6e-4)
 
 
 def test_what_has_no_runs_or_has_learned_nothing():

@@ -54,8 +54,13 @@ def exported(corpus: HubCorpus) -> FilesCorpus:
         )
     remedy = f"remove the folder {folder} and run the command again, which fetches the text anew"
     verify(folder, remedy=remedy, sums_remedy=remedy)
+    return as_files(corpus)
+
+
+def as_files(corpus: HubCorpus) -> FilesCorpus:
+    """Return the corpus of the text files, which need not be there."""
     return FilesCorpus(
-        root=folder,
+        root=folder_of(corpus),
         source=corpus.source,
         target=corpus.target,
         **{split: [_file(split, entry) for entry in corpus.prefixes(split)] for split in SPLITS},
