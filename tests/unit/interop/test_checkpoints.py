@@ -82,14 +82,14 @@ def test_relative_positions_of_transformers_4_are_restored(name: str, tmp_path: 
 def test_restored_positions_learn_as_without_kernels(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids, found = read(name)[1]["input_ids"], []
+    ids, gradients = read(name)[1]["input_ids"], []
     for library in (kernels._library, lambda _: None):
         monkeypatch.setattr(kernels, "_library", library)
         model = open_in_transformers(name, tmp_path)
         restore_relative_positions(model, tmp_path)
         model(ids).logits.square().mean().backward()
-        found.append({key: x.grad for key, x in model.named_parameters()})
-    own, expected = found
+        gradients.append({key: x.grad for key, x in model.named_parameters()})
+    own, expected = gradients
     assert sum("distance_embedding" in key for key in own) > 0
     for key, grad in expected.items():
         torch.testing.assert_close(own[key], grad, rtol=1e-4, atol=1e-6, msg=key)
