@@ -243,8 +243,7 @@ def tables_for_gpu(
         return None
     if q.dtype == torch.float64 or q.shape[3] not in (16, 32, 64, 128):
         return None
-    is_padding = mask is None or (mask.ndim == 4 and mask.shape[1:] == (1, 1, num_keys))
-    if not is_padding or (mask is not None and mask.requires_grad):
+    if mask is not None and (mask.requires_grad or mask.shape[1:] != (1, 1, num_keys)):
         return None
     keys, values = tables = position.tables()
     found = [x for x in tables if x is not None]

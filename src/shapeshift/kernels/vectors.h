@@ -169,9 +169,11 @@ static inline void store(number *x, vector y, long count) {
     _mm256_mask_storeu_epi16(x, before(count), (__m256i)narrowed(y));
 #else
     const numbers z = narrowed(y);
-    if (IS_WHOLE(count)) *(numbers *)x = z;
-    for (int l = 0; l < LANES && !IS_WHOLE(count); l++)
-        if (l < count) x[l] = z[l];
+    if (IS_WHOLE(count))
+        *(numbers *)x = z;
+    else
+        for (int l = 0; l < LANES; l++)
+            if (l < count) x[l] = z[l];
 #endif
 }
 
