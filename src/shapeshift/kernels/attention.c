@@ -154,7 +154,7 @@ static inline void softmax(float *scores, struct query at, float scale, struct r
         if (bias) x += load(bias + j, at.K - j);
         if (mask) x += load(mask + j, at.K - j);
         x = choose(before(at.seen - j), x, all(-INFINITY));
-        high = choose(less(high, x), x, high);
+        high = larger(high, x);
         *(vector *)(scores + j) = x;
     }
     const float largest = largest_of(high);
@@ -187,7 +187,7 @@ static inline void drop(part *probs, struct query at, float scale, struct rows v
     vector first = all(0.0f), last = all(0.0f);
     for (long j = 0; j < at.used; j += LANES) {
         vector x = probability(kept, saved, j, at.K);
-        x = choose(less(x, all(0.0f)), all(0.0f), x * scale);
+        x = larger(x, all(0.0f)) * scale;
         store_part(probs + j, x);
         if (values.count) collect(x, sums, j - at.i - values.shift, values.count, &first, &last);
     }
@@ -212,7 +212,7 @@ static inline void softmax_gradient(part *changes, struct query at, float scale,
     const float dot = sum_of(dots);
     for (long j = 0; j < at.used; j += LANES) {
         vector p = probability(kept, saved, j, at.K);
-        p = choose(less(p, all(0.0f)), -p, p);
+        p = larger(p, -p);
         vector x = p * (*(vector *)(grads + j) - dot);
         store_part(changes + j, x);
         if (bias_grads) store(bias_grads + j, x, at.K - j);

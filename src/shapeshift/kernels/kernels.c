@@ -15,15 +15,13 @@ void cross_entropy(number *restrict logits, const int64_t *restrict targets, flo
         for (long n = 0; n < N; n++) {
             number *x = logits + n * V;
             vector most = all(-INFINITY), totals = all(0.0f);
-            for (long t = 0; t < V; t += LANES) {
-                vector y = choose(before(V - t), load(x + t, V - t), all(-INFINITY));
-                most = choose(less(most, y), y, most);
-            }
+            for (long t = 0; t < V; t += LANES)
+                most = larger(most, load_or_least(x + t, V - t));
             const float largest = largest_of(most), picked = wide(x[targets[n]]);
             for (long t = 0; t < V; t += LANES) {
-                vector y = exponentials(load(x + t, V - t) - largest);
+                vector y = exponentials(load_or_least(x + t, V - t) - largest);
                 *(vector *)(row + t) = y;
-                totals += choose(before(V - t), y, all(0.0f));
+                totals += y;
             }
             const float total = sum_of(totals), inverse = 1.0f / total;
             log_sums[n] = logf(total) + largest;
@@ -104,7 +102,7 @@ static inline __attribute__((always_inline)) void attend_one(
         scores[j] = sum_of(products) + (mask ? wide(mask[j]) : 0.0f);
     }
     for (long j = K; j < blocks * LANES; j++) scores[j] = -INFINITY;
-    for (long b = 0; b < blocks; b++) most = choose(less(most, probs[b]), probs[b], most);
+    for (long b = 0; b < blocks; b++) most = larger(most, probs[b]);
     float largest = largest_of(most);
     for (long b = 0; b < blocks; b++) {
         probs[b] = exponentials(probs[b] - largest);
@@ -136,11 +134,26 @@ void attend_few(const number *restrict q, const number *restrict k, const number
         const int32_t *from = rows ? rows + n : 0;
         const number *added = mask ? mask + n * K : 0;
         number *o = out + ((n * Q + i) * H + h) * E;
-        if (E == 4 * LANES)
-            attend_one(x, keys, values, steps + 3, from, n, added, scale, o, N, K, 4);
+        if (E == 64)
+            attend_one(x, keys, values, steps + 3, from, n, added, scale, o, N, K, 64 / LANES);
         else
             attend_one(x, keys, values, steps + 3, from, n, added, scale, o, N, K, E / LANES);
     }
+}
+
+/* The largest of each block of BLOCK of V numbers; return the largest of all. NaN does not count. */
+enum { BLOCK = 64 };
+
+static inline float largest_by_block(const number *restrict x, float *restrict highest, long V) {
+    float largest = -INFINITY;
+    for (long t = 0; t < V; t += BLOCK) {
+        vector most = all(-INFINITY);
+        for (long l = t; l < t + BLOCK; l += LANES)
+            most = larger(most, load_or_least(x + l, V - l));
+        highest[t / BLOCK] = largest_of(most);
+        largest = highest[t / BLOCK] > largest ? highest[t / BLOCK] : largest;
+    }
+    return largest;
 }
 
 /* The `count` most probable continuations of each of A sentences, best first; among equals, the
@@ -155,37 +168,28 @@ void best_continuations(const number *restrict logits, const float *restrict sum
                         const int64_t *restrict forced, long pad, long bos, float *restrict out,
                         int64_t *restrict columns, long A, long B, long V, long count,
                         long threads) {
-    enum { BLOCK = 64 };
+    const long num_blocks = (V + BLOCK - 1) / BLOCK;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long a = 0; a < A; a++) {
-        float *best = out + a * count;
+        float *best = out + a * count, highest[num_blocks];
         int64_t *where = columns + a * count;
         for (long c = 0; c < count; c++) best[c] = -INFINITY, where[c] = 0;
         for (long b = 0; b < B; b++) {
-            float so_far = sums[a * B + b];
+            const float so_far = sums[a * B + b];
             if (so_far == -INFINITY) continue;
             const number *restrict x = logits + (a * B + b) * V;
-            vector highest = all(-INFINITY), totals = all(0.0f);
-            for (long t = 0; t < V; t += LANES) {
-                vector y = choose(before(V - t), load(x + t, V - t), highest);
-                highest = choose(less(highest, y), y, highest);
-            }
-            float largest = largest_of(highest);
-            for (long t = 0; t < V; t += LANES) {
-                vector y = exponentials(load(x + t, V - t) - largest);
-                totals += choose(before(V - t), y, all(0.0f));
-            }
-            float log_total = logf(sum_of(totals));
-            long first = 0, last = V;
-            if (forced[a] >= 0) first = forced[a], last = first + 1;
-            for (long block = first; block < last; block += BLOCK) {
-                long end = block + BLOCK < last ? block + BLOCK : last;
-                float most = -INFINITY;
-#pragma omp simd reduction(max : most)
-                for (long t = block; t < end; t++) most = wide(x[t]) > most ? wide(x[t]) : most;
-                if (!(so_far + (most - largest - log_total) > best[count - 1])) continue;
-                for (long t = block; t < end; t++) {
-                    float sum = so_far + (wide(x[t]) - largest - log_total);
+            const float largest = largest_by_block(x, highest, V);
+            vector totals = all(0.0f);
+            for (long t = 0; t < V; t += LANES)
+                totals += exponentials(load_or_least(x + t, V - t) - largest);
+            const float log_total = logf(sum_of(totals));
+            const long first = forced[a] < 0 ? 0 : forced[a], last = forced[a] < 0 ? V : first + 1;
+            for (long block = first / BLOCK; block * BLOCK < last; block++) {
+                if (!(so_far + (highest[block] - largest - log_total) > best[count - 1])) continue;
+                const long from = block * BLOCK < first ? first : block * BLOCK;
+                const long end = block * BLOCK + BLOCK < last ? block * BLOCK + BLOCK : last;
+                for (long t = from; t < end; t++) {
+                    const float sum = so_far + (wide(x[t]) - largest - log_total);
                     if (!(sum > best[count - 1]) || t == pad || t == bos) continue;
                     long place = count - 1;
                     for (; place && sum > best[place - 1]; place--) {
@@ -255,7 +259,7 @@ static inline __attribute__((always_inline)) void multiply(
         for (int c = 0; c < wide; c++) {
             const long left = columns - c * LANES;
             vector y = sums[r][c] + load(bias + c * LANES, left);
-            if (relu) y = choose(less(y, all(0.0f)), all(0.0f), y);
+            if (relu) y = larger(y, all(0.0f));
             if (r < count) store(out + r * N + c * LANES, y, left);
         }
 }

@@ -73,10 +73,25 @@ static inline lanes before(long count) {
 static inline lanes less(vector x, vector y) { return x < y; }
 static inline lanes is_nan(vector x) { return x != x; }
 static inline vector choose(lanes which, vector yes, vector no) {
+#ifdef __AVX__
+    return (vector)_mm256_blendv_ps((__m256)no, (__m256)yes, (__m256)which);
+#else
     return (vector)(((words)yes & (words)which) | ((words)no & ~(words)which));
+#endif
 }
 #endif
 static inline vector all(float x) { return (vector){0} + x; }
+
+/* y where it is larger than x, else x, which may be NaN. */
+static inline vector larger(vector x, vector y) {
+#ifdef HAS_MASKS
+    return (vector)_mm512_max_ps((__m512)y, (__m512)x);
+#elif defined(__AVX__)
+    return (vector)_mm256_max_ps((__m256)y, (__m256)x);
+#else
+    return choose(less(x, y), y, x);
+#endif
+}
 
 /* Let a vector be in a register, where gcc would read it from memory for each row that it multiplies. */
 #if defined(__AVX__) && !defined(HAS_MASKS)
@@ -147,6 +162,11 @@ static inline vector load(const number *x, long count) {
 #endif
 #endif
 }
+/* The first `count` numbers, and -inf in other lanes. */
+static inline vector load_or_least(const number *x, long count) {
+    if (count >= LANES) return load(x, LANES);
+    return choose(before(count), load(x, count), all(-INFINITY));
+}
 static inline numbers narrowed(vector y) {
 #if defined(BF16) && defined(HAS_MASKS) && defined(__AVX512BF16__)
     return (halves)_mm512_cvtneps_pbh((__m512)y);
@@ -177,22 +197,28 @@ static inline void store(number *x, vector y, long count) {
 #endif
 }
 
+#if defined(__AVX__) && !defined(HAS_MASKS)
+#define HALF(operation, x) \
+    operation(_mm256_castps256_ps128((__m256)(x)), _mm256_extractf128_ps((__m256)(x), 1))
+#endif
 static inline float sum_of(vector x) {
 #ifdef HAS_MASKS
     return _mm512_reduce_add_ps((__m512)x);
+#elif defined(__AVX__)
+    const __m128 half = HALF(_mm_add_ps, x), pair = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(pair, _mm_movehdup_ps(pair)));
 #else
-    float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-    for (int i = 0; i < LANES; i++) sum += x[i];
-    return sum;
+    return (x[0] + x[2]) + (x[1] + x[3]);
 #endif
 }
 static inline float largest_of(vector x) {
 #ifdef HAS_MASKS
     return _mm512_reduce_max_ps((__m512)x);
+#elif defined(__AVX__)
+    const __m128 half = HALF(_mm_max_ps, x), pair = _mm_max_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_max_ss(pair, _mm_movehdup_ps(pair)));
 #else
     float largest = x[0];
-#pragma omp simd reduction(max : largest)
     for (int i = 1; i < LANES; i++) largest = x[i] > largest ? x[i] : largest;
     return largest;
 #endif
@@ -201,7 +227,7 @@ static inline float largest_of(vector x) {
 /* e^x for x <= 0, to 2 units in the last place; e^-inf = 0; NaN stays NaN. */
 static inline vector exponentials(vector x) {
     lanes is_zero = less(x, all(-87.0f));
-    vector bounded = choose(is_zero, all(-87.0f), x);
+    vector bounded = larger(x, all(-87.0f));
     integers whole = __builtin_convertvector(bounded * 1.44269504f - 0.5f, integers);
     vector n = __builtin_convertvector(whole, vector); /* the nearest whole number */
     vector f = bounded - n * 0.693359375f + n * 2.12194440e-4f; /* |f| <= ln(2) / 2 */
