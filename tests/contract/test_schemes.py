@@ -37,10 +37,11 @@ def test_incremental_is_full(scheme, sizes, offset, make_model, logits, sentence
     close(torch.cat(made, dim=1), full)
 
 
+@pytest.mark.parametrize("begins", [False, True], ids=["", "begins once"])
 @pytest.mark.parametrize("offset", [None, EACH], ids=["none", "each"])
 @torch.no_grad()
 def test_beams_are_reordered_and_sentences_left_out(
-    scheme, offset, make_model, logits, sentences
+    scheme, offset, begins, make_model, logits, sentences
 ) -> None:
     model, beam = make_model(scheme), 2
     source = sentences[0]
@@ -51,7 +52,10 @@ def test_beams_are_reordered_and_sentences_left_out(
     # Beams change places; sentence 1 ends; the rest change places; sentence 0 ends.
     orders = [[1, 0, 2, 2, 5, 4], [0, 0, 4, 5], [1, 0, 3, 3], [3, 2], [1, 1]]
     for order in orders:
-        got = state.step(last)
+        if begins and order is orders[0]:
+            got = state.begin(last[::beam]).repeat_interleave(beam, 0)
+        else:
+            got = state.step(last)
         rows = owners.repeat_interleave(beam)
         shift = offset[rows] if isinstance(offset, Tensor) else offset
         close(got, logits(model, source[rows], prefixes, shift)[:, -1])

@@ -78,8 +78,8 @@ def rows_agree(model: Transformer, beam: int, capacity: Capacity, device: torch.
     source = torch.tensor([[UNK] * length + [EOS]], device=device).repeat(MAX_ROWS, 1)
     stepper = model.start(source, beam)
     tokens = torch.full((MAX_ROWS * beam,), UNK, device=device)
-    for _ in range(steps):
-        logits = stepper.step(tokens)
+    for step in range(steps):
+        logits = stepper.step(tokens) if step else stepper.begin(tokens[::beam])
         if not torch.equal(logits, logits[:1].expand_as(logits)):
             return False
     return True

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -43,7 +44,8 @@ _BLOCK = 64
 class Stepper(Protocol):
     """State of a decoder for num_sentences × beam rows; the beams of a sentence are adjacent.
 
-    One that has `model` and `reserve`, see `DecoderState`, is recorded where `recording` can.
+    One that has `model` and `reserve`, see `DecoderState`, is recorded where `recording` can; one
+    that has `begin` computes the first step once for all beams of a sentence elsewhere.
     """
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -119,10 +121,10 @@ def beam_search(
     if check_every is None:
         check_every = 1 if limits.device.type == "cpu" else CHECK_EVERY
 
-    def step() -> None:
+    def step(begins: bool = False) -> None:
         live.reorder(stepper)
         live.length += 1
-        logits = stepper.step(live.last)  # (A·beam, V)
+        logits = decoder.begin(live.last[::beam]) if begins else stepper.step(live.last)
         sums, parents, tokens = live.candidates(logits)  # (A, 2·beam) each, best first
         is_eos = tokens == EOS
         if check_every > 1 or is_eos.any():
@@ -138,15 +140,18 @@ def beam_search(
             kept &= ~is_eos[:, 0]
         live.advance(kept, sums[:, :beam], parents[:, :beam], tokens[:, :beam])
 
+    decoder: Any = stepper
     records = recording.serves(limits.device) and hasattr(stepper, "reserve")
-    decoder: Any = stepper if records else None
-    run, room = step, 0
+    begins = beam > 1 and hasattr(stepper, "begin") and not records
+    run, room = partial(step, begins), 0
     for length in range(1, longest + 1):
         if records and length > room:
             live.reorder(stepper)
             room = decoder.reserve(length, longest)
             run = recording.Recorded(step, decoder.model)
         run()
+        if not records:
+            run = step
         if length % check_every == 0 or length == longest:
             if not live.kept.any():
                 break
@@ -220,17 +225,20 @@ class _Live:
         `(A, 2·beam)`, or `(A, 1)` for a beam of 1. In sentences at their limit only `</s>` follows.
 
         Args:
-            logits: `(A·beam, V)`.
+            logits: `(A·beam, V)`, or of the first beams alone, `(A, V)`.
         """
         beam, vocabulary = self.sums.size(1), logits.size(1)
+        one_for_all = len(logits) < self.sums.numel()
         closing = self.limits == self.length
         count = 1 if beam == 1 else 2 * beam
         if kernels.serves(logits):
             forced = torch.full_like(self.sentences, -1).masked_fill_(closing, EOS)
+            sums = self.sums[:, :1] if one_for_all else self.sums
             sums, columns = kernels.best_continuations(
-                logits, self.sums, forced, min(count, beam * vocabulary), (PAD, BOS)
+                logits, sums, forced, min(count, beam * vocabulary), (PAD, BOS)
             )
         else:
+            logits = logits.repeat_interleave(beam, 0) if one_for_all else logits
             log_probs = self._log_probs(logits)
             eos = log_probs[:, EOS] + self.sums.flatten()
             sums = self.sums.masked_fill(closing[:, None], -math.inf)

@@ -369,7 +369,7 @@ def linear(x: Tensor, panels: Tensor, bias: Tensor, relu: bool) -> Tensor:
 
 def _call(name: str, first: Tensor, *arguments: object) -> None:
     arguments = first, *arguments, torch.get_num_threads()
-    pointers = (x.data_ptr() if isinstance(x, Tensor) else x for x in arguments)
+    pointers = [x.data_ptr() if isinstance(x, Tensor) else x for x in arguments]
     _function(name, first.dtype)(*pointers)
 
 

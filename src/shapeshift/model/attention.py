@@ -142,7 +142,8 @@ class Attention(nn.Module):
         sizes = ((3,), (1, 2), (1, 1, 1))[len(inputs) - 1]
         weights: Sequence[Tensor] = [self.in_weight]
         biases: Sequence[Tensor] = [self.in_bias]
-        if len(sizes) > 1:  # the gradient of a split is one concatenation, of slices a sum
+        # The gradient of a split is one concatenation, of slices a sum.
+        if len(sizes) > 1 and self.projections is None:
             widths = [size * q.shape[-1] for size in sizes]
             weights, biases = (torch.split(x, widths) for x in (self.in_weight, self.in_bias))
         projected: list[Tensor] = []

@@ -7,6 +7,9 @@ from torch import Tensor
 
 from shapeshift import kernels
 
+ROOM = 32
+"""Tokens for which a cache has room at first; it doubles."""
+
 
 class KeyValues:
     """Projected keys and values of the tokens seen so far, `(N, H, K, E)` each.
@@ -20,6 +23,7 @@ class KeyValues:
     def __init__(self) -> None:
         self.length = 0
         self._buffers: tuple[Tensor, Tensor] | None = None  # (capacity, N or more, H, E) each
+        self._spare: tuple[Tensor, Tensor] | None = None  # those before, to be written next
         self._attends = False  # whether `attend` was called last, not `append`
         self._rows: Tensor | None = None  # (K, N) int32: where the tokens of row n are, if not in n
 
@@ -28,7 +32,7 @@ class KeyValues:
         next call."""
         self._attends = False
         if self._rows is not None:
-            self._buffers = self._copied(self.length, self._rows)
+            self._move(self.length, self._rows)
             self._rows = None
         return self._add(keys, values)
 
@@ -40,25 +44,30 @@ class KeyValues:
         return kernels.attend_few(q, *self._add(keys, values), rows=self._rows)
 
     def select(self, rows: Tensor) -> None:
-        """Let row i continue what was row `rows[i]`."""
+        """Let row i continue what was row `rows[i]`; there may be more rows than before."""
         if self._buffers is None:
             return
-        if not self._attends:
-            rows = rows.expand(self.length, -1)
-            self._buffers = self._copied(self._buffers[0].shape[0], rows)
-        elif self._rows is None:
-            self._rows = rows.int().expand(self.length, -1)
+        if self._rows is None:
+            rows = rows.int().expand(self.length, -1)
         else:
-            self._rows = self._rows.index_select(1, rows)
+            rows = self._rows.index_select(1, rows)
+        capacity, num_rows = self._buffers[0].shape[:2]
+        if self._attends and rows.shape[1] <= num_rows:
+            self._rows = rows
+        else:
+            self._move(capacity, rows)
+            self._rows = None
 
     def _add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         num_rows, end = keys.shape[0], self.length + keys.shape[2]
         new = [x.permute(2, 0, 1, 3) for x in (keys, values)]  # (new, N, H, E)
         if self._buffers is None:
-            self._buffers = new[0].contiguous(), new[1].contiguous()
-        elif end > self.length:
-            if end > self._buffers[0].shape[0]:
-                self._buffers = self._copied(2 * end)
+            capacity = max(end, ROOM)
+            keys, values = (x.new_empty(capacity, *x.shape[1:]) for x in new)
+            self._buffers = keys, values
+        elif end > self._buffers[0].shape[0]:
+            self._move(2 * end)
+        if end > self.length:
             for buffer, x in zip(self._buffers, new, strict=True):
                 buffer[self.length : end, :num_rows] = x
         if self._rows is not None:
@@ -68,22 +77,26 @@ class KeyValues:
         kept_keys, kept_values = (x[:end].permute(1, 2, 0, 3) for x in self._buffers)
         return kept_keys, kept_values
 
-    def _copied(self, capacity: int, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return buffers of `capacity` with the tokens so far, of all rows or, for each token, of
+    def _move(self, capacity: int, rows: Tensor | None = None) -> None:
+        """Move the tokens so far to buffers of `capacity`: of all rows or, for each token, of
         `rows (K, N)`."""
-        assert self._buffers is not None
-        num_rows = self._buffers[0].shape[1]
+        old = self._buffers
+        assert old is not None
+        num_rows = old[0].shape[1]
         if rows is not None:
             first = torch.arange(self.length, device=rows.device)[:, None] * num_rows
             flat, num_rows = (first + rows).flatten(), rows.shape[1]
-        keys, values = (old.new_empty(capacity, num_rows, *old.shape[2:]) for old in self._buffers)
-        for old, new in zip(self._buffers, (keys, values), strict=True):
+        shape = capacity, num_rows, *old[0].shape[2:]
+        new = self._spare  # memory that is new would cost more than the copy
+        if new is None or new[0].shape != shape:
+            new = old[0].new_empty(shape), old[1].new_empty(shape)
+        for source, out in zip(old, new, strict=True):
             if rows is None:
-                new[: self.length] = old[: self.length]
+                out[: self.length] = source[: self.length]
             else:
-                out = new[: self.length].flatten(0, 1)
-                torch.index_select(old[: self.length].flatten(0, 1), 0, flat, out=out)
-        return keys, values
+                by_row = out[: self.length].flatten(0, 1)
+                torch.index_select(source[: self.length].flatten(0, 1), 0, flat, out=by_row)
+        self._buffers, self._spare = new, None if rows is None else old
 
 
 class Slots:

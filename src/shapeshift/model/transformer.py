@@ -11,12 +11,9 @@ from torch.nn import functional as F
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.checks import can_read, whole_number
 
-from .cache import FixedKeyValues, KeyValues, Slots, SourceKeyValues
+from .cache import ROOM, FixedKeyValues, KeyValues, Slots, SourceKeyValues
 from .layers import NORM_EPS, DecoderLayer, Embedding, EncoderLayer, LayerCache, Memory
 from .packing import Packing
-
-ROOM = 32
-"""Tokens for which `DecoderState.reserve` makes room at first; it doubles."""
 
 PAD = 0
 """The id of padding, which stands right of a sentence."""
@@ -200,6 +197,23 @@ class DecoderState:
     def step(self, tokens: Tensor) -> Tensor:
         """Append one token a row; `tokens (N,)` -> logits of the next `(N, V)`."""
         return self.model.project(self.extend(tokens.unsqueeze(1))[:, -1])
+
+    def begin(self, tokens: Tensor) -> Tensor:
+        """Append the first token of all beams, `(B,)`, computed once for each sentence, without
+        `reserve` before -> logits of the next `(B, V)`."""
+        beam, offset = self._beam, self._offset
+        if isinstance(offset, Tensor):
+            self._offset = offset[::beam]
+        logits = self.step(tokens)
+        self._offset = offset
+        assert self._pos is not None
+        rows = torch.arange(len(tokens), device=tokens.device).repeat_interleave(beam)
+        if self._pos.shape[0] > 1:
+            self._pos = self._pos[rows]
+        for own, _ in self._caches:
+            assert isinstance(own, KeyValues)
+            own.select(rows)
+        return logits
 
     def extend(self, tokens: Tensor) -> Tensor:
         """Append `tokens (N, Q)`; return the decoder's output for them `(N, Q, D)`."""

@@ -76,6 +76,16 @@ class TableStepper:
         self.rows = new
 
 
+class BeginningOnce(TableStepper):
+    """Which computes the first step once for all beams."""
+
+    def begin(self, tokens: Tensor) -> Tensor:
+        self.rows, all_rows = self.rows[:: self.beam], self.rows
+        logits = self.step(tokens)
+        self.rows = all_rows
+        return logits
+
+
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     values = logits.astype(np.float64)
     return values - np.log(np.exp(values).sum())
@@ -121,15 +131,16 @@ def assert_same(found: list[Hypothesis], expected: Scored) -> None:
 
 
 @pytest.mark.parametrize("penalty", PENALTIES, ids=str)
-@pytest.mark.parametrize(("beam", "n_best"), [(2, 1), (2, 2), (4, 3)])
+@pytest.mark.parametrize(("beam", "n_best"), [(2, 1), (2, 2), (4, 3), (7, 1)])
+@pytest.mark.parametrize("kind", [TableStepper, BeginningOnce])
 def test_a_batch_that_stops_early_gives_what_each_sentence_gives_to_its_limit(
-    penalty: Callable[[int], float], beam: int, n_best: int
+    penalty: Callable[[int], float], kind: type[TableStepper], beam: int, n_best: int
 ) -> None:
     limits = [9, 1, 5, 12, 12]
     steps_saved = 0
     for seed in range(5):
         table = random_table(9, seed, eos_bias=1.0)
-        stepper = TableStepper(table, list(range(5)), beam)
+        stepper = kind(table, list(range(5)), beam)
         found = beam_search(
             stepper, torch.tensor(limits), beam=beam, n_best=n_best, penalty=penalty
         )
@@ -137,6 +148,9 @@ def test_a_batch_that_stops_early_gives_what_each_sentence_gives_to_its_limit(
             expected = slow_beam(table, sentence, limit, beam, n_best, penalty)
             assert_same(found[sentence], expected)
         rows = stepper.num_rows_stepped
+        if kind is BeginningOnce:
+            assert rows[0] == 5
+            rows[0] *= beam
         assert rows == sorted(rows, reverse=True)
         assert rows[-1] < rows[0] == 5 * beam, "finished sentences stayed in the batch"
         steps_saved += beam * sum(limits) - sum(rows)

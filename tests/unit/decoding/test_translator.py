@@ -63,6 +63,9 @@ class CopierState:
         self.length += 1
         return logits
 
+    def begin(self, tokens: Tensor) -> Tensor:
+        return self.step(tokens)[:: len(self.source) // len(tokens)]
+
     def reorder(self, rows: Tensor) -> None:
         self.source = self.source[rows]
 

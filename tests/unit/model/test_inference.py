@@ -19,7 +19,10 @@ def translate(model: Transformer, source: torch.Tensor, dtype: torch.dtype) -> t
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=is_half):
         state = model.start(source, beam=2)
         tokens = torch.arange(4, 4 + 2 * len(source))
-        return torch.stack([state.step(tokens + n) for n in range(3)])
+        first = state.begin(tokens[: len(source)]).repeat_interleave(2, 0)
+        made = [first, *(state.step(tokens + n) for n in range(2))]
+        state.reorder(torch.tensor([1, 0, 2, 2, 5, 4]))
+        return torch.stack([*made, state.step(tokens)])
 
 
 @pytest.mark.parametrize("position", ["ape", "rpe", "rope"])
