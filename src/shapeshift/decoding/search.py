@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -142,16 +141,18 @@ def beam_search(
 
     decoder: Any = stepper
     records = recording.serves(limits.device) and hasattr(stepper, "reserve")
-    begins = beam > 1 and hasattr(stepper, "begin") and not records
-    run, room = partial(step, begins), 0
+    once_for_all = beam > 1 and hasattr(stepper, "begin")
+    run: Callable[[], None] = step
+    room = 0
     for length in range(1, longest + 1):
         if records and length > room:
             live.reorder(stepper)
             room = decoder.reserve(length, longest)
             run = recording.Recorded(step, decoder.model)
-        run()
-        if not records:
-            run = step
+        if length == 1 and once_for_all and not records:
+            step(begins=True)
+        else:
+            run()
         if length % check_every == 0 or length == longest:
             if not live.kept.any():
                 break
