@@ -180,8 +180,8 @@ def make_model() -> Callable[..., Transformer]:
         scheme: Scheme, *, seed: int = 0, vocabulary: int = VOCABULARY, **settings: object
     ) -> Transformer:
         torch.manual_seed(seed)
-        shape = {"dim": 16, "num_heads": 2, "ff_dim": 24}
-        model = build(ModelConfig(size="tiny", **shape, **settings), scheme, vocabulary, vocabulary)
+        shape = {"dim": 16, "num_heads": 2, "ff_dim": 24, **settings}
+        model = build(ModelConfig(size="tiny", **shape), scheme, vocabulary, vocabulary)
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):  # zero when fresh, which would hide a bias that is lost
                 torch.nn.init.normal_(parameter, std=0.2)

@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from shapeshift import kernels
 from shapeshift.data.batching import make_batch
 from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.scoring import score_references
 from shapeshift.decoding.search import beam_search
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model import label_smoothed_loss
+from shapeshift.model import DecoderState, label_smoothed_loss
 from shapeshift.positions import KINDS, PRESETS, Scheme
 
 from .conftest import close
@@ -65,6 +66,50 @@ def test_beams_are_reordered_and_sentences_left_out(
         last = torch.randint(4, 11, (len(order),), generator=rng)
         prefixes = torch.cat((prefixes[chosen], last[:, None]), dim=1)
     assert owners.tolist() == [2]
+
+
+def test_gradients_go_through_beams_that_are_reordered(make_model, sentences) -> None:
+    model = make_model(PRESETS["ape"])
+    source, order = sentences[0], torch.tensor([1, 0, 2, 2, 5, 4])
+    tokens = torch.arange(4, 10)
+
+    def last(state: DecoderState) -> Tensor:
+        for _ in range(3):
+            state.step(tokens)
+            state.reorder(order)
+        return state.step(tokens)
+
+    got = last(model.start(source, 2))
+    with torch.no_grad():
+        close(got, last(model.start(source, 2)))
+    got.square().sum().backward()
+    assert all(x.grad is not None and x.grad.isfinite().all() for x in model.parameters())
+
+
+@pytest.mark.skipif(not kernels.is_available(torch.float32), reason="no C compiler")
+@torch.no_grad()
+def test_steps_by_a_kernel_are_full(scheme, make_model, logits, sentences, monkeypatch) -> None:
+    """In float32, where the attention of a step is computed row by row."""
+    calls, run = [], kernels.attend_few
+    monkeypatch.setattr(kernels, "attend_few", lambda *x, **how: calls.append(x) or run(*x, **how))
+    reference = make_model(scheme, dim=2 * kernels.LANES)
+    model, beam = deepcopy(reference).float(), 3
+    source, rng = sentences[0], torch.Generator().manual_seed(3)
+    rows = torch.arange(len(source)).repeat_interleave(beam)
+    state = model.start(source, beam)
+    prefixes = torch.full((len(rows), 1), 2)
+    got = state.begin(prefixes[::beam, 0]).repeat_interleave(beam, 0)
+    for length in range(1, 17):
+        full = logits(reference, source[rows], prefixes)[:, -1].float()
+        torch.testing.assert_close(got, full, rtol=1e-4, atol=1e-4)
+        order = (
+            torch.arange(len(rows)).view(-1, beam)[:, torch.tensor([1, 0, length % 2])].flatten()
+        )
+        state.reorder(order)
+        tokens = torch.randint(4, 11, (len(rows), 1), generator=rng)
+        prefixes = torch.cat((prefixes[order], tokens), 1)
+        got = state.step(tokens[:, 0])
+    assert len(calls) == 2 * len(model.decoder) * 17
 
 
 @torch.no_grad()

@@ -1,5 +1,6 @@
 """The compiled steps of attention and search do what PyTorch's do, and give way to them."""
 
+import itertools
 import math
 import os
 import shlex
@@ -574,10 +575,16 @@ def test_attention_of_few_queries(shape, dtype):
     mask = torch.randn(N, 1, 1, K)
     mask[-1, ..., (K + 1) // 2 :] = -math.inf
     at = (rows.T.long(), slice(None), torch.arange(K))  # (N, K, H, E)
-    for where in (None, rows):
+    biases = [None, *(torch.randn(x) for x in ((1, H, 1, K), (N, 1, Q, K), (N, H, Q, 1)))]
+    for where, added, bias in itertools.product((None, rows), (None, mask), biases):
         here = [x.double() if where is None else x[at].double().transpose(1, 2) for x in (k, v)]
-        for added in (None, mask):
-            wide = None if added is None else added.to(dtype).double()
-            expected = F.scaled_dot_product_attention(q.double(), *here, attn_mask=wide)
-            got = kernels.attend_few(q, k, v, added, where)
-            torch.testing.assert_close(got.transpose(1, 2).double(), expected, **NEAR[dtype])
+        wide = [x.to(dtype).double().expand(N, H, Q, K) for x in (added, bias) if x is not None]
+        scores = sum(wide, q.double() @ here[0].transpose(2, 3) / E**0.5)
+        expected = scores.softmax(-1)
+        got, probs = kernels.attend_few(q, k, v, added, bias, where, keeps=True)
+        assert probs is not None
+        torch.testing.assert_close(probs.double(), expected, **NEAR[dtype])
+        torch.testing.assert_close(got.transpose(1, 2).double(), expected @ here[1], **NEAR[dtype])
+        alone, nothing = kernels.attend_few(q, k, v, added, bias, where)
+        assert torch.equal(alone, got)
+        assert nothing is None

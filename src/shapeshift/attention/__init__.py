@@ -3,17 +3,17 @@
 from .backends import (
     ANY_SHAPE,
     attend,
+    attend_few,
     attend_with_probs,
     causal_mask,
-    prefers_few,
     recording,
 )
 
 __all__ = [
     "ANY_SHAPE",
     "attend",
+    "attend_few",
     "attend_with_probs",
     "causal_mask",
-    "prefers_few",
     "recording",
 ]

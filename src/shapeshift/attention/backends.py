@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -44,6 +44,16 @@ MAX_ROWS = 512
 """Rows of a table for which a GPU's kernel has registers."""
 
 Again = list[Callable[[], Tensor]] | None
+
+
+class Kept(Protocol):
+    """Keys and values, as `model.cache` keeps them."""
+
+    def attend(
+        self, q: Tensor, keys: Tensor, values: Tensor, **how: Any
+    ) -> tuple[Tensor, Tensor | None]: ...
+
+
 _recorded: list[Tensor] | None = None
 
 
@@ -460,19 +470,36 @@ def prefers_fused(position: Representation, q: Tensor, num_keys: int, dropout_p:
     return num_keys >= FUSED_FROM.get(q.dtype, 0)
 
 
-def prefers_few(position: Representation, q: Tensor, num_keys: int, mask: Tensor | None) -> bool:
-    """Return whether `kernels.attend_few` serves for queries `(B, H, Q, E)` and is the faster way:
-    for the few of a step of decoding, without anything that positions add to scores or values."""
-    if _recorded is not None or _is_biased(position) or position.overrides("value_bias"):
-        return False
-    if any(x is not None and x.requires_grad for x in (q, mask)):
-        return False
-    if q.shape[2] > FEW or num_keys > kernels.MAX_KEYS:
-        return False
-    if q.shape[3] % kernels.LANES:
-        return False
+def attend_few(
+    cache: Kept,
+    heads: Sequence[Tensor],
+    mask: Tensor | None,
+    position: Representation,
+    pos_q: Tensor,
+    pos_k: Tensor,
+) -> Tensor | None:
+    """Return the attention `(B, Q, H, E)` of the few queries of a step of decoding, computed row by
+    row; None where that does not serve.
+
+    Args:
+        cache: takes the keys and values of `heads`, and attends to all that it keeps.
+        heads: queries, new keys and new values `(B, H, Q|K, E)`.
+        mask, position, pos_q, pos_k: as of `attend`.
+    """
+    q, k, v = heads
+    if _recorded is not None or q.shape[2] > FEW or pos_k.shape[1] > kernels.MAX_KEYS:
+        return None
     shared = mask is None or mask.shape[1:3] == (1, 1)
-    return shared and (q.shape[2] == 1 or mask is not None) and kernels.serves(q)
+    causal = q.shape[2] > 1 and mask is None
+    if not shared or causal or q.shape[3] % kernels.LANES or not kernels.serves(q):
+        return None
+    bias = total_bias(position, _scaled(q), pos_q, pos_k) if _is_biased(position) else None
+    if any(x is not None and x.requires_grad for x in (*heads, mask, bias)):
+        return None
+    mixes = position.overrides("value_bias")
+    out, probs = cache.attend(q, k, v, mask=mask, bias=bias, keeps=mixes)
+    added = None if probs is None else total([position.value_bias(probs, pos_q, pos_k)])
+    return out if added is None else out + added.transpose(1, 2)
 
 
 def _is_biased(position: Representation) -> bool:

@@ -79,7 +79,8 @@ def rows_agree(model: Transformer, beam: int, capacity: Capacity, device: torch.
     stepper = model.start(source, beam)
     tokens = torch.full((MAX_ROWS * beam,), UNK, device=device)
     for step in range(steps):
-        logits = stepper.step(tokens) if step else stepper.begin(tokens[::beam])
+        begins = step == 0 and hasattr(stepper, "begin")  # an exported model's has not
+        logits = stepper.begin(tokens[::beam]) if begins else stepper.step(tokens)
         if not torch.equal(logits, logits[:1].expand_as(logits)):
             return False
     return True

@@ -300,27 +300,40 @@ def dropout_backward(grad: Tensor, kept: Tensor, scale: float) -> Tensor:
 
 
 def attend_few(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, rows: Tensor | None = None
-) -> Tensor:
-    """Return softmax(q k^T / sqrt(E) + mask) v for few queries, as in decoding: `(N, Q, H, E)`.
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    rows: Tensor | None = None,
+    keeps: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Return softmax(q k^T / sqrt(E) + bias + mask) v for few queries, as in decoding,
+    `(N, Q, H, E)`, and if it `keeps` them the probabilities `(N, H, Q, K)`.
 
     Args:
         q: `(N, H, Q, E)`, E a multiple of `LANES`.
         k, v: `(M, H, K, E)`.
-        mask: `(N, 1, 1, K)`, added to the scores.
+        mask: `(N|1, 1, 1, K)`.
+        bias: `(N|1, H|1, Q|1, K|1)`.
         rows: `(K, N)` int32: where in keys and values row n finds its j-th; by default, row n.
     """
     N, H, Q, E = q.shape
     K = k.shape[2]
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-    steps = (ctypes.c_long * 9)(*q.stride()[:3], *k.stride()[:3], *v.stride()[:3])
     if mask is not None:
         mask = mask.to(q.dtype).expand(N, 1, 1, K).contiguous()
+    if bias is not None:
+        bias = bias.to(q.dtype).expand(N, H, Q, K)
+        bias = bias if bias.stride(-1) == 1 else bias.contiguous()
     if rows is not None:
         rows = rows.contiguous()
+    of_bias = (0, 0, 0) if bias is None else bias.stride()[:3]
+    steps = (ctypes.c_long * 12)(*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *of_bias)
     out = q.new_empty(N, Q, H, E)
-    _call("attend_few", q, k, v, steps, rows, mask, E**-0.5, out, N, H, Q, K, E)
-    return out
+    probs = q.new_empty(N, H, Q, K) if keeps else None
+    _call("attend_few", q, k, v, steps, rows, bias, mask, E**-0.5, out, probs, N, H, Q, K, E)
+    return out, probs
 
 
 def best_continuations(

@@ -81,13 +81,13 @@ void dropout_backward(const number *restrict grad, const uint8_t *restrict kept,
     }
 }
 
-/* out (E) = softmax(scale * x k^T + mask) v of one query and one head, E = V vectors. The j-th key
-   is at row * steps[0] + j * steps[2] with row = rows[j * N], the value at row * steps[3] + j *
+/* out (E) = softmax(scale * x k^T + bias + mask) v of one query and one head, E = V vectors. The j-th
+   key is at row * steps[0] + j * steps[2] with row = rows[j * N], the value at row * steps[3] + j *
    steps[5]. */
 static inline __attribute__((always_inline)) void attend_one(
     const number *restrict x, const number *restrict k, const number *restrict v, const long *steps,
-    const int32_t *restrict rows, long n, const number *restrict mask, float scale,
-    number *restrict out, long N, long K, const long V) {
+    const int32_t *restrict rows, long n, const number *restrict bias, const number *restrict mask,
+    float scale, number *restrict out, number *restrict kept, long N, long K, const long V) {
     const long blocks = vectors(K);
     vector query[V], sums[V], probs[blocks], most = all(-INFINITY), totals = all(0.0f);
     float *scores = (float *)probs;
@@ -99,7 +99,7 @@ static inline __attribute__((always_inline)) void attend_one(
         const number *key = k + (rows ? rows[j * N] : n) * steps[0] + j * steps[2];
         vector products = query[0] * load(key, LANES);
         for (long e = 1; e < V; e++) products += query[e] * load(key + e * LANES, LANES);
-        scores[j] = sum_of(products) + (mask ? wide(mask[j]) : 0.0f);
+        scores[j] = sum_of(products) + (bias ? wide(bias[j]) : 0.0f) + (mask ? wide(mask[j]) : 0.0f);
     }
     for (long j = K; j < blocks * LANES; j++) scores[j] = -INFINITY;
     for (long b = 0; b < blocks; b++) most = larger(most, probs[b]);
@@ -114,30 +114,34 @@ static inline __attribute__((always_inline)) void attend_one(
     }
     float inverse = 1.0f / sum_of(totals);
     for (long e = 0; e < V; e++) store(out + e * LANES, sums[e] * inverse, LANES);
+    for (long b = 0; kept && b < blocks; b++)
+        store(kept + b * LANES, probs[b] * inverse, K - b * LANES);
 }
 
 /* Attention of few queries: out (N, Q, H, E) for queries (N, H, Q, E).
 
-   steps   of the queries: 3, over n, h, i; of the keys and of the values: 3 each, over n, h, j;
-           their numbers (E) are neighbours
+   steps   of the queries: 3, over n, h, i; of the keys and of the values: 3 each, over n, h, j; of
+           the bias: 3, over n, h, i; the numbers of each (E, or K of a bias) are neighbours
    rows    (K, N): where in the keys and values row n finds its j-th; or null, where n is the row
-   mask    (N, K) to add to the scores, or null */
+   bias    to add to the scores, or null
+   mask    (N, K) to add to the scores, or null
+   probs   (N, H, Q, K), written, or null */
 void attend_few(const number *restrict q, const number *restrict k, const number *restrict v,
-                const long *steps, const int32_t *restrict rows, const number *restrict mask,
-                float scale, number *restrict out, long N, long H, long Q, long K, long E,
-                long threads) {
+                const long *steps, const int32_t *restrict rows, const number *restrict bias,
+                const number *restrict mask, float scale, number *restrict out,
+                number *restrict probs, long N, long H, long Q, long K, long E, long threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long r = 0; r < N * H * Q; r++) {
         long n = r / (H * Q), h = r / Q % H, i = r % Q;
         const number *x = q + n * steps[0] + h * steps[1] + i * steps[2];
         const number *keys = k + h * steps[4], *values = v + h * steps[7];
         const int32_t *from = rows ? rows + n : 0;
-        const number *added = mask ? mask + n * K : 0;
-        number *o = out + ((n * Q + i) * H + h) * E;
-        if (E == 64)
-            attend_one(x, keys, values, steps + 3, from, n, added, scale, o, N, K, 64 / LANES);
-        else
-            attend_one(x, keys, values, steps + 3, from, n, added, scale, o, N, K, E / LANES);
+        const number *masked = mask ? mask + n * K : 0;
+        const number *biased = bias ? bias + n * steps[9] + h * steps[10] + i * steps[11] : 0;
+        number *o = out + ((n * Q + i) * H + h) * E, *kept = probs ? probs + r * K : 0;
+#define ATTEND(V) \
+    attend_one(x, keys, values, steps + 3, from, n, biased, masked, scale, o, kept, N, K, V)
+        E == 64 ? ATTEND(64 / LANES) : ATTEND(E / LANES);
     }
 }
 

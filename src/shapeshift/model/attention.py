@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shapeshift.attention import attend, prefers_few, varlen
+from shapeshift.attention import attend, attend_few, varlen
 from shapeshift.attention.backends import attend_rows, prefers_rows, split_heads
 from shapeshift.positions import Representation
 
@@ -108,15 +108,17 @@ class Attention(nn.Module):
                 projected = [s.unpack(y) for s, y in zip(sides, projected, strict=False)]
             q, k, v = split_heads(projected, self.num_heads)  # (B, H, Q|K, E)
             q, k = self.position.rotate(q, k, pos_q, pos_new)
-            if cache is not None:
-                if isinstance(cache, FixedKeyValues):
-                    k, v = cache.append(k, v)
-                    mask = cache.mask
-                elif not dropped and prefers_few(self.position, q, pos_k.shape[1], mask):
-                    few: Tensor = self.out(cache.attend(q, k, v, mask).flatten(2))
-                    return few
-                else:
-                    k, v = cache.append(k, v)
+            if isinstance(cache, FixedKeyValues):
+                k, v = cache.append(k, v)
+                mask = cache.mask
+            elif cache is not None:
+                few = None
+                if not dropped:
+                    few = attend_few(cache, (q, k, v), mask, self.position, pos_q, pos_k)
+                if few is not None:
+                    result: Tensor = self.out(few.flatten(2))
+                    return result
+                k, v = cache.append(k, v)
             rows = attend(q, k, v, mask, self.position, pos_q, pos_k, dropped, **how)
 
         def join(rows: Tensor) -> Tensor:

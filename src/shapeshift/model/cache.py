@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -36,12 +38,13 @@ class KeyValues:
             self._rows = None
         return self._add(keys, values)
 
-    def attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Add `keys, values (N, H, 1, E)`; return the attention `(N, 1, H, E)` of `q (N, H, 1, E)`
-        to everything kept, computed by `kernels.attend_few`. There is no mask."""
-        assert mask is None
+    def attend(
+        self, q: Tensor, keys: Tensor, values: Tensor, **how: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """Add `keys, values (N, H, 1, E)`; return what `kernels.attend_few` does for `q (N, H, 1,
+        E)` and everything kept, as `how` says."""
         self._attends = True
-        return kernels.attend_few(q, *self._add(keys, values), rows=self._rows)
+        return kernels.attend_few(q, *self._add(keys, values), rows=self._rows, **how)
 
     def select(self, rows: Tensor) -> None:
         """Let row i continue what was row `rows[i]`; there may be more rows than before."""
@@ -88,14 +91,18 @@ class KeyValues:
             flat, num_rows = (first + rows).flatten(), rows.shape[1]
         shape = capacity, num_rows, *old[0].shape[2:]
         new = self._spare  # memory that is new would cost more than the copy
-        if new is None or new[0].shape != shape:
+        learned = old[0].requires_grad
+        if new is None or new[0].shape != shape or learned:
             new = old[0].new_empty(shape), old[1].new_empty(shape)
         for source, out in zip(old, new, strict=True):
             if rows is None:
                 out[: self.length] = source[: self.length]
+                continue
+            kept, by_row = (x[: self.length].flatten(0, 1) for x in (source, out))
+            if learned:
+                by_row.copy_(kept.index_select(0, flat))
             else:
-                by_row = out[: self.length].flatten(0, 1)
-                torch.index_select(source[: self.length].flatten(0, 1), 0, flat, out=by_row)
+                torch.index_select(kept, 0, flat, out=by_row)
         self._buffers, self._spare = new, None if rows is None else old
 
 
@@ -212,10 +219,12 @@ class SourceKeyValues:
             self.length = keys.shape[2]
         return self._both
 
-    def attend(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """As `append`; return the attention `(B, Q, H, E)` of `q (B, H, Q, E)`, computed by
-        `kernels.attend_few`; `mask` is `(B|1, 1, 1, K)`."""
-        return kernels.attend_few(q, *self.append(keys, values), mask)
+    def attend(
+        self, q: Tensor, keys: Tensor, values: Tensor, **how: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """As `append`; return what `kernels.attend_few` does for `q (B, H, Q, E)`, as `how`
+        says."""
+        return kernels.attend_few(q, *self.append(keys, values), **how)
 
     def select(self, sentences: Tensor) -> None:
         """Let sentence i be what was `sentences[i]`."""

@@ -58,6 +58,9 @@ def test_search_and_scores_are_the_same(make, tmp_path):
         [*Translator(runner, made.subwords).translate(lines)] for runner in (own, theirs)
     )
     assert translations == ours
+    config = config.model_copy(update={"batch_invariant": True})
+    invariant = open_export(tmp_path / "model", made.subwords, config, torch.device("cpu"))
+    assert [*Translator(invariant, made.subwords).translate(lines)] == ours
     pairs = [[7, 8, 9], [5]], [[6, 7], [9, 9, 9, 9]]
     for tokens, expected in zip(theirs.score(*pairs), own.score(*pairs), strict=True):
         assert tokens == pytest.approx(expected, abs=1e-4)

@@ -26,7 +26,7 @@ def test_rows_that_are_remembered_and_rows_that_are_copied_are_the_same() -> Non
         if step == 3:  # in between, somebody asks for them
             kept = cache.append(*block(0, num_rows))
             assert torch.equal(kept[0], other.append(*block(0, num_rows))[0][:, :, :-1])
-        got = cache.attend(q, keys, values, None)
+        got, _ = cache.attend(q, keys, values)
         torch.testing.assert_close(got.transpose(1, 2), expected)
         cache.select(torch.tensor(selected))
         other.select(torch.tensor(selected))
