@@ -228,8 +228,8 @@ static inline float largest_of(vector x) {
 static inline vector exponentials(vector x) {
     lanes is_zero = less(x, all(-87.0f));
     vector bounded = larger(x, all(-87.0f));
-    integers whole = __builtin_convertvector(bounded * 1.44269504f - 0.5f, integers);
-    vector n = __builtin_convertvector(whole, vector); /* the nearest whole number */
+    vector shifted = bounded * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: its last bits are units */
+    vector n = shifted - 12582912.0f;                     /* the nearest whole number */
     vector f = bounded - n * 0.693359375f + n * 2.12194440e-4f; /* |f| <= ln(2) / 2 */
     vector p = f * 1.98756915e-4f + 1.39819994e-3f;
     p = p * f + 8.33345190e-3f;
@@ -237,7 +237,7 @@ static inline vector exponentials(vector x) {
     p = p * f + 1.66666655e-1f;
     p = p * f + 5.00000012e-1f;
     p = p * f * f + f + 1.0f;
-    vector power = (vector)((whole + 127) << 23); /* 2^n */
+    vector power = (vector)(((words)shifted + 127) << 23); /* 2^n */
     return choose(is_zero, all(0.0f), p * power);
 }
 /* Random words i of a seed, from `begin` on: SplitMix64 (Steele, Lea and Flood 2014). */
