@@ -220,7 +220,10 @@ def _usable_ids(model: nn.Module) -> Tensor:
         )
     size = size or tables[0].num_embeddings
     settings = vars(config) if config is not None else {}
-    special = {value for name, value in settings.items() if name.endswith("token_id")}
+    named = [value for name, value in settings.items() if name.endswith("token_id")]
+    special = {
+        n for value in named for n in (value if isinstance(value, list | tuple) else [value])
+    }
     return torch.tensor([n for n in range(min(4, size - 2), size) if n not in special])
 
 

@@ -10,6 +10,7 @@ from tests.unit import tiny_models
 from torch import Tensor, nn
 
 from shapeshift.conformance import PROPERTIES, Finding, check
+from shapeshift.conformance.adapter import subjects
 from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.torch_nn import TransformerEncoderLayer
 from shapeshift.model import ModelConfig, build
@@ -56,6 +57,14 @@ def test_a_stack_without_positions_claims_none(with_positions: str, without: str
 @pytest.mark.parametrize("name", some_long(tiny_models.ARCHITECTURES))
 def test_there_is_no_false_alarm_on_a_model_of_transformers(name: str) -> None:
     assert failures(tiny_models.build(name)) == []
+
+
+def test_special_tokens_are_left_out_also_where_there_are_several_ends() -> None:
+    model = tiny_models.build("Llama", eos_token_id=[2, 7])
+    findings = check(model, max_length=70)
+    assert not [finding for finding in findings if finding.outcome == "FAIL"]
+    [subject] = subjects(model)
+    assert not {2, 7} & {*subject.usable_ids.tolist()}
 
 
 def test_a_mask_of_ones_own_replaces_the_window_of_an_encoder() -> None:
