@@ -81,7 +81,12 @@ class Subject:
         self.start = max((row + 1 for row in padding if row is not None), default=0)
         self.usable_ids = _usable_ids(model)
         limit = _limit(model)
-        self.limit = limit and limit - self.start
+        self.limit = None if limit is None else limit - self.start
+        if self.limit is not None and self.limit < FIXED_LENGTH:
+            raise ShapeshiftError(
+                f"{type(model).__name__} has {self.limit} positions, and `check` needs"
+                f" {FIXED_LENGTH} or more; give it more"
+            )
 
     def logits(
         self,
@@ -237,7 +242,13 @@ def _usable_ids(model: nn.Module) -> Tensor:
     special = {
         n for value in named for n in (value if isinstance(value, list | tuple) else [value])
     }
-    return torch.tensor([n for n in range(min(4, size - 2), size) if n not in special])
+    usable = [n for n in range(max(0, min(4, size - 2)), size) if n not in special]
+    if len(usable) < 2:
+        raise ShapeshiftError(
+            f"{len(usable)} of {size} tokens are not special, and `check` needs 2 or more; give the"
+            " model a larger vocab_size"
+        )
+    return torch.tensor(usable)
 
 
 def _limit(model: nn.Module) -> int | None:

@@ -238,3 +238,20 @@ class Mapped(Encoder):
 def test_what_cannot_be_checked_is_refused(model: nn.Module, message: str) -> None:
     with pytest.raises(ShapeshiftError, match=message):
         check(model)
+
+
+@pytest.mark.parametrize(
+    ("settings", "max_length", "message"),
+    [
+        ({}, 1, "max_length must be at least 4, got 1"),
+        ({"max_position_embeddings": 1}, 10, "LlamaForCausalLM has 1 positions, .* 5 or more"),
+        ({"vocab_size": 1}, 10, "1 of 1 tokens are not special, .*larger vocab_size"),
+        ({"vocab_size": 4}, 10, "0 of 4 tokens are not special, .*larger vocab_size"),
+    ],
+)
+def test_what_is_too_small_to_check_is_refused(
+    settings: dict[str, int], max_length: int, message: str
+) -> None:
+    special = {"pad_token_id": None, "eos_token_id": [2, 3]}
+    with pytest.raises(ShapeshiftError, match=message):
+        check(tiny_models.build("Llama", **special, **settings), max_length=max_length)
