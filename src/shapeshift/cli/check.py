@@ -89,6 +89,8 @@ def _load(name: str) -> tuple[nn.Module, Run | None]:
     if "/" in name and path.parent.is_dir() and not path.exists():
         raise ShapeshiftError("no such folder", path=path)
     transformers = require("hf", "transformers")
+    import shapeshift.huggingface  # noqa: F401  registers our classes
+
     masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING
     try:
         config = transformers.AutoConfig.from_pretrained(name)

@@ -24,6 +24,9 @@ Claim = Literal["absolute", "relative", "none"]
 LIMITS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_length")
 """What configurations call the number of positions of a table, or the length of training."""
 
+TOKENS = ("tokens", "embed_tokens", "word_embeddings", "wte")
+"""What models call the embedding of tokens of a side."""
+
 FIXED_LENGTH = 5
 """Of the side of an encoder-decoder that does not change."""
 
@@ -78,7 +81,12 @@ class Subject:
         self.start = max((row + 1 for row in padding if row is not None), default=0)
         self.usable_ids = _usable_ids(model)
         limit = _limit(model)
-        self.limit = limit and limit - self.start
+        self.limit = None if limit is None else limit - self.start
+        if self.limit is not None and self.limit < FIXED_LENGTH:
+            raise ShapeshiftError(
+                f"{type(model).__name__} has {self.limit} positions, and `check` needs"
+                f" {FIXED_LENGTH} or more; give it more"
+            )
 
     def logits(
         self,
@@ -118,7 +126,12 @@ class Subject:
             kwargs["use_cache"] = cache is not None
         if cache is not None:
             kwargs["past_key_values"] = cache[0] if cache else None
-        out = self.model(first, **kwargs)
+        try:
+            out = self.model(first, **kwargs)
+        except ShapeshiftError as error:
+            if attention_mask is None or not (attention_mask.diff(dim=-1) > 0).any():
+                raise
+            raise UnsupportedError(f"it refuses padding left of a token: {error}") from error
         if cache is not None:
             kept = out[1:2] if isinstance(out, tuple) else (getattr(out, "past_key_values", None),)
             if not kept or kept[0] is None:
@@ -138,7 +151,7 @@ class Subject:
 
 class Side(nn.Module):
     """One side of a `Transformer`, called like a model of Hugging Face: the other one is fixed.
-    Padding is id 0, right of a sentence.
+    Padding is id 0.
 
     Args:
         model: the whole.
@@ -166,8 +179,6 @@ class Side(nn.Module):
                 raise UnsupportedError("positions are counted by the model, from any start")
             offset = position_ids[:, 0]
         if attention_mask is not None:
-            if not attention_mask[:, 0].all():
-                raise UnsupportedError("padding stands right of a sentence in this model")
             ids = ids * attention_mask
         sides = (ids, offset), (fixed(self.usable_ids, len(ids)), offset if self.both else None)
         source, target = sides if self.side == "encoder" else sides[::-1]
@@ -210,18 +221,34 @@ def subjects(model: nn.Module, claim: Claim | None = None) -> list[Subject]:
 
 
 def _usable_ids(model: nn.Module) -> Tensor:
-    """Return ids that are no special tokens: not the first four, nor one of the configuration."""
+    """Return ids of every vocabulary that are no special tokens: not the first four, nor one of the
+    configuration."""
     config = getattr(model, "config", None)
     size = getattr(config, "vocab_size", None) or getattr(model, "vocab_size", None)
-    tables = [part for part in model.modules() if isinstance(part, nn.Embedding)]
-    if size is None and not tables:
+    tables = [
+        (name.rpartition(".")[2], part.num_embeddings)
+        for name, part in model.named_modules()
+        if isinstance(part, nn.Embedding)
+    ]
+    sizes = [size] if size else []
+    sizes += [n for name, n in tables if name in TOKENS]  # source and target may differ
+    if not sizes and not tables:
         raise ShapeshiftError(
             f"the vocabulary of this {type(model).__name__} is not known; give it a vocab_size"
         )
-    size = size or tables[0].num_embeddings
+    size = min(sizes or [tables[0][1]])
     settings = vars(config) if config is not None else {}
-    special = {value for name, value in settings.items() if name.endswith("token_id")}
-    return torch.tensor([n for n in range(min(4, size - 2), size) if n not in special])
+    named = [value for name, value in settings.items() if name.endswith("token_id")]
+    special = {
+        n for value in named for n in (value if isinstance(value, list | tuple) else [value])
+    }
+    usable = [n for n in range(max(0, min(4, size - 2)), size) if n not in special]
+    if len(usable) < 2:
+        raise ShapeshiftError(
+            f"{len(usable)} of {size} tokens are not special, and `check` needs 2 or more; give the"
+            " model a larger vocab_size"
+        )
+    return torch.tensor(usable)
 
 
 def _limit(model: nn.Module) -> int | None:

@@ -9,6 +9,8 @@ from typing import Literal
 import torch
 from torch import nn
 
+from shapeshift.positions.checks import whole_number
+
 from . import properties
 from .adapter import Claim, UnsupportedError, subjects
 from .probe import LENGTHS, Case, Probe, line
@@ -74,12 +76,14 @@ def check(
         model: of Hugging Face, of `shapeshift.model`, or a module that is called as above.
         positions: what it claims: `absolute`, `relative` (adding a number to all positions changes
             nothing) or `none`. By default, what its modules say.
-        max_length: the longest sequence to try, except for the limit itself.
+        max_length: the longest sequence to try, except for the limit itself; 4 or more.
 
     Raises:
-        ShapeshiftError: it is no module, cannot be called with ids alone, or the size of its
-            vocabulary is not known.
+        ShapeshiftError: it is no module, cannot be called with ids alone, has fewer than 5
+            positions or 2 tokens that are not special, or the size of its vocabulary is not known;
+            `max_length` is below 4.
     """
+    whole_number("max_length", max_length, 4)
     findings: list[Finding] = []
     with torch.inference_mode():
         for side in subjects(model, positions):

@@ -27,7 +27,7 @@ class GnmtPenalty(Strict):
     """lp(n) = ((5 + n) / 6)^alpha (Wu et al. 2016, section 7); alpha = 0 is no penalty."""
 
     name: Literal["gnmt"] = "gnmt"
-    alpha: float = Field(default=0.6, ge=0.0, allow_inf_nan=False)
+    alpha: float = Field(default=0.6, ge=0.0, le=10.0, allow_inf_nan=False)
 
     def __call__(self, length: int) -> float:
         return float(((5 + length) / 6) ** self.alpha)
@@ -79,13 +79,13 @@ class DecodingConfig(Strict):
             its cost.
     """
 
-    beam: int = Field(default=4, ge=1)
+    beam: int = Field(default=4, ge=1, le=10_000)
     length_penalty: LengthPenalty = GnmtPenalty()
-    max_length_a: float = Field(default=1.2, ge=0.0, allow_inf_nan=False)
-    max_length_b: float = Field(default=10.0, ge=0.0, allow_inf_nan=False)
+    max_length_a: float = Field(default=1.2, ge=0.0, le=100.0, allow_inf_nan=False)
+    max_length_b: float = Field(default=10.0, ge=0.0, le=10_000.0, allow_inf_nan=False)
     max_tokens: int = Field(default=4096, ge=1)
     max_sentences: int = Field(default=128, ge=1)
-    buffer_size: int = Field(default=1000, ge=1)
+    buffer_size: int = Field(default=1000, ge=1, le=10**9)
     max_source_length: int | None = Field(default=None, ge=1)
     on_long: Literal["error", "split", "skip"] = "error"
     batch_invariant: bool = False

@@ -12,10 +12,10 @@ from shapeshift.decoding.capacity import Capacity
 from shapeshift.decoding.config import DecodingConfig, exponent
 from shapeshift.decoding.running import Ids, Runner
 from shapeshift.decoding.search import Hypothesis
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, reason
 
 from .ctranslate2 import CTranslate2Model
-from .folder import read_capacity
+from .folder import REMEDY, read_capacity
 from .onnx import OnnxModel
 
 
@@ -29,16 +29,25 @@ def open_export(
             the engine is not installed.
     """
     limits = read_capacity(folder)
-    if (folder / "encoder.onnx").exists():
-        model: Any = OnnxModel(folder, limits)
-        return Runner(model, config)
-    if (folder / "config.json").exists() and not (folder / "model.bin").exists():
+    is_onnx = (folder / "encoder.onnx").exists()
+    if not is_onnx and (folder / "config.json").exists() and not (folder / "model.bin").exists():
         raise ShapeshiftError(
             "is a model for transformers, which `translate` does not run; export the run for"
             " another engine: --to ctranslate2 or --to onnx",
             path=folder,
         )
-    return CTranslate2Runner(folder, limits, subwords, config, device)
+    try:
+        if not is_onnx:
+            return CTranslate2Runner(folder, limits, subwords, config, device)
+        model: Any = OnnxModel(folder, limits)
+    except ShapeshiftError:
+        raise
+    except Exception as error:  # no other class has all errors of onnxruntime
+        remedy = REMEDY if device.type == "cpu" else f"take training.device=cpu, or {REMEDY}"
+        raise ShapeshiftError(
+            f"cannot be opened ({reason(error)}); {remedy}", path=folder
+        ) from error
+    return Runner(model, config)
 
 
 class CTranslate2Runner(Runner):

@@ -160,7 +160,7 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         labels: Tensor | None = None,
-        encoder_outputs: BaseModelOutput | None = None,
+        encoder_outputs: BaseModelOutput | tuple[Tensor, ...] | None = None,
         past_key_values: Cache | None = None,
         use_cache: bool | None = None,
         return_dict: bool | None = None,
@@ -171,7 +171,8 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
         alone. The output has names whatever `return_dict` is.
 
         Raises:
-            ShapeshiftError: the source is padded on the left, or an input is missing.
+            ShapeshiftError: the source is padded on the left, an input is missing, or
+                `encoder_outputs` come in training mode.
         """
         if decoder_input_ids is None:
             if labels is None:
@@ -200,18 +201,23 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
         self,
         input_ids: Tensor | None,
         attention_mask: Tensor | None,
-        encoder_outputs: BaseModelOutput | None,
+        encoder_outputs: BaseModelOutput | tuple[Tensor, ...] | None,
     ) -> Memory:
         if encoder_outputs is None:
             if input_ids is None:
                 raise ShapeshiftError("give input_ids or encoder_outputs")
             encoded: Memory = self.model.encode(_padded(input_ids, attention_mask))
             return encoded
-        hidden = encoder_outputs.last_hidden_state
-        if hidden is None or self.training:
+        if self.training:  # which draws positions that encoder_outputs do not hold
             raise ShapeshiftError(
-                "encoder_outputs must come from get_encoder(), in evaluation mode; give input_ids"
+                "encoder_outputs, and generate(), are for evaluation mode: call model.eval() first;"
+                " or give input_ids"
             )
+        if isinstance(encoder_outputs, tuple):
+            encoder_outputs = BaseModelOutput(encoder_outputs[0])
+        hidden = encoder_outputs.last_hidden_state
+        if hidden is None:
+            raise ShapeshiftError("encoder_outputs must come from get_encoder(); give input_ids")
         pos = self.model.source.position_ids(1, hidden.shape[1], device=hidden.device)
         real = hidden.new_ones(hidden.shape[:2]) if attention_mask is None else attention_mask
         return Memory(hidden, pos, padding_mask(real, hidden.dtype))

@@ -25,7 +25,7 @@ from shapeshift.decoding.translator import Translator
 from shapeshift.disk import PARTIAL, remove, writing
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.tokenizers import moses
-from shapeshift.export.running import open_export
+from shapeshift.export.running import CTranslate2Runner, open_export
 from shapeshift.integrity import SUMS, restore, store, verify
 from shapeshift.lab.identity import identity_fields
 from shapeshift.model import Transformer, build
@@ -70,6 +70,7 @@ class Run:
 
     def __init__(self, directory: str | Path, overrides: Sequence[str] = ()):
         self.directory = Path(directory)
+        self._overridden = {override.partition("=")[0] for override in overrides}
         if self.directory.is_dir():
             verify(self.directory, CONFIG, remedy=_REMEDY)
         if not (self.directory / CONFIG).is_file():
@@ -180,12 +181,24 @@ class Run:
             which: weights, see `model`.
             engine: `torch`, or the name of a folder in the run's that `shapeshift export` wrote,
                 whose model is used instead.
+
+        Raises:
+            ShapeshiftError: the run was opened with a precision or a device that the exported model
+                does not have; see also `model` and `open_export`.
         """
         subwords = self.subwords()
         if engine == TORCH:
             return make_translator(self.config, self.model(which, self.device), subwords)
         folder = self.directory / engine
         exported = open_export(folder, subwords, self.config.decoding, self.device)
+        reasons = {"training.precision": "has the precision that it was exported with"}
+        if self.device.type != "cpu" and not isinstance(exported, CTranslate2Runner):
+            reasons["training.device"] = "runs on the CPU"
+        for key, reason in reasons.items():
+            if key in self._overridden:
+                raise ShapeshiftError(
+                    f"{key} has no effect on {engine}, which {reason}; leave it out"
+                )
         return make_translator(self.config, exported, subwords)
 
     @cached_property

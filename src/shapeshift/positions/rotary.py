@@ -155,6 +155,10 @@ def rotate(x: Tensor, turn: Turn, factor: float = 1.0) -> Tensor:
         a, b = wide[..., ::2], wide[..., 1::2]
         turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
     else:
+        # A complex number is two neighbours in memory, the first at an even place.
+        *strides, last = wide.stride()
+        if last != 1 or any(n % 2 for n in (wide.storage_offset(), *strides)):
+            wide = wide.clone(memory_format=torch.contiguous_format)
         numbers = torch.view_as_complex(wide.view(*wide.shape[:-1], width // 2, 2))
         turned = torch.view_as_real(numbers * torch.complex(cos, sin)).flatten(-2)
     turned = turned.to(x.dtype)

@@ -28,6 +28,9 @@ MAX_SENTENCES = 64
 MAX_CHARACTERS = 4000
 """Maximum length of a sentence in characters, checked before it is split into subwords."""
 
+LINE = r"^[^\n\x00]*$"
+"""A sentence is what a file may have as a line, see `data.sources.files`."""
+
 LINGER = 16
 """A body that is too large is read up to this many times `Limits.max_body` before it is refused:
 most clients read the response only after they have sent the whole body."""
@@ -58,7 +61,7 @@ class _Asked(BaseModel):
 class TranslateRequest(_Asked):
     """Sentences to translate."""
 
-    sentences: list[Annotated[str, Field(pattern=r"^[^\n]*$", max_length=MAX_CHARACTERS)]] = Field(
+    sentences: list[Annotated[str, Field(pattern=LINE, max_length=MAX_CHARACTERS)]] = Field(
         min_length=1, max_length=MAX_SENTENCES
     )
 
@@ -66,7 +69,7 @@ class TranslateRequest(_Asked):
 class AttentionRequest(_Asked):
     """A sentence to translate, and the kind of attention to return."""
 
-    sentence: str = Field(pattern=r"^[^\n]*\S[^\n]*$", max_length=MAX_CHARACTERS)
+    sentence: str = Field(pattern=r"^[^\n\x00]*[^\s\x00][^\n\x00]*$", max_length=MAX_CHARACTERS)
     kind: Kind = "cross-attention"
 
 
@@ -166,7 +169,7 @@ async def _invalid(request: Request, error: Any) -> Response:
         return _error(400, "the body is not JSON")
     where = ".".join(str(part)[:50] for part in first["loc"][1:]) or "body"
     if first["type"] == "string_pattern_mismatch":
-        return _error(422, f"{where}: expected one line of text")
+        return _error(422, f"{where}: expected one line of text, without a NUL")
     is_too_large = first["type"] in ("too_long", "string_too_long")
     return _error(413 if is_too_large else 422, f"{where}: {first['msg']}")
 

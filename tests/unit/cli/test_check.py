@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import transformers as hf
 
-from .running import shapeshift
+from .running import python, shapeshift
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 CONFIG = hf.LlamaConfig(
@@ -37,6 +37,21 @@ def test_a_model_of_hugging_face_passes(tmp_path: Path) -> None:
     assert code == 0, err
     assert "pass" in out
     assert "FAIL" not in out
+
+
+SAVED = """
+from shapeshift.huggingface import ShapeshiftConfig, ShapeshiftForSeq2SeqLM
+config = ShapeshiftConfig({"size": "tiny"}, {"name": "rpe"}, source_size=30, target_size=30)
+ShapeshiftForSeq2SeqLM(config).save_pretrained("mine")
+"""
+
+
+def test_a_model_of_our_class_passes(tmp_path: Path) -> None:
+    """In processes of their own, as importing our class registers it."""
+    for call in (("-c", SAVED), ("-m", "shapeshift", "check", "mine", "--max-length", "5")):
+        ended = python(*call, cwd=tmp_path)
+        assert ended.returncode == 0, ended.stderr
+    assert "pass" in ended.stdout
 
 
 def test_a_factory_with_a_bug_fails_with_the_smallest_input(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from tests.unit import tiny_models
 from torch import Tensor, nn
 
 from shapeshift.conformance import PROPERTIES, Finding, check
+from shapeshift.conformance.adapter import subjects
 from shapeshift.errors import ShapeshiftError
+from shapeshift.huggingface import ShapeshiftConfig, ShapeshiftForSeq2SeqLM
 from shapeshift.interop.torch_nn import TransformerEncoderLayer
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.catalogue import cells
@@ -56,6 +58,39 @@ def test_a_stack_without_positions_claims_none(with_positions: str, without: str
 @pytest.mark.parametrize("name", some_long(tiny_models.ARCHITECTURES))
 def test_there_is_no_false_alarm_on_a_model_of_transformers(name: str) -> None:
     assert failures(tiny_models.build(name)) == []
+
+
+def test_special_tokens_are_left_out_also_where_there_are_several_ends() -> None:
+    model = tiny_models.build("Llama", eos_token_id=[2, 7])
+    findings = check(model, max_length=70)
+    assert not [finding for finding in findings if finding.outcome == "FAIL"]
+    [subject] = subjects(model)
+    assert not {2, 7} & {*subject.usable_ids.tolist()}
+
+
+@pytest.mark.parametrize("sizes", [(60, 40), (40, 60)])
+def test_vocabularies_of_two_sizes(sizes: tuple[int, int]) -> None:
+    source, target = sizes
+    shape = SHAPE | {"share_embeddings": False}
+    marian = {"vocab_size": source, "decoder_vocab_size": target}
+    both = ShapeshiftConfig(shape, {"name": "ape"}, source_size=source, target_size=target)
+    for model in (
+        build(ModelConfig(**shape), "ape", source, target),
+        ShapeshiftForSeq2SeqLM(both),
+        tiny_models.build("Marian", share_encoder_decoder_embeddings=False, **marian),
+    ):
+        findings = check(model, positions="absolute", max_length=5)
+        assert {x.side for x in findings} == {"decoder", "encoder"}
+        assert not [x for x in findings if x.outcome == "FAIL"]
+
+
+def test_padding_that_a_model_refuses_on_the_left_does_not_apply() -> None:
+    shape = {"size": "tiny"}
+    config = ShapeshiftConfig(shape, {"name": "rpe"}, source_size=60, target_size=60)
+    for model in (ShapeshiftForSeq2SeqLM(config), build(ModelConfig(**shape), "rpe", 60, 60)):
+        findings = {(x.property, x.side): x for x in check(model, max_length=10)}
+        assert "FAIL" not in {x.outcome for x in findings.values()}
+        assert "on its right alone" in findings["left padding", "encoder"].detail
 
 
 def test_a_mask_of_ones_own_replaces_the_window_of_an_encoder() -> None:
@@ -203,3 +238,20 @@ class Mapped(Encoder):
 def test_what_cannot_be_checked_is_refused(model: nn.Module, message: str) -> None:
     with pytest.raises(ShapeshiftError, match=message):
         check(model)
+
+
+@pytest.mark.parametrize(
+    ("settings", "max_length", "message"),
+    [
+        ({}, 1, "max_length must be at least 4, got 1"),
+        ({"max_position_embeddings": 1}, 10, "LlamaForCausalLM has 1 positions, .* 5 or more"),
+        ({"vocab_size": 1}, 10, "1 of 1 tokens are not special, .*larger vocab_size"),
+        ({"vocab_size": 4}, 10, "0 of 4 tokens are not special, .*larger vocab_size"),
+    ],
+)
+def test_what_is_too_small_to_check_is_refused(
+    settings: dict[str, int], max_length: int, message: str
+) -> None:
+    special = {"pad_token_id": None, "eos_token_id": [2, 3]}
+    with pytest.raises(ShapeshiftError, match=message):
+        check(tiny_models.build("Llama", **special, **settings), max_length=max_length)

@@ -24,6 +24,11 @@ def test_penalties_by_hand() -> None:
         {"length_penalty": {"name": "gnmt", "alpha": -0.1}},  # would reward short output twice
         {"length_penalty": {"name": "none", "alpha": 0.6}},
         {"max_length_b": float("inf")},
+        {"length_penalty": {"name": "gnmt", "alpha": 60}},  # more than float32 holds
+        {"max_length_a": 1e9},  # of these lengths there are tables
+        {"max_length_b": 1e9},
+        {"beam": 1_000_000},
+        {"buffer_size": 2**63},
     ],
 )
 def test_bad_settings_are_refused(section: dict[str, object]) -> None:

@@ -15,6 +15,9 @@ from shapeshift.cli import app
 from shapeshift.config import parse_config
 from shapeshift.data.prepared import REPORT, REPORT_OF_RUN
 from shapeshift.data.subwords import EOS
+from shapeshift.decoding.config import DecodingConfig
+from shapeshift.decoding.running import Runner
+from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import evaluate
 from shapeshift.export import ctranslate2, parity
 from shapeshift.export.running import CTranslate2Runner
@@ -22,6 +25,7 @@ from shapeshift.integrity import hash_file
 from shapeshift.lab import export
 from shapeshift.lab.run import Run, load_run
 from shapeshift.model import build
+from shapeshift.serve.service import ServedRun
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.manifest import MODEL, Progress
 from shapeshift.training.weights import average
@@ -82,6 +86,24 @@ def test_a_run_is_exported_with_its_report(run):
     assert max(map(len, tables)) <= 80  # where numbers would be broken in a terminal
     again = invoke(run, "--quantization", "int8")
     assert "is not an empty folder" in str(again.exception)
+    settings = ["training.device=cpu", "training.precision=bf16"]
+    for open_it in (
+        lambda: load_run(run, settings).translator(engine="ctranslate2-int8"),
+        lambda: ServedRun(folder, settings),
+    ):
+        with pytest.raises(ShapeshiftError, match=r"training\.precision has no effect on ctransl"):
+            open_it()
+    load_run(run, settings[:1]).translator(engine="ctranslate2-int8")
+
+
+def test_a_model_of_onnx_refuses_a_gpu(run, monkeypatch):
+    model = Runner(object(), DecodingConfig())
+    monkeypatch.setattr("shapeshift.lab.run.open_export", lambda *given: model)
+    load_run(run, ["training.device=cpu"]).translator(engine="onnx")
+    monkeypatch.setattr("shapeshift.lab.run.choose_device", lambda name: torch.device("cuda"))
+    load_run(run).translator(engine="onnx")
+    with pytest.raises(ShapeshiftError, match=r"training\.device .* onnx, which runs on the CPU;"):
+        load_run(run, ["training.device=cuda"]).translator(engine="onnx")
 
 
 def test_a_run_is_exported_for_transformers(run):

@@ -158,3 +158,16 @@ def test_a_source_padded_on_the_left_is_refused(named, tmp_path):
         model.generate(ids, attention_mask=mask)
     with pytest.raises(ShapeshiftError, match="labels or decoder_input_ids"):
         model(ids)
+
+
+def test_what_the_encoder_gave_serves_in_evaluation_mode_alone(named, tmp_path):
+    run(named("shape"), tmp_path / "model")
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
+    ids, start = torch.tensor([[5, 7, 3]]), torch.tensor([[BOS]])
+    encoded = model.get_encoder()(ids)
+    for outputs in (encoded, (encoded.last_hidden_state,)):
+        logits = model(encoder_outputs=outputs, decoder_input_ids=start).logits
+        assert torch.equal(logits, model(ids, decoder_input_ids=start).logits)
+    with pytest.raises(ShapeshiftError, match=r"call model.eval\(\) first"):
+        model.train().generate(ids)
+    assert model.eval().generate(ids, max_new_tokens=2).shape[0] == 1

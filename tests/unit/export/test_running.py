@@ -123,3 +123,10 @@ def test_a_damaged_export_is_refused(made, tmp_path):
     (copy / "config.json").write_text("{}")
     with pytest.raises(ShapeshiftError, match="export the model again"):
         open_export(copy, subwords, DecodingConfig(), CPU)
+    (copy / "SHA256SUMS").unlink()
+    with pytest.raises(ShapeshiftError, match=r"cannot be opened .*; export the model again"):
+        open_export(copy, subwords, DecodingConfig(), CPU)
+    (copy / "encoder.onnx").write_bytes(b"\x08\x09")
+    pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
+    with pytest.raises(ShapeshiftError, match=r"cannot be opened .*ONNX.*; export the model again"):
+        open_export(copy, subwords, DecodingConfig(), CPU)

@@ -85,6 +85,20 @@ def test_attention_without_position_is_torchs(mask: str, layout: str) -> None:
             assert close(got, expected)
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_projections_are_drawn_again_as_torchs(bias: bool) -> None:
+    drawn = []
+    for attention in (MultiheadAttention(D, H, bias=bias), nn.MultiheadAttention(D, H, bias=bias)):
+        for parameter in (attention.in_proj_weight, attention.in_proj_bias):
+            if parameter is not None:
+                nn.init.ones_(parameter)
+        torch.manual_seed(0)
+        attention._reset_parameters()
+        drawn.append(attention.in_proj_weight)
+        assert attention.in_proj_bias is None or not attention.in_proj_bias.any()
+    assert torch.equal(*drawn)
+
+
 def test_dropout_acts_on_the_probabilities_while_training() -> None:
     attention = MultiheadAttention(D, H, dropout=0.5, batch_first=True)
     x = torch.randn(B, Q, D)

@@ -210,3 +210,26 @@ def test_heads_of_another_width_are_refused(name, widths):
     q, k = (torch.zeros(1, H, 3, width) for width in widths)
     with pytest.raises(ShapeshiftError, match="head_dim=4, but here it is 8; build it for"):
         kind(name).rotate(q, k, POS[:, :3], POS[:, :3])
+
+
+@pytest.mark.parametrize("name", [Rotary, XPos])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_heads_rotate_however_they_lie_in_memory(name, dtype):
+    T, pos = 3, torch.arange(3).unsqueeze(0)
+    wide = torch.randn(1, T, 2 * H * E + 1, dtype=dtype)
+    columns = wide[..., : H * E], wide[..., 1 : H * E + 1]
+    by_channel = torch.randn(1, H * E, T, dtype=dtype).view(1, H, E, T).transpose(2, 3)
+    shifted = torch.randn(1 + H * T * E, dtype=dtype)[1:].view(1, H, T, E)
+    for x in (*(each.view(1, T, H, E).transpose(1, 2) for each in columns), by_channel, shifted):
+        plain = x.clone(memory_format=torch.contiguous_format)
+        got, expected = (kind(name).rotate(y, y, pos, pos) for y in (x, plain))
+        torch.testing.assert_close(got, expected, rtol=0, atol=0)
+
+
+def test_heads_of_a_projection_rotate_without_a_copy():
+    heads = torch.randn(1, 3, H * E).view(1, 3, H, E).transpose(1, 2)
+    called = []
+    with Watch(lambda operator, given, out: called.append(str(operator))):
+        kind(Rotary).rotate(heads, heads, torch.arange(3)[None], torch.arange(3)[None])
+    assert "aten.view_as_complex.default" in called
+    assert "aten.clone.default" not in called

@@ -50,7 +50,7 @@ def status_of(connection):
 
 
 def test_translations_are_those_of_translate(client, folders):
-    lines = [*LINES, "\0\u2028"]
+    lines = [*LINES, "\x01\u2028"]
     answer = client.post("/translate", json={"sentences": lines}).raise_for_status().json()
     assert [each["run"] for each in answer] == ["ape", "rpe"]
     for each, folder in zip(answer, folders, strict=True):
@@ -72,7 +72,7 @@ def test_attention_is_that_of_inspect(client, folders, kind):
     assert (got["rows"], got["columns"]) == ([*rows], [*columns])
 
 
-@pytest.mark.parametrize("sentence", ["", " ", "a b " * 33, "a\nb"])
+@pytest.mark.parametrize("sentence", ["", " ", "a b " * 33, "a\nb", "a\0", "\0"])
 def test_attention_is_of_one_short_sentence(client, sentence):
     response = client.post("/attention", json={"sentence": sentence})
     assert response.status_code == (413 if len(sentence) > 99 else 422)
@@ -92,6 +92,7 @@ def text(**body):
 HOSTILE = [
     (text(sentences=["a"], runs=["none"]), 404),
     (text(sentences=["a\nb"]), 422),
+    (text(sentences=["a\0b"]), 422),  # as `translate` refuses a file
     (text(sentences=["a"] * 65), 413),
     (text(sentences=["a" * 4001]), 413),
     (text(sentences=["a b " * 200]), 413),  # subwords

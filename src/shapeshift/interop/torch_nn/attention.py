@@ -69,6 +69,13 @@ class MultiheadAttention(nn.MultiheadAttention):
         check_sizes(built, **sizes)
         self.position = built.to(device=device, dtype=dtype)
 
+    def _reset_parameters(self) -> None:
+        """Draw the projections again, as torch's; the position keeps its weights."""
+        nn.init.xavier_uniform_(self.in_proj_weight)
+        for bias in (self.in_proj_bias, self.out_proj.bias):
+            if bias is not None:
+                nn.init.zeros_(bias)
+
     def forward(
         self,
         query: Tensor,
