@@ -154,10 +154,9 @@ def _compared(claim: ClaimSpec, study: Study) -> dict[str, Part]:
 
 def _pairs(claim: ClaimSpec, study: Study) -> Iterator[tuple[str, Settings, Settings]]:
     """Yield label, tested settings and settings compared with, of what has runs at this scale."""
-    pairs = [*([(claim.test, claim.against)] if claim.against else []), *claim.pairs]
     found = []
     for place in _combinations(claim, study):
-        for test, against in pairs:
+        for test, against in claim.comparisons:
             sides = place | test, place | test | against
             if sides[0] != sides[1] and all(study.cells(side) for side in sides):
                 found.append(((place, test, against), sides))

@@ -103,6 +103,8 @@ def test_a_study_of_ones_own_has_a_grid_that_is_inside_or_shipped_or_lies_beside
 
 
 GAIN = ", gain: {gain_of: valid BLEU}"
+COLUMNS = "{valid BLEU: {split: valid}, test BLEU: {split: test}}"
+BY_LENGTH = "by_length:\n- {title: t, systems: position, "
 THRESHOLD = "rule: threshold\n    at_least: 1\n    "
 
 
@@ -134,6 +136,33 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         ("rule: better", THRESHOLD + "split: original-order", "threshold is about all"),
         ("split: valid", "metric: chrf, split: valid", "unknown 'chrf'; did you mean 'chrF2'?"),
         ("  axes:", "  base: own.yaml\n  axes:", "own.yaml: no such file"),
+        ("rows: [position]\n", "rows: []\n", "tables.0.rows: "),
+        ("rule: better", "rule: better\n    minus: swapped-order", "needs split: original-order"),
+        ("rule: better", "rule: better\n    margin: 1", "better has no margin"),
+        ("against: {position: ape}", "against: {position: shape}", "compares runs with themselves"),
+        ("rule: better", "rule: better\n    each: {position: '*'}", "position is also in test"),
+        ("    against: {", "    pairs: [[{position: rope}, {position: ape}]]\n    #", "test: add ag"),
+        ("{split: valid}", "{count: kept, split: each set}", "each set: leave out count"),
+        ("{split: valid}", "{count: kept, metric: chrF2}", "count: leave out metric: no effect"),
+        ("{split: valid}", "{split: train}", "split: train is for count"),
+        ("{split: valid}", "{split: valid, bucket: a, lengths: inside}", "leave out bucket: no"),
+        ("{split: valid}", "{split: each set, bucket: a}", "each set: leave out bucket: no effect"),
+        ("{split: valid}", "{split: valid}, d: {gain_of: test BLEU, show: mean}", "leave out show"),
+        ("{split: valid}", "{split: valid, only: {position: ape}}", "is in rows or across"),
+        ("{split: valid}", "{split: valid}, d: {difference: [d, test BLEU]}", "and 'd' is none"),
+        ("{split: valid}", "{split: valid}, d: {difference: [e, test BLEU]}", "and 'e' is none"),
+        (COLUMNS, "{b: {split: valid}, test BLEU: {gain_of: b}}", "plot: y needs a column"),
+        (COLUMNS, "{b: {split: valid}, test BLEU: {count: kept}}", "plot: y needs a column of a"),
+        (COLUMNS, "{b: {split: valid}, test BLEU: {split: each set}}", "plot: y needs a column"),
+        (COLUMNS, "{test BLEU: {split: test, metric: chrF2}}", "baseline: no column is tested"),
+        (COLUMNS, "{}", "tables.0.columns: "),
+        ("    plot", "    scale_notes: {tiny: t}\n    plot", "the grid has no scale 'tiny'"),
+        ("    plot", "    across: position\n    plot", "position is also in rows or only"),
+        ("  seeds:", "  exclude: [{seed: 9}]\n  seeds:", "no setting '9'"),
+        ("tables:", BY_LENGTH + "splits: []}\ntables:", "by_length.0.splits: "),
+        ("tables:", BY_LENGTH + "splits: [test, test]}\ntables:", "name each split once"),
+        ("tables:", BY_LENGTH + "only: {position: ape}}\ntables:", "in systems or panels already"),
+        ("tables:", BY_LENGTH + "panels: position}\ntables:", "name another axis than in systems"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
@@ -143,6 +172,13 @@ def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
         read_study(path)
     assert expected in str(error.value)
     assert str(path) in str(error.value)
+
+
+def test_a_condition_may_name_a_seed_of_any_scale(write):
+    text = STUDY.replace("  seeds:", "  scales: {a: {}, b: {seeds: [7]}}\n  seeds:")
+    for seed in (3, 7):
+        rule = f"  rules: [{{when: {{seed: {seed}}}, overrides: []}}]\n  seeds:"
+        read_study(write(text.replace("  seeds:", rule)))
 
 
 def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):
