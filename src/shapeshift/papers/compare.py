@@ -78,5 +78,5 @@ def comparison(
         "tested": True,
     }
     spec = {"title": title, "grid": "", "tables": [table], "by_length": [by_length]}
-    item = Item(ITEM, ItemSpec.model_validate(spec), grid)
+    item = Item(ITEM, ItemSpec.model_validate(spec), grid, path)
     return Paper("positions", title, f"several position representations, {path}", {ITEM: item})

@@ -33,11 +33,13 @@ class Item:
         name: of its tables that have no other.
         spec: what is made.
         grid: of its runs.
+        path: of its file, or of the grid that `on` gives it.
     """
 
     name: str
     spec: ItemSpec
     grid: Grid
+    path: Path
 
     def needs(self, cell: Cell) -> bool:
         """Return whether it is made from this cell, among others."""
@@ -47,7 +49,7 @@ class Item:
         """Return the item as it is made from the runs of another grid.
 
         Raises:
-            ShapeshiftError: the grid has other axes than the item's own, or lacks a measurement.
+            ShapeshiftError: the grid has other axes than the item's own.
         """
         needed, there = self.grid.config.axes, grid.config.axes
         if needed.keys() != there.keys():
@@ -56,18 +58,18 @@ class Item:
                 f" {', '.join(sorted(needed))}",
                 path=grid.path,
             )
-        check_measurements(self.spec, grid, grid.path)
-        return replace(self, grid=grid)
+        return replace(self, grid=grid, path=grid.path)
 
     def check(self, cells: Sequence[Cell]) -> None:
         """Make what can be made before any run is trained.
 
         Raises:
-            ShapeshiftError: settings take different models for seeds of one.
+            ShapeshiftError: runs lack what is measured on them; or settings take different models
+                for seeds of one.
         """
-        if not self.spec.trained:  # it shows no runs
-            return
-        spec = self.spec.model_copy(update={"analyses": ()})
+        check_measurements(self.spec, self.grid, cells, self.path)
+        # Nothing is prepared: what prepared data suffice for is made of no run that is finished.
+        spec = self.spec.model_copy(update={"analyses": (), "trained": True})
         with TemporaryDirectory() as empty:
             replace(self, spec=spec).build(Study(cells, Path(empty), Path(empty)))
 

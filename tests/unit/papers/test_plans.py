@@ -30,7 +30,7 @@ GRIDS = {
         "seeds": [1, 2],
         "steps": ["score-test"],
     },
-    "two": {"axes": {"position": {"rpe": ["position=rpe"]}}, "scales": {"tiny": {}}, "steps": []},
+    "two": {"axes": {"position": {"rpe": ["position=rpe"]}}, "scales": {"tiny": {}}},
 }
 TABLE = {"title": "t", "rows": ["position"], "columns": {"BLEU": {"split": "test"}}}
 
@@ -39,7 +39,7 @@ def item(title, grid, document=None, **more):
     """Return an item with a table, of one of `GRIDS` or of another document."""
     spec = {"title": title, "grid": grid, "tables": [TABLE], **more}
     found = Grid(Path(f"{grid}.yaml"), document or GRIDS[grid])
-    return Item("t", ItemSpec.model_validate(spec), found)
+    return Item("t", ItemSpec.model_validate(spec), found, found.path)
 
 
 def paper(two=None, **items):
@@ -119,7 +119,7 @@ SIZES = {
         "position": {"ape": ["position=ape"], "shape": ["position=shape"]},
         "size": {"tiny": ["model.size=tiny"], "small": ["model.size=small"]},
     },
-    "steps": ["score-test", "speed"],
+    "steps": ["score-valid", "score-test", "speed"],
 }
 CLAIM = {"claim": "c", "test": {"position": "shape"}}
 BETTER = {**CLAIM, "rule": "better", "against": {"position": "ape"}}
@@ -172,7 +172,9 @@ def test_each_file_of_a_dataset_of_the_hub_has_a_column_before_it_is_fetched(tmp
     table = {**TABLE, "columns": {"": {"split": "each set"}}}
     corpus = f"data.corpus={{corpus: hub, repo: a/b, source: en, target: de, root: {tmp_path},"
     corpus += " test: [test, 'sacrebleu:wmt14/full']}"
-    made = plan("mine", paper=paper(mine=item("t", "one", tables=[table])), overrides=[corpus])
+    both = GRIDS["one"] | {"steps": ["score-valid", "score-test"]}
+    mine = item("t", "one", both, tables=[table])
+    made = plan("mine", paper=paper(mine=mine), overrides=[corpus])
     [document] = write(made, tmp_path)
     sets = ("valid", "test/test-test", "test/newstest2014", "average")
     assert document.tables[0].header == ("position", *sets)
@@ -311,8 +313,9 @@ def test_the_list_shows_finished_runs_at_a_scale(tmp_path, monkeypatch, capsys):
 
 def test_another_grid_has_the_axes_and_the_measurements():
     made = item("Mine", "one")
-    with pytest.raises(ShapeshiftError, match="BLEU needs the step score-test"):
-        made.on(item("Mine", "two").grid)
+    untested = item("Mine", "one", GRIDS["two"] | {"steps": ["score-valid"]}).grid
+    with pytest.raises(ShapeshiftError, match=r"^one.yaml: .*BLEU needs the step score-test"):
+        plan("mine", paper=paper(mine=made.on(untested)))
     other = GRIDS["one"] | {"axes": {"K": {"1": ["position=ape"]}}}
     with pytest.raises(ShapeshiftError, match="has the axes K, but what is made of one needs pos"):
         made.on(item("Mine", "one", other).grid)
