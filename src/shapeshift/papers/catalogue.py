@@ -91,7 +91,7 @@ def read_study(path: Path) -> Paper:
     item = read_item(path, path.stem)
     for name in item.spec.analyses:
         find_function(name, "analysis", path)
-    citation = f"a study of one's own, {path}"
+    citation = f"a study of one's own, {path.resolve()}"
     return Paper(STUDIES, item.spec.title, citation, {path.stem: item})
 
 

@@ -79,4 +79,5 @@ def comparison(
     }
     spec = {"title": title, "grid": "", "tables": [table], "by_length": [by_length]}
     item = Item(ITEM, ItemSpec.model_validate(spec), grid, path)
-    return Paper("positions", title, f"several position representations, {path}", {ITEM: item})
+    citation = f"several position representations, {path.resolve()}"
+    return Paper("positions", title, citation, {ITEM: item})

@@ -193,6 +193,12 @@ def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
     assert str(path) in str(error.value)
 
 
+def test_a_study_is_known_by_its_path_whatever_the_working_directory_is(write, monkeypatch):
+    path = write(STUDY)
+    monkeypatch.chdir(path.parent)
+    assert read_study(Path(path.name)).citation == read_study(path).citation
+
+
 def test_settings_of_the_command_line_are_checked(write):
     with pytest.raises(ShapeshiftError, match=r"mine.yaml: .*\.valid BLEU: BLEU is not"):
         plan_items(read_study(write(STUDY)), "full", ["evaluation.metrics=[chrf]"])
