@@ -71,7 +71,12 @@ class Item:
         # Nothing is prepared: what prepared data suffice for is made of no run that is finished.
         spec = self.spec.model_copy(update={"analyses": (), "trained": True})
         with TemporaryDirectory() as empty:
-            replace(self, spec=spec).build(Study(cells, Path(empty), Path(empty)))
+            try:
+                replace(self, spec=spec).build(Study(cells, Path(empty), Path(empty)))
+            except ShapeshiftError as error:
+                if error.path is not None:
+                    raise
+                raise ShapeshiftError(str(error), path=self.path) from error
 
     def build(self, study: Study) -> Content:
         """Make tables, figures and findings of the runs that are finished."""
@@ -144,7 +149,11 @@ def _compared(claim: ClaimSpec, study: Study) -> dict[str, Part]:
             config = study.cells(test)[0].config
             bounds = length_bounds(config, claim.lengths)
             if bounds is None:
-                continue
+                raise ShapeshiftError(
+                    f"the claim {claim.claim!r} is about lengths {claim.lengths} those in training,"
+                    f" which {test} does not limit, or on both sides; test other runs, or leave"
+                    " lengths out"
+                )
             label += f", source lengths {bounds_label(bounds)}"
             cells = study.finished(test)
             if cells and sum(study.of_length(cells[:1], claim.split, bounds)) < FEW_SEGMENTS:
