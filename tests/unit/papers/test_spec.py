@@ -177,7 +177,7 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         (COLUMNS, "{}", "tables.0.columns: "),
         ("    plot", "    scale_notes: {tiny: t}\n    plot", "the grid has no scale 'tiny'"),
         ("    plot", "    across: position\n    plot", "position is also in rows or only"),
-        ("  seeds:", "  exclude: [{seed: 9}]\n  seeds:", "no setting '9'"),
+        ("  seeds:", "  exclude: [{seed: 9}]\n  seeds:", "yaml: grid: a condition names what is"),
         ("tables:", BY_LENGTH + "splits: []}\ntables:", "by_length.0.splits: "),
         ("tables:", BY_LENGTH + "splits: [test, test]}\ntables:", "name each split once"),
         ("tables:", BY_LENGTH + "only: {position: ape}}\ntables:", "in systems or panels already"),
