@@ -50,6 +50,11 @@ class LengthBleu:
     tests: Mapping[str, Mapping[int, Part]] = field(default_factory=dict)
     name: str = ""
 
+    @property
+    def full_name(self) -> str:
+        """The name, with the lengths in training where they are limited."""
+        return self.name + (f", trained on {bounds_label(self.trained)}" if self.trained else "")
+
     def is_unseen(self, bucket: LengthBucket) -> bool:
         """Return whether training has shown none of a bucket's lengths."""
         low, high = self.trained or (0, None)
@@ -152,7 +157,7 @@ def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
     drawn = [
         panel.panel(
             f"BLEU gain over {spec.gain_over}" if spec.gain_over else "BLEU",
-            f"({chr(ord('a') + n)}) {panel.name}" if panel.name else "",
+            f"({chr(ord('a') + n)}) {panel.full_name}" if panel.name else "",
             zero=bool(spec.gain_over),
         )
         for n, panel in enumerate(panels)

@@ -138,9 +138,7 @@ def _column_problem(
     if name in FACTS and table.plot and column is table.columns[table.plot.y]:
         return f"{name} is no number; choose another column as y of plot"
     is_score = name in METRICS and METRICS[name].is_score
-    buckets = [column.bucket]
-    if is_score:
-        buckets += filter(None, table.buckets.values())
+    buckets = [*table.buckets.values()] if is_score and table.buckets else [column.bucket]
     if name in FACTS and (column.split or column.bucket or column.layers):
         return f"{name} is a fact of the settings; leave split, bucket and layers out"
     if column.layers and name in METRICS and not METRICS[name].bucket.startswith("layer"):

@@ -188,7 +188,7 @@ def test_corpora_are_counted_without_a_run(studies):
     assert texts(paper)[2] == ["ja-en", "33,875,119", "1,005", "2,008"]
 
 
-PANELS = ("all", "short", "long")
+PANELS = ("all", "short, trained on 0–9", "long, trained on ≥ 26")
 
 
 def test_figure3_shows_what_is_finished(build, studies):

@@ -218,6 +218,27 @@ def test_a_score_may_be_computed_at_another_scale_alone(write):
         plan_items(read_study(write(text)), "b", ["evaluation.metrics=[bleu]"])
 
 
+def test_buckets_of_a_table_are_those_that_its_runs_have(write):
+    document = yaml.safe_load(STUDY)
+    del document["claims"]
+    document["grid"]["steps"] = ["score-test", "swapped-order"]
+    table = {"title": "t", "rows": ["position"], "header": ["position", "part"]}
+
+    def planned(buckets, **column):
+        tables = [{**table, "buckets": buckets, "columns": {"BLEU": column}}]
+        return plan_items(read_study(write({**document, "tables": tables})), "full")
+
+    assert planned({"a": "original order", "b": "swapped order"})
+    assert planned({"a": "0–9", "b": None}, split="test")
+    for buckets, column, expected in (
+        ({"a": "original order", "b": None}, {}, "split: missing"),
+        ({"a": "original order"}, {"split": "test"}, "BLEU of test has none that is called"),
+        ({"a": "fairseq"}, {"split": "test"}, "BLEU of test has none that is called 'fairseq'"),
+    ):
+        with pytest.raises(ShapeshiftError, match=expected):
+            planned(buckets, **column)
+
+
 def test_a_condition_may_name_a_seed_of_any_scale(write):
     text = STUDY.replace("  seeds:", "  scales: {a: {}, b: {seeds: [7]}}\n  seeds:")
     for seed in (3, 7):
