@@ -55,7 +55,9 @@ def _place(problem: Any, document: Any) -> Place:
 
 def _text(place: Place, problems: Sequence[Any], config: type[BaseModel]) -> str:
     """Return what is wrong at a place, of whose value several types may be possible."""
-    problem, field = problems[0], _keys(place, config)[1]
+    # Of a section that may also be text, what is wrong in it, not that it is no text.
+    wrong = [each for each in problems if each["type"] == "value_error"]
+    problem, field = (wrong or problems)[0], _keys(place, config)[1]
     match problem["type"]:
         case "extra_forbidden":
             return _unknown(place, config)

@@ -90,8 +90,12 @@ def reproduce(
     if show_list:
         if is_study:
             raise usage_error("--list", "lists papers; see a study with --dry-run")
-        if seeds:
-            raise usage_error("--seed", "has no effect: --list counts all seeds")
+        unused = {
+            "--seed": seeds, "--grid": grid, "--jobs": jobs is not None, "--slurm": slurm,
+            "--no-run": not run, "--dry-run": dry_run,
+        }  # fmt: skip
+        for option in (option for option, is_given in unused.items() if is_given):
+            raise usage_error(option, "has no effect: --list counts the runs of the papers' grids")
         _list(target, scale or "tiny", directory, settings)
         return
     if target is None:

@@ -40,6 +40,7 @@ def run_plan(
     if dry_run:
         from shapeshift.cli.dry_run import show_estimates
 
+        plan.check_folder(directory)
         show_estimates(plan.runs)
         return
     from shapeshift.papers import planning

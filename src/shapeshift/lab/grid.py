@@ -114,9 +114,11 @@ class GridConfig(Strict):
         taken = [axis for axis in self.axes if axis in _PSEUDO_AXES]
         if taken:
             raise ValueError(f"an axis cannot be called {taken[0]!r}: conditions know that name")
+        every = (self.seeds, *(recipe.seeds or () for recipe in self.scales.values()))
+        seeds = {str(seed) for some in every for seed in some}
         conditions = (*(rule.when for rule in self.rules), *self.exclude)
         for axis, values in (item for condition in conditions for item in condition.items()):
-            known: dict[str, Collection[str]] = {**self.axes, "scale": self.scales, "seed": values}
+            known: dict[str, Collection[str]] = {**self.axes, "scale": self.scales, "seed": seeds}
             if problem := unknown_name(known, axis, values):
                 raise ValueError(f"a condition names what is not there: {problem}")
         return self

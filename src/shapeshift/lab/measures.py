@@ -223,8 +223,9 @@ def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Mea
         rows += measurements_of(file_scores, name)
     if not sets:
         sets = {split: slice(None)}
-    for metric in {m.metric: None for m in rows}:
-        one = [m for m in rows if m.metric == metric and not m.bucket and m.dataset in sets]
+    whole = [m for m in rows if not m.bucket]  # BLEU by length is there with any metrics
+    for metric in {m.metric: None for m in whole}:
+        one = [m for m in whole if m.metric == metric and m.dataset in sets]
         rows.append(mean_measurement(one, split))
     return rows
 

@@ -64,7 +64,8 @@ def suggest(corpus: FilesCorpus, train: Survey) -> str:
     vocab_size = max(100, min(vocab_size, len(train.sources) // 200 * 100))  # there are as many
     max_tokens, peak = _BATCHES[size]
     epochs, dropout = next((values for limit, *values in _EPOCHS if num_pairs < limit), [5, 0.1])
-    tokens = 1.4 * sum(map(max, train.source_words, train.target_words))  # of the longer side
+    words = sum(map(max, train.source_words, train.target_words))  # of the longer side
+    tokens = max(1, 1.4 * words)
     updates = max(300, round(epochs * tokens / max_tokens, -2))
     every = max(50, round(updates / 15, -1))
     return _TEMPLATE.format(
@@ -76,7 +77,7 @@ def suggest(corpus: FilesCorpus, train: Survey) -> str:
         size=size,
         dropout=dropout,
         updates=int(updates),
-        epochs=epochs,
+        epochs=round(updates * max_tokens / tokens),  # more than asked for where text is little
         max_tokens=max_tokens,
         peak=peak,
         warmup=min(4_000, int(updates) // 5),

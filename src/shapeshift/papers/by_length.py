@@ -41,7 +41,7 @@ class LengthBleu:
         systems: BLEU.
         trained: source lengths in training; `None` where they are not limited.
         tests: system → number of a bucket → its comparison with the first system there.
-        name: the lengths in training; empty if there is but one panel.
+        name: its setting of the axis of panels; empty if there is but one.
     """
 
     buckets: Sequence[LengthBucket]
@@ -49,6 +49,11 @@ class LengthBleu:
     trained: Bounds | None = None
     tests: Mapping[str, Mapping[int, Part]] = field(default_factory=dict)
     name: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """The name, with the lengths in training where they are limited."""
+        return self.name + (f", trained on {bounds_label(self.trained)}" if self.trained else "")
 
     def is_unseen(self, bucket: LengthBucket) -> bool:
         """Return whether training has shown none of a bucket's lengths."""
@@ -152,7 +157,7 @@ def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
     drawn = [
         panel.panel(
             f"BLEU gain over {spec.gain_over}" if spec.gain_over else "BLEU",
-            f"({chr(ord('a') + n)}) trained on {panel.name} lengths" if panel.name else "",
+            f"({chr(ord('a') + n)}) {panel.full_name}" if panel.name else "",
             zero=bool(spec.gain_over),
         )
         for n, panel in enumerate(panels)
@@ -170,7 +175,7 @@ def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
     if panels[0].tests:
         first = spec.gain_over or next(iter(panels[0].systems))
         notes.append(mark_note(first, "lengths of the system"))
-    heads = ["trained on", "source length"] if spec.panels else ["source length"]
+    heads = [*filter(None, [spec.panels]), "source length"]
     table = DocumentTable(
         name=name,
         title=spec.title,
@@ -215,7 +220,7 @@ def _panel(study: Study, spec: ByLengthSpec, axes: Settings) -> LengthBleu | Non
         if system != first
     }
     trained = trained_lengths(runs[first][0].config)
-    return LengthBleu(buckets, bleu, trained, tests, bounds_label(trained) if spec.panels else "")
+    return LengthBleu(buckets, bleu, trained, tests, axes.get(spec.panels, ""))
 
 
 def _rows(panel: LengthBleu, systems: Sequence[str], is_gain: bool) -> Iterable[tuple[Entry, ...]]:

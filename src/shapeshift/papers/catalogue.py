@@ -16,7 +16,6 @@ from shapeshift.errors import ShapeshiftError, nearest, unknown
 from shapeshift.lab.grid import Grid, GridConfig
 from shapeshift.lab.measures import find_function
 from shapeshift.papers.item import STUDIES, Item, Paper
-from shapeshift.papers.measurements import check_measurements
 from shapeshift.papers.spec import ItemSpec
 
 ITEMS = Path(str(files("shapeshift"))) / "papers" / "items"
@@ -80,7 +79,7 @@ def read_item(path: Path, name: str) -> Item:
         spec = ItemSpec.model_validate(document, context=context)
     except ValidationError as error:
         raise ShapeshiftError("; ".join(messages(error, ItemSpec, document)), path=path) from error
-    return Item(name, spec, context["grid"])
+    return Item(name, spec, context["grid"], path)
 
 
 def read_study(path: Path) -> Paper:
@@ -90,10 +89,9 @@ def read_study(path: Path) -> Paper:
         ShapeshiftError: a file that cannot be read, and for all that is wrong in it.
     """
     item = read_item(path, path.stem)
-    check_measurements(item.spec, item.grid, path)
     for name in item.spec.analyses:
         find_function(name, "analysis", path)
-    citation = f"a study of one's own, {path}"
+    citation = f"a study of one's own, {path.resolve()}"
     return Paper(STUDIES, item.spec.title, citation, {path.stem: item})
 
 

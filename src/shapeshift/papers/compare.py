@@ -78,5 +78,6 @@ def comparison(
         "tested": True,
     }
     spec = {"title": title, "grid": "", "tables": [table], "by_length": [by_length]}
-    item = Item(ITEM, ItemSpec.model_validate(spec), grid)
-    return Paper("positions", title, f"several position representations, {path}", {ITEM: item})
+    item = Item(ITEM, ItemSpec.model_validate(spec), grid, path)
+    citation = f"several position representations, {path.resolve()}"
+    return Paper("positions", title, citation, {ITEM: item})

@@ -61,13 +61,16 @@ def number(value: float | None, show: str = ".2f") -> Entry:
     return Entry(text=NO_VALUE if value is None else format(value, show), value=value)
 
 
-def summary(values: Sequence[float], show: str = "mean", mark: str = "", sign: str = "") -> Entry:
+def summary(
+    values: Sequence[float], show: str = "mean", mark: str = "", sign: str = "", decimals: int = 2
+) -> Entry:
     """Return the values of several seeds as a field, see `spec.Show`; a dash if there are none."""
     if not values:
         return number(None)
-    text = format(fmean(values), sign + (",.0f" if show == "whole number" else ".2f"))
+    whole = show == "whole number"
+    text = format(fmean(values), sign + (",.0f" if whole else f".{decimals}f"))
     if show == "mean ± stdev" and len(values) > 1:
-        text += f" ± {stdev(values):.2f}"
+        text += f" ± {stdev(values):.{decimals}f}"
     return Entry(text=text + mark, value=fmean(values))
 
 

@@ -33,11 +33,13 @@ class Item:
         name: of its tables that have no other.
         spec: what is made.
         grid: of its runs.
+        path: of its file, or of the grid that `on` gives it.
     """
 
     name: str
     spec: ItemSpec
     grid: Grid
+    path: Path
 
     def needs(self, cell: Cell) -> bool:
         """Return whether it is made from this cell, among others."""
@@ -47,7 +49,7 @@ class Item:
         """Return the item as it is made from the runs of another grid.
 
         Raises:
-            ShapeshiftError: the grid has other axes than the item's own, or lacks a measurement.
+            ShapeshiftError: the grid has other axes than the item's own.
         """
         needed, there = self.grid.config.axes, grid.config.axes
         if needed.keys() != there.keys():
@@ -56,20 +58,25 @@ class Item:
                 f" {', '.join(sorted(needed))}",
                 path=grid.path,
             )
-        check_measurements(self.spec, grid, grid.path)
-        return replace(self, grid=grid)
+        return replace(self, grid=grid, path=grid.path)
 
     def check(self, cells: Sequence[Cell]) -> None:
         """Make what can be made before any run is trained.
 
         Raises:
-            ShapeshiftError: settings take different models for seeds of one.
+            ShapeshiftError: runs lack what is measured on them; or settings take different models
+                for seeds of one.
         """
-        if not self.spec.trained:  # it shows no runs
-            return
-        spec = self.spec.model_copy(update={"analyses": ()})
+        check_measurements(self.spec, self.grid, cells, self.path)
+        # Nothing is prepared: what prepared data suffice for is made of no run that is finished.
+        spec = self.spec.model_copy(update={"analyses": (), "trained": True})
         with TemporaryDirectory() as empty:
-            replace(self, spec=spec).build(Study(cells, Path(empty), Path(empty)))
+            try:
+                replace(self, spec=spec).build(Study(cells, Path(empty), Path(empty)))
+            except ShapeshiftError as error:
+                if error.path is not None:
+                    raise
+                raise ShapeshiftError(str(error), path=self.path) from error
 
     def build(self, study: Study) -> Content:
         """Make tables, figures and findings of the runs that are finished."""
@@ -142,7 +149,11 @@ def _compared(claim: ClaimSpec, study: Study) -> dict[str, Part]:
             config = study.cells(test)[0].config
             bounds = length_bounds(config, claim.lengths)
             if bounds is None:
-                continue
+                raise ShapeshiftError(
+                    f"the claim {claim.claim!r} is about lengths {claim.lengths} those in training,"
+                    f" which {test} does not limit, or on both sides; test other runs, or leave"
+                    " lengths out"
+                )
             label += f", source lengths {bounds_label(bounds)}"
             cells = study.finished(test)
             if cells and sum(study.of_length(cells[:1], claim.split, bounds)) < FEW_SEGMENTS:
@@ -154,10 +165,9 @@ def _compared(claim: ClaimSpec, study: Study) -> dict[str, Part]:
 
 def _pairs(claim: ClaimSpec, study: Study) -> Iterator[tuple[str, Settings, Settings]]:
     """Yield label, tested settings and settings compared with, of what has runs at this scale."""
-    pairs = [*([(claim.test, claim.against)] if claim.against else []), *claim.pairs]
     found = []
     for place in _combinations(claim, study):
-        for test, against in pairs:
+        for test, against in claim.comparisons:
             sides = place | test, place | test | against
             if sides[0] != sides[1] and all(study.cells(side) for side in sides):
                 found.append(((place, test, against), sides))

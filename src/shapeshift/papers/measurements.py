@@ -1,15 +1,19 @@
-"""The measurements that a study may ask for, the steps that make them, and whether a grid has
+"""The measurements that a study may ask for, the steps that make them, and whether the runs have
 those that a study shows, before anything is run."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
-from shapeshift.errors import ShapeshiftError, nearest, unknown
-from shapeshift.lab.grid import Grid
-from shapeshift.papers.spec import ItemSpec
+from shapeshift.errors import ShapeshiftError, unknown
+from shapeshift.lab.grid import Cell, Grid
+from shapeshift.papers.by_length import bounds_label
+from shapeshift.papers.spec import ALL, ClaimSpec, ColumnSpec, ItemSpec, TableSpec
+from shapeshift.papers.study import Axes, fits
 
 
 @dataclass(frozen=True)
@@ -70,74 +74,151 @@ FACTS = {
 """Metrics that are no measurements: what the library declares, what the settings say."""
 
 
-def check_measurements(spec: ItemSpec, grid: Grid, path: Path) -> None:
-    """Raise a `ShapeshiftError` for measurements that an item asks for and no run of the grid
-    has."""
-    scales, steps = grid.config.scales, grid.config.steps
+_ORDERS = ("original order", "swapped order")
+"""Buckets of BLEU by the step `swapped-order`, on training text."""
+
+_TOOLKITS = {"fairseq": "fairseq", "opennmt-py": "OpenNMT-py"}
+"""Step → its bucket of BLEU."""
+
+
+def check_measurements(spec: ItemSpec, grid: Grid, cells: Sequence[Cell], path: Path) -> None:
+    """Raise a `ShapeshiftError` for measurements that an item asks for and some run lacks. A score
+    that the grid computes at other scales alone is a dash at this one.
+
+    Args:
+        spec: of the item.
+        grid: of the runs.
+        cells: the item's, at one scale, with all overrides.
+        path: of the item's file, for the error.
+    """
     scores = {
-        score
-        for scale in scales
-        for config in {id(x.config): x.config for x in grid.cells(scale)}.values()
-        for score in config.evaluation.metrics
+        scale: {score for cell in grid.cells(scale) for score in cell.config.evaluation.metrics}
+        for scale in grid.config.scales
     }
-    problems: list[tuple[str, str]] = []
-
-    def check(place: str, name: str, split: str | None, *, is_part: bool = False) -> None:
-        problems.append((place, _problem(steps, scores, name, split, is_part=is_part)))
-
-    for number, table in enumerate(spec.tables):
-        for title, column in table.columns.items():
-            if column.count or column.gain_of or column.difference:
-                continue
-            is_part = bool(column.bucket or column.lengths or column.layers)
-            for split in ("valid", "test") if column.split == "each set" else (column.split,):
-                check(f"tables.{number}.columns.{title}", column.metric, split, is_part=is_part)
-    for number, figure in enumerate(spec.by_length):
-        for split in figure.splits:
-            check(f"by_length.{number}", "BLEU", split)
-    for number, claim in enumerate(spec.claims):
-        for scale in (scale for scale in claim.scales if scale not in scales):
-            hint, known = nearest(scale, scales), ", ".join(scales)
-            problem = f"scales: the grid has no scale {scale!r}{hint} (it has {known})"
-            problems.append((f"claims.{number}", problem))
-        name = claim.metric
-        if name in METRICS or not spec.analyses:  # which name their values as they like
-            is_score = name in METRICS and METRICS[name].is_score
-            check(f"claims.{number}", name, claim.split if is_score else None, is_part=True)
-    if lines := [f"{place}: {problem}" for place, problem in problems if problem]:
+    own = scores.pop(cells[0].scale)
+    elsewhere = {score for others in scores.values() for score in others} - own
+    lines = dict[str, None]()
+    for place, axes, problem_of in _asked(spec, elsewhere):
+        found = {cell.name: problem_of(cell) for cell in cells if fits(cell.axes, cell.seed, axes)}
+        lacking = {name: problem for name, problem in found.items() if problem}
+        if lacking:
+            name, problem = next(iter(lacking.items()))
+            where = f" (in the run {name})" if len(lacking) < len(found) else ""
+            lines[f"{place}: {problem}{where}"] = None
+    if lines:
         raise ShapeshiftError("; ".join(lines), path=path)
 
 
-def _problem(
-    steps: Collection[str], scores: Collection[str], name: str, split: str | None, *, is_part: bool
+def _asked(
+    spec: ItemSpec, elsewhere: Collection[str]
+) -> Iterator[tuple[str, Axes, Callable[[Cell], str]]]:
+    """Yield each place that shows or tests measurements, the settings of its runs, and a function
+    that returns why a run lacks them; empty if it has them."""
+    for number, table in enumerate(spec.tables):
+        for title, column in table.columns.items():
+            if not (column.count or column.gain_of or column.difference):
+                place, axes = f"tables.{number}.columns.{title}", table.only | column.only
+                yield place, axes, partial(_column_problem, table, column, elsewhere)
+    for number, figure in enumerate(spec.by_length):
+        for split in figure.splits:
+            yield f"by_length.{number}", figure.only, partial(_lacks_step, "BLEU", split)
+    for number, claim in enumerate(spec.claims):
+        place = f"claims.{number}"
+        each = {axis: wanted for axis, wanted in claim.each.items() if wanted != (ALL,)}
+        if claim.rule != "threshold":
+            yield place, {**each, **claim.test}, partial(_lacks_step, "BLEU", claim.split)
+        elif claim.metric in METRICS or not spec.analyses:  # they name their values as they like
+            yield place, {**each, **claim.test}, partial(_claim_problem, claim, elsewhere)
+
+
+def _column_problem(
+    table: TableSpec, column: ColumnSpec, elsewhere: Collection[str], cell: Cell
 ) -> str:
-    """Return why a measurement of a split, or of the run, cannot be had; empty if it can.
+    name = column.metric
+    if name in FACTS and table.plot and column is table.columns[table.plot.y]:
+        return f"{name} is no number; choose another column as y of plot"
+    is_score = name in METRICS and METRICS[name].is_score
+    buckets = [*table.buckets.values()] if is_score and table.buckets else [column.bucket]
+    if name in FACTS and (column.split or column.bucket or column.layers):
+        return f"{name} is a fact of the settings; leave split, bucket and layers out"
+    if column.layers and name in METRICS and not METRICS[name].bucket.startswith("layer"):
+        return f"layers is for a measurement of each layer, such as shift_similarity, not {name}"
+    for split in ("valid", "test") if column.split == "each set" else (column.split,):
+        for bucket in buckets:
+            is_part = bool(bucket or table.buckets or column.layers)
+            if problem := _problem(cell, name, split, bucket, elsewhere, is_part=is_part):
+                return problem
+    return ""
+
+
+def _claim_problem(claim: ClaimSpec, elsewhere: Collection[str], cell: Cell) -> str:
+    name = claim.metric
+    if name in FACTS or (name in METRICS and METRICS[name].bucket):
+        return f"metric: {name} is not one number of a run; test a value that an analysis returns"
+    is_score = name in METRICS and METRICS[name].is_score
+    return _problem(cell, name, claim.split if is_score else None, None, elsewhere, is_part=False)
+
+
+def _problem(
+    cell: Cell,
+    name: str,
+    split: str | None,
+    bucket: str | None,
+    elsewhere: Collection[str],
+    *,
+    is_part: bool,
+) -> str:
+    """Return why a run lacks a measurement of a split, or of the run; empty if it has it.
 
     Args:
-        steps: of the grid.
-        scores: that the runs compute.
+        cell: the run.
+        name: of the metric.
+        split, bucket: of which it is.
+        elsewhere: scores that are computed at other scales alone.
         is_part: whether a part of the measurement is asked for.
     """
-    metric = METRICS.get(name)
-    has_own_steps = any(":" in step for step in steps)  # which measure what they like
+    metric, has_own_steps = METRICS.get(name), _has_own_steps(cell)
     if metric is None:
         if has_own_steps or name in FACTS:
             return ""
         return unknown("metric: unknown", name, [*METRICS, *FACTS])
-    needed = metric.steps
     if metric.is_score:
-        if metric.setting not in scores:
+        evaluation = cell.config.evaluation
+        if metric.setting not in {*evaluation.metrics, *elsewhere}:
             return f"{name} is not computed; add {metric.setting} to evaluation.metrics of the runs"
-        if split is None:
-            return "" if is_part else f"split: missing; say which text {name} is of: valid or test"
-        needed = ("swapped-order" if split == "original-order" else f"score-{split}",)
+        if bucket in _ORDERS and split is None:
+            return _lacks_step(name, "original-order", cell)
+        bounds = pairwise([0, *evaluation.length_buckets, None])
+        lengths = [bounds_label((low or 0, high)) for low, high in bounds]
+        if split is None and not (has_own_steps and bucket and bucket not in lengths):
+            return f"split: missing; say which text {name} is of: valid or test"
+        known = [*lengths, *(own for step, own in _TOOLKITS.items() if step in cell.steps)]
+        if bucket and not has_own_steps and name == "BLEU" and bucket not in known:
+            return unknown(f"bucket: {name} of {split} has none that is called", bucket, known)
+        if not bucket or name == "BLEU":
+            return _lacks_step(name, split, cell) if split else ""
     elif split is not None:
         return f"split: {name} is not measured on translations; leave split out"
-    elif metric.bucket and not is_part:
+    if metric.bucket and not is_part:
         return f"bucket: missing; {name} has one, such as {metric.bucket!r}"
-    if not needed or has_own_steps or set(needed) & set(steps):
+    if bucket and not metric.bucket and not has_own_steps:
+        return f"bucket: {name} is not measured in parts; leave bucket out"
+    return _lacks_step(name, None, cell) if metric.steps else ""
+
+
+def _lacks_step(name: str, split: str | None, cell: Cell) -> str:
+    """Return that a run has no step that makes a measurement; empty if it has one."""
+    needed = METRICS[name].steps
+    if split:
+        needed = ("swapped-order" if split == "original-order" else f"score-{split}",)
+    if _has_own_steps(cell) or set(needed) & set(cell.steps):
         return ""
     return (
         f"{name} needs the step {' or '.join(needed)}, which is not among the grid's steps"
-        f" ({', '.join(steps)}); add it there"
+        f" ({', '.join(cell.steps)}); add it there"
     )
+
+
+def _has_own_steps(cell: Cell) -> bool:
+    """Return whether there are steps of one's own, which measure what they like."""
+    return any(":" in step for step in cell.steps)

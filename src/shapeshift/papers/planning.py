@@ -58,31 +58,33 @@ class Plan:
         """Return where the items are written."""
         return directory / "-".join(filter(None, (self.scale, self.label))) / self.paper.name
 
+    def check_folder(self, directory: Path) -> None:
+        """Raise a `ShapeshiftError` if an item with numbers is there already that was made with
+        other settings or from another study: it would be replaced."""
+        wanted = self.paper.citation, _listed(self.overrides)
+        for name in self.paper.items:
+            path = self.folder(directory) / name
+            if not (path / FILE).is_file():
+                continue
+            document = ItemDocument.load(path / FILE)
+            made = document.citation, _listed(document.settings)
+            if made != wanted and not document.is_empty:
+                raise ShapeshiftError(
+                    f"was made from {' with '.join(made)}, not from {' with '.join(wanted)}; name"
+                    " another --directory, or remove this folder, and finished runs stay",
+                    path=path,
+                )
+
     def open_folder(self, directory: Path) -> Path:
         """Make the folder of the items, if need be, and return it.
 
         Raises:
-            ShapeshiftError: it cannot be made; or an item with numbers is there already that was
-                made with other settings or from another study: it would be replaced.
+            ShapeshiftError: it cannot be made; or see `check_folder`.
         """
         folder = self.folder(directory)
         with writing(folder):
             make_directory(folder)
-        for name in self.paper.items:
-            path = folder / name
-            if not (path / FILE).is_file():
-                continue
-            document = ItemDocument.load(path / FILE)
-            if document.is_empty:
-                continue
-            same = {document.title, document.citation} & {self.paper.title, self.paper.citation}
-            made, wanted = _listed(document.settings), _listed(self.overrides)
-            if not same or made != wanted:
-                raise ShapeshiftError(
-                    f"was made from {document.citation} with {made}, not from"
-                    f" {self.paper.citation} with {wanted}; name another --directory",
-                    path=path,
-                )
+        self.check_folder(directory)
         return folder
 
     @cached_property
@@ -241,6 +243,14 @@ def write_items(
                     seeds=tuple(sorted({x.seed for x in done})) if item.spec.trained else (),
                     label=plan.label,
                 )
+                if document.is_empty and (folder / name / FILE).is_file():
+                    there = ItemDocument.load(folder / name / FILE)
+                    if not there.is_empty:
+                        raise ShapeshiftError(
+                            "none of its runs is finished; what was made of others is kept: remove"
+                            " the folder to replace it",
+                            path=folder / name,
+                        )
                 if item.spec.trained:
                     write_csv(study.results, folder / name / "results.csv")
                 write_item(document, folder / name)

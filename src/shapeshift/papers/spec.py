@@ -13,6 +13,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from shapeshift.errors import unknown
 from shapeshift.lab.grid import Condition, Grid, GridConfig, Name, unknown_name
 from shapeshift.schema import PlainName, Strict
 
@@ -43,7 +44,15 @@ def _check_named(named: _Named, info: ValidationInfo) -> _Named:
     return named
 
 
+def _check_scale(scale: str, info: ValidationInfo) -> str:
+    grid: Grid | None = (info.context or {}).get("grid")
+    if grid and scale not in grid.config.scales:
+        raise ValueError(unknown("the grid has no scale", scale, grid.config.scales))
+    return scale
+
+
 Axis = Annotated[str, AfterValidator(_check)]
+Scale = Annotated[Name, AfterValidator(_check_scale)]
 Settings = Annotated[dict[Name, Name], AfterValidator(_check_named)]
 SomeSettings = Annotated[Condition, AfterValidator(_check_named)]
 
@@ -51,14 +60,27 @@ Published = int | float | tuple[float, float, float] | str | None
 """A number, as it is if it is whole; median, mean and standard deviation; text; a dash."""
 
 
+_OF_METRICS = ("metric", "only", "show")
+_USED: dict[str, tuple[str, ...]] = {
+    "gain_of": (),
+    "difference": (),
+    "count": ("only", "split"),
+    "layers": _OF_METRICS,
+    "lengths": (*_OF_METRICS, "split"),
+    "bucket": (*_OF_METRICS, "split"),
+}
+"""Key of a column → those that have an effect next to it."""
+
+
 class ColumnSpec(Strict):
-    """A column of a table. It is left out at scales where its runs do not exist.
+    """A column of a table. It is left out at scales where its runs do not exist. A key that has no
+    effect next to another one is refused.
 
     Attributes:
         metric: name of a measurement, such as `BLEU`, `speed` or `parameters`; `shift invariant`
             shows whether the library declares the position shift invariant, `trained lengths` the
             source lengths in training.
-        only: further settings of the runs.
+        only: further settings of the runs, on axes that are in neither `rows` nor `across`.
         split: the text that was translated; the score is the mean over its files. `each set` makes
             a column for each file of both splits, and one for their average; `null` is for
             measurements of a run.
@@ -70,7 +92,8 @@ class ColumnSpec(Strict):
             `train`): pairs kept, pairs read, source tokens, or the length of the longest source.
         show: how the values of several seeds are shown in one field.
         gain_of: instead of a metric: show the difference to the baseline in the named column.
-        difference: instead of a metric: show the first of these columns minus the second.
+        difference: instead of a metric: show the first of these columns minus the second; each is
+            of a metric or a count.
     """
 
     metric: str = "BLEU"
@@ -84,6 +107,26 @@ class ColumnSpec(Strict):
     gain_of: str = ""
     difference: tuple[str, str] | None = None
 
+    @property
+    def is_metric(self) -> bool:
+        """Whether it shows a measurement in one column."""
+        is_other = self.count or self.gain_of or self.difference
+        return not is_other and self.split != "each set"
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ColumnSpec:
+        given = self.model_dump(exclude_defaults=True, exclude={} if self.only else {"only"})
+        for key, used in _USED.items():
+            if key in given and (unused := given.keys() - {key, *used}):
+                raise ValueError(f"{key}: leave out {', '.join(sorted(unused))}: no effect with it")
+        if self.split == "each set" and (unused := given.keys() - {"split", *_OF_METRICS}):
+            raise ValueError(
+                f"split: each set: leave out {', '.join(sorted(unused))}: no effect with it"
+            )
+        if self.split == "train" and not self.count:
+            raise ValueError("split: train is for count; valid and test are translated")
+        return self
+
 
 class PlotSpec(Strict):
     """A plot of a table, with a line for each setting of `across`, or a single line.
@@ -92,7 +135,7 @@ class PlotSpec(Strict):
         title: caption.
         x: axis of the rows.
         x_title: title of the horizontal axis of the plot; by default the name of `x`.
-        y: title of the column that is drawn.
+        y: title of the column that is drawn, of a metric.
     """
 
     title: str
@@ -147,23 +190,22 @@ class TableSpec(Strict):
 
     name: PlainName | None = None
     title: str
-    rows: tuple[Axis, ...]
+    rows: tuple[Axis, ...] = Field(min_length=1)
     buckets: dict[Name, Name | None] = Field(default_factory=dict)
     only: Settings = Field(default_factory=dict)
     header: tuple[str, ...] = ()
     labels: dict[Name, tuple[str, ...]] = Field(default_factory=dict)
     across: Axis = ""
-    columns: dict[str, ColumnSpec]
+    columns: dict[str, ColumnSpec] = Field(min_length=1)
     baseline: Settings = Field(default_factory=dict)
     plot: PlotSpec | None = None
     published: PublishedSpec | None = None
     notes: tuple[str, ...] = ()
-    scale_notes: dict[Name, str] = Field(default_factory=dict)
+    scale_notes: dict[Scale, str] = Field(default_factory=dict)
 
     def is_tested(self, column: ColumnSpec) -> bool:
         """Return whether a column is compared with the baseline: BLEU of all of a split."""
-        is_other = column.count or column.gain_of or column.difference
-        is_bleu = column.metric == "BLEU" and column.split in ("valid", "test") and not is_other
+        is_bleu = column.metric == "BLEU" and column.split in ("valid", "test") and column.is_metric
         return bool(self.baseline) and is_bleu and not column.bucket and not self.buckets
 
     @model_validator(mode="after")
@@ -177,26 +219,50 @@ class TableSpec(Strict):
         for setting, fields in self.labels.items():
             if len(fields) != width:
                 raise ValueError(f"labels.{setting} has {len(fields)} fields for {width} titles")
+        if self.across in (*self.rows, *self.only):
+            raise ValueError(f"across: {self.across} is also in rows or only; name it once")
         for title, column in self.columns.items():
-            if column.gain_of and (column.gain_of not in self.columns or not self.baseline):
-                raise ValueError(f"columns.{title}: gain_of needs a column and a baseline")
-            if column.gain_of and not self.is_tested(self.columns[column.gain_of]):
+            if problem := self._problem(column):
+                raise ValueError(f"columns.{title}: {problem}")
+        if self.baseline and not any(map(self.is_tested, self.columns.values())):
+            raise ValueError(
+                "baseline: no column is tested: that takes BLEU of split: valid or test, without"
+                " buckets; add one, or leave baseline out"
+            )
+        if self.plot:
+            if self.plot.y not in self.columns or self.plot.x not in self.rows:
+                raise ValueError("plot: x is no axis of rows, or y no column")
+            if self.buckets or not self.columns[self.plot.y].is_metric:
                 raise ValueError(
-                    f"columns.{title}: gain_of needs a column of BLEU of split: valid or test,"
-                    " without buckets"
+                    "plot: y needs a column of a metric, not of count, gain_of, difference or each"
+                    " set, in a table without buckets"
                 )
-            is_bleu = column.metric == "BLEU" and column.split in ("valid", "test")
-            if column.lengths and not is_bleu:
-                raise ValueError(f"columns.{title}: lengths is for BLEU of split: valid or test")
-            if column.difference and not set(column.difference) <= set(self.columns):
-                raise ValueError(f"columns.{title}: difference needs two columns")
-        if self.plot and (self.plot.y not in self.columns or self.plot.x not in self.rows):
-            raise ValueError("plot: x is no axis of rows, or y no column")
-        for row in self.published.rows if self.published else ():
-            titles = self.published.header if self.published else ()
-            if titles and len(row) != len(titles):
-                raise ValueError(f"published: {list(row)} has not {len(titles)} fields")
+        counts = any(column.count for column in self.columns.values())
+        if self.published and not self.published.header and self.across and counts:
+            raise ValueError(
+                "published: give a header: numbers of columns with count depend on the data"
+            )
         return self
+
+    def _problem(self, column: ColumnSpec) -> str:
+        """Return why a column does not fit the table; empty if it does."""
+        if column.gain_of:
+            if column.gain_of not in self.columns or not self.baseline:
+                return "gain_of needs a column and a baseline"
+            if not self.is_tested(self.columns[column.gain_of]):
+                return "gain_of needs a column of BLEU of split: valid or test, without buckets"
+        is_bleu = column.metric == "BLEU" and column.split in ("valid", "test")
+        if column.lengths and not is_bleu:
+            return "lengths is for BLEU of split: valid or test"
+        if self.buckets and (column.bucket or column.lengths or column.layers):
+            return "bucket, lengths and layers are for tables without buckets"
+        if axes := column.only.keys() & {*self.rows, self.across}:
+            return f"only: {', '.join(sorted(axes))} is in rows or across; name it once"
+        for title in column.difference or ():
+            side = self.columns.get(title)
+            if side is None or not (side.is_metric or side.count):
+                return f"difference needs two columns of a metric or count, and {title!r} is none"
+        return ""
 
 
 class ByLengthSpec(Strict):
@@ -207,7 +273,7 @@ class ByLengthSpec(Strict):
             name is taken.
         title: caption of both.
         systems: axis of the systems.
-        only: settings of the runs.
+        only: settings of the runs, on other axes than `systems` and `panels`.
         panels: axis with one panel of the figure for each of its settings.
         splits: the sentences of these splits are taken together.
         gain_over: show BLEU minus the BLEU of this system.
@@ -221,7 +287,7 @@ class ByLengthSpec(Strict):
     systems: Axis
     only: Settings = Field(default_factory=dict)
     panels: Axis = ""
-    splits: tuple[Split, ...] = ("test",)
+    splits: tuple[Split, ...] = Field(default=("test",), min_length=1)
     gain_over: str = ""
     tested: bool = False
     notes: tuple[str, ...] = ()
@@ -229,6 +295,12 @@ class ByLengthSpec(Strict):
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> ByLengthSpec:
         _check(self.systems, info, (self.gain_over,) if self.gain_over else ())
+        if len(set(self.splits)) < len(self.splits):
+            raise ValueError("splits: name each split once")
+        if axes := {self.systems, self.panels} & self.only.keys():
+            raise ValueError(f"only: {', '.join(sorted(axes))} is in systems or panels already")
+        if self.panels == self.systems:
+            raise ValueError("panels: name another axis than in systems")
         if self.tested and len(self.splits) != 1:
             raise ValueError("tested needs one split")
         return self
@@ -255,7 +327,8 @@ class ClaimSpec(Strict):
         claim: one sentence.
         rule: how the verdict is formed.
         split: the text that was translated.
-        minus: a second translated text; the claim is then about the loss from `split` to this text.
+        minus: a second translated text; the claim is then about the loss from `split`, which has to
+            be `original-order`, to this text.
         lengths: only use sentences inside or beyond the training lengths of the tested runs.
         metric: for `rule: threshold`: a metric, or a value that an analysis returns.
         margin: for `no worse` and `equivalent`, in BLEU.
@@ -281,14 +354,21 @@ class ClaimSpec(Strict):
     against: Settings = Field(default_factory=dict)
     each: SomeSettings = Field(default_factory=dict)
     pairs: tuple[tuple[Settings, Settings], ...] = ()
-    scales: tuple[Name, ...] = ()
+    scales: tuple[Scale, ...] = ()
     expected: str = ""
+
+    @property
+    def comparisons(self) -> list[tuple[dict[str, str], dict[str, str]]]:
+        """The pairs (test, against)."""
+        return [*([(self.test, self.against)] if self.against else []), *self.pairs]
 
     @model_validator(mode="after")
     def _fits_together(self) -> ClaimSpec:
         limits = [limit for limit in (self.at_most, self.at_least) if limit is not None]
         if len(limits) != (self.rule == "threshold"):
             raise ValueError("threshold needs at_most or at_least, the other rules neither")
+        if "margin" in self.model_fields_set and self.rule not in ("no worse", "equivalent"):
+            raise ValueError(f"{self.rule} has no margin; leave it out")
         if self.lengths and self.split == "original-order":
             raise ValueError("lengths needs split: valid or test")
         if self.rule != "threshold" and self.metric != "BLEU":
@@ -301,8 +381,18 @@ class ClaimSpec(Strict):
                 )
             if self.against or self.pairs:
                 raise ValueError("threshold compares with a number, not with other runs")
+        elif self.minus and self.split != "original-order":
+            raise ValueError("minus: swapped-order needs split: original-order")
         elif not (self.pairs or self.against):
             raise ValueError(f"{self.rule} needs `test` and `against`, or `pairs`")
+        elif self.test and not self.against:
+            raise ValueError("test: add against, or leave it out: pairs have tests of their own")
+        for test in (self.test, *(test for test, _ in self.pairs)):
+            if axes := self.each.keys() & test.keys():
+                raise ValueError(f"each: {', '.join(sorted(axes))} is also in test; name it once")
+        for test, against in self.comparisons:
+            if test | against == test:
+                raise ValueError(f"compares runs with themselves: {test} against {against}")
         return self
 
 

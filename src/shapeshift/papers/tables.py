@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from statistics import fmean
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from shapeshift.config import Config
 from shapeshift.data.corpora import labels
+from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.measures import mean_of, usable
@@ -54,17 +57,27 @@ class TableBuilder:
     def table(self, name: str) -> DocumentTable:
         """Return the table, under a name which is that of its files."""
         columns: dict[str, list[Entry]] = {}
+        num_split = sum(column.split == "each set" for column in self._spec.columns.values())
         for group in self._groups:
             for title, column in self._spec.columns.items():
                 if not self._study.cells(column.only):
                     continue
+                is_shared = self._is_shared(column)
+                settings: Settings = {} if is_shared else group
+                first = [*settings.values()]
                 if column.split == "each set":
-                    columns |= self._each_set(group, column)
-                    continue
-                settings: Settings = {} if self._is_shared(column) else group
-                heading = " ".join([*settings.values(), title]).strip()
-                if heading not in columns:
-                    columns[heading] = self._column(settings, column)
+                    own = self._each_set(settings, column)
+                    first += [title] * (num_split > 1)
+                else:
+                    own = {title: self._column(settings, column)}
+                for last, entries in own.items():
+                    heading = " ".join([*first, last]).strip()
+                    if heading in columns and not is_shared:
+                        raise ShapeshiftError(
+                            f"the table {self._spec.title!r} has two columns {heading!r}; change"
+                            " the title of one"
+                        )
+                    columns[heading] = entries
         caption, drawing = self._plot(self._spec.plot) if self._spec.plot else ("", None)
         return DocumentTable(
             name=name,
@@ -91,7 +104,8 @@ class TableBuilder:
     def _plot(self, plot: PlotSpec) -> tuple[str, Figure | None]:
         """Draw a column over an axis, a line for each setting of `across`; return the caption and
         the drawing."""
-        settings, column = self._study.settings(plot.x), self._spec.columns[plot.y]
+        column = self._spec.columns[plot.y]
+        settings = list(dict.fromkeys(line[plot.x] for line in self._lines))
         values = {
             " ".join(group.values()) or plot.y: [
                 self._values({**group, plot.x: x}, column) for x in settings
@@ -109,6 +123,12 @@ class TableBuilder:
     ) -> list[float]:
         """Return the measurements of a field; `place` are settings of its row and its group."""
         settings, split = self._measured(place, column), column.split
+        if column.layers:
+            layers: dict[str, list[float]] = {}
+            for row in self._study.rows(column.metric, settings, bucket=...):
+                if row.bucket not in (None, _EMBEDDINGS):
+                    layers.setdefault(row.bucket, []).append(row.value)
+            return min(layers.values(), key=fmean, default=[])
         if column.lengths and (cells := self._study.finished(settings)):
             assert split in ("valid", "test")
             bounds = length_bounds(cells[0].config, column.lengths)
@@ -121,6 +141,8 @@ class TableBuilder:
             dataset = mean_of(split)
         part = self._spec.buckets.get(place.get(_BUCKET, "")) or column.bucket
         rows = self._study.rows(column.metric, settings, dataset=dataset, bucket=part)
+        if part and not rows:  # lengths are of all files together
+            rows = self._study.rows(column.metric, settings, dataset=split, bucket=part)
         return [row.value for row in rows]
 
     def _settings(self, place: Settings, column: ColumnSpec) -> Settings:
@@ -155,24 +177,20 @@ class TableBuilder:
             first, second = (self._field(place, side).value for side in sides)
             return number(None if first is None or second is None else first - second)
         if column.count:
-            return self._count(settings, column)
+            return self._count(place, column)
         if column.metric in FACTS:
-            cells = self._study.cells(settings)
-            if not cells:
-                return number(None)
-            config = cells[0].config
-            if column.metric == "trained lengths":
-                return Entry(text=bounds_label(trained_lengths(config)))
-            kinds = (KINDS[part.kind].build for part in config.position.scheme.parts)
-            return Entry(text="yes" if all(kind.shift_invariant for kind in kinds) else "no")
-        if column.layers:
-            settings = self._measured(place, column)
-            rows = self._study.rows(column.metric, settings, bucket=...)
-            layers = (row.value for row in rows if row.bucket != _EMBEDDINGS)
-            return number(min(layers, default=None), ".3f")
-        return summary(self._values(place, column), column.show, mark)
+            facts = {_fact(column.metric, x.config) for x in self._study.cells(settings)}
+            if len(facts) > 1:
+                self._measured(place, column)  # which names the axis
+            return Entry(text=facts.pop()) if facts else number(None)
+        decimals = 3 if column.layers else 2
+        return summary(self._values(place, column), column.show, mark, decimals=decimals)
 
-    def _count(self, settings: Settings, column: ColumnSpec) -> Entry:
+    def _count(self, place: Settings, column: ColumnSpec) -> Entry:
+        settings = self._settings(place, column)
+        every = self._study.cells(settings)
+        if any(cell.config.data != every[0].config.data for cell in every):
+            self._measured(place, column)  # which names the axis
         cells = (self._study.finished if self._trained else self._study.cells)(settings)
         if not cells:
             return number(None)
@@ -203,7 +221,7 @@ class TableBuilder:
             values = [field.value for field in fields if field.value is not None]
             means.append(number(fmean(values) if len(values) == len(fields) else None))
         columns["average"] = means
-        return {" ".join([*group.values(), name]): own for name, own in columns.items()}
+        return columns
 
     def _tests(self, group: Settings, column: ColumnSpec) -> dict[int, Part]:
         """Return line → comparison with the baseline, of columns of BLEU over a split."""
@@ -241,8 +259,27 @@ class TableBuilder:
             yield from usable(self._study.cells()[0].steps)[1]
 
 
+def _fact(name: str, config: Config) -> str:
+    """Return one of `measurements.FACTS`."""
+    if name == "trained lengths":
+        return bounds_label(trained_lengths(config))
+    kinds = (KINDS[part.kind].build for part in config.position.scheme.parts)
+    return "yes" if all(kind.shift_invariant for kind in kinds) else "no"
+
+
 def published_table(table: TableSpec, paper: PublishedSpec, ours: DocumentTable) -> DocumentTable:
-    """Return the paper's table."""
+    """Return the paper's table.
+
+    Raises:
+        ShapeshiftError: a row has more or fewer fields than the header.
+    """
+    header = paper.header or ours.header
+    for row in paper.rows:
+        if len(row) != len(header):
+            raise ShapeshiftError(
+                f"published of the table {table.title!r}: {list(row)} has {len(row)} fields for"
+                f" {len(header)} columns ({', '.join(header)}); complete it, or give a header"
+            )
     num_names = len(table.header or table.rows)
     rows = [
         (
@@ -255,7 +292,7 @@ def published_table(table: TableSpec, paper: PublishedSpec, ours: DocumentTable)
         name=f"{ours.name}-paper",
         title=paper.title or f"{table.title}, in the paper",
         origin="paper",
-        header=paper.header or ours.header,
+        header=header,
         rows=tuple(rows),
         notes=paper.notes,
     )
@@ -268,6 +305,9 @@ def curves(study: Study, spec: CurvesSpec, item: str) -> Content:
     key, unit = ("update", 1) if spec.against == "updates" else ("elapsed_s", 60)
     for setting in study.settings(spec.each):
         rows, lines = [], []
+        for system in study.settings(spec.systems):
+            axes = {spec.each: setting, spec.systems: system}
+            study.require_one_model(axes, "add it to only of the study, or leave curves out")
         for cell in study.finished({spec.each: setting}):
             system = cell.axes[spec.systems]
             log = read_log(study.run(cell).directory / "log.jsonl")
@@ -280,10 +320,10 @@ def curves(study: Study, spec: CurvesSpec, item: str) -> Content:
                 rows.append((*own, update, time, number(perplexity, ".3f")))
         # It falls from thousands to a few: a linear axis would show the first updates alone.
         panel = Panel(lines, "validation perplexity", log=True, min_span=1.2)
-        title = f"Validation perplexity against {spec.against}, {setting.capitalize()}"
+        title = f"Validation perplexity against {spec.against}, {setting}"
         x_title = spec.against + " (minutes)" * (unit > 1)
         table = DocumentTable(
-            name=f"{item}-{setting}",
+            name=re.sub(r"[^\w.+=, -]", "-", f"{item}-{setting}"),  # see `schema.PlainName`
             title=title,
             header=(spec.systems, "seed", "update", "time (s)", "perplexity"),
             rows=tuple(rows),

@@ -63,6 +63,15 @@ def test_each_file_of_a_split_is_scored_and_their_mean(two_sets, monkeypatch):
     assert kept_lines(run.directory, "test", "files") == ["0 21", "21 33"]
 
 
+def test_bleu_is_not_needed_for_another_score(make_run):
+    run, data = make_run("training.max_updates=15", "evaluation.metrics=[chrf]")
+    rows = SCORE_TEST(run, data)
+    assert {(m.metric, m.dataset) for m in rows if not m.bucket} == {
+        ("chrF2", "test"), ("chrF2", "test mean")
+    }  # fmt: skip
+    assert {m.metric for m in rows if m.bucket} == {"BLEU"}
+
+
 def test_joined_pairs_belong_to_the_file_that_they_begin_in(two_sets, make_config):
     _, data = two_sets
     dataset = "data.dataset={name: interpolate, num_joined: 4}"

@@ -6,11 +6,13 @@ from statistics import fmean
 import numpy as np
 import pytest
 
+from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.measures import ORIGINAL, SWAPPED, mean_of
 from shapeshift.papers.analyses import similarity
 from shapeshift.papers.item import judge_claims
-from shapeshift.papers.spec import ItemSpec, TableSpec
-from shapeshift.papers.tables import TableBuilder
+from shapeshift.papers.spec import CurvesSpec, ItemSpec, TableSpec
+from shapeshift.papers.study import Study
+from shapeshift.papers.tables import TableBuilder, curves
 from shapeshift.papers.verdicts import shown
 
 from .conftest import column, find_item, table, texts
@@ -124,6 +126,21 @@ def test_table_3_has_the_sizes_and_figure_5_every_sentence(build, shape, max_len
             assert sum(row[side].value for row in own) == size.value
 
 
+def test_a_system_of_curves_is_one_model_and_a_setting_need_not_be_the_name_of_a_file(shape):
+    def made(cells):
+        spec = CurvesSpec(each="dataset", systems="position", against="updates")
+        return curves(Study(cells, shape._root, shape._prepared_root), spec, "c").tables
+
+    first, *_ = cells = shape.cells({"dataset": "vanilla", "position": "ape"})
+    slashed = [replace(cell, axes={**cell.axes, "dataset": "RPE a/b"}) for cell in cells]
+    assert [(x.name, x.title) for x in made(slashed)] == [
+        ("c-RPE a-b", "Validation perplexity against updates, RPE a/b")
+    ]
+    opened = [replace(first, axes={**first.axes, "size": size}) for size in ("m", "s")]
+    with pytest.raises(ShapeshiftError, match="'size' is left open"):
+        made(opened)
+
+
 def test_figures_8_and_9_have_every_validation(build, shape):
     runs = shape.finished({"dataset": "interpolate"})
     for name in ("figure8", "figure9"):
@@ -171,14 +188,15 @@ def test_corpora_are_counted_without_a_run(studies):
     assert texts(paper)[2] == ["ja-en", "33,875,119", "1,005", "2,008"]
 
 
-TRAINED = ("all", "0–9", "≥ 26")
+PANELS = ("all", "short, trained on 0–9", "long, trained on ≥ 26")
 
 
 def test_figure3_shows_what_is_finished(build, studies):
     study, content = studies("nhk-figure3"), build("nhk:figure3")
     sizes, by_length, _ = content.tables
     titles = [axes.get_title(loc="left") for axes in by_length.drawing.axes[:3]]
-    assert titles == [f"({x}) trained on {y} lengths" for x, y in zip("abc", TRAINED, strict=True)]
+    assert titles == [f"({x}) {y}" for x, y in zip("abc", PANELS, strict=True)]
+    assert by_length.header[:2] == ("lengths", "source length")
     rows = texts(by_length)
     assert [row[1] for row in rows[:5]] == ["0–9", "10–15", "16–21", "22–25", "≥ 26"]
     unfinished = by_length.header.index("original-qkv")
@@ -274,3 +292,10 @@ def test_a_limit_of_a_score_is_about_the_split_that_is_named(shape):
         [row] = shape.rows("chrF2", settings, dataset=mean_of(split))
         [finding] = judge_claims(ItemSpec.model_validate(spec), shape, {})
         assert finding.measured == f"chrF2: {row.value:.3f} (1 seed)"
+
+
+def test_a_number_of_the_data_is_that_of_all_runs(shape):
+    for given in ({"count": "kept"}, {"metric": "trained lengths"}):
+        spec = TableSpec(title="t", rows=["position"], columns={"c": given})
+        with pytest.raises(ShapeshiftError, match="'dataset' is left open"):
+            TableBuilder(spec, shape).table("t")

@@ -30,7 +30,7 @@ GRIDS = {
         "seeds": [1, 2],
         "steps": ["score-test"],
     },
-    "two": {"axes": {"position": {"rpe": ["position=rpe"]}}, "scales": {"tiny": {}}, "steps": []},
+    "two": {"axes": {"position": {"rpe": ["position=rpe"]}}, "scales": {"tiny": {}}},
 }
 TABLE = {"title": "t", "rows": ["position"], "columns": {"BLEU": {"split": "test"}}}
 
@@ -39,16 +39,16 @@ def item(title, grid, document=None, **more):
     """Return an item with a table, of one of `GRIDS` or of another document."""
     spec = {"title": title, "grid": grid, "tables": [TABLE], **more}
     found = Grid(Path(f"{grid}.yaml"), document or GRIDS[grid])
-    return Item("t", ItemSpec.model_validate(spec), found)
+    return Item("t", ItemSpec.model_validate(spec), found, found.path)
 
 
 def paper(two=None, **items):
-    items |= {
+    shipped = {
         "table1": item("Table 1", "one"),
         "table2": item("Table 2", "two", two),
         "sizes": item("Sizes", "two", two, trained=False),
     }
-    return Paper("toy", "Toy", "nobody", items)
+    return Paper("toy", "Toy", "nobody", shipped | items)
 
 
 PAPER = paper()
@@ -119,7 +119,7 @@ SIZES = {
         "position": {"ape": ["position=ape"], "shape": ["position=shape"]},
         "size": {"tiny": ["model.size=tiny"], "small": ["model.size=small"]},
     },
-    "steps": ["score-test", "speed"],
+    "steps": ["score-valid", "score-test", "speed"],
 }
 CLAIM = {"claim": "c", "test": {"position": "shape"}}
 BETTER = {**CLAIM, "rule": "better", "against": {"position": "ape"}}
@@ -172,7 +172,9 @@ def test_each_file_of_a_dataset_of_the_hub_has_a_column_before_it_is_fetched(tmp
     table = {**TABLE, "columns": {"": {"split": "each set"}}}
     corpus = f"data.corpus={{corpus: hub, repo: a/b, source: en, target: de, root: {tmp_path},"
     corpus += " test: [test, 'sacrebleu:wmt14/full']}"
-    made = plan("mine", paper=paper(mine=item("t", "one", tables=[table])), overrides=[corpus])
+    both = GRIDS["one"] | {"steps": ["score-valid", "score-test"]}
+    mine = item("t", "one", both, tables=[table])
+    made = plan("mine", paper=paper(mine=mine), overrides=[corpus])
     [document] = write(made, tmp_path)
     sets = ("valid", "test/test-test", "test/newstest2014", "average")
     assert document.tables[0].header == ("position", *sets)
@@ -210,11 +212,28 @@ def test_a_study_does_not_replace_another_whose_file_has_the_same_name(tmp_path)
         made = Paper(STUDIES, title, citation, {"mine": item(title, "one")})
         return planning.plan_items(made, "tiny")
 
-    run(study("A", "a.yaml"), tmp_path)
-    for again in (study("A", "a.yaml"), study("changed", "a.yaml"), study("changed", "moved")):
+    run(study("A", "a/mine.yaml"), tmp_path)
+    for again in (study("A", "a/mine.yaml"), study("changed", "a/mine.yaml")):
         write(again, tmp_path)
-    with pytest.raises(ShapeshiftError, match=r"mine: was made from moved .*name another"):
-        write(study("B", "b/mine.yaml"), tmp_path)
+    other = study("changed", "b/mine.yaml")
+    with pytest.raises(ShapeshiftError, match=r"mine: was made from a/mine.yaml .*name another"):
+        write(other, tmp_path)
+    with pytest.raises(ShapeshiftError, match=r"mine: was made from a/mine.yaml .*name another"):
+        run_plan.run_plan(other, tmp_path, tmp_path, dry_run=True)
+    assert not (tmp_path / "b").exists()
+
+
+def test_numbers_are_not_replaced_by_dashes(tmp_path):
+    run(plan("table1"), tmp_path)
+    [one] = write(plan("table1"), tmp_path)
+    changed = item("Table 1", "one", GRIDS["one"] | {"base": {"training": {"max_updates": 7}}})
+    made = plan("table1", paper=paper(table1=changed))
+    documents, failures = planning.write_items(made, tmp_path, tmp_path / "prepared")
+    assert documents == []
+    assert "none of its runs is finished" in str(failures["table1"])
+    assert ItemDocument.load(tmp_path / "tiny/toy/table1/item.json") == one
+    run(made, tmp_path)
+    assert write(made, tmp_path)[0].configs != one.configs
 
 
 def test_what_is_missing_is_named_once_for_all_runs(tmp_path, monkeypatch):
@@ -309,10 +328,17 @@ def test_the_list_shows_finished_runs_at_a_scale(tmp_path, monkeypatch, capsys):
     ]
 
 
+def test_the_list_takes_no_options_of_runs(tmp_path):
+    for option in ({"grid": "x"}, {"jobs": 0}, {"run": False}, {"seed": [1]}, {"dry_run": True}):
+        with pytest.raises(command.typer.BadParameter, match="has no effect"):
+            command.reproduce(directory=tmp_path, show_list=True, **option)
+
+
 def test_another_grid_has_the_axes_and_the_measurements():
     made = item("Mine", "one")
-    with pytest.raises(ShapeshiftError, match="BLEU needs the step score-test"):
-        made.on(item("Mine", "two").grid)
+    untested = item("Mine", "one", GRIDS["two"] | {"steps": ["score-valid"]}).grid
+    with pytest.raises(ShapeshiftError, match=r"^one.yaml: .*BLEU needs the step score-test"):
+        plan("mine", paper=paper(mine=made.on(untested)))
     other = GRIDS["one"] | {"axes": {"K": {"1": ["position=ape"]}}}
     with pytest.raises(ShapeshiftError, match="has the axes K, but what is made of one needs pos"):
         made.on(item("Mine", "one", other).grid)

@@ -13,7 +13,9 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation import metrics as evaluation
 from shapeshift.lab.measures import MEASURES
 from shapeshift.papers.catalogue import ITEMS, PAPERS, find_paper, read_study
-from shapeshift.papers.measurements import FACTS, METRICS, check_measurements
+from shapeshift.papers.compare import comparison
+from shapeshift.papers.measurements import FACTS, METRICS
+from shapeshift.papers.planning import plan_items
 from shapeshift.papers.spec import ItemSpec
 from shapeshift.papers.study import Study
 
@@ -49,7 +51,8 @@ def shipped(name):
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_a_shipped_item_can_be_measured_and_equality_is_judged_at_scale_paper_alone(name):
     item = shipped(name)
-    check_measurements(item.spec, item.grid, ITEMS)
+    for scale in item.grid.config.scales:
+        item.check([*filter(item.needs, item.grid.cells(scale))])
     for claim in item.spec.claims:
         assert claim.rule not in ("equivalent", "no worse") or claim.scales == ("paper",)
     asked = {column.metric for table in item.spec.tables for column in table.columns.values()}
@@ -103,6 +106,9 @@ def test_a_study_of_ones_own_has_a_grid_that_is_inside_or_shipped_or_lies_beside
 
 
 GAIN = ", gain: {gain_of: valid BLEU}"
+COLUMNS = "{valid BLEU: {split: valid}, test BLEU: {split: test}}"
+BETTER = "rule: better\n    test: {position: shape}\n    against: {position: ape}"
+BY_LENGTH = "by_length:\n- {title: t, systems: position, "
 THRESHOLD = "rule: threshold\n    at_least: 1\n    "
 
 
@@ -134,15 +140,110 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         ("rule: better", THRESHOLD + "split: original-order", "threshold is about all"),
         ("split: valid", "metric: chrf, split: valid", "unknown 'chrf'; did you mean 'chrF2'?"),
         ("  axes:", "  base: own.yaml\n  axes:", "own.yaml: no such file"),
+        ("split: valid", "metric: speed of light", "metric: unknown 'speed of light'"),
+        ("{split: valid}", "{bucket: 0–9}", "split: missing; say which text BLEU is of"),
+        ("{split: valid}", "{bucket: 0-9, split: valid}", "called '0-9'; did you mean '0–9'?"),
+        ("{split: valid}", "{bucket: original order}", "BLEU needs the step swapped-order"),
+        ("{split: valid}", "{metric: chrF2, bucket: 0–9, split: valid}", "chrF2 is not measured"),
+        ("{split: valid}", "{metric: parameters, bucket: a}", "parameters is not measured in"),
+        ("{split: valid}", "{metric: valid_loss, layers: lowest}", "such as shift_similarity, not"),
+        ("{split: valid}", "{metric: trained lengths, split: test}", "leave split, bucket and lay"),
+        (COLUMNS, "{b: {split: valid}, test BLEU: {metric: trained lengths}}", "is no number"),
+        (BETTER, THRESHOLD + "metric: step_memory", "step_memory is not one number of a"),
+        (BETTER, THRESHOLD + "metric: trained lengths", "lengths is not one number of a"),
+        ("    against: {position: ape}", "    against: {position: ape}\n    split: original-order\n"
+         "    minus: swapped-order", "claims.0: BLEU needs the step swapped-order"),
+        ("rope: [position=rope]", "rope: [position=rope, 'evaluation.metrics=[chrf]']",
+         "add bleu to evaluation.metrics of the runs (in the run rope/1)"),
+        ("rows: [position]\n", "rows: []\n", "tables.0.rows: "),
+        ("rule: better", "rule: better\n    minus: swapped-order", "needs split: original-order"),
+        ("rule: better", "rule: better\n    margin: 1", "better has no margin"),
+        ("against: {position: ape}", "against: {position: shape}", "compares runs with themselves"),
+        ("rule: better", "rule: better\n    each: {position: '*'}", "position is also in test"),
+        ("    against: {", "    pairs: [[{position: rope}, {position: ape}]]\n    #", "test: add"),
+        ("{split: valid}", "{count: kept, split: each set}", "each set: leave out count"),
+        ("{split: valid}", "{count: kept, metric: chrF2}", "count: leave out metric: no effect"),
+        ("{split: valid}", "{split: train}", "split: train is for count"),
+        ("{split: valid}", "{split: valid, bucket: a, lengths: inside}", "leave out bucket: no"),
+        ("{split: valid}", "{split: each set, bucket: a}", "each set: leave out bucket: no effect"),
+        ("{split: valid}", "{split: valid}, d: {gain_of: test BLEU, show: mean}", "leave out show"),
+        ("{split: valid}", "{split: valid, only: {position: ape}}", "is in rows or across"),
+        ("{split: valid}", "{split: valid}, d: {difference: [d, test BLEU]}", "and 'd' is none"),
+        ("{split: valid}", "{split: valid}, d: {difference: [e, test BLEU]}", "and 'e' is none"),
+        (COLUMNS, "{b: {split: valid}, test BLEU: {gain_of: b}}", "plot: y needs a column"),
+        (COLUMNS, "{b: {split: valid}, test BLEU: {count: kept}}", "plot: y needs a column of a"),
+        (COLUMNS, "{b: {split: valid}, test BLEU: {split: each set}}", "plot: y needs a column"),
+        (COLUMNS, "{test BLEU: {split: test, metric: chrF2}}", "baseline: no column is tested"),
+        (COLUMNS, "{}", "tables.0.columns: "),
+        ("    plot", "    scale_notes: {tiny: t}\n    plot", "the grid has no scale 'tiny'"),
+        ("    plot", "    across: position\n    plot", "position is also in rows or only"),
+        ("  seeds:", "  exclude: [{seed: 9}]\n  seeds:", "yaml: grid: a condition names what is"),
+        ("tables:", BY_LENGTH + "splits: []}\ntables:", "by_length.0.splits: "),
+        ("tables:", BY_LENGTH + "splits: [test, test]}\ntables:", "name each split once"),
+        ("tables:", BY_LENGTH + "only: {position: ape}}\ntables:", "in systems or panels already"),
+        ("tables:", BY_LENGTH + "panels: position}\ntables:", "name another axis than in systems"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
     assert old in STUDY
     path = write(STUDY.replace(old, new, 1))
     with pytest.raises(ShapeshiftError) as error:
-        read_study(path)
+        plan_items(read_study(path), "full")
     assert expected in str(error.value)
     assert str(path) in str(error.value)
+
+
+def test_a_study_is_known_by_its_path_whatever_the_working_directory_is(write, monkeypatch):
+    path = write(STUDY)
+    monkeypatch.chdir(path.parent)
+    assert read_study(Path(path.name)).citation == read_study(path).citation
+
+
+def test_settings_of_the_command_line_are_checked(write):
+    with pytest.raises(ShapeshiftError, match=r"mine.yaml: .*\.valid BLEU: BLEU is not"):
+        plan_items(read_study(write(STUDY)), "full", ["evaluation.metrics=[chrf]"])
+    paper = comparison("demo-fast", {"ape": ["position=ape"], "rpe": ["position=rpe"]}, 1)
+    with pytest.raises(ShapeshiftError, match="chrF: chrF2 is not computed; add chrf to"):
+        plan_items(paper, "demo-fast", ["evaluation.metrics=[bleu]"])
+
+
+def test_a_score_may_be_computed_at_another_scale_alone(write):
+    text = STUDY.replace("{split: valid}", "{split: valid, metric: COMET}").replace(
+        "  seeds:",
+        "  scales: {a: {}, b: {overrides: ['evaluation.metrics=[bleu,comet]']}}\n  seeds:",
+    )
+    for scale in "ab":
+        assert plan_items(read_study(write(text)), scale)
+    with pytest.raises(ShapeshiftError, match=r"add comet to evaluation\.metrics"):
+        plan_items(read_study(write(text)), "b", ["evaluation.metrics=[bleu]"])
+
+
+def test_buckets_of_a_table_are_those_that_its_runs_have(write):
+    document = yaml.safe_load(STUDY)
+    del document["claims"]
+    document["grid"]["steps"] = ["score-test", "swapped-order"]
+    table = {"title": "t", "rows": ["position"], "header": ["position", "part"]}
+
+    def planned(buckets, **column):
+        tables = [{**table, "buckets": buckets, "columns": {"BLEU": column}}]
+        return plan_items(read_study(write({**document, "tables": tables})), "full")
+
+    assert planned({"a": "original order", "b": "swapped order"})
+    assert planned({"a": "0–9", "b": None}, split="test")
+    for buckets, column, expected in (
+        ({"a": "original order", "b": None}, {}, "split: missing"),
+        ({"a": "original order"}, {"split": "test"}, "BLEU of test has none that is called"),
+        ({"a": "fairseq"}, {"split": "test"}, "BLEU of test has none that is called 'fairseq'"),
+    ):
+        with pytest.raises(ShapeshiftError, match=expected):
+            planned(buckets, **column)
+
+
+def test_a_condition_may_name_a_seed_of_any_scale(write):
+    text = STUDY.replace("  seeds:", "  scales: {a: {}, b: {seeds: [7]}}\n  seeds:")
+    for seed in (3, 7):
+        rule = f"  rules: [{{when: {{seed: {seed}}}, overrides: []}}]\n  seeds:"
+        read_study(write(text.replace("  seeds:", rule)))
 
 
 def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):
@@ -160,7 +261,8 @@ def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):
 
 def test_own_steps_measure_anything(write):
     text = STUDY.replace("steps: [", "steps: ['my:own', ")
-    read_study(write(text.replace("{split: valid}", "{metric: speed of light}")))
+    study = read_study(write(text.replace("{split: valid}", "{metric: speed of light}")))
+    assert plan_items(study, "full")
 
 
 def test_the_page_of_the_file_is_fresh_and_names_every_key():
