@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from os.path import relpath
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def read_study(path: Path) -> Paper:
     item = read_item(path, path.stem)
     for name in item.spec.analyses:
         find_function(name, "analysis", path)
-    citation = f"a study of one's own, {path.resolve()}"
+    citation = f"a study of one's own, {relpath(path)}"
     return Paper(STUDIES, item.spec.title, citation, {path.stem: item})
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from os.path import relpath
 from pathlib import Path
 
 from shapeshift.config_file import find_config, read_document
@@ -79,5 +80,5 @@ def comparison(
     }
     spec = {"title": title, "grid": "", "tables": [table], "by_length": [by_length]}
     item = Item(ITEM, ItemSpec.model_validate(spec), grid, path)
-    citation = f"several position representations, {path.resolve()}"
+    citation = f"several position representations, {relpath(path)}"
     return Paper("positions", title, citation, {ITEM: item})

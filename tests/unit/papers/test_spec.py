@@ -193,7 +193,7 @@ def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
     assert str(path) in str(error.value)
 
 
-def test_a_study_is_known_by_its_path_whatever_the_working_directory_is(write, monkeypatch):
+def test_a_study_is_known_by_its_path_however_that_is_given(write, monkeypatch):
     path = write(STUDY)
     monkeypatch.chdir(path.parent)
     assert read_study(Path(path.name)).citation == read_study(path).citation
