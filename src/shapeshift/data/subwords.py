@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import io
+import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -83,7 +84,7 @@ class Subwords:
         SentencePiece. Sentences of more than 65,536 bytes are left out of training.
 
         Args:
-            pairs: called once for each model; returns (source, target) texts.
+            pairs: called twice for each model; returns (source, target) texts.
             config: algorithm, size, normalisation.
             directory: created if missing.
 
@@ -226,14 +227,14 @@ def _train(sentences: Callable[[], Iterator[str]], config: SubwordsConfig) -> by
     caught: list[BaseException] = []
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_catching(sentences, caught),
+            sentence_iterator=_catching(_sample(sentences, config.max_sentences), caught),
             model_writer=model,
             model_type=config.algorithm,
             vocab_size=config.vocab_size,
             character_coverage=config.character_coverage,
             normalization_rule_name=config.normalization,
             input_sentence_size=config.max_sentences,
-            shuffle_input_sentence=True,
+            shuffle_input_sentence=True,  # without effect: there are never more sentences
             max_sentence_length=_MAX_SENTENCE_BYTES,
             num_threads=_NUM_THREADS,
             minloglevel=2,
@@ -254,9 +255,28 @@ def _train(sentences: Callable[[], Iterator[str]], config: SubwordsConfig) -> by
     return model.getvalue()
 
 
-def _catching(sentences: Callable[[], Iterator[str]], caught: list[BaseException]) -> Iterator[str]:
+def _sample(sentences: Callable[[], Iterator[str]], number: int) -> Iterator[str]:
+    """Yield a number of the sentences, or all if there are no more, in their order.
+
+    SentencePiece would draw others in each process. The text is read twice, first to count, so that
+    no sentence is held (Knuth, volume 2, algorithm 3.4.2S).
+    """
+
+    def used() -> Iterator[str]:  # what SentencePiece does not leave out itself
+        for text in sentences():
+            if "\u2585" not in text and 0 < len(text.rstrip("\r").encode()) <= _MAX_SENTENCE_BYTES:
+                yield text
+
+    draws = random.Random(0)
+    for left, text in zip(range(sum(1 for _ in used()), 0, -1), used(), strict=False):
+        if draws.random() * left < number:
+            number -= 1
+            yield text
+
+
+def _catching(sentences: Iterator[str], caught: list[BaseException]) -> Iterator[str]:
     try:
-        yield from sentences()
+        yield from sentences
     except (Exception, KeyboardInterrupt) as error:
         caught.append(error)
         raise

@@ -1,6 +1,8 @@
 """Subwords: fixed special ids, user text that looks special, errors with a way out."""
 
 import random
+import subprocess
+import sys
 
 import pytest
 
@@ -72,6 +74,44 @@ def test_training_is_deterministic(tmp_path):
     config = SubwordsConfig(algorithm="unigram", vocab_size=60)
     one, two = (Subwords.train(pairs, config, tmp_path / name) for name in "ab")
     assert one.fingerprint == two.fingerprint
+
+
+SAMPLED = """
+import sys
+from pathlib import Path
+from shapeshift.data.config import SubwordsConfig
+from shapeshift.data.subwords import Subwords
+pairs = [(f"{i} man {i * 7919 % 1000} cat", f"{i} Mann {i * 31 % 977}") for i in range(4000)]
+config = SubwordsConfig(vocab_size=300, max_sentences=1000)
+Subwords.train(lambda: pairs, config, Path(sys.argv[1]))
+"""
+
+
+def test_a_sampled_corpus_gives_every_process_the_same_model(tmp_path):
+    for name in "ab":
+        subprocess.run([sys.executable, "-c", SAMPLED, str(tmp_path / name)], check=True)
+    one, two = (Subwords.load(tmp_path / name) for name in "ab")
+    assert one.fingerprint == two.fingerprint
+
+
+def test_a_sample_is_of_the_whole_text_in_its_order(monkeypatch, tmp_path):
+    given = []
+
+    def note(*, sentence_iterator, model_writer, **_):
+        given.extend(sentence_iterator)
+        raise RuntimeError
+
+    monkeypatch.setattr("sentencepiece.SentencePieceTrainer.train", note)
+    config = SubwordsConfig(joint=False, max_sentences=1_500)
+    # Empty sentences do not count: the source has 3,000 to draw from, the target 1,500.
+    both = [(f"{i:04}", f"{i:04}" if i % 2 else "") for i in range(3_000)]
+    for texts in zip(*both, strict=True):
+        given.clear()
+        with pytest.raises(RuntimeError):
+            Subwords.train(lambda texts=texts: [(x, x) for x in texts], config, tmp_path)
+        assert len(given) == 1_500
+        assert given == sorted(given)
+    assert "" not in given
 
 
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
