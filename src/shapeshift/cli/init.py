@@ -76,8 +76,9 @@ def init(
     if source == target:
         raise usage_error("--target", f"is {target}, as --source is; they name different files")
     languages, folder = (source, target), output.with_suffix("")
+    every = [*train, *(valid or ()), *(test or ())]
     prefixes = [
-        [prefix for path in paths or () for prefix in find_prefixes(path, languages, folder)]
+        [prefix for path in paths or () for prefix in find_prefixes(path, languages, folder, every)]
         for paths in (train, valid, test)
     ]
     names = dict(zip(SPLITS, (each or prefixes[0] for each in prefixes), strict=True))
