@@ -208,9 +208,11 @@ def _model(data: bytes) -> Any:
 
 
 def _encode(model: Any, texts: Sequence[str], joined: bool) -> list[list[int]]:
+    """Encode texts as SentencePiece reads them in training: without the `\\r` of a CRLF file."""
     if joined:
-        return [join_ids(model.encode(split_parts(text))) for text in texts]
-    ids: list[list[int]] = model.encode(list(texts))
+        parts = ([part.rstrip("\r") for part in split_parts(text)] for text in texts)
+        return [join_ids(model.encode(each)) for each in parts]
+    ids: list[list[int]] = model.encode([text.rstrip("\r") for text in texts])
     return ids
 
 

@@ -55,6 +55,19 @@ def test_parts_are_joined_by_the_separator_id(joint):
     assert split_parts(joint.decode_target(ids)) == ["", "a dog", "", ""]
 
 
+@pytest.mark.parametrize("normalization", ["nmt_nfkc", "nfkc", "nfkc_cf", "identity"])
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+def test_the_carriage_return_of_a_crlf_file_is_no_text(tmp_path, algorithm, normalization):
+    config = SubwordsConfig(algorithm=algorithm, vocab_size=70, normalization=normalization)
+    crlf = [(f"{source}\r", f"{target}\r") for source, target in pairs()]
+    subwords = Subwords.train(lambda: crlf, config, tmp_path)
+    one, two = subwords.encode_target(["das Haus", "ein Hund"])
+    assert UNK not in one
+    assert subwords.encode_target(["das Haus\r", "ein Hund\r", "\r"]) == [one, two, []]
+    joined = subwords.encode_target(["das Haus\r <sep> ein Hund\r"], joined=True)
+    assert joined == [[*one, SEP, *two]]
+
+
 def test_framing_ids_leave_no_trace_in_text(joint):
     (ids,) = joint.encode_target(["ein kleines Haus"])
     assert joint.decode_target([BOS, *ids, EOS, PAD, PAD]) == "ein kleines Haus"
