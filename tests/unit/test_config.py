@@ -274,6 +274,18 @@ def test_overrides_that_cannot_be_are_refused_in_any_order(
         assert re.search(problem, refused(BASE, *order))
 
 
+@pytest.mark.parametrize("updates", [1, 5, 1_000, 5_000])
+def test_a_cosine_that_would_not_begin_is_refused_with_a_length_that_works(updates: int) -> None:
+    cosine = ["training.schedule=cosine", f"training.max_updates={updates}"]
+    said = refused({}, *cosine)
+    assert said.startswith("training.schedule: ")
+    more = re.search(r"max_updates=(\d+) or more", said)
+    fewer = re.search(r"warmup_updates=(\d+) here", said)
+    assert parse_config({}, [cosine[0], f"training.max_updates={more[1]}"])
+    if updates > 1:
+        assert parse_config({}, [*cosine, f"training.schedule.warmup_updates={fewer[1]}"])
+
+
 def test_the_remedy_for_a_wrong_name_works() -> None:
     shifted = "position.position_ids.name=shifted"
     remedy = f"position.name={refused({'position': 'rope'}, shifted).rpartition(' ')[2]}"

@@ -120,6 +120,18 @@ class TrainingConfig(Strict):
         " improvement; null: train to `max_updates`",
     )
 
+    @field_validator("schedule")
+    @classmethod
+    def _reach_the_peak(cls, schedule: Schedule, info: ValidationInfo) -> Schedule:
+        warmup, updates = schedule.warmup_updates, info.data.get("max_updates")
+        if isinstance(schedule, Cosine) and updates is not None and warmup >= updates:
+            lower = f"warmup_updates={max(1, updates // 10)} here, or " if updates > 1 else ""
+            raise ValueError(
+                f"the cosine begins after warmup_updates={warmup} and ends at training.max_updates="
+                f"{updates}; set {lower}training.max_updates={warmup + 1} or more"
+            )
+        return schedule
+
     @field_validator("average_checkpoints")
     @classmethod
     def _keep_what_is_averaged(cls, number: int, info: ValidationInfo) -> int:
