@@ -9,13 +9,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from pydantic.fields import FieldInfo
 
 
-def _check_plain(name: str) -> str:
+def check_plain(name: str) -> str:
+    """Return a name that may become a part of a file's; raise `ValueError` for any other."""
     if not re.fullmatch(r"\w[\w.+=, -]{0,99}", name):
         raise ValueError(f"expected a name of letters, digits and . + = , - _, got {name[:100]!r}")
     return name
 
 
-PlainName = Annotated[str, AfterValidator(_check_plain)]
+PlainName = Annotated[str, AfterValidator(check_plain)]
 """Text that may become a part of a file's name: it cannot name another folder."""
 
 

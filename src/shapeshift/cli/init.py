@@ -59,6 +59,7 @@ def init(
     from shapeshift.data.sources.download import find_prefixes
     from shapeshift.data.survey import hold_out, survey_corpus
     from shapeshift.lab.suggest import suggest
+    from shapeshift.schema import check_plain
 
     if output.exists():
         raise ShapeshiftError("exists already; name another file with --output", path=output)
@@ -73,6 +74,12 @@ def init(
         valid = [Path(_ask("--valid", "Validation text"))]
     if valid and not test:
         test = [Path(_ask("--test", "Test text"))]
+    source, target = source.removeprefix("."), target.removeprefix(".")
+    for option, name in (("--source", source), ("--target", target)):
+        try:
+            check_plain(name)
+        except ValueError as error:
+            raise usage_error(option, str(error)) from error
     if source == target:
         raise usage_error("--target", f"is {target}, as --source is; they name different files")
     languages, folder = (source, target), output.with_suffix("")
