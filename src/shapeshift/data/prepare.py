@@ -116,6 +116,8 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
             source_length=_statistics(store.source_lengths),
             target_length=_statistics(store.target_lengths),
         )
+    if _fingerprint(config, directory) != fingerprint:
+        raise ShapeshiftError("the text changed while it was prepared; run the command again")
     result = Report(
         fingerprint=fingerprint,
         config=config,
