@@ -274,6 +274,24 @@ def test_overrides_that_cannot_be_are_refused_in_any_order(
         assert re.search(problem, refused(BASE, *order))
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "training.seed=true",
+        "training.label_smoothing=false",
+        "training.clip_norm=true",
+        "training.optimizer.betas=[true, 0.9]",
+        "data.corpus.num_train=true",
+        "evaluation.length_buckets=[true]",
+    ],
+)
+def test_true_and_false_are_no_numbers(setting: str) -> None:
+    said = refused({}, setting)
+    assert said.startswith(setting.partition("=")[0])
+    assert re.search("valid (integer|number).*, got '(true|false)'", said)
+    assert parse_config({}, ["training.compile=true"]).training.compile is True
+
+
 @pytest.mark.parametrize("updates", [1, 5, 1_000, 5_000])
 def test_a_cosine_that_would_not_begin_is_refused_with_a_length_that_works(updates: int) -> None:
     cosine = ["training.schedule=cosine", f"training.max_updates={updates}"]
