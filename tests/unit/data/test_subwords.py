@@ -1,10 +1,12 @@
 """Subwords: fixed special ids, user text that looks special, errors with a way out."""
 
 import random
+import re
 import subprocess
 import sys
 
 import pytest
+import yaml
 
 from shapeshift.data.config import SubwordsConfig
 from shapeshift.data.subwords import BOS, EOS, PAD, SEP, UNK, Subwords, split_parts
@@ -137,6 +139,32 @@ def test_an_impossible_size_names_one_that_works(tmp_path, algorithm, asked, wor
     again = SubwordsConfig(algorithm=algorithm, vocab_size=feasible)
     assert Subwords.train(pairs, again, tmp_path).source_size == feasible
     assert capfd.readouterr() == ("", "")  # SentencePiece writes to the terminal
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize(
+    "text",
+    [
+        [("a", "b")],
+        [("a man", "ein Mann")],
+        [("the cat sat on the mat", "die Katze sass auf der Matte")] * 20,
+        [("a\tb\tc", "d\te")],
+        [("a a a", "".join(map(chr, range(0x4E00, 0x4E80))))] * 9,
+    ],
+)
+def test_remedies_for_tiny_text_end(tmp_path, algorithm, joint, text):
+    settings = {"algorithm": algorithm, "joint": joint, "vocab_size": 4_000}
+    for _ in range(6):
+        try:
+            Subwords.train(lambda: iter(text), SubwordsConfig(**settings), tmp_path)
+            return
+        except ShapeshiftError as error:
+            said = str(error)
+            assert ("source side" in said or "target side" in said) == (not settings["joint"])
+            match = re.search(r"; set data\.subwords\.(\w+)(?: to |=)(\w+)", said)
+            settings[match[1]] = yaml.safe_load(match[2])
+    pytest.fail(said)
 
 
 def test_no_text_is_an_error(tmp_path):
