@@ -21,6 +21,7 @@ from shapeshift.foreign_names import FOREIGN_NAMES, FOREIGN_POSITIONS
 from shapeshift.model import build
 from shapeshift.model.position_config import expand_preset
 from shapeshift.positions import POSITION_IDS, PRESETS, Part, PositionIds, Scheme
+from shapeshift.training.config import TrainingConfig
 
 BASE = {
     "data": {"dataset": {"name": "extrapolate", "max_length": 20}},
@@ -290,6 +291,13 @@ def test_true_and_false_are_no_numbers(setting: str) -> None:
     assert said.startswith(setting.partition("=")[0])
     assert re.search("valid (integer|number).*, got '(true|false)'", said)
     assert parse_config({}, ["training.compile=true"]).training.compile is True
+
+
+def test_very_large_numbers_of_training() -> None:
+    assert "training.rank_timeout_s: " in refused({}, "training.rank_timeout_s=1e15")
+    training = TrainingConfig(checkpoint_every=1, average_checkpoints=2)
+    assert training.averaged_updates(10**15) == [10**15 - 1, 10**15]
+    assert training.averaged_updates(1) == [1]
 
 
 @pytest.mark.parametrize("updates", [1, 5, 1_000, 5_000])

@@ -88,7 +88,7 @@ class TrainingConfig(Strict):
     )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
     rank_timeout_s: float = Field(
-        50.0, gt=0, description="seconds that processes wait for each other"
+        50.0, gt=0, le=1e8, description="seconds that processes wait for each other"
     )
     log_every: int = Field(50, ge=1, description="updates between two log lines")
     validate_every: int | None = Field(
@@ -167,7 +167,8 @@ class TrainingConfig(Strict):
     def averaged_updates(self, last: int) -> list[int]:
         """Return after which updates the checkpoints are saved whose mean is the final model."""
         every = self.checkpoint_every
-        return [*range(every, last, every), last][-self.average_checkpoints :]
+        regular = range(every, last, every)
+        return [*regular[max(0, len(regular) + 1 - self.average_checkpoints) :], last]
 
     @property
     def validated_metrics(self) -> tuple[MetricName, ...]:
