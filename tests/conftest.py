@@ -7,9 +7,13 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
+
+# What a script has started with `&` ignores it, and so would the processes that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONG = {
     "test_compile.py",

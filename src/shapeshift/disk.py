@@ -198,12 +198,24 @@ def partial_directory(final: Path) -> Iterator[Path]:
     folder = final.with_name(f"{PARTIAL}{token_hex(8)}-{final.name}")
     with ExitStack() as stack:
         try:  # before there is a folder: a signal may raise an exception at any point
-            folder.mkdir(0o700)
-            with suppress(OSError):  # a file system without locks
-                stack.enter_context(_locked(folder))
+            while not _claim(folder, stack):
+                folder = final.with_name(f"{PARTIAL}{token_hex(8)}-{final.name}")
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _claim(folder: Path, stack: ExitStack) -> bool:
+    """Make a folder and lock it; return whether it is there, and not taken by another process for
+    one that was left before it was locked."""
+    folder.mkdir(0o700)
+    try:
+        stack.enter_context(_locked(folder))
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return folder.exists()
 
 
 @contextmanager

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, get_args
+from collections.abc import Iterator
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
 
-def _check_plain(name: str) -> str:
+def check_plain(name: str) -> str:
+    """Return a name that may become a part of a file's; raise `ValueError` for any other."""
     if not re.fullmatch(r"\w[\w.+=, -]{0,99}", name):
         raise ValueError(f"expected a name of letters, digits and . + = , - _, got {name[:100]!r}")
     return name
 
 
-PlainName = Annotated[str, AfterValidator(_check_plain)]
+PlainName = Annotated[str, AfterValidator(check_plain)]
 """Text that may become a part of a file's name: it cannot name another folder."""
 
 
@@ -26,7 +28,7 @@ class Strict(BaseModel):
     A field may be a choice among sections, each with a name of its own in a common key, such as
     `name`. Where that key is missing, the default's name is meant if no other section has more of
     the keys that are given. `null` for a key that only other sections have is no value: it takes
-    out a value that an extended file gives.
+    out a value that an extended file gives. `true` and `false` are no numbers.
     """
 
     model_config = ConfigDict(
@@ -42,7 +44,26 @@ class Strict(BaseModel):
         for name, field in cls.model_fields.items():
             if isinstance(given.get(name), dict) and (sections := variants(field)):
                 given[name] = _choose(given[name], sections, field)
+            if isinstance(given.get(name), bool | list | tuple):
+                types = {*_types(field.annotation)}
+                if types & {int, float} and bool not in types:
+                    given[name] = _spelled_out(given[name])
         return given
+
+
+def _types(annotation: Any) -> Iterator[Any]:
+    """Yield a type, or the types that one of several, or of a list, consists of."""
+    yield get_origin(annotation) or annotation
+    for each in get_args(annotation):
+        if not isinstance(each, FieldInfo):
+            yield from _types(each)
+
+
+def _spelled_out(value: Any) -> Any:
+    """Return a value with words for truth values, which pydantic takes for 1 and 0."""
+    if isinstance(value, list | tuple):
+        return [_spelled_out(each) for each in value]
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def variants(field: FieldInfo) -> dict[str, type[BaseModel]]:

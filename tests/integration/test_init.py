@@ -24,7 +24,8 @@ def text(tmp_path, monkeypatch):
 
 
 def test_a_configuration_that_trains_without_a_change(text):
-    status, printed, said = shapeshift(text, "init", *LANGUAGES, "--train", "mine.en")
+    dotted = ("--source", ".en", "--target", "de", "--train", "mine.en")
+    status, printed, said = shapeshift(text, "init", *dotted)
     assert status == 0
     assert "1,0" in printed  # pairs of training text: what is left of 1,200
     assert "shapeshift compare mine.yaml" in printed
@@ -61,3 +62,37 @@ def test_an_archive_is_unpacked(text):
     assert load_config("a.yaml").data.corpus.train == ["a/train"]
     assert (text / "a" / "opus" / "Grammar.de-en.en").exists()
     assert "no two files" in shapeshift(text, *given, "fr", "--output", "b.yaml")[2]
+
+
+def test_archives_of_one_name_are_unpacked_next_to_each_other(text):
+    for number, corpus in enumerate(("Books", "News", "Talks")):
+        (text / corpus).mkdir()
+        with ZipFile(text / corpus / "de-en.txt.zip", "w") as archive:
+            for ending in ("en", "de"):
+                lines = (text / f"mine.{ending}").read_text("utf-8").splitlines(keepends=True)
+                part = lines[400 * number : 400 * (number + 1)]
+                archive.writestr(f"text.{ending}", "".join(part))
+    given = ("init", *LANGUAGES, "--train", "Books/de-en.txt.zip", "--train", "News/de-en.txt.zip")
+    more = ("--valid", "Talks/de-en.txt.zip", "--test", "Talks/de-en.txt.zip")
+    status, _, said = shapeshift(text, *given, *more)
+    assert status == 0, said
+    corpus = load_config("mine.yaml").data.corpus
+    assert corpus.train == ["mine/de-en/text", "mine/de-en-2/text"]
+    assert corpus.valid == corpus.test == ["mine/de-en-3/text"]
+    here = "".join((text / f"{x}.en").read_text("utf-8") for x in (*corpus.train, *corpus.valid))
+    assert here == (text / "mine.en").read_text("utf-8")
+
+
+def test_an_archive_never_replaces_a_file_of_the_user(text):
+    (text / "mine" / "opus").mkdir(parents=True)
+    own = text / "mine" / "opus" / "text.en"
+    own.write_text("my own\n")
+    with ZipFile(text / "opus.zip", "w") as archive:
+        for ending in ("en", "de"):
+            archive.write(text / f"mine.{ending}", f"text.{ending}")
+    status, _, said = shapeshift(text, "init", *LANGUAGES, "--train", "opus.zip")
+    assert (status, "text.en: exists already and differs" in said) == (1, True), said
+    assert own.read_text() == "my own\n"
+    assert not own.with_suffix(".de").exists()
+    own.rename(text / "away")
+    assert shapeshift(text, "init", *LANGUAGES, "--train", "opus.zip")[0] == 0

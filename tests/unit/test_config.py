@@ -21,6 +21,7 @@ from shapeshift.foreign_names import FOREIGN_NAMES, FOREIGN_POSITIONS
 from shapeshift.model import build
 from shapeshift.model.position_config import expand_preset
 from shapeshift.positions import POSITION_IDS, PRESETS, Part, PositionIds, Scheme
+from shapeshift.training.config import TrainingConfig
 
 BASE = {
     "data": {"dataset": {"name": "extrapolate", "max_length": 20}},
@@ -272,6 +273,43 @@ def test_overrides_that_cannot_be_are_refused_in_any_order(
 ) -> None:
     for order in (overrides, overrides[::-1]):
         assert re.search(problem, refused(BASE, *order))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "training.seed=true",
+        "training.label_smoothing=false",
+        "training.clip_norm=true",
+        "training.optimizer.betas=[true, 0.9]",
+        "data.corpus.num_train=true",
+        "evaluation.length_buckets=[true]",
+    ],
+)
+def test_true_and_false_are_no_numbers(setting: str) -> None:
+    said = refused({}, setting)
+    assert said.startswith(setting.partition("=")[0])
+    assert re.search("valid (integer|number).*, got '(true|false)'", said)
+    assert parse_config({}, ["training.compile=true"]).training.compile is True
+
+
+def test_very_large_numbers_of_training() -> None:
+    assert "training.rank_timeout_s: " in refused({}, "training.rank_timeout_s=1e15")
+    training = TrainingConfig(checkpoint_every=1, average_checkpoints=2)
+    assert training.averaged_updates(10**15) == [10**15 - 1, 10**15]
+    assert training.averaged_updates(1) == [1]
+
+
+@pytest.mark.parametrize("updates", [1, 5, 1_000, 5_000])
+def test_a_cosine_that_would_not_begin_is_refused_with_a_length_that_works(updates: int) -> None:
+    cosine = ["training.schedule=cosine", f"training.max_updates={updates}"]
+    said = refused({}, *cosine)
+    assert said.startswith("training.schedule: ")
+    more = re.search(r"max_updates=(\d+) or more", said)
+    fewer = re.search(r"warmup_updates=(\d+) here", said)
+    assert parse_config({}, [cosine[0], f"training.max_updates={more[1]}"])
+    if updates > 1:
+        assert parse_config({}, [*cosine, f"training.schedule.warmup_updates={fewer[1]}"])
 
 
 def test_the_remedy_for_a_wrong_name_works() -> None:

@@ -1,5 +1,6 @@
 """Writing and deleting: complete or not at all, and never through a link into another folder."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -98,6 +99,38 @@ def test_what_a_killed_process_left_goes_with_the_next(tmp_path, kind):
     [left] = tmp_path.iterdir()
     with writing(tmp_path / "out"):
         assert not left.exists()
+
+
+@pytest.mark.parametrize("when", ["opened", "locked", "deleted"])
+def test_a_folder_that_another_process_took_for_left_is_made_again(tmp_path, monkeypatch, when):
+    """It has no lock yet; the other process is there before it is `opened`, or after that."""
+    real_open, real_lock, found = os.open, fcntl.flock, []
+
+    def remove_first():
+        if not found:
+            found.extend(tmp_path.iterdir())
+            found[0].rmdir()
+
+    def open_late(path, *arguments, **options):
+        if when == "opened":
+            remove_first()
+        return real_open(path, *arguments, **options)
+
+    def lock_late(handle, operation):
+        if when == "deleted" and not found:
+            remove_first()
+            raise BlockingIOError
+        if when == "locked":
+            remove_first()
+        real_lock(handle, operation)
+
+    monkeypatch.setattr("os.open", open_late)
+    monkeypatch.setattr("fcntl.flock", lock_late)
+    with partial_directory(tmp_path / "out") as folder:
+        assert folder.is_dir()
+        assert folder not in found
+    assert found
+    assert not any(tmp_path.iterdir())
 
 
 def test_what_another_process_is_writing_stays(tmp_path):

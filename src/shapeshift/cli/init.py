@@ -59,6 +59,7 @@ def init(
     from shapeshift.data.sources.download import find_prefixes
     from shapeshift.data.survey import hold_out, survey_corpus
     from shapeshift.lab.suggest import suggest
+    from shapeshift.schema import check_plain
 
     if output.exists():
         raise ShapeshiftError("exists already; name another file with --output", path=output)
@@ -73,11 +74,18 @@ def init(
         valid = [Path(_ask("--valid", "Validation text"))]
     if valid and not test:
         test = [Path(_ask("--test", "Test text"))]
+    source, target = source.removeprefix("."), target.removeprefix(".")
+    for option, name in (("--source", source), ("--target", target)):
+        try:
+            check_plain(name)
+        except ValueError as error:
+            raise usage_error(option, str(error)) from error
     if source == target:
         raise usage_error("--target", f"is {target}, as --source is; they name different files")
     languages, folder = (source, target), output.with_suffix("")
+    every = [*train, *(valid or ()), *(test or ())]
     prefixes = [
-        [prefix for path in paths or () for prefix in find_prefixes(path, languages, folder)]
+        [prefix for path in paths or () for prefix in find_prefixes(path, languages, folder, every)]
         for paths in (train, valid, test)
     ]
     names = dict(zip(SPLITS, (each or prefixes[0] for each in prefixes), strict=True))

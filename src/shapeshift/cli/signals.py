@@ -11,7 +11,7 @@ from types import FrameType
 import typer
 
 from shapeshift.cli.output import notice
-from shapeshift.training.stopping import SIGNALS, StoppedError
+from shapeshift.training.stopping import StoppedError, heard_signals
 
 
 class SignalledError(KeyboardInterrupt):
@@ -56,7 +56,7 @@ def ending_on_signals(remark: str = "") -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    before = {number: signal.signal(number, note) for number in SIGNALS}
+    before = {number: signal.signal(number, note) for number in heard_signals()}
     try:
         yield
     except SignalledError as stopped:

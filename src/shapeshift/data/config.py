@@ -157,6 +157,20 @@ class HubCorpus(_Text):
     share: float = Field(default=1.0, gt=0.0, le=1.0)
     seed: int = Field(default=1, ge=0)
 
+    @field_validator("columns")
+    @classmethod
+    def _two_columns(cls, columns: tuple[str, str] | None) -> tuple[str, str] | None:
+        if columns is not None and columns[0] == columns[1]:
+            raise ValueError(f"source and target are both the column {columns[0]!r}")
+        return columns
+
+    @field_validator("seed")
+    @classmethod
+    def _seed_of_a_choice(cls, seed: int, info: ValidationInfo) -> int:
+        if seed != cls.model_fields["seed"].default and info.data.get("share") == 1.0:
+            raise ValueError(f"{seed} has no effect with share=1.0; set share, or take seed out")
+        return seed
+
 
 class GrammarCorpus(Strict):
     """The built-in English-German grammar. No English sentence is in two splits.
@@ -259,6 +273,14 @@ class LengthSlice(Strict):
     max_length: int | None = Field(
         default=None, ge=1, description="first length above the slice, in subwords"
     )
+
+    @field_validator("max_length")
+    @classmethod
+    def _some_lengths(cls, max_length: int | None, info: ValidationInfo) -> int | None:
+        low = info.data.get("min_length", 0)
+        if max_length is not None and max_length <= low:
+            raise ValueError(f"no length is in [{low}, {max_length}); set it to {low + 1} or more")
+        return max_length
 
 
 Dataset = Annotated[Vanilla | Extrapolate | Interpolate | LengthSlice, Field(discriminator="name")]

@@ -77,7 +77,7 @@ def prepare(
     report = on_progress or (lambda *_: None)
     fetch(config.corpus, report)
     report("check the text", 0, None)
-    fingerprint = _fingerprint(config)
+    fingerprint = _fingerprint(config, directory)
     build_once(
         directory.absolute(),
         lambda: _holds(directory, config, fingerprint),
@@ -116,6 +116,8 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
             source_length=_statistics(store.source_lengths),
             target_length=_statistics(store.target_lengths),
         )
+    if _fingerprint(config, directory) != fingerprint:
+        raise ShapeshiftError("the text changed while it was prepared; run the command again")
     result = Report(
         fingerprint=fingerprint,
         config=config,
@@ -198,12 +200,14 @@ def _statistics(lengths: NDArray[np.int32]) -> LengthStatistics:
     )
 
 
-def _fingerprint(config: DataConfig) -> str:
+def _fingerprint(config: DataConfig, directory: Path) -> str:
     exclude: Any = {"corpus": {"root", "archive"}, "subwords": {"models"}}
     settings = config.model_dump(mode="json", exclude=exclude)
     document = {"format": FORMAT, "config": settings, "text": corpus_fingerprint(config.corpus)}
-    if config.subwords.models is not None:
-        document["subwords"] = _subwords_of(config.subwords.models, config).fingerprint
+    if (models := config.subwords.models) is not None:
+        # Moved or deleted, they are no longer needed where they have been copied.
+        copied = not models.exists() and (directory / REPORT).is_file()
+        document["subwords"] = _subwords_of(directory if copied else models, config).fingerprint
     return digest(document)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import io
+import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,11 +34,13 @@ CONTINUES = "@@"
 """The end of a piece of subword-nmt that continues in the next one: `extra@@ pol@@ ation`."""
 
 PairSource = Callable[[], Iterable[tuple[str, ...]]]
+Sentences = Callable[[], Iterator[str]]
 
 # SentencePiece leaves out longer sentences without a word; its default is 4,192 bytes.
 _MAX_SENTENCE_BYTES = 1 << 16
 # Part of the model file, and of the result of unigram training: never the machine's own number.
 _NUM_THREADS = 16
+_TOO_FEW = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 
 
 def join_ids(parts: Iterable[Sequence[int]]) -> list[int]:
@@ -83,7 +86,7 @@ class Subwords:
         SentencePiece. Sentences of more than 65,536 bytes are left out of training.
 
         Args:
-            pairs: called once for each model; returns (source, target) texts.
+            pairs: called twice for each model; returns (source, target) texts.
             config: algorithm, size, normalisation.
             directory: created if missing.
 
@@ -91,13 +94,18 @@ class Subwords:
             ShapeshiftError: `vocab_size` is too large or too small for the text (with the size
                 that would do), or there is no text; also what `pairs` raises.
         """
+        texts: dict[str, Sentences] = {
+            "source": lambda: (source for source, _ in pairs()),
+            "target": lambda: (target for _, target in pairs()),
+        }
         if config.joint:
-            models = {"joint": _train(lambda: (x for pair in pairs() for x in pair), config)}
-        else:
-            models = {
-                "source": _train(lambda: (source for source, _ in pairs()), config),
-                "target": _train(lambda: (target for _, target in pairs()), config),
-            }
+            texts = {"joint": lambda: (x for pair in pairs() for x in pair)}
+        models = {}
+        for name, sentences in texts.items():
+            try:
+                models[name] = _train(sentences, config)
+            except RuntimeError as error:
+                raise _explain(error, name, texts, config) from error
         for name, model in models.items():
             save(directory / f"{name}.model", model)
         return cls(*models.values())
@@ -207,13 +215,15 @@ def _model(data: bytes) -> Any:
 
 
 def _encode(model: Any, texts: Sequence[str], joined: bool) -> list[list[int]]:
+    """Encode texts as SentencePiece reads them in training: without the `\\r` of a CRLF file."""
     if joined:
-        return [join_ids(model.encode(split_parts(text))) for text in texts]
-    ids: list[list[int]] = model.encode(list(texts))
+        parts = ([part.rstrip("\r") for part in split_parts(text)] for text in texts)
+        return [join_ids(model.encode(each)) for each in parts]
+    ids: list[list[int]] = model.encode([text.rstrip("\r") for text in texts])
     return ids
 
 
-def _train(sentences: Callable[[], Iterator[str]], config: SubwordsConfig) -> bytes:
+def _train(sentences: Sentences, config: SubwordsConfig) -> bytes:
     """Train one model on what `sentences` yields and return it serialised."""
     if config.algorithm == "presplit":
         counts = Counter(piece for text in sentences() for piece in text.split())
@@ -226,14 +236,14 @@ def _train(sentences: Callable[[], Iterator[str]], config: SubwordsConfig) -> by
     caught: list[BaseException] = []
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_catching(sentences, caught),
+            sentence_iterator=_catching(_sample(sentences, config.max_sentences), caught),
             model_writer=model,
             model_type=config.algorithm,
             vocab_size=config.vocab_size,
             character_coverage=config.character_coverage,
             normalization_rule_name=config.normalization,
             input_sentence_size=config.max_sentences,
-            shuffle_input_sentence=True,
+            shuffle_input_sentence=True,  # without effect: there are never more sentences
             max_sentence_length=_MAX_SENTENCE_BYTES,
             num_threads=_NUM_THREADS,
             minloglevel=2,
@@ -244,34 +254,76 @@ def _train(sentences: Callable[[], Iterator[str]], config: SubwordsConfig) -> by
             pad_piece=SPECIAL_PIECES[PAD],
             control_symbols=[SPECIAL_PIECES[SEP]],
         )
-    except RuntimeError as error:
+    except RuntimeError:
         if caught:  # SentencePiece hides an exception from the text inside its own
             raise caught[0] from None
-        raise _explain(error, config.vocab_size) from error
+        raise
     # glibc would keep the memory of the sentences.
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
     return model.getvalue()
 
 
-def _catching(sentences: Callable[[], Iterator[str]], caught: list[BaseException]) -> Iterator[str]:
+def _sample(sentences: Sentences, number: int) -> Iterator[str]:
+    """Yield a number of the sentences, or all if there are no more, in their order.
+
+    SentencePiece would draw others in each process. The text is read twice, first to count, so that
+    no sentence is held (Knuth, volume 2, algorithm 3.4.2S).
+    """
+
+    def used() -> Iterator[str]:  # what SentencePiece does not leave out itself
+        for text in sentences():
+            if "\u2585" not in text and 0 < len(text.rstrip("\r").encode()) <= _MAX_SENTENCE_BYTES:
+                yield text
+
+    draws = random.Random(0)
+    for left, text in zip(range(sum(1 for _ in used()), 0, -1), used(), strict=False):
+        if draws.random() * left < number:
+            number -= 1
+            yield text
+
+
+def _catching(sentences: Iterator[str], caught: list[BaseException]) -> Iterator[str]:
     try:
-        yield from sentences()
+        yield from sentences
     except (Exception, KeyboardInterrupt) as error:
         caught.append(error)
         raise
 
 
-def _explain(error: RuntimeError, vocab_size: int) -> Exception:
-    """Turn SentencePiece's refusal into an error that names a size that would do."""
+def _explain(
+    error: RuntimeError, name: str, texts: dict[str, Sentences], config: SubwordsConfig
+) -> Exception:
+    """Turn SentencePiece's refusal of one of the texts into an error that names a size that would
+    do for all of them, or another setting if none would."""
     message, key = str(error), "data.subwords.vocab_size"
+    text = "training text" if name == "joint" else f"{name} side of the training text"
     if match := re.search(r"value <= (\d+)", message):
-        problem, remedy = "more than the training text can fill", f"{match[1]} or less"
-    elif match := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
-        problem = "less than the characters of the training text need"
+        most = int(match[1])
+        least = max(8, *(_least_size(each, config) for each in texts.values()))  # of SubwordsConfig
+        if least > most:
+            unigram = config.algorithm == "unigram"
+            other = "data.subwords.algorithm=bpe" if unigram else "data.subwords.joint=true"
+            return ShapeshiftError(
+                f"the {text} is too small for {config.algorithm} subwords: it has no more than"
+                f" {most} pieces, and {least} are needed; set {other}, or use more text"
+            )
+        problem, remedy = f"more than the {text} can fill", f"{most} or less"
+    elif match := _TOO_FEW.search(message):
+        problem = f"less than the characters of the {text} need"
         remedy = f"{match[1]} or more, or lower character_coverage"
     elif "sentences_.empty()" in message:
-        return ShapeshiftError("the training text is empty: no subword model can be trained")
+        return ShapeshiftError(f"the {text} is empty: no subword model can be trained")
     else:
         return error
-    return ShapeshiftError(f"{key}={vocab_size} is {problem}; set {key} to {remedy}")
+    return ShapeshiftError(f"{key}={config.vocab_size} is {problem}; set {key} to {remedy}")
+
+
+def _least_size(sentences: Sentences, config: SubwordsConfig) -> int:
+    """Return how many pieces SentencePiece needs for the characters of a text."""
+    try:
+        _train(sentences, config.model_copy(update={"vocab_size": len(SPECIAL_PIECES)}))
+    except RuntimeError as error:
+        if match := _TOO_FEW.search(str(error)):
+            return int(match[1])
+    return 0

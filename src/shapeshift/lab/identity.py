@@ -24,6 +24,7 @@ NEUTRAL = (
     "training.device",
     "training.rank_timeout_s",
     "data.corpus.root",
+    "data.corpus.archive",
     "decoding.max_tokens",
     "decoding.max_sentences",
     "decoding.buffer_size",
@@ -34,11 +35,11 @@ NEUTRAL = (
 """Settings that a cell's name does not depend on.
 
 Devices and the batches of decoding change results by rounding at most.
-`root` says where the text is, not what it is. `size` is spelled out by the widths and depths.
-`evaluation` changes what is computed from translations: its hash is in the names of the steps that
-measure, so that other length buckets score again and do not train again. Validation stays in: the
-log depends on it, and with it the model of COMET, how text is detokenised and BLEU's tokenizer,
-where that matters.
+`root` and `archive` say where the text is, not what it is. `size` is spelled out by the widths and
+depths. `evaluation` changes what is computed from translations: its hash is in the names of the
+steps that measure, so that other length buckets score again and do not train again. Validation
+stays in: the log depends on it, and with it the model of COMET, how text is detokenised and BLEU's
+tokenizer, where that matters.
 """
 
 

@@ -283,7 +283,14 @@ def _check_same(run: Run, new: Config) -> bool:
         free = free - {"training.max_updates"}
     if old.training.validated_metrics:  # scores of another search do not compare
         free = free - {"decoding"}
-    changed = _differences(identity_fields(old), identity_fields(new))
+    # Paths of what is not needed again; what subword models hold is compared with the data.
+    moved = {"data.subwords.models"}
+    start = old.training.init_from
+    if start is not None and not start.exists() and new.training.init_from is not None:
+        moved.add("training.init_from")
+    changed = [
+        x for x in _differences(identity_fields(old), identity_fields(new)) if x not in moved
+    ]
     if refused := [x for x in changed if not any(f"{x}.".startswith(f"{key}.") for key in free)]:
         # `identity_fields` has a section of its own for how validation measures.
         named = ", ".join(refused).replace("validation.", "evaluation.")

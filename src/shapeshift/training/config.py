@@ -88,7 +88,7 @@ class TrainingConfig(Strict):
     )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
     rank_timeout_s: float = Field(
-        50.0, gt=0, description="seconds that processes wait for each other"
+        50.0, gt=0, le=1e8, description="seconds that processes wait for each other"
     )
     log_every: int = Field(50, ge=1, description="updates between two log lines")
     validate_every: int | None = Field(
@@ -119,6 +119,18 @@ class TrainingConfig(Strict):
         description="training ends after this number of validations in a row without an"
         " improvement; null: train to `max_updates`",
     )
+
+    @field_validator("schedule")
+    @classmethod
+    def _reach_the_peak(cls, schedule: Schedule, info: ValidationInfo) -> Schedule:
+        warmup, updates = schedule.warmup_updates, info.data.get("max_updates")
+        if isinstance(schedule, Cosine) and updates is not None and warmup >= updates:
+            lower = f"warmup_updates={max(1, updates // 10)} here, or " if updates > 1 else ""
+            raise ValueError(
+                f"the cosine begins after warmup_updates={warmup} and ends at training.max_updates="
+                f"{updates}; set {lower}training.max_updates={warmup + 1} or more"
+            )
+        return schedule
 
     @field_validator("average_checkpoints")
     @classmethod
@@ -155,7 +167,8 @@ class TrainingConfig(Strict):
     def averaged_updates(self, last: int) -> list[int]:
         """Return after which updates the checkpoints are saved whose mean is the final model."""
         every = self.checkpoint_every
-        return [*range(every, last, every), last][-self.average_checkpoints :]
+        regular = range(every, last, every)
+        return [*regular[max(0, len(regular) + 1 - self.average_checkpoints) :], last]
 
     @property
     def validated_metrics(self) -> tuple[MetricName, ...]:

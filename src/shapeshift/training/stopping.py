@@ -13,6 +13,12 @@ from typing import Any
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
+def heard_signals() -> list[signal.Signals]:
+    """Return the `SIGNALS` that this process does not ignore, as it does SIGINT where a script has
+    started it with `&`."""
+    return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+
 class StoppedError(Exception):
     """A signal has ended training, which has saved a checkpoint.
 
@@ -52,7 +58,7 @@ class StopSignals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
-        self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        self._before = {number: signal.signal(number, self._note) for number in heard_signals()}
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -58,6 +58,14 @@ MISUSED = [
     ("train mine.yaml --lr 0.1", "training.schedule.peak=VALUE"),
     (f"{INIT} --train mine --valid mine", "both --valid and --test"),
     (f"{INIT}", "--train: is missing"),
+    (
+        "init --output own.yaml --source e/n --target de --train text/train",
+        "--source: expected a name of letters",
+    ),
+    (
+        "init --output own.yaml --source .de --target de --train text/train",
+        "--target: is de, as --source is",
+    ),
     ("translate run --beam 10", "--set decoding.beam=VALUE"),
     ("translate run --set beam=10", "what has: decoding,"),
     ("translate run text/test.en --on-long cut", "--on-long"),

@@ -41,6 +41,14 @@ def status_of(work, remark="go on"):
     return None
 
 
+def test_an_ignored_signal_stays_ignored(said):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert status_of(lambda: signal.raise_signal(signal.SIGINT)) is None
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_leaves_the_block_in_order(said, number, status):
     done = []

@@ -8,6 +8,7 @@ from shapeshift.data.config import DataConfig, Dataset, GrammarCorpus
 from ..cli.running import python  # noqa: TID252 (`tests` is no package)
 
 FILES = {"corpus": "files", "source": "en", "target": "de"}
+HUB = {"corpus": "hub", "repo": "a/b", "source": "en", "target": "de"}
 ARCHIVE = {"url": "https://example.org/x", "file": "x", "hash": f"md5:{'0' * 32}"}
 SPLITS = {"train": ["a", "b"], "valid": ["c"], "test": ["d"]}
 
@@ -38,6 +39,12 @@ def test_defaults_are_the_papers():
         ({"corpus": {"corpus": "grammar", "min_words": 2}}, "min_words"),
         ({"corpus": {"corpus": "grammar", "min_words": 9, "max_words": 8}}, "min_words=9 is over"),
         ({"corpus": FILES | SPLITS | {"target": "en"}}, "source and target are both"),
+        ({"corpus": HUB | {"columns": ["x", "x"]}}, "are both the column 'x'"),
+        ({"corpus": HUB | {"seed": 2}}, "2 has no effect with share=1.0"),
+        (
+            {"dataset": {"name": "length_slice", "min_length": 9, "max_length": 9}},
+            r"no length is in \[9, 9\); set it to 10 or more",
+        ),
         ({"subwords": {"character_coverage": 0.97}}, "character_coverage"),
         ({"subword": {}}, "subword"),
         *(

@@ -70,6 +70,28 @@ def test_stores_text_and_subwords_belong_together(text, tmp_path, joint):
     assert prepared.text("valid")[0] == (text / "valid.en").read_bytes().decode().split("\n")[:-1]
 
 
+def test_a_link_to_an_empty_folder_is_filled(text, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "disk", target_is_directory=True)
+    prepared = prepare(config(text), tmp_path / "out")
+    assert (tmp_path / "out").is_symlink()
+    assert Prepared(tmp_path / "disk").report == prepared.report
+
+
+def test_text_that_changes_meanwhile_is_noticed(text, tmp_path):
+    train = text / "train.en"
+    before = train.read_bytes()
+
+    def change(stage, done, total):
+        if stage == "encode train":
+            train.write_bytes(before.replace(b"a", b"b"))
+
+    with pytest.raises(ShapeshiftError, match="changed while it was prepared; run the command"):
+        prepare(config(text), tmp_path / "out", change)
+    assert not (tmp_path / "out").exists()
+    assert len(prepare(config(text), tmp_path / "out").train) == SIZES["train"]
+
+
 def test_interpolated_text_and_ids_have_the_same_parts(text, tmp_path):
     prepared = prepare(config(text, Interpolate()), tmp_path / "out")
     counts = {split: x.built for split, x in prepared.report.splits.items()}

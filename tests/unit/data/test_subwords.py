@@ -1,8 +1,12 @@
 """Subwords: fixed special ids, user text that looks special, errors with a way out."""
 
 import random
+import re
+import subprocess
+import sys
 
 import pytest
+import yaml
 
 from shapeshift.data.config import SubwordsConfig
 from shapeshift.data.subwords import BOS, EOS, PAD, SEP, UNK, Subwords, split_parts
@@ -53,6 +57,19 @@ def test_parts_are_joined_by_the_separator_id(joint):
     assert split_parts(joint.decode_target(ids)) == ["", "a dog", "", ""]
 
 
+@pytest.mark.parametrize("normalization", ["nmt_nfkc", "nfkc", "nfkc_cf", "identity"])
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+def test_the_carriage_return_of_a_crlf_file_is_no_text(tmp_path, algorithm, normalization):
+    config = SubwordsConfig(algorithm=algorithm, vocab_size=70, normalization=normalization)
+    crlf = [(f"{source}\r", f"{target}\r") for source, target in pairs()]
+    subwords = Subwords.train(lambda: crlf, config, tmp_path)
+    one, two = subwords.encode_target(["das Haus", "ein Hund"])
+    assert UNK not in one
+    assert subwords.encode_target(["das Haus\r", "ein Hund\r", "\r"]) == [one, two, []]
+    joined = subwords.encode_target(["das Haus\r <sep> ein Hund\r"], joined=True)
+    assert joined == [[*one, SEP, *two]]
+
+
 def test_framing_ids_leave_no_trace_in_text(joint):
     (ids,) = joint.encode_target(["ein kleines Haus"])
     assert joint.decode_target([BOS, *ids, EOS, PAD, PAD]) == "ein kleines Haus"
@@ -74,6 +91,44 @@ def test_training_is_deterministic(tmp_path):
     assert one.fingerprint == two.fingerprint
 
 
+SAMPLED = """
+import sys
+from pathlib import Path
+from shapeshift.data.config import SubwordsConfig
+from shapeshift.data.subwords import Subwords
+pairs = [(f"{i} man {i * 7919 % 1000} cat", f"{i} Mann {i * 31 % 977}") for i in range(4000)]
+config = SubwordsConfig(vocab_size=300, max_sentences=1000)
+Subwords.train(lambda: pairs, config, Path(sys.argv[1]))
+"""
+
+
+def test_a_sampled_corpus_gives_every_process_the_same_model(tmp_path):
+    for name in "ab":
+        subprocess.run([sys.executable, "-c", SAMPLED, str(tmp_path / name)], check=True)
+    one, two = (Subwords.load(tmp_path / name) for name in "ab")
+    assert one.fingerprint == two.fingerprint
+
+
+def test_a_sample_is_of_the_whole_text_in_its_order(monkeypatch, tmp_path):
+    given = []
+
+    def note(*, sentence_iterator, model_writer, **_):
+        given.extend(sentence_iterator)
+        raise RuntimeError
+
+    monkeypatch.setattr("sentencepiece.SentencePieceTrainer.train", note)
+    config = SubwordsConfig(joint=False, max_sentences=1_500)
+    # Empty sentences do not count: the source has 3,000 to draw from, the target 1,500.
+    both = [(f"{i:04}", f"{i:04}" if i % 2 else "") for i in range(3_000)]
+    for texts in zip(*both, strict=True):
+        given.clear()
+        with pytest.raises(RuntimeError):
+            Subwords.train(lambda texts=texts: [(x, x) for x in texts], config, tmp_path)
+        assert len(given) == 1_500
+        assert given == sorted(given)
+    assert "" not in given
+
+
 @pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
 @pytest.mark.parametrize(("asked", "word"), [(5_000, "less"), (10, "more")])
 def test_an_impossible_size_names_one_that_works(tmp_path, algorithm, asked, word, capfd):
@@ -84,6 +139,32 @@ def test_an_impossible_size_names_one_that_works(tmp_path, algorithm, asked, wor
     again = SubwordsConfig(algorithm=algorithm, vocab_size=feasible)
     assert Subwords.train(pairs, again, tmp_path).source_size == feasible
     assert capfd.readouterr() == ("", "")  # SentencePiece writes to the terminal
+
+
+@pytest.mark.parametrize("algorithm", ["bpe", "unigram"])
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize(
+    "text",
+    [
+        [("a", "b")],
+        [("a man", "ein Mann")],
+        [("the cat sat on the mat", "die Katze sass auf der Matte")] * 20,
+        [("a\tb\tc", "d\te")],
+        [("a a a", "".join(map(chr, range(0x4E00, 0x4E80))))] * 9,
+    ],
+)
+def test_remedies_for_tiny_text_end(tmp_path, algorithm, joint, text):
+    settings = {"algorithm": algorithm, "joint": joint, "vocab_size": 4_000}
+    for _ in range(6):
+        try:
+            Subwords.train(lambda: iter(text), SubwordsConfig(**settings), tmp_path)
+            return
+        except ShapeshiftError as error:
+            said = str(error)
+            assert ("source side" in said or "target side" in said) == (not settings["joint"])
+            match = re.search(r"; set data\.subwords\.(\w+)(?: to |=)(\w+)", said)
+            settings[match[1]] = yaml.safe_load(match[2])
+    pytest.fail(said)
 
 
 def test_no_text_is_an_error(tmp_path):

@@ -71,6 +71,10 @@ def test_the_tokenizer_is_that_of_the_language():
 def test_a_corpus_may_move_but_not_change_its_files():
     assert cell_key(of_files(root="here")) == cell_key(of_files(root="there"))
     assert cell_key(of_files(test=["b"])) != cell_key(of_files())
+    archive = {"url": "https://example.org/a", "file": "a.zip", "hash": f"md5:{'0' * 32}"}
+    mirror = archive | {"url": "https://example.com/a"}
+    keys = {cell_key(of_files(archive=x)) for x in (None, archive, mirror)}
+    assert len(keys) == 1
 
 
 def test_a_part_without_a_position_is_no_part():

@@ -87,6 +87,27 @@ def test_a_run_that_goes_on_does_not_start_again(begin, old):
     assert 0 < difference < 0.05  # one update further, not back at the start
 
 
+def test_a_begun_run_goes_on_without_the_run_that_it_started_from(begin, old, tmp_path):
+    start, moved, two = tmp_path / "start", tmp_path / "moved", "training.max_updates=2"
+    shutil.copytree(old.directory, start)
+    begin("position=shape", ONE_UPDATE, start=start)
+    with pytest.raises(ShapeshiftError, match=r"holds a run with another training\.init_from"):
+        begin("position=shape", two, start=old.directory)
+    start.rename(moved)
+    run, reports = begin("position=shape", two, start=start)
+    assert (reports, run.checkpoints.updates()[-1]) == ([], 2)
+    results = tmp_path / "new" / "results"
+    results.mkdir()
+    run, reports = begin("position=shape", two, start=moved)
+    assert (reports, run.config.training.init_from) == ([], moved)
+    assert results.exists()  # of the same settings
+    shutil.rmtree(moved)
+    shutil.rmtree(tmp_path / "prepared")
+    with pytest.raises(ShapeshiftError, match="is neither a run nor prepared data"):
+        begin("position=shape", two, start=moved)
+    begin("position=shape", two, f"data.subwords.models={run.directory}", start=moved)
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

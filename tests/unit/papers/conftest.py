@@ -25,6 +25,7 @@ MINUSCULE = (
     "model.encoder_layers=1",
     "model.decoder_layers=1",
     "training.max_updates=4",
+    "training.schedule.warmup_updates=3",
     "training.log_every=2",
     "training.checkpoint_every=2",
     "training.average_checkpoints=2",

@@ -35,6 +35,16 @@ def test_a_second_signal_interrupts_unless_it_comes_at_once():
             os.kill(os.getpid(), signal.SIGINT)
 
 
+def test_a_signal_that_was_ignored_stays_ignored():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the fixture puts it back
+    with StopSignals() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.received is None
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.received == signal.SIGTERM
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
 def stop_after(lab, update, **settings):
     """Train; a signal comes after an update. Return the trainer and what it raised."""
     trainer = lab.make(log_every=1, **settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import filecmp
 import hashlib
 import http.client
 import re
@@ -11,7 +12,7 @@ import time
 import urllib.request
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -118,7 +119,8 @@ def unpack(archive: Path, folder: Path, wanted: Callable[[str], bool]) -> list[P
             would leave the folder.
 
     Raises:
-        ShapeshiftError: the archive is damaged, or a file cannot be written.
+        ShapeshiftError: the archive is damaged, a file cannot be written, or one of its name is
+            there already and differs.
     """
 
     def is_wanted(name: str) -> bool:
@@ -151,25 +153,38 @@ def unpack(archive: Path, folder: Path, wanted: Callable[[str], bool]) -> list[P
             parts = [path for path in scratch.rglob("*") if path.is_file()]
             files = [folder / part.relative_to(scratch) for part in parts]
             for part, target in zip(parts, files, strict=True):
+                if target.exists() and not filecmp.cmp(part, target, shallow=False):
+                    raise ShapeshiftError(
+                        f"exists already and differs from the file of this name in {archive}, which"
+                        " would be unpacked here; move it away, or remove it",
+                        path=target,
+                    )
+            for part, target in zip(parts, files, strict=True):
                 make_directory(target.parent)
                 move(part, target)
     return files
 
 
-def find_prefixes(path: Path, languages: tuple[str, str], folder: Path) -> list[str]:
+def find_prefixes(
+    path: Path, languages: tuple[str, str], folder: Path, paths: Sequence[Path] = ()
+) -> list[str]:
     """Return what a path names, without the ending of a language; an archive is unpacked.
 
     Args:
         path: parallel files without their ending, one of the two, or an archive that has both.
         languages: what the names of source and target files end with.
-        folder: where an archive is unpacked, into a folder of its own.
+        folder: where an archive is unpacked, into a folder of its own, which has the archive's
+            name.
+        paths: all that are unpacked there; of several with one name, the second gets `name-2`.
     """
     ending = re.compile(rf"\.({'|'.join(map(re.escape, languages))})(\.gz)?$")
     if not path.is_file() or not (tarfile.is_tarfile(path) or zipfile.is_zipfile(path)):
         return [ending.sub("", str(path))]
-    files = unpack(
-        path, folder / path.name.partition(".")[0], lambda name: bool(ending.search(name))
-    )
+    name = path.name.partition(".")[0]
+    named = dict.fromkeys(x.resolve() for x in paths if x.name.partition(".")[0] == name)
+    if number := [*named, path.resolve()].index(path.resolve()):
+        name += f"-{number + 1}"
+    files = unpack(path, folder / name, lambda name: bool(ending.search(name)))
     sides = Counter(ending.sub("", str(file)) for file in files)
     prefixes = [name for name, count in sides.items() if count == 2]
     if not prefixes:

@@ -2,8 +2,8 @@
 
 Only `\\n` ends a line, so `\\r`, form feed, U+0085 and U+2028 are text like any other: line n of
 one side stays the partner of line n of the other. The `\\r` of a CRLF file thus stays at the end of
-its line, where subwords see it as white space. A last line without `\\n` counts; a byte order mark
-at the start of a file is dropped, and a file that holds nothing else has no lines.
+its line, where subwords ignore it. A last line without `\\n` counts; a byte order mark at the start
+of a file is dropped, and a file that holds nothing else has no lines.
 """
 
 from __future__ import annotations

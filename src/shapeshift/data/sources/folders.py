@@ -21,12 +21,13 @@ def build_once(folder: Path, is_built: Callable[[], bool], build: Callable[[Path
     files.
 
     Args:
-        folder: where it belongs; those above it are made if need be.
+        folder: where it belongs, or a link to there; those above it are made if need be.
         is_built: also asked again after another process was at work; may raise.
         build: fills an empty folder.
     """
     if is_built():
         return
+    folder = folder.resolve()  # a link cannot be replaced by a folder
     with writing(folder):
         make_directory(folder.parent)
         with exclusive(folder):
