@@ -102,9 +102,7 @@ def test_steps_by_a_kernel_are_full(scheme, make_model, logits, sentences, monke
     for length in range(1, 17):
         full = logits(reference, source[rows], prefixes)[:, -1].float()
         torch.testing.assert_close(got, full, rtol=1e-4, atol=1e-4)
-        order = (
-            torch.arange(len(rows)).view(-1, beam)[:, torch.tensor([1, 0, length % 2])].flatten()
-        )
+        order = torch.arange(len(rows)).view(-1, beam)[:, [1, 0, length % 2]].flatten()
         state.reorder(order)
         tokens = torch.randint(4, 11, (len(rows), 1), generator=rng)
         prefixes = torch.cat((prefixes[order], tokens), 1)

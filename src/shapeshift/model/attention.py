@@ -112,9 +112,8 @@ class Attention(nn.Module):
                 k, v = cache.append(k, v)
                 mask = cache.mask
             elif cache is not None:
-                few = None
-                if not dropped:
-                    few = attend_few(cache, (q, k, v), mask, self.position, pos_q, pos_k)
+                at = mask, self.position, pos_q, pos_k
+                few = None if dropped else attend_few(cache, (q, k, v), *at)
                 if few is not None:
                     result: Tensor = self.out(few.flatten(2))
                     return result
