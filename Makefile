@@ -44,8 +44,8 @@ test: install  ## the tests that take no process of their own
 test-long: install  ## tests that start processes or compile models: commands, kills, the wheel
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m 'long and not slow and not soak and not gpu and not network'
 
-test-triton: install $(TRITON)  ## the GPU's kernels of attention without one: interpreted, and compiled (1 GB)
-	TRITON_INTERPRET=1 PYTHONPATH=$(TRITON) $(BIN)/python -m pytest -n auto --maxprocesses 4 -m gpu tests/gpu/test_tables.py
+test-triton: install $(TRITON)  ## the GPU's kernels without one: interpreted, and compiled (1 GB)
+	TRITON_INTERPRET=1 PYTHONPATH=$(TRITON) $(BIN)/python -m pytest -n auto --maxprocesses 4 -m gpu tests/gpu/test_kernels.py tests/gpu/test_tables.py
 	TRITON_DEFAULT_FP_FUSION=1 PYTHONPATH=$(TRITON) $(BIN)/python benchmarks/registers.py
 
 $(TRITON):

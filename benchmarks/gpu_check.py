@@ -53,7 +53,7 @@ from shapeshift.training.step import random_batch
 ROOT = Path(__file__).resolve().parent.parent
 RESULT = ROOT / "benchmarks" / "results" / "gpu-check.json"
 KINDS = ("ape", "shape", "rpe", "rpe-keys", "skew", "t5", "alibi", "rope")
-COMPILED = ("ape",)
+COMPILED = ("ape", "rope")
 ROUNDS = 5
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from shapeshift.attention import attend, attend_with_probs, backends, causal_mask
-from shapeshift.positions import Shaw, Skew
+from shapeshift import kernels
+from shapeshift.attention import attend, attend_with_probs, causal_mask
+from shapeshift.positions import T5, Shaw, Skew
 
 HAS_GPU = torch.cuda.is_available()
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -34,6 +35,8 @@ KINDS = {
     "values": (Shaw, {"add_to": "values"}),
     "a table a head": (Shaw, {"per_head": True, "max_distance": 1}),
     "many rows": (Skew, {"max_distance": 70}),
+    "numbers": (T5, {"num_buckets": 8, "max_distance": 5}),
+    "numbers to the left": (T5, {"num_buckets": 8, "max_distance": 70, "causal": True}),
 }
 
 
@@ -41,7 +44,7 @@ KINDS = {
 def serving(monkeypatch):
     """Lets the interpreter serve on a CPU."""
     if DEVICE == "cpu":
-        monkeypatch.setattr(backends, "compiles_for", lambda device: True)
+        monkeypatch.setattr(kernels, "compiles_for", lambda device: True)
 
 
 @pytest.fixture
@@ -117,7 +120,8 @@ def test_the_kernels_compute_what_the_hooks_add(size, kind, causal, ordered, ser
     heads = inputs(size)
     num_queries, num_keys, channels = SIZES[size]
     build, options = KINDS[kind]
-    position = build(num_heads=3, head_dim=channels, **options).to(DEVICE)
+    width = {"dim": 3 * channels} if build is T5 else {"head_dim": channels}
+    position = build(num_heads=3, **width, **options).to(DEVICE)
     pos_q, pos_k = positions_of(ordered, num_queries, num_keys)
     mask = torch.zeros(2, 1, 1, num_keys, device=DEVICE)
     mask[1, ..., num_keys // 2 :] = -torch.inf

@@ -21,7 +21,7 @@ from shapeshift.positions.pairs import refuse_second_derivatives
 from shapeshift.positions.relative import common_lag
 
 from .dropout import draw_seed, dropout
-from .flex import HAS_TRITON, attend_flex, prefers_flex
+from .flex import attend_flex, prefers_flex
 
 FUSED_FROM = {torch.bfloat16: 512, torch.float32: 64, torch.float64: 64}
 """Keys from which PyTorch's fused kernel beats matmul + softmax on a CPU, if ours cannot serve."""
@@ -218,8 +218,8 @@ def vectors_of(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor
         return None
     if not kernels.is_available(pairs.autocast_inputs(q[:0])[0].dtype):
         return None
-    tables = position.tables()
-    lag = None if tables == (None, None) else common_lag(pos_q, pos_k)
+    tables = [x if x and x.vectors.ndim == 3 else None for x in position.tables()]
+    lag = common_lag(pos_q, pos_k) if any(tables) else None
     keys, values = (None if x is None else _diagonals(x, lag, pos_q, pos_k) for x in tables)
     mixes = position.overrides("value_bias") and values is None
     return None if mixes else (keys, values)
@@ -237,19 +237,16 @@ def _diagonals(
     return Diagonals(table.vectors[:, first - low : last - low + 1], rows)
 
 
-def compiles_for(device: str) -> bool:
-    """Return whether Triton compiles the kernels of `gpu` for a device: NVIDIA's from Ampere on."""
-    if device != "cuda" or not HAS_TRITON or torch.version.hip:
-        return False
-    # `torch.compile`, which cannot ask, needs such a GPU itself.
-    return torch.compiler.is_compiling() or torch.cuda.get_device_capability() >= (8, 0)
-
-
 def tables_for_gpu(
     position: Representation, q: Tensor, num_keys: int, mask: Tensor | None, dropout_p: float
 ) -> tuple[pairs.Table | None, pairs.Table | None] | None:
     """Return `position.tables()` if `gpu.attend_by_tables` serves for them, else None."""
-    if _recorded is not None or not compiles_for(q.device.type) or dropout_p or q.shape[2] < 2:
+    if (
+        _recorded is not None
+        or not kernels.compiles_for(q.device.type)
+        or dropout_p
+        or q.shape[2] < 2
+    ):
         return None
     if q.dtype == torch.float64 or q.shape[3] not in (16, 32, 64, 128):
         return None

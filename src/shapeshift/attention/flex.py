@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from functools import cache
 from typing import Any
 
@@ -12,11 +11,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
+from shapeshift import kernels
 from shapeshift.positions import Representation
 from shapeshift.positions.base import ScoreMod
 from shapeshift.positions.pairs import autocast_inputs
-
-HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 BLOCK_SIZE = 128
 """Queries and keys of a block, FlexAttention's own unit: a block without a pair is skipped."""
@@ -25,25 +23,31 @@ FLEX_FROM = 1024
 """Queries and keys from which it is the better choice for a bias that is not learned, which takes
 little memory for fewer, while FlexAttention takes a host some milliseconds."""
 
+MOST_SCORES = 1 << 30
+"""Scores above which a learned bias takes too much memory: FlexAttention adds up its gradient in
+several times as long."""
+
 
 def prefers_flex(position: Representation, q: Tensor, num_keys: int, dropout_p: float) -> bool:
     """Return whether FlexAttention can serve and is the better choice.
 
     It has kernels for GPUs, without dropout, for up to 32 bits, and it adds up the gradient of a
-    bias in no fixed order. For few queries or keys, less than a block if the bias is learned, it
-    takes little memory, and PyTorch's other fused kernel serves.
+    bias in no fixed order. For few scores, PyTorch's other fused kernel serves.
     """
     if q.device.type != "cuda" or not position.overrides("score_mod"):
         return False
-    learned = any(x.requires_grad for x in position.parameters())
+    if any(x.requires_grad for x in position.parameters()):
+        is_large = q.shape[:3].numel() * num_keys > MOST_SCORES
+    else:
+        is_large = min(q.shape[2], num_keys) >= FLEX_FROM
     return (
-        not position.overrides("value_bias")
+        is_large
+        and not position.overrides("value_bias")
         and not dropout_p
-        and min(q.shape[2], num_keys) >= (BLOCK_SIZE if learned else FLEX_FROM)
         and q.shape[3] >= 16  # its kernels multiply tiles
         and q.dtype != torch.float64
         and not torch.are_deterministic_algorithms_enabled()
-        and HAS_TRITON
+        and kernels.HAS_TRITON
     )
 
 

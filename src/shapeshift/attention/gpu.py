@@ -1,21 +1,29 @@
-"""Attention with tables of vectors by distance on a GPU: one Triton kernel forward, two backward.
+"""Attention with a table by distance on a GPU: one Triton kernel forward, two backward.
 
-A query's products with the rows of the table of keys come from outside, and so does the product of
-the table of values with what the kernel sums by row. Each program owns some queries, or some keys,
-and adds up in a fixed order: results are the same in every call.
+The table has vectors, or numbers that are added as they are. A query's products with the rows of
+the table of keys come from outside, and so does the product of the table of values with what the
+kernel sums by row. Each program owns some queries, or some keys, and adds up in a fixed order:
+results are the same in every call.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn import functional as F
 
 from shapeshift.positions.checks import as_positions
-from shapeshift.positions.pairs import Table, autocast_inputs, by_table
+from shapeshift.positions.pairs import (
+    Table,
+    autocast_inputs,
+    by_table,
+    refuse_second_derivatives,
+)
 
 
 def attend_by_tables(
@@ -39,16 +47,30 @@ def attend_by_tables(
     keys, values = tables
     first = keys or values
     assert first is not None
-    by_row = None  # (B, Q, H, R), as tokens lie in memory
-    if keys is not None:
+    num_rows = first.vectors.shape[1]
+    missing = _aligned(num_rows) - num_rows
+    by_row = None
+    if keys is not None and keys.vectors.ndim == 2:  # (H, R)
+        by_row = F.pad(keys.vectors, (0, missing)).expand(q.shape[1], -1).contiguous()
+    elif keys is not None:  # (B, Q, H, R), as tokens lie in memory
         scaled = (q * q.shape[-1] ** -0.5).transpose(1, 2)
-        by_row = _by_table(scaled, keys.vectors.transpose(-1, -2)).contiguous()
+        table = F.pad(keys.vectors, (0, 0, 0, missing))
+        by_row = _by_table(scaled, table.transpose(-1, -2)).contiguous()
     positions = [as_positions(x).contiguous() for x in (pos_q, pos_k)]
     mask = mask if mask is None else mask[:, 0, 0].contiguous()
-    how = mask, *positions, first.low, first.vectors.shape[1], causal, values is not None
+    how = mask, *positions, first.low, num_rows, causal, values is not None
     out: Tensor
-    out, sums, _ = _attend(q, k, v, by_row, *how)
-    return out if values is None else out + _by_table(sums, values.vectors).transpose(1, 2)
+    run: Any = _attend if torch.compiler.is_compiling() else _Attention.apply
+    out, sums, _ = run(q, k, v, by_row, *how)
+    if values is None:
+        return out
+    return out + _by_table(sums, F.pad(values.vectors, (0, 0, 0, missing))).transpose(1, 2)
+
+
+def _aligned(num_rows: int) -> int:
+    """Return the rows with those of zeros behind them: without, products take up to four times as
+    long."""
+    return num_rows + -num_rows % int(ALIGNED.value)
 
 
 def _by_table(x: Tensor, table: Tensor) -> Tensor:
@@ -58,11 +80,11 @@ def _by_table(x: Tensor, table: Tensor) -> Tensor:
     return by_table(x.transpose(1, 2), table).transpose(1, 2)
 
 
-# Operators of PyTorch, which `torch.compile` takes as they are.
+ALIGNED = tl.constexpr(8)
+"""Numbers by row lie together for a multiple of this many rows."""
 
 
-@torch.library.custom_op("shapeshift::attend_by_rows", mutates_args=())
-def _attend(
+def _attend_forward(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -75,26 +97,27 @@ def _attend(
     causal: bool,
     with_sums: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention with `by_row (B, Q, H, R)` added to the scores, each at the pairs of its row. Also
-    return the probabilities summed by row, or nothing, and log2 Σ exp(scores) of each query."""
+    """Attention with `by_row (B, Q, H, _aligned(R))`, or `(H, _aligned(R))` for all queries, added
+    to the scores, each at the pairs of its row. Also return the probabilities summed by row, or
+    nothing, and log2 Σ exp(scores) of each query."""
     made: tuple[Tensor, Tensor, Tensor] = _empty(q, num_rows, causal, with_sums)
     shape, options = _arguments(q, k, mask, pos_q, pos_k, low, num_rows, causal)
-    options |= {"BIASED": by_row is not None, "SUMMED": with_sums}
-    _forward[(q.shape[0] * q.shape[1] * triton.cdiv(q.shape[2], options["M"]),)](
-        q, k, v, by_row, mask, pos_q, pos_k, *made, *_strides(q, k, v, made[0]), *shape, **options
-    )
+    options |= _with_rows(by_row, with_sums)
+    with torch.cuda.device_of(q):
+        _forward[(q.shape[0] * q.shape[1] * triton.cdiv(q.shape[2], options["M"]),)](
+            q, k, v, by_row, mask, pos_q, pos_k, *made,
+            *_strides(q, k, v, made[0]), *shape, **options,
+        )  # fmt: skip
     return made
 
 
-@_attend.register_fake
 def _empty(q: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     (B, H, Q, E), (num_rows, _, with_sums) = q.shape, rest[-3:]
     out = q.new_empty(B, Q, H, E).transpose(1, 2)
-    sums = q.new_empty((B, Q, H, num_rows) if with_sums else (0,))
+    sums = q.new_empty((B, Q, H, _aligned(num_rows)) if with_sums else (0,))
     return out, sums, q.new_empty(B, H, Q, dtype=torch.float32)
 
 
-@torch.library.custom_op("shapeshift::attend_by_rows_backward", mutates_args=())
 def _attend_backward(
     grad: Tensor,
     grad_sums: Tensor | None,
@@ -105,14 +128,14 @@ def _attend_backward(
     num_rows: int,
     causal: bool,
 ) -> list[Tensor]:
-    """Return the gradients of q, k, v and, if there is one, `by_row`."""
+    """Return the gradients of q, k, v and, if there is one, `by_row`, of each query."""
     q, k, v, pos_q, pos_k, out, sums, lse = saved
     grads: list[Tensor] = _empty_grads(grad, grad_sums, saved, by_row)
     grad_by_row = None if by_row is None else grads[3]
     (B, H, Q, _), K = q.shape, k.shape[2]
     terms = lse.new_empty(B, H, 6, Q)
     shape, options = _arguments(q, k, mask, pos_q, pos_k, low, num_rows, causal)
-    options |= {"BIASED": by_row is not None, "SUMMED": grad_sums is not None}
+    options |= _with_rows(by_row, grad_sums is not None)
     _backward_queries[(B * H * triton.cdiv(Q, options["M"]),)](
         q, k, v, by_row, mask, pos_q, pos_k, out, sums, lse, terms, grad, grad_sums, grads[0],
         grad_by_row, *_strides(q, k, v, out, grad, grads[0]), *shape, **options,
@@ -125,12 +148,14 @@ def _attend_backward(
     return grads
 
 
-@_attend_backward.register_fake
 def _empty_grads(
     grad: Tensor, grad_sums: Any, saved: list[Tensor], by_row: Tensor | None, *_: Any
 ) -> list[Tensor]:
     grads = [x.new_empty(x.transpose(1, 2).shape).transpose(1, 2) for x in saved[:3]]
-    return grads if by_row is None else [*grads, torch.empty_like(by_row)]
+    if by_row is not None:
+        B, H, Q, _E = saved[0].shape
+        grads.append(saved[0].new_empty(B, Q, H, by_row.shape[-1]))
+    return grads
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -138,15 +163,44 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tenso
     ctx.save_for_backward(q, k, v, pos_q, pos_k, *output, by_row, mask)
 
 
-def _differentiate(ctx: Any, grad: Tensor, grad_sums: Tensor, _: Tensor) -> tuple[Any, ...]:
+def _differentiate(ctx: Any, *gradients: Tensor, run: Any) -> tuple[Any, ...]:
+    grad, grad_sums, _ = gradients
     *saved, by_row, mask = ctx.saved_tensors
     grad = grad if grad.stride(-1) == 1 else grad.contiguous()
     sums = grad_sums.contiguous() if ctx.with_sums else None
-    grads = _attend_backward(grad, sums, saved, by_row, mask, *ctx.how)
+    grads = run(grad, sums, saved, by_row, mask, *ctx.how)
+    if by_row is not None and by_row.ndim == 2:
+        grads[3] = grads[3].sum((0, 1), dtype=by_row.dtype)
     return *grads, *(None,) * (11 - len(grads))
 
 
-_attend.register_autograd(_differentiate, setup_context=_save)
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        output = _attend_forward(*inputs)
+        _save(ctx, inputs, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        refuse_second_derivatives()
+        return _differentiate(ctx, *grads, run=_attend_backward)
+
+
+# The same as operators of PyTorch, which `torch.compile` takes as they are, and which take a host
+# several times as long.
+_attend = torch.library.custom_op("shapeshift::attend_by_rows", _attend_forward, mutates_args=())
+_attend.register_fake(_empty)
+_backward = torch.library.custom_op(
+    "shapeshift::attend_by_rows_backward", _attend_backward, mutates_args=()
+)
+_backward.register_fake(_empty_grads)
+_attend.register_autograd(partial(_differentiate, run=_backward), setup_context=_save)
+
+
+def _with_rows(by_row: Tensor | None, summed: bool) -> dict[str, bool]:
+    shared = by_row is not None and by_row.ndim == 2
+    return {"BIASED": by_row is not None, "SHARED": shared, "SUMMED": summed}
 
 
 def _strides(*heads: Tensor) -> list[int]:
@@ -170,6 +224,7 @@ def _arguments(
     per_sentence = [0 if x is None or len(x) == 1 else x.stride(0) for x in (mask, pos_q, pos_k)]
     return (*per_sentence, H, Q, K, E**-0.5, low), {
         "ROWS": num_rows,
+        "STEP": _aligned(num_rows),
         "WIDTH": width,
         "E": E,
         "M": 32 if small else 64,
@@ -303,7 +358,8 @@ def _between(
 
 @triton.jit
 def _store_sums(
-    x, first, between, last, i, Q, step, ROWS: tl.constexpr, WIDTH: tl.constexpr
+    x, first, between, last, i, Q, step,
+    ROWS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     columns = tl.arange(0, WIDTH)[None, :] + 1
     kind = x.dtype.element_ty
@@ -314,6 +370,10 @@ def _store_sums(
     else:
         first += last
     tl.store(x + i * step, first.to(kind), mask=i < Q)
+    if STEP > ROWS:
+        columns = ROWS + tl.arange(0, ALIGNED)[None, :]
+        inside = (i < Q)[:, None] & (columns < STEP)
+        tl.store(x + i[:, None] * step + columns, tl.zeros_like(columns).to(kind), mask=inside)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -323,20 +383,23 @@ def _forward(
     q_b, q_h, q_i, k_b, k_h, k_j, v_b, v_h, v_j,
     out_b, out_h, out_i, mask_b, pos_q_b, pos_k_b,
     H, Q, K, scale, low,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
-    CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, SUMMED: tl.constexpr,
+    ROWS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr,
+    CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, SHARED: tl.constexpr,
+    SUMMED: tl.constexpr,
 ):  # fmt: skip
     num_blocks = tl.cdiv(Q, M)
     head = (tl.program_id(0) // num_blocks).to(tl.int64)
     start_i = tl.program_id(0) % num_blocks * M
     b, h = head // H, head % H
-    step = H * ROWS
+    step = H * STEP
     i = start_i + tl.arange(0, M)
     queries = _load(q + b * q_b + h * q_h, i, Q, q_i, E)
     if BIASED:
-        by_row += (b * Q * H + h) * ROWS
-        bias_first = _pairs(by_row, i * step, i < Q) * LOG2E
-        bias_last = _pairs(by_row, i * step + ROWS - 1, i < Q) * LOG2E
+        by_row += (h if SHARED else b * Q * H + h) * STEP
+        bias_step = 0 if SHARED else step
+        bias_first = _pairs(by_row, i * bias_step, i < Q) * LOG2E
+        bias_last = _pairs(by_row, i * bias_step + ROWS - 1, i < Q) * LOG2E
     if MASKED:
         mask += b * mask_b
     pos_q += b * pos_q_b
@@ -364,7 +427,8 @@ def _forward(
             if part > 0:
                 rows = _rows(offsets - start, pos_q, i, Q, pos_k, j, K, low, ROWS, part == 1)
                 if BIASED:
-                    bias = _pairs(by_row, i[:, None] * step + rows, (i < Q)[:, None]) * LOG2E
+                    pairs = i[:, None] * bias_step + rows
+                    bias = _pairs(by_row, pairs, (i < Q)[:, None]) * LOG2E
             elif BIASED:
                 bias = tl.where(before, bias_first, bias_last)[:, None]
             keys = _load(k + b * k_b + h * k_h, j, K, k_j, E)
@@ -404,8 +468,8 @@ def _forward(
     )
     if SUMMED:
         between *= share[:, None]
-        sums += (b * Q * H + h) * ROWS
-        _store_sums(sums, first * share, between, last * share, i, Q, step, ROWS, WIDTH)
+        sums += (b * Q * H + h) * STEP
+        _store_sums(sums, first * share, between, last * share, i, Q, step, ROWS, STEP, WIDTH)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -417,14 +481,16 @@ def _backward_queries(
     out_b, out_h, out_i, grad_b, grad_h, grad_i,
     grad_q_b, grad_q_h, grad_q_i, mask_b, pos_q_b, pos_k_b,
     H, Q, K, scale, low,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
-    CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, SUMMED: tl.constexpr,
+    ROWS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr,
+    CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, SHARED: tl.constexpr,
+    SUMMED: tl.constexpr,
 ):  # fmt: skip
     num_blocks = tl.cdiv(Q, M)
     head = (tl.program_id(0) // num_blocks).to(tl.int64)
     start_i = tl.program_id(0) % num_blocks * M
     b, h = head // H, head % H
-    step = H * ROWS
+    step = H * STEP
     i = start_i + tl.arange(0, M)
     queries = _load(q + b * q_b + h * q_h, i, Q, q_i, E)
     grads = _load(grad + b * grad_b + h * grad_h, i, Q, grad_i, E)
@@ -432,8 +498,8 @@ def _backward_queries(
     log_sum = tl.load(lse + head * Q + i, mask=i < Q, other=float("inf"))
     mean = tl.sum(grads.to(tl.float32) * outputs.to(tl.float32), 1)  # of gradients, by probability
     if SUMMED:
-        grad_sums += (b * Q * H + h) * ROWS
-        sums += (b * Q * H + h) * ROWS
+        grad_sums += (b * Q * H + h) * STEP
+        sums += (b * Q * H + h) * STEP
         columns = tl.arange(0, 2 * WIDTH)[None, :]
         inside = (i < Q)[:, None] & (columns < ROWS)
         every = i[:, None] * step + columns
@@ -442,9 +508,10 @@ def _backward_queries(
     # add to a product of vectors is in these numbers, of which `_backward_keys` needs all.
     log_first, log_last, mean_first, mean_last = log_sum, log_sum, mean, mean
     if BIASED:
-        by_row += (b * Q * H + h) * ROWS
-        log_first -= _pairs(by_row, i * step, i < Q) * LOG2E
-        log_last -= _pairs(by_row, i * step + ROWS - 1, i < Q) * LOG2E
+        by_row += (h if SHARED else b * Q * H + h) * STEP
+        bias_step = 0 if SHARED else step
+        log_first -= _pairs(by_row, i * bias_step, i < Q) * LOG2E
+        log_last -= _pairs(by_row, i * bias_step + ROWS - 1, i < Q) * LOG2E
     if SUMMED:
         mean_first -= _pairs(grad_sums, i * step, i < Q)
         mean_last -= _pairs(grad_sums, i * step + ROWS - 1, i < Q)
@@ -480,11 +547,11 @@ def _backward_queries(
             less, less_grad = log_sum, mean
             if part > 0:
                 rows = _rows(offsets - start, pos_q, i, Q, pos_k, j, K, low, ROWS, part == 1)
-                pairs = i[:, None] * step + rows
                 if BIASED:
+                    pairs = i[:, None] * bias_step + rows
                     bias = _pairs(by_row, pairs, (i < Q)[:, None]) * LOG2E
                 if SUMMED:
-                    grad_bias = _pairs(grad_sums, pairs, (i < Q)[:, None])
+                    grad_bias = _pairs(grad_sums, i[:, None] * step + rows, (i < Q)[:, None])
             else:
                 less = tl.where(before, log_first, log_last)
                 less_grad = tl.where(before, mean_first, mean_last)
@@ -515,9 +582,8 @@ def _backward_queries(
                     last += tl.where(before, 0.0, added)
     _store(grad_q + b * grad_q_b + h * grad_q_h, found * scale, i, Q, grad_q_i, E)
     if BIASED:
-        _store_sums(
-            grad_by_row + (b * Q * H + h) * ROWS, first, between, last, i, Q, step, ROWS, WIDTH
-        )
+        grad_by_row += (b * Q * H + h) * STEP
+        _store_sums(grad_by_row, first, between, last, i, Q, step, ROWS, STEP, WIDTH)
 
 
 @triton.jit(do_not_specialize=SIZES)
@@ -528,22 +594,25 @@ def _backward_keys(
     grad_b, grad_h, grad_i, grad_k_b, grad_k_h, grad_k_j,
     grad_v_b, grad_v_h, grad_v_j, mask_b, pos_q_b, pos_k_b,
     H, Q, K, scale, low,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
-    CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, SUMMED: tl.constexpr,
+    ROWS: tl.constexpr, STEP: tl.constexpr, WIDTH: tl.constexpr, E: tl.constexpr,
+    M: tl.constexpr, N: tl.constexpr,
+    CAUSAL: tl.constexpr, MASKED: tl.constexpr, BIASED: tl.constexpr, SHARED: tl.constexpr,
+    SUMMED: tl.constexpr,
 ):  # fmt: skip
     num_blocks = tl.cdiv(K, N)
     head = (tl.program_id(0) // num_blocks).to(tl.int64)
     start_j = tl.program_id(0) % num_blocks * N
     b, h = head // H, head % H
-    step = H * ROWS
+    step = H * STEP
     j = start_j + tl.arange(0, N)
     keys = _load(k + b * k_b + h * k_h, j, K, k_j, E)
     values = _load(v + b * v_b + h * v_h, j, K, v_j, E)
     by_key = _of_keys(mask + b * mask_b if MASKED else mask, j, K, MASKED)
     if BIASED:
-        by_row += (b * Q * H + h) * ROWS
+        by_row += (h if SHARED else b * Q * H + h) * STEP
+        bias_step = 0 if SHARED else step
     if SUMMED:
-        grad_sums += (b * Q * H + h) * ROWS
+        grad_sums += (b * Q * H + h) * STEP
     terms += head * 6 * Q
     pos_q += b * pos_q_b
     pos_k += b * pos_k_b
@@ -571,11 +640,11 @@ def _backward_keys(
             if part > 0:
                 rows = _rows(offsets - start, pos_k, j, K, pos_q, i, Q, mirrored, ROWS, part == 1)
                 rows = ROWS - 1 - rows
-                pairs = i[None, :] * step + rows
                 if BIASED:
+                    pairs = i[None, :] * bias_step + rows
                     bias = _pairs(by_row, pairs, (i < Q)[None, :]) * LOG2E
                 if SUMMED:
-                    grad_bias = _pairs(grad_sums, pairs, (i < Q)[None, :])
+                    grad_bias = _pairs(grad_sums, i[None, :] * step + rows, (i < Q)[None, :])
             queries = _load(q + b * q_b + h * q_h, i, Q, q_i, E)
             grads = _load(grad + b * grad_b + h * grad_h, i, Q, grad_i, E)
             less = tl.load(terms + which * Q + i, mask=i < Q, other=float("inf"))

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from shapeshift import kernels
 from shapeshift.kernels import Turn
 from shapeshift.positions import Representation
 from shapeshift.positions.pairs import autocast_inputs
@@ -44,7 +45,8 @@ class Sentences(NamedTuple):
 
 def serves(device: torch.device) -> bool:
     """Return whether a device has the kernels: NVIDIA's from Ampere on."""
-    return device.type == "cuda" and not torch.compiler.is_compiling() and _serves(device)
+    # Compiled layers are packed where it has been asked before.
+    return device.type == "cuda" and (torch.compiler.is_compiling() or _serves(device))
 
 
 @cache
@@ -52,6 +54,18 @@ def _serves(device: torch.device) -> bool:
     if torch.version.hip or not torch.backends.cuda.is_flash_attention_available():
         return False
     return torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def takes(position: Representation, width: int, dtype: torch.dtype, dropout_p: float) -> bool:
+    """Return whether the kernels take heads of `width` channels, in a precision, with a position
+    that adds nothing to scores and values."""
+    if any(map(position.overrides, ("bias", "query_bias", "value_bias"))) or width % 8:
+        return False
+    return _has_flash(dtype, width) or (dtype == torch.float32 and not dropout_p)
+
+
+def _has_flash(dtype: torch.dtype, width: int) -> bool:
+    return dtype in (torch.float16, torch.bfloat16) and width <= WIDEST_FLASH
 
 
 def attend_packed(
@@ -82,11 +96,8 @@ def attend_packed(
     """
     if backends.is_recording():
         return None
-    if any(map(position.overrides, ("bias", "query_bias", "value_bias"))):
-        return None
     dtype, width = autocast_inputs(heads[0][:0])[0].dtype, heads[0].shape[-1]
-    has_flash = dtype in (torch.float16, torch.bfloat16) and width <= WIDEST_FLASH
-    if width % 8 or not (has_flash or (dtype == torch.float32 and not dropout_p)):
+    if not takes(position, width, dtype, dropout_p):
         return None
     q, k, v = (x.squeeze(0).transpose(0, 1) for x in heads)  # (N, H, E)
     if position.overrides("rotate"):
@@ -96,13 +107,18 @@ def attend_packed(
         q, k = _rotated(q, turns[0], side_q), _rotated(k, turns[1], side_k)
     q, k, v = autocast_inputs(q, k, v)
     where = side_q.bounds, side_k.bounds, side_q.longest, side_k.longest
-    if has_flash and (dropout_p or max(where[2:]) > SHORT):
+    if _has_flash(dtype, width) and (dropout_p or max(where[2:]) > SHORT):
         return _flash(q, k, v, where, dropout_p, causal).flatten(1)
     return _efficient(q, k, v, where, causal).flatten(1)
 
 
 def _rotated(x: Tensor, turn: Turn, side: Sentences) -> Tensor:
     """Rotate `x (N, H, E)` by the turn of each token's place."""
+    if kernels.serves_on_gpu(x) and not (turn.cos.requires_grad or turn.sin.requires_grad):
+        from shapeshift.kernels import gpu
+
+        heads = x.transpose(0, 1).unsqueeze(0)  # (1, H, N, E)
+        return gpu.rotate(heads, turn, places=side.real).squeeze(0).transpose(0, 1)
     places = side.real % turn.cos.shape[:2].numel()  # those of one sentence, if all share them
     cos, sin = (y.flatten(0, 1).index_select(0, places).unsqueeze(1) for y in turn[:2])
     # As N sentences of one token, so that the heads of a token stay side by side.

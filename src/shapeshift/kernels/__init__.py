@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import importlib.util
 import logging
 import os
 import platform
@@ -46,13 +47,34 @@ EDGE = 32
 LANES = 16
 """Numbers in a vector of the kernels are this many, or a divisor of it."""
 
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+
 log = logging.getLogger(__name__)
 
 
 def serves(x: Tensor) -> bool:
-    """Return whether `x (…, Q, K)`, contiguous from here on, can be given to the kernels."""
+    """Return whether `x (…, Q, K)`, contiguous from here on, can be given to the kernels in C."""
     if x.device.type != "cpu" or x.dtype not in _DTYPES or not x.ndim or x.shape[-1] > MAX_KEYS:
         return False
+    return _is_plain(x) and is_available(x.dtype)
+
+
+def serves_on_gpu(x: Tensor) -> bool:
+    """Return whether `x` can be given to the kernels of `gpu`, in training or not."""
+    kinds = torch.float32, torch.bfloat16, torch.float16
+    return x.dtype in kinds and compiles_for(x.device.type) and _is_plain(x)
+
+
+def compiles_for(device: str) -> bool:
+    """Return whether Triton compiles kernels for a device: NVIDIA's from Ampere on."""
+    if device != "cuda" or not HAS_TRITON or torch.version.hip:
+        return False
+    # `torch.compile`, which cannot ask, needs such a GPU itself.
+    return torch.compiler.is_compiling() or torch.cuda.get_device_capability() >= (8, 0)
+
+
+def _is_plain(x: Tensor) -> bool:
+    """Return whether `x` is a tensor in memory, with gradients in reverse mode at most."""
     if torch.compiler.is_compiling() or type(x) is not Tensor or not x.numel():
         return False
     if forward_ad._current_level >= 0:  # derivatives in forward mode
@@ -61,7 +83,7 @@ def serves(x: Tensor) -> bool:
         x.data_ptr()
     except RuntimeError:  # in a transform of torch.func
         return False
-    return is_available(x.dtype)
+    return True
 
 
 def is_available(dtype: torch.dtype) -> bool:

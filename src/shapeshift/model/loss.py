@@ -19,7 +19,10 @@ from .packing import Packing
 from .transformer import PAD, Transformer, check_padding
 
 CHUNK = 1024
-"""Tokens whose logits exist at one time."""
+"""Tokens whose logits exist at one time on a CPU, and at least on other devices."""
+
+LOGITS = 1 << 27
+"""Logits that exist at one time on other devices, where few large products take less time."""
 
 _MULTIPLE = 64
 """Packed rows in half precision: few numbers of rows, so that products are not compiled anew."""
@@ -116,7 +119,7 @@ def linear_cross_entropy(
     """Return the summed label-smoothed loss and the summed negative log-likelihood.
 
     The logits `hidden @ weight.T (N, V)` are the largest tensor of a training step. They are made
-    `CHUNK` rows at a time, and so is their gradient, in the forward pass: neither is ever whole.
+    some rows at a time, and so is their gradient, in the forward pass: neither is ever whole.
 
     Args:
         hidden: `(N, D)`, or more rows, of which the last have no target and are left out.
@@ -162,13 +165,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_hidden = torch.zeros_like(hidden) if wanted[0] else None
         grad_weight = torch.zeros_like(weight) if wanted[1] else None
         count = len(targets)
-        space = cast.new_empty(min(CHUNK, len(hidden)), weight.shape[0])
+        chunk = CHUNK if device == "cpu" else max(CHUNK, LOGITS // len(weight))
+        space = cast.new_empty(min(chunk, len(hidden)), weight.shape[0])
         nll = torch.zeros((), dtype=exact, device=hidden.device)
         log_sum = torch.zeros_like(nll)
-        for begin in range(0, count, CHUNK):
-            rows = hidden[begin : begin + CHUNK].to(dtype)
+        for begin in range(0, count, chunk):
+            rows = hidden[begin : begin + chunk].to(dtype)
             logits = torch.mm(rows, cast.t(), out=space[: len(rows)])  # (chunk, V)
-            target = targets[begin : begin + CHUNK, None]
+            target = targets[begin : begin + chunk, None]
             num = len(target)
             log_sums, log_probs = _softmax(logits[:num], target, 1 - epsilon, exact, any(wanted))
             log_sum += log_sums.sum()
@@ -176,7 +180,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             # `logits` are the gradient now, but for −ε/V, the same for each token, added below.
             logits[num:] = 0
             if grad_hidden is not None:
-                grad_hidden[begin : begin + CHUNK] = logits @ cast
+                grad_hidden[begin : begin + chunk] = logits @ cast
             if grad_weight is not None:
                 if dtype == grad_weight.dtype:  # in one step
                     grad_weight.addmm_(logits.t(), rows)
@@ -217,20 +221,14 @@ def _softmax(
     """
     if kernels.serves(logits):
         return kernels.cross_entropy(logits, target.contiguous(), confidence, replace)
-    if logits.device.type != "cpu":  # fewer passes over memory, of which a GPU has too few
-        log_probs = logits.log_softmax(-1, dtype=exact)
-        picked = log_probs.gather(1, target)
-        log_sums = logits.gather(1, target).to(exact) - picked
-        if replace:
-            torch.exp(log_probs, out=logits)
-            logits.scatter_(1, target, (picked.exp() - confidence).to(logits.dtype))
-        return log_sums.squeeze(1), picked.squeeze(1)
-    scores = logits.to(exact)
-    largest = scores.amax(-1, keepdim=True)
-    picked = scores.sub_(largest).gather(1, target)
-    total = scores.exp_().sum(-1, keepdim=True)
-    log_sums, log_probs = total.log() + largest, picked - total.log()
+    if kernels.serves_on_gpu(logits):
+        from shapeshift.kernels import gpu
+
+        return gpu.cross_entropy(logits, target.contiguous(), confidence, replace)
+    log_probs = logits.log_softmax(-1, dtype=exact)
+    picked = log_probs.gather(1, target)
+    log_sums = logits.gather(1, target).to(exact) - picked
     if replace:
-        probs = scores.div_(total)
-        logits.copy_(probs.scatter_add_(1, target, torch.full_like(total, -confidence)))
-    return log_sums.squeeze(1), log_probs.squeeze(1)
+        torch.exp(log_probs, out=logits)
+        logits.scatter_(1, target, (picked.exp() - confidence).to(logits.dtype))
+    return log_sums.squeeze(1), picked.squeeze(1)

@@ -24,6 +24,8 @@ from shapeshift.kernels import Spans
 class Packing:
     """Where the real tokens of one side of a batch are.
 
+    `sentences` says where the sentences are among the N rows, for a GPU, without waiting for it.
+
     Args:
         real: places of the tokens in the flattened `(B, T)` ids, ascending, `(N,)`; N ≥ 1.
         shape: B and T.
@@ -37,6 +39,10 @@ class Packing:
         self.num_rows = len(real) + -len(real) % multiple
         # Neither padding nor rows without a token: packed or not, the rows are the same.
         self.is_full = len(real) == self.num_rows == shape[0] * shape[1]
+        # Not when it is asked for: compiled layers can keep nothing.
+        begins = torch.arange(self.num_sentences + 1, device=real.device) * self.width
+        bounds = torch.searchsorted(real, begins, out_int32=True)
+        self.sentences = Sentences(real, bounds, min(self.width, len(real)))
 
     @cached_property
     def rows(self) -> Tensor:
@@ -61,13 +67,6 @@ class Packing:
         if not self.is_full:
             rows = _Unpack.apply(x, self.rows, self.real)  # type: ignore[no-untyped-call]
         return rows.view(self.num_sentences, self.width, -1)
-
-    @cached_property
-    def sentences(self) -> Sentences:
-        """Where the sentences are among the N rows, for a GPU, without waiting for it."""
-        begins = torch.arange(self.num_sentences + 1, device=self.real.device) * self.width
-        bounds = torch.searchsorted(self.real, begins, out_int32=True)
-        return Sentences(self.real, bounds, min(self.width, len(self.real)))
 
     @cached_property
     def spans(self) -> Spans:

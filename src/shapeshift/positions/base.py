@@ -201,8 +201,8 @@ class Representation(nn.Module):
 
     def tables(self) -> tuple[Table | None, Table | None]:
         """Return vectors a^K and a^V by distance, if `bias` and `query_bias` add q_i a^K_ij^T to
-        the scaled score of each pair, and `value_bias` adds sum_j p_ij a^V_ij; in place of
-        either None if they do not."""
+        the scaled score of each pair, or numbers b_ij, and `value_bias` adds sum_j p_ij a^V_ij; in
+        place of either None if they do not."""
         return None, None
 
     def turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn] | None:

@@ -41,8 +41,8 @@ def value_bias(probs: Tensor, table: Tensor, rows: Tensor) -> Tensor:
 
 
 class Table(NamedTuple):
-    """Vectors `(H|1, R, E)` of the distances j − i from `low` on; smaller and larger ones have the
-    first and the last."""
+    """Vectors `(H|1, R, E)` of the distances j − i from `low` on, or numbers `(H|1, R)`; smaller
+    and larger distances have the first and the last."""
 
     vectors: Tensor
     low: int
@@ -62,6 +62,5 @@ def refuse_second_derivatives() -> None:
     """Raise a `ShapeshiftError` in a backward pass with `create_graph`."""
     if torch.is_grad_enabled():
         raise ShapeshiftError(
-            "second derivatives of attention on a CPU need float64; convert the model and its"
-            " inputs with .double()"
+            "second derivatives need float64; convert the model and its inputs with .double()"
         )

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
 from shapeshift.kernels import Turn
 
@@ -145,6 +146,10 @@ def frequencies(width: int, base: float, device: torch.device | None = None) -> 
 
 def rotate(x: Tensor, turn: Turn, factor: float = 1.0) -> Tensor:
     """Rotate r channels of `x (B, H, T, E)` in at least float32, and multiply the others."""
+    if kernels.serves_on_gpu(x) and not (turn.cos.requires_grad or turn.sin.requires_grad):
+        from shapeshift.kernels import gpu
+
+        return gpu.rotate(x, turn, factor)
     width, dtype = 2 * turn.cos.shape[-1], torch.promote_types(x.dtype, torch.float32)
     cos, sin = (y.to(dtype).unsqueeze(1) for y in (turn.cos, turn.sin))  # (B|1, 1, T, r/2)
     wide = x[..., :width].to(dtype, memory_format=torch.contiguous_format)

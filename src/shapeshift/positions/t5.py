@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation, ScoreMod
+from .pairs import Table
 from .relative import by_distance, distance_between
 
 
@@ -95,12 +96,15 @@ class T5(Representation):
         return self.weight.t()[:, buckets]  # (H, …)
 
     def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:
-        # All distances beyond max_distance are in the last bucket of their direction.
-        furthest = self.max_distance
-        distances = torch.arange(-furthest, furthest + 1, device=q.device)
-        values = self._values(distances, q.dtype)  # (H, …)
-        column = distance_between(pos_q, pos_k, len(q), (-furthest, furthest))
+        values, low = self.tables()[0]
+        column = distance_between(pos_q, pos_k, len(q), (low, low + values.shape[1] - 1))
         return lambda score, b, h, i, j: score + values[h, column(b, i, j)]
+
+    def tables(self) -> tuple[Table, None]:
+        # All distances beyond max_distance are in the last bucket of their direction.
+        high = 0 if self.causal else self.max_distance
+        distances = torch.arange(-self.max_distance, high + 1, device=self.weight.device)
+        return Table(self._values(distances, self.weight.dtype), -self.max_distance), None
 
 
 def _borders(num_buckets: int, max_distance: int) -> list[int]:

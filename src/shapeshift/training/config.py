@@ -84,7 +84,7 @@ class TrainingConfig(Strict):
     compile: bool = Field(
         False,
         description="compile each layer with `torch.compile` for training: the first updates take"
-        " minutes, later ones less time on a GPU; slower on a CPU",
+        " half a minute or more, later ones less time on a GPU; slower on a CPU",
     )
     device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
     rank_timeout_s: float = Field(

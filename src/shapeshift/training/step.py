@@ -8,10 +8,12 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import nn
 
+from shapeshift.attention import varlen
 from shapeshift.data.batching import Batch, make_batch
 from shapeshift.data.subwords import SPECIAL_PIECES
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Loss, Transformer, label_smoothed_loss
+from shapeshift.model.attention import Attention
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.optim import build_optimizer
 from shapeshift.training.parallel import Parallel
@@ -120,7 +122,14 @@ def compile_layers(model: Transformer) -> None:
 
     Under `torch.compiler.set_stance("force_eager")` they run as they are.
     """
-    model.packs = False  # one graph for all lengths, whatever is padding
+    # One graph for all lengths, whatever is padding: all attentions are packed, or none is.
+    attentions = [x for x in model.modules() if isinstance(x, Attention)]
+    model.packs = varlen.serves(model.output.weight.device) and all(
+        varlen.takes(x.position, x.head_dim, dtype, x.dropout)
+        and not x.position.overrides("inputs")
+        for x in attentions
+        for dtype in (torch.float32, torch.bfloat16)
+    )
     for layer in (*model.encoder, *model.decoder):
         layer.compile(fullgraph=True, dynamic=True)
 

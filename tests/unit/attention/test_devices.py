@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from shapeshift import kernels
 from shapeshift.attention import attend, backends
 from shapeshift.model.transformer import padding_mask
 from shapeshift.positions import Chain, Representation, Shaw, Skew, get
@@ -31,7 +32,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     stub = SimpleNamespace(attend_by_tables=attend_by_tables)
     monkeypatch.setitem(sys.modules, "shapeshift.attention.gpu", stub)  # type: ignore[misc]
-    monkeypatch.setattr(backends, "compiles_for", lambda device: True)
+    monkeypatch.setattr(kernels, "compiles_for", lambda device: True)
     return calls
 
 
@@ -96,18 +97,18 @@ def test_older_gpus_have_no_kernel(
     capability: tuple[int, int], serves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    monkeypatch.setattr(backends, "HAS_TRITON", True)
-    assert backends.compiles_for("cuda") == serves
-    assert not backends.compiles_for("cpu")
-    monkeypatch.setattr(backends, "HAS_TRITON", False)
-    assert not backends.compiles_for("cuda")
+    monkeypatch.setattr(kernels, "HAS_TRITON", True)
+    assert kernels.compiles_for("cuda") == serves
+    assert not kernels.compiles_for("cpu")
+    monkeypatch.setattr(kernels, "HAS_TRITON", False)
+    assert not kernels.compiles_for("cuda")
 
 
 def test_the_choice_does_not_split_a_compiled_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "HAS_TRITON", True)
+    monkeypatch.setattr(kernels, "HAS_TRITON", True)
 
     def choose(x: Tensor) -> Tensor:
-        return x + int(backends.compiles_for("cuda"))
+        return x + int(kernels.compiles_for("cuda"))
 
     compiled = torch.compile(choose, fullgraph=True, backend="eager")
     assert compiled(torch.zeros(1)) == 1

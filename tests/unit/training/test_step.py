@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
+from shapeshift.attention import varlen
 from shapeshift.errors import ShapeshiftError
 
 
@@ -31,6 +32,34 @@ def test_a_compiled_run_has_few_graphs_for_all_lengths_and_the_same_loss(lab, co
     assert ours.progress.best_loss == pytest.approx(plain.progress.best_loss, abs=1e-4)
     again = lab.make("ours", compile=True, **settings)
     assert again.resume().progress.update == 6
+
+
+def packed(q, k, v, where, causal):
+    """As the kernels for packed sentences."""
+    bounds_q, bounds_k, *longest = where
+    places_q, places_k = torch.arange(len(q)), torch.arange(len(k))
+    sentence_q = torch.bucketize(places_q, bounds_q[1:], right=True)
+    sentence_k = torch.bucketize(places_k, bounds_k[1:], right=True)
+    seen = sentence_q[:, None] == sentence_k
+    seen = seen & (places_k <= places_q[:, None]) if causal else seen
+    scores = torch.einsum("qhe,khe->hqk", q, k) * q.shape[-1] ** -0.5 + 0 * sum(longest)
+    return torch.einsum("hqk,khe->qhe", scores.masked_fill(~seen, -torch.inf).softmax(-1), v)
+
+
+@pytest.mark.long
+def test_compiled_layers_take_packed_sentences_where_there_are_kernels(lab, compiler, monkeypatch):
+    settings = {"dropout": 0.0, "position": "rope", "max_updates": 6, "checkpoint_every": 3}
+    plain = lab.make("plain", **settings)
+    lab.fit(plain)
+    monkeypatch.setattr(varlen, "serves", lambda device: True)
+    monkeypatch.setattr(varlen, "_efficient", packed)
+    ours = lab.make("ours", compile=True, **settings)
+    lab.fit(ours)
+    assert ours.model.packs
+    assert 2 <= compiler.frame_count <= 4
+    graphs = [x.print_readable(print_output=False) for x in compiler.graphs]
+    assert sum("bucketize" in graph for graph in graphs) >= 2  # an encoder's and a decoder's layer
+    assert ours.progress.best_loss == pytest.approx(plain.progress.best_loss, abs=1e-4)
 
 
 def test_what_the_compiler_lacks_is_one_sentence(lab, monkeypatch):
