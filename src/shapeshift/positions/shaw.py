@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 
 from . import pairs
-from .base import Representation, inherits
-from .checks import whole_number
+from .base import Representation, check_heads, inherits
+from .checks import check_positions, whole_number
 from .relative import distances
 
 
@@ -89,11 +89,13 @@ class Shaw(Representation):
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.keys is None:
             return None
+        check_positions("pos_q", pos_q, q.shape[0], q.shape[2])
         return pairs.query_bias(q, self.keys, self._rows(pos_q, pos_k))
 
     def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.values is None:
             return None
+        check_heads(probs, probs.mT, pos_q, pos_k)
         return pairs.value_bias(probs, self.values, self._rows(pos_q, pos_k))
 
     def _rows(self, pos_q: Tensor, pos_k: Tensor) -> Tensor:

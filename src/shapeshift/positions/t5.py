@@ -99,7 +99,7 @@ class T5(Representation):
         furthest = self.max_distance
         distances = torch.arange(-furthest, furthest + 1, device=q.device)
         values = self._values(distances, q.dtype)  # (H, …)
-        column = distance_between(pos_q, pos_k, len(q), (-furthest, furthest))
+        column = distance_between(pos_q, pos_k, q.shape[0], (-furthest, furthest))
         return lambda score, b, h, i, j: score + values[h, column(b, i, j)]
 
 

@@ -128,6 +128,45 @@ def test_a_device_without_float64_computes_in_float32(compute, monkeypatch) -> N
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
 
 
+Q = torch.ones(2, H, 3, E)
+PROBS = torch.ones(2, H, 3, 3)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda pos: Sinusoidal(dim=8).embed(X[:, :3].expand(2, -1, -1), pos),
+        lambda pos: Learned(dim=8).inputs(*[X[:, :3].expand(2, -1, -1)] * 3, pos, pos),
+        lambda pos: kind(Rotary).rotate(Q, Q, pos, pos),
+        lambda pos: kind(XPos).rotate(Q, Q, POS[:, :3], pos),
+        lambda pos: kind(Shaw).query_bias(Q, pos, POS[:, :3]),
+        lambda pos: kind(Shaw).value_bias(PROBS, POS[:, :3], pos),
+    ],
+)
+def test_positions_do_not_broadcast_over_tokens(call) -> None:
+    call(POS[:, :3])
+    for pos in (POS[:, :1], POS[:, :1].expand(2, -1), POS[:, :3].expand(3, -1)):
+        with pytest.raises(ShapeshiftError, match=r"must be integers \(1, 3\) or \(2, 3\) here"):
+            call(pos)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.ones(1, 3, 1), "Sinusoidal was built for dim=8, but here it is 1"),
+        (torch.ones(3, 8), r"floating point of shape \(B, T, D\), got float32 \(3, 8\)"),
+        (torch.ones(1, 3, 8, dtype=torch.int64), r"got int64 \(1, 3, 8\)"),
+    ],
+)
+def test_vectors_are_added_to_floating_point_of_their_width(x: Tensor, message: str) -> None:
+    for call in (
+        Sinusoidal(dim=8).embed,
+        lambda x, pos: Sinusoidal(dim=8).inputs(x, x, x, pos, pos),
+    ):
+        with pytest.raises(ShapeshiftError, match=message):
+            call(x, POS[:, :3])
+
+
 class Short(Representation):
     """Its bias would be read as one for each head."""
 

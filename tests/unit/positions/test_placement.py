@@ -164,6 +164,13 @@ def test_a_table_that_ends_before_the_numbers_of_its_tokens_is_refused() -> None
         (lambda: Stack("enc", 8, 2, 1), "unknown stack 'enc'; did you mean 'encoder'"),
         (lambda: Part("shaw", layers=0), "layers must be at least 1, got 0"),
         (lambda: Stack("encoder", 10, 4, 1), "dim must be a multiple of num_heads"),
+        (lambda: Stack("encoder", 8, 2, 0), "num_layers must be at least 1, got 0"),
+        (lambda: str(Part("rotari")), "unknown kind 'rotari'; did you mean 'rotary'"),
+        (lambda: Scheme("shifted"), "needs PositionIds .*, got 'shifted' and"),
+        (lambda: Scheme(parts=Part("shaw")), r"a tuple of Parts.* and Part\(kind='shaw'"),
+        (lambda: Scheme(parts=("shaw",)), r"a tuple of Parts.* and \('shaw',\)"),
+        (lambda: place("rpe", ENCODER), r"must be a Scheme, .*PRESETS\['rope'\].*, got 'rpe'"),
+        (lambda: build(ModelConfig(size="tiny"), Part("shaw"), 9, 9), "must be a Scheme"),
         (lambda: build(ModelConfig(size="tiny"), "rpe", 9, "9"), "target_size must be a whole nu"),
     ],
 )  # fmt: skip
