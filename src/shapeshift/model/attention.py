@@ -14,7 +14,7 @@ from shapeshift.attention.backends import additive, attend_rows, prefers_rows, s
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 from shapeshift.positions.base import check_sizes
-from shapeshift.positions.checks import check_positions
+from shapeshift.positions.checks import check_positions, describe
 
 from .cache import FixedKeyValues, KeyValues, SourceKeyValues
 from .linear import Linear, linear
@@ -100,7 +100,14 @@ class Attention(nn.Module):
         pos_new = pos_q
         if memory is not x:
             pos_new = pos_k if packed else pos_k[:, pos_k.shape[1] - memory.shape[1] :]
-        projected = self._project(*self.position.inputs(x, memory, memory, pos_q, pos_new))
+        given = x, memory, memory
+        inputs = self.position.inputs(*given, pos_q, pos_new)
+        if any(got.shape != wanted.shape for got, wanted in zip(inputs, given, strict=True)):
+            raise ShapeshiftError(
+                f"what inputs returns must be {', '.join(map(describe, given))}, as its arguments,"
+                f" got {', '.join(map(describe, inputs))}"
+            )
+        projected = self._project(*inputs)
         dropped = self.dropout if self.training else 0.0
         rows = added = None
         if packed and varlen.serves(x.device):

@@ -77,6 +77,8 @@ class Shaw(Representation):
 
         self.keys = None if add_to == "values" else table()  # (H|1, R, E)
         self.values = None if add_to == "keys" else self.keys if share_tables else table()
+        if share_tables:  # a model from the meta device gets a tensor for each name
+            self.register_load_state_dict_post_hook(_share_tables)
 
     initialize = staticmethod(xavier_uniform)
 
@@ -107,6 +109,10 @@ class Shaw(Representation):
             None if x is None else pairs.Table(x, self.limits[0]) for x in (self.keys, self.values)
         )
         return keys, values
+
+
+def _share_tables(shaw: Shaw, _: object) -> None:
+    shaw.values = shaw.keys
 
 
 class Skew(Shaw):

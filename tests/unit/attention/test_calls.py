@@ -72,6 +72,17 @@ def test_the_layer_refuses_what_does_not_fit_and_takes_a_boolean_mask() -> None:
             layer(*call, None)
 
 
+class Shorter(Representation):
+    def inputs(self, q, k, v, pos_q, pos_k):
+        return q, k, v[:, :1]
+
+
+def test_inputs_of_another_shape_are_refused() -> None:
+    x, layer = torch.randn(B, T, D), Attention(D, H, 0.0, Shorter())
+    with pytest.raises(ShapeshiftError, match=r"what inputs returns .*, got .* \(2, 1, 32\)$"):
+        layer(x, x, POS, POS, None)
+
+
 @pytest.mark.parametrize(
     ("num_heads", "position", "message"),
     [

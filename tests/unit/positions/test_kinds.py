@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
+import pickle
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from tests.contract.conftest import Watch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from shapeshift.attention import attend
@@ -58,6 +59,20 @@ def kind(name: type[Representation], **options: object) -> Representation:
 def test_what_is_learned_and_saved(name: type, options: dict, shapes: dict) -> None:
     saved = kind(name, **options).state_dict()
     assert {key: tuple(value.shape) for key, value in saved.items()} == shapes
+
+
+@pytest.mark.parametrize("assign", [True, False])
+def test_a_table_that_keys_and_values_share_stays_one(assign: bool) -> None:
+    saved = kind(Shaw, share_tables=True)
+    with torch.device("meta"):
+        model = nn.Sequential(kind(Shaw, share_tables=True))
+    if not assign:
+        model.to_empty(device="cpu")
+    state = {f"0.{name}": table.clone() for name, table in saved.state_dict().items()}
+    model.load_state_dict(state, assign=assign)
+    (table,) = model.parameters()
+    assert torch.equal(table, saved.keys)
+    assert pickle.loads(pickle.dumps(model))[0].values.shape == table.shape
 
 
 def test_initial_values() -> None:
