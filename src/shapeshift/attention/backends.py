@@ -390,7 +390,7 @@ def attend_with_probs(
     for added in (total_bias(position, q, pos_q, pos_k), mask):
         if added is not None:
             scores += added
-    probs = dropout(scores.softmax(-1), dropout_p, dropout_p > 0).to(v.dtype)
+    probs = dropout(scores.softmax(-1), dropout_p, True).to(v.dtype)
     if _recorded is not None:
         _recorded.append(probs.detach())
     heads = probs @ v  # (B, H, Q, E)

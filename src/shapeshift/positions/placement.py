@@ -136,7 +136,8 @@ def check(scheme: Scheme) -> None:
 
 def build_position_ids(scheme: Scheme) -> Absolute:
     """Return a fresh module that numbers the tokens of one side (source or target)."""
-    return POSITION_IDS[scheme.position_ids.name].build(**scheme.position_ids.options)
+    position_ids = entry(POSITION_IDS, scheme.position_ids.name, "position ids")
+    return position_ids.build(**scheme.position_ids.options)
 
 
 def place(scheme: Scheme, stack: Stack) -> Placed:
