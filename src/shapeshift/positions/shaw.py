@@ -78,7 +78,7 @@ class Shaw(Representation):
         self.keys = None if add_to == "values" else table()  # (H|1, R, E)
         self.values = None if add_to == "keys" else self.keys if share_tables else table()
         if share_tables:  # a model from the meta device gets a tensor for each name
-            self.register_load_state_dict_post_hook(_share_tables)
+            self.register_load_state_dict_post_hook(_share_tables)  # type: ignore[no-untyped-call]
 
     initialize = staticmethod(xavier_uniform)
 
