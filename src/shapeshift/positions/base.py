@@ -272,7 +272,8 @@ def check_sizes(position: Representation, **sizes: int) -> None:
         for name, size in sizes.items():
             built_for = getattr(kind, name, size)
             if built_for != size:
-                wanted = ", ".join(f"{each}={value}" for each, value in sizes.items())
+                taken = {each: sizes[each] for each in sizes if hasattr(kind, each)}
+                wanted = ", ".join(f"{each}={value}" for each, value in taken.items())
                 raise ShapeshiftError(
                     f"{type(kind).__name__} was built for {name}={built_for}, but here it is"
                     f" {size}; build it for {wanted}"
