@@ -191,6 +191,11 @@ def test_places_are_those_where_a_hook_is_called() -> None:
     assert Bias.places == ("self", "cross")
     with pytest.raises(ShapeshiftError, match=r"places of Lost are embedding.*use self or cross"):
         type("Lost", (Bias,), {"places": ("embedding",)})
+    for places in ("self", ("self", "crosss")):
+        with pytest.raises(
+            ShapeshiftError, match=r"Typo must be a tuple of embedding, self, cross"
+        ):
+            type("Typo", (Bias,), {"places": places})
 
 
 @pytest.mark.parametrize("faster", ["score_mod", "tables", "turns"])

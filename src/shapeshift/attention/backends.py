@@ -16,7 +16,8 @@ from torch.utils.checkpoint import checkpoint
 from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation, pairs
-from shapeshift.positions.base import total, total_bias
+from shapeshift.positions.base import check_heads, check_sizes, total, total_bias
+from shapeshift.positions.checks import describe
 from shapeshift.positions.pairs import refuse_second_derivatives
 from shapeshift.positions.relative import common_lag
 
@@ -91,7 +92,8 @@ def attend(
 
     Args:
         q, k, v: heads `(B, H, Q|K, E)`; the queries are not scaled.
-        mask: added to the scores, broadcastable to `(B, H, Q, K)`; `-inf` forbids.
+        mask: broadcastable to `(B, H, Q, K)`; boolean, true where attention is allowed, or a float
+            that is added to the scores, where `-inf` forbids.
         position: its `bias`, `query_bias` and `value_bias` are called, or its `score_mod` in place
             of the first two, or its `tables`; the caller has called `inputs` and `rotate`.
         pos_q, pos_k: positions `(B|1, Q|K)`.
@@ -99,10 +101,15 @@ def attend(
         causal: whether each query sees only the keys up to its own, where the last query sees all.
             Without a bias, a fused kernel needs no mask for it.
         again: see `attend_rows`; it receives nothing where another way serves.
+
+    Raises:
+        ShapeshiftError: if heads, positions and the sizes of `position` do not fit each other, or
+            the mask is neither boolean nor float.
     """
+    check_call(q, k, v, position, pos_q, pos_k)
     num_queries, num_keys = q.shape[2], k.shape[2]
-    if mask is not None:  # else all scores would be cast to add it to them
-        mask = mask.to(q.dtype)
+    if mask is not None:
+        mask = additive(mask, q.dtype)
     learned = mask is not None and mask.requires_grad  # for which only PyTorch has gradients
     tables = tables_for_gpu(position, q, num_keys, mask, dropout_p)
     if tables is not None:
@@ -136,6 +143,34 @@ def attend(
     if splits and q.shape[:3].numel() * num_keys > BLOCK:
         return _attend_in_blocks(part, causal)
     return _attend_part(part, causal)
+
+
+def check_call(
+    q: Tensor, k: Tensor, v: Tensor, position: Representation, pos_q: Tensor, pos_k: Tensor
+) -> None:
+    """Raise a `ShapeshiftError` if heads or positions would broadcast, or be read beyond their
+    end."""
+    fits = q.ndim == k.ndim == v.ndim == 4 and k.shape == v.shape
+    if not fits or q.shape[:2] != k.shape[:2] or q.shape[3] != k.shape[3]:
+        raise ShapeshiftError(
+            "queries must be (B, H, Q, E), keys and values (B, H, K, E), got"
+            f" {', '.join(map(describe, (q, k, v)))}; repeat the keys and values of grouped-query"
+            " heads with repeat_interleave"
+        )
+    check_heads(q, k, pos_q, pos_k)
+    check_sizes(position, num_heads=q.shape[1], head_dim=q.shape[3])
+
+
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a mask to add to scores in `dtype`, see `attend`; else all scores would be cast."""
+    if mask.dtype is torch.bool:
+        mask = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, float("-inf"))
+    if not mask.is_floating_point():
+        raise ShapeshiftError(
+            "a mask must be boolean, true where attention is allowed, or a float that is added to"
+            f" the scores, got {describe(mask)}; give mask.bool() if its ones are what is allowed"
+        )
+    return (mask if mask.ndim > 1 else mask.view(1, -1)).to(dtype)
 
 
 def _attend_here(
@@ -344,12 +379,15 @@ def attend_with_probs(
     dropout_p: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
     """As `attend`, in plain steps; also return the probabilities `(B, H, Q, K)` after dropout."""
+    check_call(q, k, v, position, pos_q, pos_k)
+    if mask is not None:
+        mask = additive(mask, q.dtype)
     q = _scaled(q)
     scores = q @ k.transpose(-1, -2)  # (B, H, Q, K)
     for added in (total_bias(position, q, pos_q, pos_k), mask):
         if added is not None:
             scores += added
-    probs = dropout(scores.softmax(-1), dropout_p, dropout_p > 0).to(v.dtype)
+    probs = dropout(scores.softmax(-1), dropout_p, True).to(v.dtype)
     if _recorded is not None:
         _recorded.append(probs.detach())
     heads = probs @ v  # (B, H, Q, E)

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shapeshift import kernels
+from shapeshift.errors import ShapeshiftError
 
 _LEVELS = 1 << 16
 
@@ -39,6 +40,8 @@ def draw_seed(p: float) -> tuple[int, int, float]:
     is kept; for p = 0, all are kept, and nothing is drawn."""
     if not p:
         return 0, -_LEVELS // 2, 1.0
+    if not 0 < p < 1:
+        raise ShapeshiftError(f"dropout must be at least 0 and below 1, got {p}")
     num_dropped = min(round(p * _LEVELS), _LEVELS - 1)
     seed = torch.empty((), dtype=torch.int64).random_(-(2**63), None)
     return int(seed), num_dropped - _LEVELS // 2, _LEVELS / (_LEVELS - num_dropped)

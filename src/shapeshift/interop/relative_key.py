@@ -163,6 +163,7 @@ def _attention(
             "this model was built from the configuration of one with restored relative positions,"
             " but has no tables; call restore_relative_positions with a checkpoint"
         )
-    pos_q = pos_k if pos_q is None else pos_q  # which nothing reads
+    if pos_q is None:  # nothing reads them
+        pos_q = torch.arange(query.shape[2], device=query.device).unsqueeze(0)
     heads = attend(query, key, value, mask, Representation(), pos_q, pos_k, dropout)
     return heads.transpose(1, 2).contiguous(), None

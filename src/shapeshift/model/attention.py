@@ -10,8 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.attention import attend, attend_few, varlen
-from shapeshift.attention.backends import attend_rows, prefers_rows, split_heads
+from shapeshift.attention.backends import additive, attend_rows, prefers_rows, split_heads
+from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
+from shapeshift.positions.base import check_sizes
+from shapeshift.positions.checks import check_positions, describe
 
 from .cache import FixedKeyValues, KeyValues, SourceKeyValues
 from .linear import Linear, linear
@@ -28,12 +31,18 @@ class Attention(nn.Module):
         num_heads: H; D must be a multiple.
         dropout: of the attention probabilities.
         position: see `shapeshift.positions.Representation`.
+
+    Raises:
+        ShapeshiftError: if D is not a multiple of H, or `position` was built for other sizes.
     """
 
     def __init__(self, dim: int, num_heads: int, dropout: float, position: Representation):
         super().__init__()
+        if num_heads < 1 or dim % num_heads:
+            raise ShapeshiftError(f"dim must be a multiple of num_heads, got {dim} and {num_heads}")
         self.num_heads = num_heads
         self.head_dim = dim // num_heads
+        check_sizes(position, dim=dim, num_heads=num_heads, head_dim=self.head_dim)
         self.dropout = dropout
         self.position = position
         # One weight for the three projections: in self-attention they are one product.
@@ -64,7 +73,7 @@ class Attention(nn.Module):
         Args:
             x, memory: inputs of the query, and of the key and value projections.
             pos_q, pos_k: positions of queries and of all keys, those in the cache first.
-            mask: added to the scores, broadcastable to `(B, 1, Q, K)`; `-inf` forbids.
+            mask: as of `attend`, broadcastable to `(B, 1, Q, K)`.
             cache: keys and values to continue; `memory` then holds the new ones alone, and may be
                 empty (K = 0) when all are there.
             causal: whether each query sees only the keys up to its own.
@@ -73,6 +82,15 @@ class Attention(nn.Module):
         Returns:
             `(B, Q, D)`, packed if `x` is.
         """
+        if packing is None:
+            check_positions("pos_q", pos_q, *x.shape[:2])
+            if cache is None:
+                check_positions("pos_k", pos_k, x.shape[0], memory.shape[1])
+            if memory.shape[0] != x.shape[0]:
+                raise ShapeshiftError(
+                    f"x and memory must have one B, got {x.shape[0]} and {memory.shape[0]}"
+                )
+        mask = mask if mask is None else additive(mask, x.dtype)
         packed = packing
         if packing and self.position.overrides("inputs"):  # which sees whole sentences
             alone, packed = memory is not x, None
@@ -82,7 +100,14 @@ class Attention(nn.Module):
         pos_new = pos_q
         if memory is not x:
             pos_new = pos_k if packed else pos_k[:, pos_k.shape[1] - memory.shape[1] :]
-        projected = self._project(*self.position.inputs(x, memory, memory, pos_q, pos_new))
+        given = x, memory, memory
+        inputs = self.position.inputs(*given, pos_q, pos_new)
+        if any(got.shape != wanted.shape for got, wanted in zip(inputs, given, strict=True)):
+            raise ShapeshiftError(
+                f"what inputs returns must be {', '.join(map(describe, given))}, as its arguments,"
+                f" got {', '.join(map(describe, inputs))}"
+            )
+        projected = self._project(*inputs)
         dropped = self.dropout if self.training else 0.0
         rows = added = None
         if packed and varlen.serves(x.device):

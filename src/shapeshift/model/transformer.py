@@ -100,6 +100,12 @@ class Transformer(nn.Module):
         """Return the decoder's output `(B, T, D)` for `target_input (B, T)`, which starts with
         `<s>`; with the packing of source and target, `(N, D)` for the target's N tokens."""
         x, pos = self.target(target_input, offset=offset)
+        if can_read(target_input) and bool((target_input[:, :1] == PAD).any()):
+            raise ShapeshiftError(
+                f"each row of target_input must start with <s>, with padding ({PAD}) on its right"
+                " alone, for positions count from the first token; got a row that starts with"
+                " padding"
+            )
         if x.shape[0] != memory.mask.shape[0]:
             raise ShapeshiftError(
                 f"{memory.mask.shape[0]} sources and {x.shape[0]} targets; a batch has one of"
@@ -195,17 +201,22 @@ class DecoderState:
         return capacity
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Append one token a row; `tokens (N,)` -> logits of the next `(N, V)`."""
+        """Append one token a row; `tokens (N,)` -> logits of the next `(N, V)`.
+
+        Raises:
+            ShapeshiftError: for another number of rows than N.
+        """
         return self.model.project(self.extend(tokens.unsqueeze(1))[:, -1])
 
     def begin(self, tokens: Tensor) -> Tensor:
         """Append the first token of all beams, `(B,)`, computed once for each sentence, without
         `reserve` before -> logits of the next `(B, V)`."""
         beam, offset = self._beam, self._offset
+        self._beam = 1
         if isinstance(offset, Tensor):
             self._offset = offset[::beam]
         logits = self.step(tokens)
-        self._offset = offset
+        self._beam, self._offset = beam, offset
         assert self._pos is not None
         rows = torch.arange(len(tokens), device=tokens.device).repeat_interleave(beam)
         if self._pos.shape[0] > 1:
@@ -217,6 +228,12 @@ class DecoderState:
 
     def extend(self, tokens: Tensor) -> Tensor:
         """Append `tokens (N, Q)`; return the decoder's output for them `(N, Q, D)`."""
+        num_sentences = self._memory.hidden.shape[0]
+        if tokens.shape[0] != num_sentences * self._beam:
+            raise ShapeshiftError(
+                f"each step takes tokens for all {num_sentences * self._beam} rows, {num_sentences}"
+                f" sentences with {self._beam} beams, got {tokens.shape[0]}"
+            )
         if self._slots is not None:
             x, pos = self.model.target(tokens, pos=self._slots.take())
             self._pos = self._slots.pos

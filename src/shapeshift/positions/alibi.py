@@ -60,5 +60,5 @@ class ALiBi(Representation):
 
     def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:
         slopes = self.slopes(q.device).to(torch.promote_types(q.dtype, torch.float32))
-        distance = distance_between(pos_q, pos_k, len(q))
+        distance = distance_between(pos_q, pos_k, q.shape[0])
         return lambda score, b, h, i, j: score - slopes[h] * distance(b, i, j).abs()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 from shapeshift.kernels import Turn
 
-from .checks import checked, shown
+from .checks import check_positions, checked, describe, shown
 from .pairs import Table
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -77,8 +77,8 @@ class Representation(nn.Module):
 
     Raises:
         ShapeshiftError: for a subclass that overrides `score_mod`, `tables`, `turns` or
-            `bias_by_distance` without the hooks that they replace, or if none of its hooks is
-            called at its `places`.
+            `bias_by_distance` without the hooks that they replace, or if its `places` are unknown,
+            or none of its hooks is called there.
     """
 
     places: ClassVar[tuple[str, ...]] = ("embedding", "self", "cross")
@@ -120,6 +120,11 @@ class Representation(nn.Module):
                 )
             if age(cls, *hooks) < age(cls, faster):
                 setattr(cls, faster, getattr(Representation, faster))
+        if not isinstance(cls.places, tuple) or not {*cls.places} <= {*Representation.places}:
+            raise ShapeshiftError(
+                f"places of {cls.__name__} must be a tuple of {', '.join(Representation.places)},"
+                f" got {cls.places!r}"
+            )
         overridden = {h for h in ("embed", *AT_ATTENTION) if not inherits(cls, h, Representation)}
         used = ["embedding"] * ("embed" in overridden)
         used += ["self", "cross"] * bool(overridden - {"embed"})
@@ -221,7 +226,8 @@ class Encoding(Representation):
         add_to: the projections whose inputs get the vector in an attention, letters of `qkv`.
 
     Raises:
-        ShapeshiftError: if `add_to` is empty or has another letter.
+        ShapeshiftError: if `add_to` is empty or has another letter; in the hooks, if there is not
+            one position for each vector of width D.
     """
 
     def __init__(self, add_to: str = "qk"):
@@ -235,13 +241,23 @@ class Encoding(Representation):
         raise NotImplementedError
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
-        return x + self.encode(pos, x)
+        return x + self._vectors("pos", pos, x)
+
+    def _vectors(self, name: str, pos: Tensor, x: Tensor) -> Tensor:
+        """Return the vectors of positions `pos`, the argument `name`, to add to `x (B, T, D)`."""
+        if x.ndim != 3 or not x.is_floating_point():
+            raise ShapeshiftError(
+                f"{type(self).__name__} adds vectors to floating point of shape (B, T, D), got"
+                f" {describe(x)}"
+            )
+        check_sizes(self, dim=x.shape[2])
+        return self.encode(check_positions(name, pos, *x.shape[:2]), x)
 
     def inputs(
         self, q: Tensor, k: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        at_q = self.encode(pos_q, q)
-        at_k = at_q if pos_k is pos_q else self.encode(pos_k, k)
+        at_q = self._vectors("pos_q", pos_q, q)
+        at_k = at_q if pos_k is pos_q else self._vectors("pos_k", pos_k, k)
         return (
             q + at_q if "q" in self.add_to else q,
             k + at_k if "k" in self.add_to else k,
@@ -256,11 +272,19 @@ def check_sizes(position: Representation, **sizes: int) -> None:
         for name, size in sizes.items():
             built_for = getattr(kind, name, size)
             if built_for != size:
-                wanted = ", ".join(f"{each}={value}" for each, value in sizes.items())
+                taken = {each: sizes[each] for each in sizes if hasattr(kind, each)}
+                wanted = ", ".join(f"{each}={value}" for each, value in taken.items())
                 raise ShapeshiftError(
                     f"{type(kind).__name__} was built for {name}={built_for}, but here it is"
                     f" {size}; build it for {wanted}"
                 )
+
+
+def check_heads(q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> None:
+    """Raise a `ShapeshiftError` if positions are not `(B|1, Q)` and `(B|1, K)` for heads `q, k (B,
+    H, Q|K, E)`."""
+    check_positions("pos_q", pos_q, q.shape[0], q.shape[2])
+    check_positions("pos_k", pos_k, k.shape[0], k.shape[2])
 
 
 def total_bias(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:

@@ -130,6 +130,8 @@ def is_whole_number(value: Any) -> bool:
     """Return whether `value` is an integer; True and False are not."""
     if isinstance(value, int | torch.SymInt):
         return not isinstance(value, bool)
+    if isinstance(value, Tensor) and value.dtype is torch.bool:
+        return False
     try:
         operator.index(value)
     except TypeError:
@@ -185,6 +187,22 @@ def as_positions(pos: Tensor) -> Tensor:
         raise ShapeshiftError(
             "positions must be integers (B, T) or (1, T), such as torch.arange(T)[None], got"
             f" {describe(pos)}"
+        )
+    return pos.long()
+
+
+def check_positions(name: str, pos: Tensor, B: int, T: int) -> Tensor:
+    """Return positions as int64, see `as_positions`.
+
+    Raises:
+        ShapeshiftError: if `pos`, the argument `name`, is not an integer tensor `(1, T)` or
+            `(B, T)`: other shapes would broadcast.
+    """
+    if not is_integer(pos) or pos.ndim != 2 or pos.shape[1] != T or pos.shape[0] not in (1, B):
+        either = f"(1, {T})" + (f" or ({B}, {T})" if B > 1 else "")
+        raise ShapeshiftError(
+            f"{name} must be integers {either} here, batch first, got {describe(pos)}"
+            + ("; give pos.unsqueeze(0)" if pos.shape == (T,) else "")
         )
     return pos.long()
 

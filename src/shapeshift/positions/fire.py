@@ -57,6 +57,6 @@ class FIRE(Representation):
         weights = (self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias)
         inner, inner_bias, outer, outer_bias = (each.to(precise) for each in weights)
         hidden = (inner * x.flatten(1).unsqueeze(1) + inner_bias.unsqueeze(-1)).relu()
-        layers = outer.expand(len(x), -1, -1)  # (B|1, H, hidden)
+        layers = outer.expand(x.shape[0], -1, -1)  # (B|1, H, hidden)
         out = torch.baddbmm(outer_bias.unsqueeze(-1), layers, hidden)  # (B|1, H, Q·K)
-        return out.view(len(x), self.num_heads, *x.shape[1:]).to(dtype)  # (B|1, H, Q, K)
+        return out.view(x.shape[0], self.num_heads, *x.shape[1:]).to(dtype)  # (B|1, H, Q, K)

@@ -59,10 +59,10 @@ class Graph(Representation):
         self.labels: Tensor | None = None  # (B|1, n, n), set by `use_edges`
 
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        return pairs.query_bias(q, _with_none(self.keys), self._rows(len(q), pos_q, pos_k))
+        return pairs.query_bias(q, _with_none(self.keys), self._rows(q.shape[0], pos_q, pos_k))
 
     def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        rows = self._rows(len(probs), pos_q, pos_k)
+        rows = self._rows(probs.shape[0], pos_q, pos_k)
         return pairs.value_bias(probs, _with_none(self.values), rows)
 
     def _rows(self, num_sentences: int, pos_q: Tensor, pos_k: Tensor) -> Tensor:

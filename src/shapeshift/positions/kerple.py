@@ -49,7 +49,7 @@ class KERPLE(Representation):
         return [each.to(precise).exp() for each in (self.log_r1, self.log_r2)]
 
     def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:
-        (r1, r2), distance = self._rates(), distance_between(pos_q, pos_k, len(q))
+        (r1, r2), distance = self._rates(), distance_between(pos_q, pos_k, q.shape[0])
         return lambda score, b, h, i, j: (
             score - r1[h] * torch.log1p(r2[h] * distance(b, i, j).abs())
         )

@@ -11,7 +11,7 @@ from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
 from .chain import Chain
-from .checks import check_arguments
+from .checks import check_arguments, whole_number
 from .position_ids import Absolute, Randomized, Shifted
 from .registry import FIXED_BY_MODEL, KINDS, POSITION_IDS, check_name, check_options, entry
 from .scheme import PLACES, PRESETS, STACKS, Part, Scheme
@@ -43,6 +43,7 @@ class Stack:
             raise ShapeshiftError(
                 f"dim must be a multiple of num_heads, got {self.dim} and {self.num_heads}"
             )
+        whole_number("num_layers", self.num_layers, 1)
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def _kind_of(name: str) -> tuple[str, Mapping[str, Any]]:
     """Return the kind of a preset or the kind itself, and the preset's options."""
     if name in KINDS:
         return name, {}
-    check_name([*PRESETS, *KINDS], name, "preset or kind")
+    check_name({**PRESETS, **KINDS}, name, "preset or kind")
     scheme = PRESETS[name]
     part, *others = scheme.parts or (Part("none"),)
     is_limited = part.layers is not None or part.stacks != "both"
@@ -103,6 +104,11 @@ def _kind_of(name: str) -> tuple[str, Mapping[str, Any]]:
 
 def check(scheme: Scheme) -> None:
     """Raise a `ShapeshiftError` for a name, an option or a cell that does not exist."""
+    if not isinstance(scheme, Scheme):
+        raise ShapeshiftError(
+            f"a scheme must be a Scheme, such as Scheme(parts=(Part('rotary'),)) or PRESETS['rope']"
+            f" of shapeshift.positions, got {scheme!r}"
+        )
     position_ids = scheme.position_ids
     registered = entry(POSITION_IDS, position_ids.name, "position ids")
     check_options(registered, position_ids.options, f"position ids {position_ids.name!r}")
@@ -130,7 +136,8 @@ def check(scheme: Scheme) -> None:
 
 def build_position_ids(scheme: Scheme) -> Absolute:
     """Return a fresh module that numbers the tokens of one side (source or target)."""
-    return POSITION_IDS[scheme.position_ids.name].build(**scheme.position_ids.options)
+    position_ids = entry(POSITION_IDS, scheme.position_ids.name, "position ids")
+    return position_ids.build(**scheme.position_ids.options)
 
 
 def place(scheme: Scheme, stack: Stack) -> Placed:

@@ -12,7 +12,7 @@ from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
 from shapeshift.kernels import Turn
 
-from .base import Representation, check_sizes
+from .base import Representation, check_heads, check_sizes
 from .checks import as_positions, check_positive, exact_dtype, whole_number
 
 Pairs = Literal["interleaved", "halves"]
@@ -57,7 +57,7 @@ class Rotary(Representation):
 
     Raises:
         ShapeshiftError: for a number out of range, or settings that contradict each other; in
-            `rotate`, for heads of another width.
+            `rotate`, for heads of another width or without one position for each token.
     """
 
     places = ("self", "cross")
@@ -116,6 +116,7 @@ class Rotary(Representation):
         return theta
 
     def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+        check_heads(q, k, pos_q, pos_k)
         turn_q, turn_k = self._turns(q, k, pos_q, pos_k)
         return rotate(q, turn_q, self.temperature**-0.5), rotate(k, turn_k, self.temperature**-0.5)
 

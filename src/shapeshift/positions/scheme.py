@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shapeshift.errors import ShapeshiftError
+
 from .checks import check_arguments, whole_number
-from .registry import KINDS
+from .registry import KINDS, entry
 
 PLACES = ("embedding", "self", "cross")
 STACKS = ("encoder", "decoder", "both")
@@ -59,7 +61,7 @@ class Part:
     @property
     def at(self) -> str:
         """The place; by default the kind's first."""
-        return self.place or KINDS[self.kind].build.places[0]
+        return self.place or entry(KINDS, self.kind, "kind").build.places[0]
 
     def __str__(self) -> str:
         """Return `sinusoidal at self (decoder, first 1 layer, add_to=qk)`."""
@@ -78,6 +80,17 @@ class Scheme:
 
     position_ids: PositionIds = PositionIds()
     parts: tuple[Part, ...] = ()
+
+    def __post_init__(self) -> None:
+        parts = self.parts if isinstance(self.parts, tuple | list) else (None,)
+        if not isinstance(self.position_ids, PositionIds) or not all(
+            isinstance(part, Part) for part in parts
+        ):
+            raise ShapeshiftError(
+                "a Scheme needs PositionIds and a tuple of Parts, such as"
+                f" Scheme(PositionIds('shifted'), (Part('sinusoidal'),)), got {self.position_ids!r}"
+                f" and {self.parts!r}"
+            )
 
     def __str__(self) -> str:
         """Return `shaw at self (max_distance=16), position ids absolute`."""

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 
 from . import pairs
-from .base import Representation, inherits
-from .checks import whole_number
+from .base import Representation, check_heads, inherits
+from .checks import check_positions, whole_number
 from .relative import distances
 
 
@@ -77,6 +77,8 @@ class Shaw(Representation):
 
         self.keys = None if add_to == "values" else table()  # (H|1, R, E)
         self.values = None if add_to == "keys" else self.keys if share_tables else table()
+        if share_tables:  # a model from the meta device gets a tensor for each name
+            self.register_load_state_dict_post_hook(_share_tables)  # type: ignore[no-untyped-call]
 
     initialize = staticmethod(xavier_uniform)
 
@@ -89,11 +91,13 @@ class Shaw(Representation):
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.keys is None:
             return None
+        check_positions("pos_q", pos_q, q.shape[0], q.shape[2])
         return pairs.query_bias(q, self.keys, self._rows(pos_q, pos_k))
 
     def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         if self.values is None:
             return None
+        check_heads(probs, probs.mT, pos_q, pos_k)
         return pairs.value_bias(probs, self.values, self._rows(pos_q, pos_k))
 
     def _rows(self, pos_q: Tensor, pos_k: Tensor) -> Tensor:
@@ -105,6 +109,10 @@ class Shaw(Representation):
             None if x is None else pairs.Table(x, self.limits[0]) for x in (self.keys, self.values)
         )
         return keys, values
+
+
+def _share_tables(shaw: Shaw, _: object) -> None:
+    shaw.values = shaw.keys
 
 
 class Skew(Shaw):

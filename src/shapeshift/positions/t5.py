@@ -97,7 +97,7 @@ class T5(Representation):
 
     def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:
         values, low = self.tables()[0]
-        column = distance_between(pos_q, pos_k, len(q), (low, low + values.shape[1] - 1))
+        column = distance_between(pos_q, pos_k, q.shape[0], (low, low + values.shape[1] - 1))
         return lambda score, b, h, i, j: score + values[h, column(b, i, j)]
 
     def tables(self) -> tuple[Table, None]:

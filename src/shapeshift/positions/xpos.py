@@ -10,7 +10,7 @@ from torch import Tensor
 from shapeshift.errors import ShapeshiftError
 from shapeshift.kernels import Turn
 
-from .base import Representation, check_sizes
+from .base import Representation, check_heads, check_sizes
 from .checks import as_positions, bounds, check_positive
 from .rotary import Pairs, check_rotation, frequencies, rotate
 
@@ -42,8 +42,8 @@ class XPos(Representation):
         scale_base: positions over which a pair decays by ζ; 512 in the paper.
 
     Raises:
-        ShapeshiftError: for a number out of range; in `rotate`, for heads of another width or a
-            position beyond the limit.
+        ShapeshiftError: for a number out of range; in `rotate`, for heads of another width, without
+            one position for each token, or for a position beyond the limit.
     """
 
     places = ("self",)
@@ -75,6 +75,7 @@ class XPos(Representation):
         return int(bits * self.scale_base / math.log2(1 + 1 / self.gamma))
 
     def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+        check_heads(q, k, pos_q, pos_k)
         turn_q, turn_k = self.turns(q, k, pos_q, pos_k)
         return rotate(q, turn_q), rotate(k, turn_k)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from shapeshift.attention import attend, attend_with_probs
 from shapeshift.attention.dropout import dropout
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import Representation
 
 COUNT = 200_000
 
@@ -55,3 +58,13 @@ def test_rates_at_the_edges() -> None:
     almost = dropout(ones, 1 - 1e-9, training=True)
     assert almost.isfinite().all()
     assert almost.ne(0).sum() <= 10  # one in 65,536
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0, 3.0, float("nan")])
+def test_a_rate_out_of_range_is_refused(p: float) -> None:
+    q, pos = torch.ones(1, 1, 3, 8), torch.arange(3)[None]
+    for way in (attend, attend_with_probs):
+        with pytest.raises(ShapeshiftError, match=f"at least 0 and below 1, got {p}"):
+            way(q, q, q, None, Representation(), pos, pos, p)
+    with pytest.raises(ShapeshiftError, match=f"at least 0 and below 1, got {p}"):
+        dropout(q, p, training=True)

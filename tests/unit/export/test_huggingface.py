@@ -160,6 +160,16 @@ def test_a_source_padded_on_the_left_is_refused(named, tmp_path):
         model(ids)
 
 
+def test_a_mask_does_not_broadcast_over_the_batch(named, tmp_path):
+    run(named("ape"), tmp_path / "model")
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
+    ids, start = torch.tensor([[5, 7, 3], [6, 3, 0]]), torch.full((2, 1), BOS)
+    for given in ({"input_ids": ids}, {"encoder_outputs": model.get_encoder()(ids)}):
+        for mask in (torch.ones(2, 1), torch.ones(1, 3)):
+            with pytest.raises(ShapeshiftError, match=r"attention_mask must be .* = \(2, 3\), got"):
+                model(**given, attention_mask=mask, decoder_input_ids=start)
+
+
 def test_what_the_encoder_gave_serves_in_evaluation_mode_alone(named, tmp_path):
     run(named("shape"), tmp_path / "model")
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")

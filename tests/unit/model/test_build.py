@@ -73,9 +73,23 @@ IDS = torch.tensor([[5, 6, 3], [7, 3, 0]])
     [
         (IDS[0], IDS, r"integer tensor \(B, T\).*, got int64 \(3,\)"),
         (IDS, IDS.float(), r"integer tensor \(B, T\).*, got float32 \(2, 3\)"),
+        (
+            IDS,
+            IDS.flip(1),
+            r"target_input must start with <s>, .* padding \(0\) on its right",
+        ),
         (IDS, IDS[:1], "2 sources and 1 targets; a batch has one of each for every pair"),
     ],
 )
 def test_what_is_no_batch_is_refused(source, target, said) -> None:
     with pytest.raises(ShapeshiftError, match=said):
         make()(source, target)
+
+
+def test_a_step_of_decoding_takes_a_token_for_each_row() -> None:
+    state = make().eval().start(IDS, beam=2)
+    for count in (1, 2, 8):
+        with pytest.raises(ShapeshiftError, match=f"all 4 rows, .* 2 beams, got {count}"):
+            state.step(torch.ones(count, dtype=torch.int64))
+    assert state.begin(torch.tensor([1, 1])).shape == (2, 9)
+    assert state.step(torch.tensor([5, 6, 7, 8])).shape == (4, 9)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
+import pickle
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from tests.contract.conftest import Watch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from shapeshift.attention import attend
@@ -58,6 +59,20 @@ def kind(name: type[Representation], **options: object) -> Representation:
 def test_what_is_learned_and_saved(name: type, options: dict, shapes: dict) -> None:
     saved = kind(name, **options).state_dict()
     assert {key: tuple(value.shape) for key, value in saved.items()} == shapes
+
+
+@pytest.mark.parametrize("assign", [True, False])
+def test_a_table_that_keys_and_values_share_stays_one(assign: bool) -> None:
+    saved = kind(Shaw, share_tables=True)
+    with torch.device("meta"):
+        model = nn.Sequential(kind(Shaw, share_tables=True))
+    if not assign:
+        model.to_empty(device="cpu")
+    state = {f"0.{name}": table.clone() for name, table in saved.state_dict().items()}
+    model.load_state_dict(state, assign=assign)
+    (table,) = model.parameters()
+    assert torch.equal(table, saved.keys)
+    assert pickle.loads(pickle.dumps(model))[0].values.shape == table.shape
 
 
 def test_initial_values() -> None:
@@ -126,6 +141,45 @@ def test_a_device_without_float64_computes_in_float32(compute, monkeypatch) -> N
     with Watch(refuse_float64):
         got = compute()
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+
+
+Q = torch.ones(2, H, 3, E)
+PROBS = torch.ones(2, H, 3, 3)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda pos: Sinusoidal(dim=8).embed(X[:, :3].expand(2, -1, -1), pos),
+        lambda pos: Learned(dim=8).inputs(*[X[:, :3].expand(2, -1, -1)] * 3, pos, pos),
+        lambda pos: kind(Rotary).rotate(Q, Q, pos, pos),
+        lambda pos: kind(XPos).rotate(Q, Q, POS[:, :3], pos),
+        lambda pos: kind(Shaw).query_bias(Q, pos, POS[:, :3]),
+        lambda pos: kind(Shaw).value_bias(PROBS, POS[:, :3], pos),
+    ],
+)
+def test_positions_do_not_broadcast_over_tokens(call) -> None:
+    call(POS[:, :3])
+    for pos in (POS[:, :1], POS[:, :1].expand(2, -1), POS[:, :3].expand(3, -1)):
+        with pytest.raises(ShapeshiftError, match=r"must be integers \(1, 3\) or \(2, 3\) here"):
+            call(pos)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.ones(1, 3, 1), "Sinusoidal was built for dim=8, but here it is 1"),
+        (torch.ones(3, 8), r"floating point of shape \(B, T, D\), got float32 \(3, 8\)"),
+        (torch.ones(1, 3, 8, dtype=torch.int64), r"got int64 \(1, 3, 8\)"),
+    ],
+)
+def test_vectors_are_added_to_floating_point_of_their_width(x: Tensor, message: str) -> None:
+    for call in (
+        Sinusoidal(dim=8).embed,
+        lambda x, pos: Sinusoidal(dim=8).inputs(x, x, x, pos, pos),
+    ):
+        with pytest.raises(ShapeshiftError, match=message):
+            call(x, POS[:, :3])
 
 
 class Short(Representation):

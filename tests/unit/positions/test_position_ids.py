@@ -61,6 +61,7 @@ def test_an_offset_or_size_that_fits_no_batch_is_refused(position_ids: Absolute)
         r"integer.* \(2,\).* got float32 \(2,\)": {"offset": torch.tensor([0.0, 1.0])},
         r"got int64 \(3,\)": {"offset": torch.tensor([1, 2, 3])},
         "start must be a whole number, got 1.0": {"start": 1.0},
+        r"start must be a whole number, got tensor\(True\)": {"start": torch.tensor(True)},
     }
     for message, options in refused.items():
         with pytest.raises(ShapeshiftError, match=message):

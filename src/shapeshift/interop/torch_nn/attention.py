@@ -13,15 +13,9 @@ from shapeshift.attention.backends import split_heads
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 from shapeshift.positions.base import check_sizes
+from shapeshift.positions.checks import check_positions
 
-from .checks import (
-    build,
-    check_counting,
-    check_inputs,
-    check_mask,
-    check_positions,
-    check_seeing_right,
-)
+from .checks import build, check_counting, check_inputs, check_mask, check_seeing_right
 
 
 class MultiheadAttention(nn.MultiheadAttention):
@@ -144,8 +138,8 @@ class MultiheadAttention(nn.MultiheadAttention):
             pos_q = _counted(query)
         if pos_k is None:  # one tensor in self-attention: what depends on it is computed once
             pos_k = pos_q if is_self else _counted(key)
-        pos_q = check_positions("pos_q", pos_q, query)
-        pos_k = check_positions("pos_k", pos_k, key)
+        pos_q = check_positions("pos_q", pos_q, B, Q)
+        pos_k = check_positions("pos_k", pos_k, B, K)
         inputs = self.position.inputs(query, key, value, pos_q, pos_k)
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         projected = map(F.linear, inputs, self.in_proj_weight.chunk(3), biases)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import PRESETS, Representation, Scheme, get
-from shapeshift.positions.checks import can_read, describe, is_integer
+from shapeshift.positions.checks import can_read, describe
 
 FORBIDS = -1000.0
 """A float mask that adds this or less forbids a key: -inf, -10000 or the lowest number."""
@@ -33,30 +33,13 @@ def check_inputs(query: Tensor, key: Tensor, value: Tensor, dim: int) -> None:
     """Raise a `ShapeshiftError` if these are not floating point `(B, Q|K|K, D)` with one B: no
     batch of 1 is expanded."""
     fits = query.ndim == key.ndim == 3 and key.shape == value.shape
-    fits = fits and query.shape[2] == key.shape[2] == dim and len(key) == len(query)
+    fits = fits and query.shape[2] == key.shape[2] == dim and key.shape[0] == query.shape[0]
     if not fits or not all(x.is_floating_point() for x in (query, key, value)):
         raise ShapeshiftError(
             f"query, key and value must be floating point of shape (B, Q, {dim}), (B, K, {dim}) and"
             f" (B, K, {dim}), got {describe(query)}, {describe(key)} and {describe(value)}, batch"
             " first"
         )
-
-
-def check_positions(name: str, pos: Tensor, x: Tensor) -> Tensor:
-    """Return positions as int64, in which their differences do not wrap round.
-
-    Raises:
-        ShapeshiftError: if `pos`, the argument `name`, is not an integer tensor `(1, T)` or
-            `(B, T)` for `x (B, T, D)`.
-    """
-    B, T = x.shape[:2]
-    if not is_integer(pos) or pos.ndim != 2 or pos.shape[1] != T or pos.shape[0] not in (1, B):
-        either = f"(1, {T})" + (f" or ({B}, {T})" if B > 1 else "")
-        raise ShapeshiftError(
-            f"{name} must be integers {either} here, batch first, got {describe(pos)}"
-            + ("; give pos.unsqueeze(0)" if pos.shape == (T,) else "")
-        )
-    return pos.long()
 
 
 def check_counting(position: Representation, num_queries: int, num_keys: int) -> None:
