@@ -17,9 +17,13 @@ _COSTS_NOTHING = {"seed", "max_updates", "schedule", "checkpoint_every", "keep_c
 
 def show_estimates(cells: Collection[Cell]) -> None:
     """Print the cost of runs. Those that cost the same are measured once; nothing is fetched or
-    trained."""
+    trained.
+
+    Raises:
+        ShapeshiftError: after that, if the text of a run is missing.
+    """
     from shapeshift.evaluation.tables import Table
-    from shapeshift.lab.requirements import measure_run
+    from shapeshift.lab.requirements import measure_run, require_text
     from shapeshift.training.estimate import assumed_length, disk_bytes
 
     measured: dict[str, tuple[int, float]] = {}
@@ -41,8 +45,9 @@ def show_estimates(cells: Collection[Cell]) -> None:
     if len(rows) > 1:
         rows.append(("all", "", "", "", duration(all_seconds), decimal(all_disk)))
     note = (
-        "time: measured here on a few batches of random text, and too long where other programs use"
-        " the processor now; without validation, translation and measures; of all runs, one after"
-        " the other"
+        "time: of training alone, one run after the other, from a few batches of random text;"
+        " other programs that use the processor now make it longer"
     )
     show_table(Table(("run", "parameters", "updates", "an update", "time", "disk"), rows, [note]))
+    for cell in cells:
+        require_text(cell.config)
