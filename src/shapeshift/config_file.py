@@ -72,7 +72,9 @@ def read_document(path: str | Path, extending: tuple[Path, ...] = ()) -> dict[st
         raise ShapeshiftError("extends itself, by way of other files", path=path)
     document = read_yaml(path)
     if not isinstance(document, dict):
-        found = "nothing" if document is None else type(document).__name__
+        found = (
+            "nothing" if document is None else "a list" if isinstance(document, list) else "text"
+        )
         raise ShapeshiftError(
             f"expected sections such as 'model:', got {found} ({{}} stands for all defaults)",
             path=path,

@@ -22,7 +22,16 @@ REFUSED = [  # in text, settings and folders
         f"{TRAIN} position=learned position.parts.0.num_positions=20",
         "tokens, and the model has positions for 20; add 44 to num_positions",
     ),
-    ("train mine.yaml --run run training.seed=7", "holds a run with another training.seed"),
+    (
+        "train mine.yaml --run run training.seed=7",
+        "holds a run with another training.seed; name a new folder with --run, or continue this"
+        " one: shapeshift train run/config.yaml --run run",
+    ),
+    (f"{TRAIN} data.corpus.root=~", "data.corpus.root: Input is not a path, got None"),
+    (f"{TRAIN} data.corpus.root=no --dry-run", "paths are relative to the folder in which you"),
+    ("compare mine.yaml --position ape,rope data.corpus.root=no --dry-run", "no such file"),
+    ("train text/train.en", "expected sections such as 'model:', got text"),
+    ("translate .", "name a folder made by `shapeshift train`, such as per-head-run"),
     (f"{INIT} --train nothing", "no such file"),
     (f"{INIT} --train text", "there are text/"),
     (f"{INIT} --train text/trian", "there are text/train.en, "),
@@ -57,7 +66,9 @@ MISUSED = [
     ("train mine.yaml --position rope", "position=VALUE"),
     ("train mine.yaml --lr 0.1", "training.schedule.peak=VALUE"),
     (f"{INIT} --train mine --valid mine", "both --valid and --test"),
-    (f"{INIT}", "--train: is missing"),
+    (f"{INIT}", "--train: is missing: training text, without .en or .de"),
+    ("init --output own --source en --target de", "--output: expected a name such as own.yaml"),
+    ("compare mine.yaml --positions ape,rope", "no such option --positions; did you mean --pos"),
     (
         "init --output own.yaml --source e/n --target de --train text/train",
         "--source: expected a name of letters",
