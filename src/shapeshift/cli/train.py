@@ -39,8 +39,8 @@ def train(
         bool,
         typer.Option(
             "--dry-run",
-            help="Check every setting and that the text is there, measure a few steps here, print"
-            " parameters, time and disk space, and stop.",
+            help="Check every setting, measure a few steps here, print parameters, time, disk"
+            " space, and which text is missing, and stop.",
         ),
     ] = False,
 ) -> None:
