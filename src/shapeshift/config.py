@@ -105,9 +105,18 @@ def parse_config(
     document: Mapping[str, Any], overrides: Sequence[str] = (), path: str | Path | None = None
 ) -> Config:
     """Check a configuration that is already a mapping; see `load_config`."""
-    document = lay_over(document, overrides)
+    changed = lay_over(document, overrides)
     try:
-        return Config.model_validate(document)
+        return Config.model_validate(changed)
     except ValidationError as error:
-        problems = messages(error, Config, document)
-        raise ShapeshiftError("; ".join(problems), path=path) from error
+        problems = messages(error, Config, changed)
+        at_fault = None if overrides and _is_valid(document) else path
+        raise ShapeshiftError("; ".join(problems), path=at_fault) from error
+
+
+def _is_valid(document: Mapping[str, Any]) -> bool:
+    try:
+        Config.model_validate(lay_over(document, ()))
+    except ValidationError:
+        return False
+    return True

@@ -72,6 +72,7 @@ def _text(place: Place, problems: Sequence[Any], config: type[BaseModel]) -> str
     expected = " or ".join(dict.fromkeys(each["msg"] for each in problems))
     # In words of YAML, not Python.
     expected = expected.replace("a valid tuple", "a list, as in [a, b]")
+    expected = expected.replace("a valid path for <class 'pathlib.Path'>", "a path")
     expected = re.sub(
         r"a valid dictionary( or instance of \w+)?", "a section of settings", expected
     )

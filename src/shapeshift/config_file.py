@@ -46,8 +46,10 @@ def find_config(name: str | Path, folder: Path | None = None) -> Path:
         return path
     shipped = {each.stem: each for each in Path(str(files("shapeshift"))).glob("configs/*.yaml")}
     if str(name) not in shipped:
+        own = path.with_name(f"{path.name}.yaml")
+        meant = f"; did you mean '{own}'?" if own.is_file() else nearest(str(name), shipped)
         raise ShapeshiftError(
-            f"no configuration {str(name)!r}{nearest(str(name), shipped)} (give the path of a YAML"
+            f"no configuration {str(name)!r}{meant} (give the path of a YAML"
             f" file, or the name of a shipped one: {', '.join(sorted(shipped))})"
         )
     return shipped[str(name)]
@@ -72,7 +74,9 @@ def read_document(path: str | Path, extending: tuple[Path, ...] = ()) -> dict[st
         raise ShapeshiftError("extends itself, by way of other files", path=path)
     document = read_yaml(path)
     if not isinstance(document, dict):
-        found = "nothing" if document is None else type(document).__name__
+        found = (
+            "nothing" if document is None else "a list" if isinstance(document, list) else "text"
+        )
         raise ShapeshiftError(
             f"expected sections such as 'model:', got {found} ({{}} stands for all defaults)",
             path=path,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -19,6 +21,15 @@ def check_plain(name: str) -> str:
 
 PlainName = Annotated[str, AfterValidator(check_plain)]
 """Text that may become a part of a file's name: it cannot name another folder."""
+
+
+def expand_home(path: str | Path) -> Path:
+    """Return a path with the home folder in place of `~`."""
+    return Path(os.path.expanduser(path))
+
+
+HomePath = Annotated[Path, AfterValidator(expand_home)]
+"""A path in which `~` is the home folder."""
 
 
 class Strict(BaseModel):

@@ -103,6 +103,8 @@ def parse_yaml(text: str, path: Path | None = None) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        if "'\\t'" in problem:
+            problem = "found a tab; indent with spaces"
         line = None if mark is None else mark.line + 1
         raise ShapeshiftError(f"not YAML: {problem}", path=path, line=line) from error
     except RecursionError:

@@ -29,6 +29,11 @@ def test_a_configuration_that_trains_without_a_change(text):
     assert status == 0
     assert "1,0" in printed  # pairs of training text: what is left of 1,200
     assert "shapeshift compare mine.yaml" in printed
+    pair = printed.partition("the first pair of mine/train:")[2].splitlines()[1:3]
+    firsts = [
+        (text / f"mine/train.{each}").read_text("utf-8").split("\n")[0] for each in ("en", "de")
+    ]
+    assert pair == [f"  en: {firsts[0]}", f"  de: {firsts[1]}"]
     assert "updates of about" in said
     config = load_config("mine.yaml")
     assert config.data.corpus.train == ["mine/train"]

@@ -44,6 +44,15 @@ def refused(document: Any, *overrides: str) -> str:
     return message
 
 
+def test_the_file_is_named_for_its_own_faults_alone(tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text("model: {size: tiny}\n")
+    (tmp_path / "bad.yaml").write_text("model: {size: tny}\n")
+    with pytest.raises(ShapeshiftError, match=r"^training\.max_updates: Input should be"):
+        load_config(tmp_path / "good.yaml", ["training.max_updates=ten"])
+    with pytest.raises(ShapeshiftError, match=r"bad\.yaml: model\.size: .*; training\.max_upd"):
+        load_config(tmp_path / "bad.yaml", ["training.max_updates=ten"])
+
+
 def position(*parts: dict, **position_ids: object) -> dict:
     return {
         "position": {"position_ids": {"name": "absolute", **position_ids}, "parts": list(parts)}

@@ -54,6 +54,7 @@ def test_what_plain_values_are(text: str, value: object) -> None:
         ("!!python/object:os.system x", "could not determine a constructor", 1),
         ("!!set {a, b}", "could not determine a constructor", 1),
         ("!!map x", "expected a mapping", 1),
+        ("a:\n\tb: 1", "found a tab; indent with spaces", 2),
         ("9" * 5000, "not a valid number", 1),
         *((text, "more than 50,000 values or 50 levels", None) for text in TOO_LARGE),
         ('"a\\0b"', "a character that is no text", 1),

@@ -17,6 +17,7 @@ import io
 import os
 import sys
 import threading
+from difflib import get_close_matches
 from importlib import import_module
 from keyword import iskeyword
 from typing import Annotated, Any, NoReturn
@@ -79,6 +80,9 @@ class Subcommand(TyperCommand):
             is_argument = takes.param_type_name == "argument"
             sections = ("data", "training", "model") if is_argument else ("decoding",)
             option = str(getattr(error, "option_name", ""))
+            ours = [name for each in self.params for name in each.opts]
+            if similar := get_close_matches(option, ours, n=1, cutoff=0.9):
+                ctx.fail(f"no such option {option}; did you mean {similar[0]}?")
             key = find_key(option.strip("-").replace("-", "_"), Config, sections)
             if key is not None:
                 setting = f"{key}=VALUE" if is_argument else f"--set {key}=VALUE"

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
-from shapeshift.cli.output import console, duration, show_table
+from shapeshift.cli.output import console, duration, notice, show_table
+from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
     from shapeshift.lab.grid import Cell
@@ -16,10 +17,10 @@ _COSTS_NOTHING = {"seed", "max_updates", "schedule", "checkpoint_every", "keep_c
 
 
 def show_estimates(cells: Collection[Cell]) -> None:
-    """Print the cost of runs. Those that cost the same are measured once; nothing is fetched or
-    trained."""
+    """Print the cost of runs, and which text is missing. Runs that cost the same are measured once;
+    nothing is fetched or trained."""
     from shapeshift.evaluation.tables import Table
-    from shapeshift.lab.requirements import measure_run
+    from shapeshift.lab.requirements import measure_run, require_text
     from shapeshift.training.estimate import assumed_length, disk_bytes
 
     measured: dict[str, tuple[int, float]] = {}
@@ -41,8 +42,15 @@ def show_estimates(cells: Collection[Cell]) -> None:
     if len(rows) > 1:
         rows.append(("all", "", "", "", duration(all_seconds), decimal(all_disk)))
     note = (
-        "time: measured here on a few batches of random text, and too long where other programs use"
-        " the processor now; without validation, translation and measures; of all runs, one after"
-        " the other"
+        "time: of training alone, one run after the other, from a few batches of random text;"
+        " other programs that use the processor now make it longer"
     )
     show_table(Table(("run", "parameters", "updates", "an update", "time", "disk"), rows, [note]))
+    missing = []
+    for cell in cells:
+        try:
+            require_text(cell.config)
+        except ShapeshiftError as error:
+            missing.append(str(error))
+    for line in dict.fromkeys(missing):
+        notice(f"needed before the runs can start: {line}")

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 Text = list[Path] | None
 
+MAX_SHOWN = 100
+"""Characters of a line of the text that are shown."""
+
 
 def init(
     source: Annotated[
@@ -55,12 +58,14 @@ def init(
     from shapeshift.cli.train import announce
     from shapeshift.config import load_config
     from shapeshift.data.config import SPLITS, FilesCorpus
-    from shapeshift.data.corpora import require_files
+    from shapeshift.data.corpora import read_split, require_files
     from shapeshift.data.sources.download import find_prefixes
     from shapeshift.data.survey import hold_out, survey_corpus
     from shapeshift.lab.suggest import suggest
     from shapeshift.schema import check_plain
 
+    if not output.suffix:  # the folder of the text that is taken out has the name without it
+        raise usage_error("--output", f"expected a name such as {output}.yaml, got {output}")
     if output.exists():
         raise ShapeshiftError("exists already; name another file with --output", path=output)
     if not (source and target and train):
@@ -96,6 +101,9 @@ def init(
         show(f"validation and test text were taken out of the training text: {folder}/")
     surveys = survey_corpus(corpus)
     show_table(_table(surveys, corpus))
+    show(f"the first pair of {corpus.train[0]}:")
+    for language, line in zip(languages, next(read_split(corpus, "train")), strict=True):
+        show(f"  {language}: {line[:MAX_SHOWN]}")
     write(output, suggest(corpus, surveys["train"]))
     config = load_config(output)
     show(f"{output}: a {config.model.size} model")
@@ -108,7 +116,8 @@ def init(
 def _ask(option: str, question: str, default: str | None = None) -> str:
     if not sys.stdin.isatty():
         both = "; give both --valid and --test, or neither"
-        raise usage_error(option, "is missing" + both * (option in ("--valid", "--test")))
+        more = both if option in ("--valid", "--test") else f": {question[0].lower()}{question[1:]}"
+        raise usage_error(option, f"is missing{more}")
     answer: str = typer.prompt(question, default=default, show_default=False, err=True)
     return answer
 

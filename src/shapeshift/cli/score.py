@@ -86,7 +86,7 @@ def score(
         raise usage_error("--tokenize", "applies to BLEU, which --metric leaves out")
     from shapeshift.data.sources.files import read_lines
     from shapeshift.evaluation.comet import DEFAULT_MODEL
-    from shapeshift.evaluation.scores import evaluate
+    from shapeshift.evaluation.scores import evaluate, up_to_longest
     from shapeshift.evaluation.tokenizers import DEFAULT
 
     tokenizer = tokenize or DEFAULT
@@ -113,7 +113,7 @@ def score(
         write(json, scores.document())
     for result in scores.scores:
         show(f"{result.name} {result.value:.2f} ({result.signature})")
-    for bucket in scores.by_length or ():
+    for bucket in up_to_longest(scores.by_length or ()):
         high = "inf" if bucket.high is None else bucket.high
         value = "none" if bucket.bleu is None else f"{bucket.bleu:.2f}"
         show(f"BLEU[{bucket.low},{high}) {value} ({bucket.num_segments} segments)")

@@ -39,8 +39,8 @@ def train(
         bool,
         typer.Option(
             "--dry-run",
-            help="Check every setting, measure a few steps here, print parameters, time and disk"
-            " space, and stop.",
+            help="Check every setting, measure a few steps here, print parameters, time, disk"
+            " space, and which text is missing, and stop.",
         ),
     ] = False,
 ) -> None:
@@ -75,8 +75,9 @@ def train(
 def announce(settings: Config) -> float:
     """Print how long a run will take and when it ends, from a few steps measured here; return the
     seconds."""
-    from shapeshift.lab.requirements import measure_run
+    from shapeshift.lab.requirements import measure_run, require_text
 
+    require_text(settings)
     num_parameters, update_s = measure_run(settings)
     updates = settings.training.max_updates
     seconds = updates * update_s

@@ -92,7 +92,12 @@ def translate(
 
     names = files or [STDIN]
     for name in set(names) - {STDIN}:
-        find_file(name)  # a missing file is reported before any work
+        try:
+            find_file(name)  # a missing file is reported before any work
+        except ShapeshiftError as error:
+            if " " not in name:
+                raise
+            raise ShapeshiftError(f"{error}; give a sentence on standard input") from error
     if engine != TORCH and checkpoint != "average":
         raise usage_error(
             "--checkpoint", f"has no effect on {engine}, which has the weights that it was exported"

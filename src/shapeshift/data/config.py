@@ -10,7 +10,7 @@ import yaml
 from pydantic import Field, ValidationInfo, field_validator
 
 from shapeshift.errors import unknown
-from shapeshift.schema import PlainName, Strict, added
+from shapeshift.schema import HomePath, PlainName, Strict, added
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")
@@ -90,7 +90,7 @@ class FilesCorpus(_Text):
     """
 
     corpus: Literal["files"] = "files"
-    root: Path = Path(".")
+    root: HomePath = Path(".")
     source: PlainName
     target: PlainName
     train: list[str] = Field(min_length=1)
@@ -143,7 +143,7 @@ class HubCorpus(_Text):
     """
 
     corpus: Literal["hub"] = "hub"
-    root: Path = Path("corpora")
+    root: HomePath = Path("corpora")
     repo: str = Field(min_length=1)
     subset: str | None = None
     revision: str | None = None
@@ -236,7 +236,7 @@ class SubwordsConfig(Strict):
     character_coverage: float = Field(default=1.0, ge=0.98, le=1.0)
     max_sentences: int = Field(default=4_000_000, ge=1_000)
     normalization: Literal["nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf", "identity"] = "nmt_nfkc"
-    models: Path | None = added(None)
+    models: HomePath | None = added(None)
 
 
 class Vanilla(Strict):

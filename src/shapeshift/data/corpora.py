@@ -24,6 +24,7 @@ from shapeshift.data.sources.files import find_file, read_parallel, reading
 from shapeshift.data.sources.testsets import fetch_test_set, find_test_set
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import hash_file
+from shapeshift.schema import expand_home
 
 # A hash of the English sentence selects one of ten groups; two of them are valid and test.
 _HELD_OUT: dict[int, Split] = {0: "valid", 1: "test"}
@@ -111,10 +112,13 @@ def require_files(corpus: FilesCorpus) -> None:
     prefix = missing[0].with_suffix("")
     files = map(str, (prefix if prefix.is_dir() else prefix.parent).glob("*.*"))
     there = ", ".join(get_close_matches(str(missing[0]), files, n=5, cutoff=0))
-    remedy = f"there are {there}" if there else "set data.corpus.root, or name it with its folder"
+    remedy = f"; there are {there}" if there else ""
+    if not there and not missing[0].is_absolute():
+        remedy = "; paths are relative to the folder in which you run shapeshift"
+        remedy += ", or to data.corpus.root"
     raise ShapeshiftError(
         "no such file, plain or gzipped; expected text as NAME, for the files"
-        f" NAME.{corpus.source} and NAME.{corpus.target}; {remedy}",
+        f" NAME.{corpus.source} and NAME.{corpus.target}{remedy}",
         path=missing[0],
     )
 
@@ -224,4 +228,5 @@ def _hash(path: Path) -> str:
 
 
 def _paths(corpus: FilesCorpus, prefix: str) -> list[Path]:
-    return [corpus.root / f"{prefix}.{each}" for each in (corpus.source, corpus.target)]
+    languages = (corpus.source, corpus.target)
+    return [corpus.root / expand_home(f"{prefix}.{each}") for each in languages]

@@ -65,6 +65,12 @@ class LengthBucket(Strict):
         return f"{last:,}" if last == self.low else f"{self.low:,}–{last:,}"
 
 
+def up_to_longest(buckets: Sequence[LengthBucket]) -> Sequence[LengthBucket]:
+    """Return the buckets without those that are longer than every segment."""
+    filled = [number for number, bucket in enumerate(buckets, start=1) if bucket.num_segments]
+    return buckets[: max(filled, default=0)]
+
+
 class Scores(Strict):
     """Scores of one set of hypotheses, with the hashes that allow comparing them.
 

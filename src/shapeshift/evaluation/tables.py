@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from shapeshift.evaluation.scores import FEW_SEGMENTS, Scores
+from shapeshift.evaluation.scores import FEW_SEGMENTS, Scores, up_to_longest
 
 NO_VALUE = "–"
 FEW_MARK = "†"
@@ -42,15 +42,15 @@ def score_tables(name: str, scores: Scores) -> list[Table]:
     """Lay out the scores of a system: a row for each metric; where there is BLEU by source length,
     a second table with a row for each bucket and one for the whole corpus.
 
-    A value over fewer than `FEW_SEGMENTS` segments carries a dagger; an empty bucket a dash. All
-    notes stand below the last table.
+    A value over fewer than `FEW_SEGMENTS` segments carries a dagger; an empty bucket a dash, except
+    for those longer than every segment, which are left out. All notes stand below the last table.
     """
     rows = [(score.name, f"{score.value:.2f}") for score in scores.scores]
     tables = [Table(("metric", name), rows)]
     notes = [f"{score.name}: {score.signature}" for score in scores.scores]
     if scores.by_length is not None:
         lengths = []
-        for bucket in scores.by_length:
+        for bucket in up_to_longest(scores.by_length):
             bleu = NO_VALUE if bucket.bleu is None else f"{bucket.bleu:.2f}"
             count = str(bucket.num_segments)
             lengths.append((bucket.label, count, bleu + FEW_MARK * bucket.is_small))

@@ -251,7 +251,7 @@ class Grid:
             config = parse_config(document)
         except ShapeshiftError as error:
             where = " ".join(f"{axis}={value}" for axis, value in place.items())
-            raise ShapeshiftError(f"in the cell {where}: {error}", path=self.path) from error
+            raise ShapeshiftError(f"in the run {where}: {error}", path=self.path) from error
         if config.training.seed != _NO_SEED:
             raise ShapeshiftError(
                 "a grid sets training.seed itself; choose among its seeds with --seed",

@@ -37,6 +37,13 @@ def missing_requirements(config: Config, prepared: Path) -> list[str]:
     return lines
 
 
+def require_text(config: Config) -> None:
+    """Raise a `ShapeshiftError` if files of the text are missing that cannot be downloaded."""
+    corpus = config.data.corpus
+    if isinstance(corpus, FilesCorpus) and corpus.archive is None:
+        require_files(corpus)
+
+
 def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested: bool) -> None:
     """Check that the model has positions for every token that it will read in the text.
 
@@ -100,8 +107,7 @@ def measure_run(config: Config) -> tuple[int, float]:
 
 def _checks(config: Config, prepared: Path) -> Iterator[Callable[[], object]]:
     corpus = config.data.corpus
-    if isinstance(corpus, FilesCorpus) and corpus.archive is None:
-        yield lambda: require_files(corpus)
+    yield lambda: require_text(config)
     if isinstance(corpus, HubCorpus) and not (prepared.is_dir() or folder_of(corpus).is_dir()):
         yield lambda: require(*NEEDED)
     yield lambda: make_bleu(config.bleu_tokenizer)

@@ -74,10 +74,11 @@ class Run:
         if self.directory.is_dir():
             verify(self.directory, CONFIG, remedy=_REMEDY)
         if not (self.directory / CONFIG).is_file():
-            near = {path.parent.name for path in self.directory.parent.glob(f"*/{CONFIG}")}
+            inside = sorted(str(path.parent) for path in self.directory.glob(f"*/{CONFIG}"))
+            near = [str(path.parent) for path in self.directory.parent.glob(f"*/{CONFIG}")]
             raise ShapeshiftError(
                 "not a run (it has no config.yaml); name a folder made by `shapeshift train`"
-                + nearest(self.directory.name, near),
+                + (f", such as {inside[0]}" if inside else nearest(str(self.directory), near)),
                 path=self.directory,
             )
         try:
@@ -127,7 +128,7 @@ class Run:
         ours = CONFIG in names or all(x.startswith(PARTIAL) or x in (LOCK, SUMS) for x in names)
         if not ours:
             raise ShapeshiftError(
-                "holds something that is not a run; name a new folder", path=directory
+                "holds something that is not a run; name a new folder with --run", path=directory
             )
         return False
 
@@ -295,8 +296,8 @@ def _check_same(run: Run, new: Config) -> bool:
         # `identity_fields` has a section of its own for how validation measures.
         named = ", ".join(refused).replace("validation.", "evaluation.")
         raise ShapeshiftError(
-            f"holds a run with another {named}; name a new folder, or continue with the settings"
-            " in its config.yaml",
+            f"holds a run with another {named}; name a new folder with --run, or continue this one:"
+            f" shapeshift train {directory / CONFIG} --run {directory}",
             path=directory,
         )
     done = max(run.checkpoints.updates(), default=0)

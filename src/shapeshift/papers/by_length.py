@@ -14,7 +14,7 @@ from statistics import fmean
 from shapeshift.config import Config
 from shapeshift.data.config import Extrapolate, LengthSlice
 from shapeshift.errors import ShapeshiftError
-from shapeshift.evaluation.scores import FEW_SEGMENTS, LengthBucket, Scores
+from shapeshift.evaluation.scores import FEW_SEGMENTS, LengthBucket, Scores, up_to_longest
 from shapeshift.evaluation.tables import FEW_MARK
 from shapeshift.lab.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.lab.significance import MARK
@@ -80,8 +80,8 @@ class LengthBleu:
 def gather(
     systems: Mapping[str, Sequence[Scores]], baseline: str = ""
 ) -> tuple[Sequence[LengthBucket], Values]:
-    """Return the buckets of systems and their BLEU in each: with a baseline the gain of the others
-    over its mean, as their runs do not come in pairs.
+    """Return the buckets up to the longest segment, and the BLEU of systems in each: with a
+    baseline the gain of the others over its mean, as their runs do not come in pairs.
 
     Raises:
         ShapeshiftError: runs were scored on other references or lengths, or in another way.
@@ -92,10 +92,11 @@ def gather(
             f"{', '.join(systems)} have different references, source lengths or BLEU signatures;"
             " by_length compares systems that translate the same text and are scored alike"
         )
+    buckets = up_to_longest(next(iter(systems.values()))[0].by_length or ())
     values = {
         name: [
             [bucket.bleu for bucket in same if bucket.bleu is not None]
-            for same in zip(*(run.by_length or () for run in runs), strict=True)
+            for same in zip(*((run.by_length or ())[: len(buckets)] for run in runs), strict=True)
         ]
         for name, runs in systems.items()
     }
@@ -105,7 +106,7 @@ def gather(
             name: [[x - mean for x in seeds] for seeds, mean in zip(own, base, strict=True)]
             for name, own in values.items()
         }
-    return next(iter(systems.values()))[0].by_length or (), values
+    return buckets, values
 
 
 def _basis(scores: Scores) -> object:

@@ -33,7 +33,8 @@ def find_paper(name: str) -> Paper:
         ShapeshiftError: there is none of this name.
     """
     if name not in PAPERS:
-        raise ShapeshiftError(unknown("unknown paper", name, PAPERS))
+        file = f"; or a study: {name}.yaml" if Path(f"{name}.yaml").is_file() else ""
+        raise ShapeshiftError(unknown("unknown paper", name, PAPERS, file))
     paper = PAPERS[name]
     items = {item: read_item(ITEMS / f"{name}-{item}.yaml", item) for item in paper["items"]}
     return Paper(name, paper["title"], paper["citation"], items)

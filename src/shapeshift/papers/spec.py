@@ -230,8 +230,10 @@ class TableSpec(Strict):
                 " buckets; add one, or leave baseline out"
             )
         if self.plot:
-            if self.plot.y not in self.columns or self.plot.x not in self.rows:
-                raise ValueError("plot: x is no axis of rows, or y no column")
+            if self.plot.x not in self.rows:
+                raise ValueError(f"plot: {unknown('no axis of rows', self.plot.x, self.rows)}")
+            if self.plot.y not in self.columns:
+                raise ValueError(f"plot: {unknown('no column', self.plot.y, self.columns)}")
             if self.buckets or not self.columns[self.plot.y].is_metric:
                 raise ValueError(
                     "plot: y needs a column of a metric, not of count, gain_of, difference or each"

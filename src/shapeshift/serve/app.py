@@ -170,6 +170,9 @@ async def _invalid(request: Request, error: Any) -> Response:
     where = ".".join(str(part)[:50] for part in first["loc"][1:]) or "body"
     if first["type"] == "string_pattern_mismatch":
         return _error(422, f"{where}: expected one line of text, without a NUL")
+    if first["type"] == "model_attributes_type":
+        header = "the header Content-Type: application/json"
+        return _error(422, f"{where}: expected a JSON object, sent with {header}")
     is_too_large = first["type"] in ("too_long", "string_too_long")
     return _error(413 if is_too_large else 422, f"{where}: {first['msg']}")
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from shapeshift.data.config import BatchConfig
 from shapeshift.errors import ShapeshiftError
-from shapeshift.schema import Strict
+from shapeshift.schema import HomePath, Strict
 from shapeshift.training.manifest import Progress
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -62,7 +61,7 @@ class TrainingConfig(Strict):
     """One training run."""
 
     seed: int = Field(1, ge=0, description="seed of weights, dropout, shuffling and offsets")
-    init_from: Path | None = Field(
+    init_from: HomePath | None = Field(
         None,
         description="folder of a run: training starts from its final model and subword models;"
         " the model must have the same shape, but `position` may differ; null: random weights",

@@ -71,6 +71,20 @@ def test_more_than_a_day_is_asked_about(
     assert ("more than a day on this machine" in said) == bool(typed)
 
 
+@pytest.mark.parametrize("command", ["train multi30k", "compare multi30k --position ape,rope"])
+def test_text_that_is_missing_is_named_once(tmp_path, measured, command):
+    options = ["data.corpus.root=no", "--dry-run"]
+    status, out, said = shapeshift(tmp_path, *command.split(), *options)
+    assert (status, "multi30k ape" in out) == (0, True)
+    assert said.count("needed before the runs can start: no/train.en: no such file") == 1
+
+
+def test_missing_text_is_refused_before_a_step_is_measured(tmp_path, measured):
+    status, _, said = shapeshift(tmp_path, "train", "multi30k", "data.corpus.root=no")
+    assert (status, measured) == (1, [])
+    assert "no/train.en: no such file" in said
+
+
 def test_a_step_is_really_measured_with_few_positions(shown):
     """Random text fits the model; of real text, which may be short, nothing is known yet."""
     few = ["position=learned", "position.parts.0.num_positions=20"]

@@ -43,6 +43,14 @@ def test_grammar_splits_have_their_sizes_and_share_no_sentence(tmp_path):
     assert valid.isdisjoint(test)
 
 
+@pytest.mark.parametrize(("root", "train"), [("~/text", "train"), ("away", "~/text/train")])
+def test_text_in_the_home_folder(tmp_path, monkeypatch, root, train):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "text").mkdir()
+    fill(tmp_path / "text")
+    assert list(read_split(files(root, train=[train]), "train")) == [("x", "X")]
+
+
 def test_too_few_different_sentences_end_in_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(grammar, "generate", lambda number, **_: iter([("A.", "B.")] * number))
     with pytest.raises(ShapeshiftError, match="too few different sentences of 3 to 4 words"):

@@ -74,6 +74,8 @@ def test_buckets_are_rows_with_counts_and_a_mark_that_is_explained_where_it_is_u
     ]  # fmt: skip
     assert [note.split(":")[0] for note in by_length.notes[:2]] == ["BLEU", "chrF2"]
     assert by_length.notes[2:] == ["† fewer than 10 segments"]
+    short = evaluate(LINES, LINES, lengths=[5] * 12, length_buckets=[10, 20])
+    assert [row[0] for row in score_tables("good", short)[1].rows] == ["0–9", "all"]
     [table] = score_tables("good", evaluate(LINES, LINES))
     assert len(table.notes) == 2
 

@@ -98,7 +98,7 @@ def test_what_is_wrong_in_a_file_is_named(make, settings, message):
     ("scale", "override", "message"),
     [
         ("papr", "training.max_updates=3", r"has no scale 'papr'; did you mean 'paper'"),
-        ("tiny", "training.max_udpates=3", r"in the cell dataset=vanilla K=0 .*max_udpates"),
+        ("tiny", "training.max_udpates=3", r"in the run dataset=vanilla K=0 .*max_udpates"),
         ("tiny", "training.seed=7", r"sets training\.seed itself"),
         ("tiny", "position=rope", "is what the axis K varies"),
         ("tiny", "data.dataset={name: interpolate}", "is what the axis dataset varies"),

@@ -46,6 +46,13 @@ def test_gains_are_measured_from_the_mean_of_the_baseline():
     assert values == {"SHAPE": [[-4, -2], [-1, -1], [], [-16, -12]]}
 
 
+def test_lengths_that_no_sentence_has_are_left_out_at_the_end():
+    short = [scores(20, 24, None, None, counts=(40, 33, 0, 0))]
+    drawn = panel({"APE": short, "SHAPE": short})
+    assert drawn.places == ["0–9\n40", "10–19\n33"]
+    assert [list(line.values) for line in drawn.lines] == [[[20], [24]]] * 2
+
+
 @pytest.mark.parametrize(
     "other", [{"references": "a"}, {"signature": "tok:zh"}, {"counts": (39, 31, 0, 3)}]
 )

@@ -129,6 +129,7 @@ def test_other_sites_cannot_use_it(client):
     plain = {"content-type": "text/plain", "origin": "https://evil.example"}
     response = client.post("/translate", content=text(sentences=["a"]), headers=plain)
     assert response.status_code == 422
+    assert "Content-Type: application/json" in response.json()["error"]
     assert client.post("/translate", content=text(sentences=["a"])).status_code == 422
     assert client.options("/translate", headers=plain).status_code == 405
     assert not [name for name in response.headers if name.startswith("access-control")]
