@@ -8,6 +8,7 @@ is not a run yet: everything in it may be replaced.
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -295,9 +296,10 @@ def _check_same(run: Run, new: Config) -> bool:
     if refused := [x for x in changed if not any(f"{x}.".startswith(f"{key}.") for key in free)]:
         # `identity_fields` has a section of its own for how validation measures.
         named = ", ".join(refused).replace("validation.", "evaluation.")
+        on = shlex.join(["shapeshift", "train", str(directory / CONFIG), "--run", str(directory)])
         raise ShapeshiftError(
             f"holds a run with another {named}; name a new folder with --run, or continue this one:"
-            f" shapeshift train {directory / CONFIG} --run {directory}",
+            f" {on}",
             path=directory,
         )
     done = max(run.checkpoints.updates(), default=0)

@@ -100,13 +100,14 @@ class Attention(nn.Module):
         pos_new = pos_q
         if memory is not x:
             pos_new = pos_k if packed else pos_k[:, pos_k.shape[1] - memory.shape[1] :]
-        given = x, memory, memory
-        inputs = self.position.inputs(*given, pos_q, pos_new)
-        if any(got.shape != wanted.shape for got, wanted in zip(inputs, given, strict=True)):
-            raise ShapeshiftError(
-                f"what inputs returns must be {', '.join(map(describe, given))}, as its arguments,"
-                f" got {', '.join(map(describe, inputs))}"
-            )
+        inputs = given = x, memory, memory
+        if self.position.overrides("inputs"):
+            inputs = self.position.inputs(*given, pos_q, pos_new)
+            if any(got.shape != wanted.shape for got, wanted in zip(inputs, given, strict=True)):
+                raise ShapeshiftError(
+                    f"what inputs returns must be {', '.join(map(describe, given))}, as its"
+                    f" arguments, got {', '.join(map(describe, inputs))}"
+                )
         projected = self._project(*inputs)
         dropped = self.dropout if self.training else 0.0
         rows = added = None
