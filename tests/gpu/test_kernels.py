@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from shapeshift import kernels
+from shapeshift.errors import ShapeshiftError
 from shapeshift.kernels import Turn
 from shapeshift.model import loss
 from shapeshift.positions import Rotary
@@ -75,6 +76,12 @@ def test_the_loss(width, dtype, replace, served):
         assert (logits.double() - probs).abs().max() <= tolerance
 
 
+def test_what_is_no_id_has_no_loss(served):
+    logits, target = torch.randn(3, 40, device=DEVICE), torch.tensor([[-100], [40], [39]])
+    log_probs = loss._softmax(logits, target.to(DEVICE), 0.9, torch.float32, False)[1]
+    assert log_probs.isnan().tolist() == [True, True, False]
+
+
 @pytest.mark.parametrize("pairs", ["interleaved", "halves"])
 @pytest.mark.parametrize(("channels", "fraction"), [(64, 1.0), (48, 0.5), (6, 1.0)])
 @pytest.mark.parametrize("rows", [1, 2])
@@ -97,6 +104,16 @@ def test_rotations(rows, channels, fraction, pairs, served, monkeypatch):
     expected = [*out, *torch.autograd.grad(out, exact, list(grads.double()))]
     assert len(served) == 2
     agree(got, expected, 1e-6)
+
+
+def test_turns_of_another_size_are_refused(served):
+    x = torch.randn(2, 2, 6, 16, device=DEVICE)
+    for shape in ((2, 6, 9), (2, 5, 8), (3, 6, 8), (6, 8)):
+        turn = torch.ones(shape, device=DEVICE)
+        with pytest.raises(
+            ShapeshiftError, match=r"must be \(B or 1, T, pairs\) = \(2, 6, 8\), got"
+        ):
+            positions.rotate(x, Turn(turn, turn, False))
 
 
 def test_rotations_of_packed_sentences(served):

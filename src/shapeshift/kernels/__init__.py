@@ -152,7 +152,7 @@ class Attention:
             each = (num_rows, q.shape[3])
             if size and size not in ((1, *each), (q.shape[1], *each)):
                 wanted = f"(H or 1, distances, E) = {(q.shape[1], *each)}"
-                raise _wrong_size("vectors of a table", size, wanted)
+                raise wrong_size("vectors of a table", size, wanted)
         self._num_tables = max((len(x) for x in tables if x is not None), default=1)
         self._tables = [
             None if x is None else x.float().expand(self._num_tables, -1, -1).contiguous()
@@ -168,7 +168,7 @@ class Attention:
             fits = size == turn.sin.shape and len(size) == 3 and size[0] in (1, len(pairs))
             if not fits or size[1] < most or 2 * size[2] > q.shape[3]:
                 wanted = f"(B or 1, T, pairs) = {(len(pairs), most, q.shape[3] // 2)}"
-                raise _wrong_size("cosines and sines of turns", size, wanted)
+                raise wrong_size("cosines and sines of turns", size, wanted)
         self.most_keys = self._most[1]
         self._origin = origin
         self._by_distance = bias is not None and bias.ndim == 2
@@ -183,7 +183,7 @@ class Attention:
             sizes = [w if w > 1 else m for w, m in zip(x.shape[-2:], self._most, strict=True)]
             if any(w < m for w, m in zip(sizes, self._most, strict=True)):
                 wanted = f"(B, H, Q, K) = {(len(pairs), q.shape[1], *self._most)}"
-                raise _wrong_size("a bias or mask", x.shape, wanted)
+                raise wrong_size("a bias or mask", x.shape, wanted)
             x = x.to(q.dtype).expand(len(pairs), q.shape[1], *sizes)
             self._added[n] = x if x.stride(-1) == 1 else x.contiguous()
 
@@ -264,7 +264,7 @@ class Attention:
         return (ctypes.c_long * len(numbers))(*numbers)
 
 
-def _wrong_size(what: str, size: Sequence[int], wanted: str) -> ShapeshiftError:
+def wrong_size(what: str, size: Sequence[int], wanted: str) -> ShapeshiftError:
     return ShapeshiftError(f"{what} must be {wanted}, got {tuple(size)}")
 
 

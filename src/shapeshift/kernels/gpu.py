@@ -12,13 +12,14 @@ from torch import Tensor
 
 from shapeshift.positions.pairs import refuse_second_derivatives
 
-from . import Turn
+from . import Turn, wrong_size
 
 
 def cross_entropy(
     logits: Tensor, target: Tensor, confidence: float, replace: bool
 ) -> tuple[Tensor, Tensor]:
-    """See `shapeshift.model.loss._softmax`; `logits (N, V)` are contiguous, and so is `target`."""
+    """See `shapeshift.model.loss._softmax`; `logits (N, V)` are contiguous, and so is `target`. An
+    id that is in no vocabulary has a log probability of NaN."""
     num_rows, width = logits.shape
     found = torch.empty(2, num_rows, device=logits.device)
     with torch.cuda.device_of(logits):
@@ -35,7 +36,14 @@ def rotate(x: Tensor, turn: Turn, factor: float = 1.0, places: Tensor | None = N
         turn: of each token, `(B|1, T, r/2)`.
         places: of tokens in the flattened `(B|1, T)` of `turn`, modulo their number; `x` is then
             `(1, H, N, E)`.
+
+    Raises:
+        ShapeshiftError: if the sizes do not fit each other.
     """
+    size, (B, _, T, E) = turn.cos.shape, x.shape
+    fits = size == turn.sin.shape and len(size) == 3 and 2 * size[2] <= E
+    if not fits or (places is None and (size[0] not in (1, B) or size[1] != T)):
+        raise wrong_size("cosines and sines of turns", size, f"(B or 1, T, pairs) = {B, T, E // 2}")
     rotated: Tensor = _Rotation.apply(x, turn.cos, turn.sin, (turn.halves, factor), places)
     return rotated
 
@@ -94,7 +102,8 @@ def _cross_entropy(
     logits += row.to(tl.int64) * width
     right = tl.load(target + row)
     # Before the sums, at which all threads wait: later it may have been replaced.
-    picked = tl.load(logits + right).to(tl.float32)
+    is_id = (right >= 0) & (right < width)
+    picked = tl.load(logits + right, mask=is_id, other=float("nan")).to(tl.float32)
     lane = tl.arange(0, BLOCK)
     peaks = tl.full((BLOCK,), -1e38, tl.float32)
     totals = tl.zeros((BLOCK,), tl.float32)
