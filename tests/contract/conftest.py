@@ -172,6 +172,22 @@ def compiled_scheme(request: pytest.FixtureRequest) -> Scheme:
     return request.param
 
 
+@pytest.fixture(
+    params=[
+        *(pytest.param(scheme, id=name) for name, scheme in (TOGETHER | VARIANTS).items()),
+        *(
+            pytest.param(scheme, id=name, marks=pytest.mark.slow)
+            for name, scheme in SCHEMES.items()
+            if name not in VARIANTS
+        ),
+    ]
+)
+def varied_scheme(request: pytest.FixtureRequest) -> Scheme:
+    """As `scheme`, for tests of what each part does by itself: the kinds stand together in few
+    models, unless `slow`; the variants by themselves."""
+    return request.param
+
+
 @pytest.fixture
 def make_model() -> Callable[..., Transformer]:
     """Return a function that builds a tiny model with random weights in evaluation mode."""

@@ -54,9 +54,9 @@ def batch() -> Batch:
 @torch.no_grad()
 @pytest.mark.parametrize("reserved", [False, True], ids=["growing", "reserved"])
 def test_no_step_of_decoding_waits(
-    reserved: bool, scheme: Scheme, make_model: Callable[..., Transformer]
+    reserved: bool, varied_scheme: Scheme, make_model: Callable[..., Transformer]
 ) -> None:
-    model = make_model(scheme).to(META)
+    model = make_model(varied_scheme, encoder_layers=1).to(META)
     source = torch.empty((3, 9), dtype=torch.int64, device=META)
     state = model.start(source, beam=2)
     if reserved:
@@ -81,9 +81,9 @@ def test_reserved_places_are_no_more_than_positions(make_model: Callable[..., Tr
 
 
 def test_no_training_step_waits(
-    scheme: Scheme, make_model: Callable[..., Transformer], batch: Batch
+    varied_scheme: Scheme, make_model: Callable[..., Transformer], batch: Batch
 ) -> None:
-    model = make_model(scheme, dropout=0.1).to(META).train()
+    model = make_model(varied_scheme, dropout=0.1).to(META).train()
     with nothing_on_the_cpu():
         loss = label_smoothed_loss(
             model, batch.source, batch.target_input, batch.target_output, 0.1, batch.real
