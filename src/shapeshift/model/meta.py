@@ -28,5 +28,5 @@ def without_numbers() -> Iterator[None]:
 
     PyTorch imports its compiler to draw normal numbers there, which takes two seconds.
     """
-    with torch.device("meta"), _NothingDrawn():  # type: ignore[no-untyped-call]
+    with torch.device("meta"), _NothingDrawn():
         yield

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from torch import nn
 
@@ -43,7 +43,8 @@ class Entry(Generic[M]):
 
         Parameters that the model fixes (widths, heads, causality) are left out.
         """
-        return _options(self.build)
+        build: Any = self.build  # which mypy does not know to be hashable
+        return _options(build)
 
 
 @cache
