@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from shapeshift.data.grammar import generate
+
 from ..unit.cli.running import python  # noqa: TID252 (`tests` is no package)
 
 pytestmark = pytest.mark.long
@@ -33,11 +35,15 @@ def test_a_script_measures(command, monkeypatch, capsys):
     "command",
     [
         f"training_step.py {SMALL}",
-        "compare.py decoding --apart --size tiny --sentences 64 --forced-steps 3 --repeats 1",
+        "compare.py decoding --apart --size tiny --sentences 64 --forced-steps 3 --repeats 1"
+        " --text text.en text.de --vocabulary 200",
     ],
 )
-def test_a_script_that_changes_its_process_measures(command):
+def test_a_script_that_changes_its_process_measures(command, tmp_path):
+    english, german = zip(*generate(300, seed=1), strict=True)
+    (tmp_path / "text.en").write_text("\n".join(english), encoding="utf-8")
+    (tmp_path / "text.de").write_text("\n".join(german), encoding="utf-8")
     script, *options = command.split()
-    done = python(FOLDER / script, *options)
+    done = python(FOLDER / script, *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout
