@@ -12,7 +12,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --annotation-
 	--no-emit-package torch
 DOCS   := mkdocs==1.6.1 mkdocs-material==9.8.1 mkdocstrings==1.0.8 mkdocstrings-python==2.0.11 ruff
 
-.PHONY: help install demo test test-long test-triton test-slow test-lowest soak check format lock clean gpu-check bench docs
+.PHONY: help install demo test test-long test-all test-triton test-slow test-lowest soak check format lock clean gpu-check bench docs
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -43,6 +43,9 @@ test: install  ## the tests that take no process of their own
 
 test-long: install  ## tests that start processes or compile models: commands, kills, the wheel
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m 'long and not slow and not soak and not gpu and not network'
+
+test-all: install  ## test and test-long in one go: everything is imported once
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 -m 'not slow and not soak and not gpu and not network'
 
 test-triton: install $(TRITON)  ## the GPU's kernels without one: interpreted, and compiled (1 GB)
 	TRITON_INTERPRET=1 PYTHONPATH=$(TRITON) $(BIN)/python -m pytest -n auto --maxprocesses 4 -m gpu tests/gpu/test_kernels.py tests/gpu/test_tables.py

@@ -172,6 +172,28 @@ def compiled_scheme(request: pytest.FixtureRequest) -> Scheme:
     return request.param
 
 
+def is_ours(scheme: Scheme) -> bool:
+    """Return whether a scheme has no kind of one's own."""
+    modules = {KINDS[part.kind].build.__module__ for part in scheme.parts}
+    return all(module.startswith("shapeshift.") for module in modules)
+
+
+@pytest.fixture(
+    params=[
+        *(pytest.param(scheme, id=name) for name, scheme in (TOGETHER | VARIANTS).items()),
+        *(
+            pytest.param(scheme, id=name, marks=[pytest.mark.slow] if is_ours(scheme) else [])
+            for name, scheme in SCHEMES.items()
+            if name not in VARIANTS
+        ),
+    ]
+)
+def varied_scheme(request: pytest.FixtureRequest) -> Scheme:
+    """As `scheme`, for tests of what each part does by itself: the variants, and our kinds together
+    in few models, unless `slow`."""
+    return request.param
+
+
 @pytest.fixture
 def make_model() -> Callable[..., Transformer]:
     """Return a function that builds a tiny model with random weights in evaluation mode."""

@@ -28,6 +28,7 @@ from shapeshift.positions.base import AT_ATTENTION
 from .conftest import READS, Watch
 
 META = torch.device("meta")
+ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}
 
 
 @contextmanager
@@ -54,9 +55,9 @@ def batch() -> Batch:
 @torch.no_grad()
 @pytest.mark.parametrize("reserved", [False, True], ids=["growing", "reserved"])
 def test_no_step_of_decoding_waits(
-    reserved: bool, scheme: Scheme, make_model: Callable[..., Transformer]
+    reserved: bool, varied_scheme: Scheme, make_model: Callable[..., Transformer]
 ) -> None:
-    model = make_model(scheme).to(META)
+    model = make_model(varied_scheme, **ONE_LAYER).to(META)
     source = torch.empty((3, 9), dtype=torch.int64, device=META)
     state = model.start(source, beam=2)
     if reserved:
@@ -81,9 +82,9 @@ def test_reserved_places_are_no_more_than_positions(make_model: Callable[..., Tr
 
 
 def test_no_training_step_waits(
-    scheme: Scheme, make_model: Callable[..., Transformer], batch: Batch
+    varied_scheme: Scheme, make_model: Callable[..., Transformer], batch: Batch
 ) -> None:
-    model = make_model(scheme, dropout=0.1).to(META).train()
+    model = make_model(varied_scheme, **ONE_LAYER, dropout=0.1).to(META).train()
     with nothing_on_the_cpu():
         loss = label_smoothed_loss(
             model, batch.source, batch.target_input, batch.target_output, 0.1, batch.real
@@ -102,7 +103,7 @@ def test_no_training_step_without_padding_waits(
     """As on a GPU, where attention has kernels of packed sentences."""
     operators = []
     monkeypatch.setattr(varlen, "serves", lambda _: True)
-    model = make_model(scheme, dropout=0.1).to(META, torch.bfloat16).train()
+    model = make_model(scheme, **ONE_LAYER, dropout=0.1).to(META, torch.bfloat16).train()
     ids = batch.source, batch.target_input, batch.target_output
     with nothing_on_the_cpu(), Watch(lambda operator, *_: operators.append(operator)):
         label_smoothed_loss(model, *ids, 0.1, batch.real).smoothed.backward()

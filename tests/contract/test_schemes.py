@@ -38,8 +38,9 @@ def test_incremental_is_full(scheme, sizes, offset, make_model, logits, sentence
     close(torch.cat(made, dim=1), full)
 
 
-@pytest.mark.parametrize("begins", [False, True], ids=["", "begins once"])
-@pytest.mark.parametrize("offset", [None, EACH], ids=["none", "each"])
+@pytest.mark.parametrize(
+    ("offset", "begins"), [(None, True), (EACH, False)], ids=["begins once", "an offset each"]
+)
 @torch.no_grad()
 def test_beams_are_reordered_and_sentences_left_out(
     scheme, offset, begins, make_model, logits, sentences
@@ -100,8 +101,9 @@ def test_steps_by_a_kernel_are_full(scheme, make_model, logits, sentences, monke
     prefixes = torch.full((len(rows), 1), 2)
     got = state.begin(prefixes[::beam, 0]).repeat_interleave(beam, 0)
     for length in range(1, 17):
-        full = logits(reference, source[rows], prefixes)[:, -1].float()
-        torch.testing.assert_close(got, full, rtol=1e-4, atol=1e-4)
+        if length in (1, 2, 3, 9, 16):
+            full = logits(reference, source[rows], prefixes)[:, -1].float()
+            torch.testing.assert_close(got, full, rtol=1e-4, atol=1e-4)
         order = torch.arange(len(rows)).view(-1, beam)[:, [1, 0, length % 2]].flatten()
         state.reorder(order)
         tokens = torch.randint(4, 11, (len(rows), 1), generator=rng)
@@ -152,11 +154,11 @@ def test_shift_invariance_is_what_is_declared(scheme, make_model, logits, senten
 
 @pytest.mark.parametrize("assign", [False, True], ids=["to_empty", "assign"])
 def test_a_model_built_without_memory_gets_all_it_needs_from_saved_weights(
-    scheme, assign, make_model, logits, sentences, tmp_path
+    varied_scheme, assign, make_model, logits, sentences, tmp_path
 ) -> None:
-    model = make_model(scheme)
+    model = make_model(varied_scheme)
     with torch.device("meta"):
-        other = make_model(scheme)
+        other = make_model(varied_scheme)
     if not assign:
         other.to_empty(device="cpu")
         for tensor in (*other.parameters(), *other.buffers()):
@@ -183,18 +185,15 @@ def test_copies_share_what_the_model_shares_and_nothing_with_it(
         assert [*dict(copy.named_parameters())] == [*dict(model.named_parameters())]
 
 
-@pytest.mark.parametrize("is_cast", [False, True], ids=["autocast", "weights"])
 @torch.no_grad()
-def test_bfloat16_stays_close(scheme, is_cast, make_model, logits, sentences, backend) -> None:
+def test_bfloat16_stays_close(scheme, make_model, logits, sentences, backend) -> None:
     model = make_model(scheme).bfloat16().float()
     exact = logits(model, *sentences)
-    if is_cast:
-        rough = logits(model.bfloat16(), *sentences)
-    else:
-        with torch.autocast("cpu", torch.bfloat16):
-            rough = logits(model, *sentences)
-    assert rough.dtype == torch.bfloat16
-    assert float((rough.float() - exact).norm() / exact.norm()) < 0.04
+    with torch.autocast("cpu", torch.bfloat16):
+        cast_by_operators = logits(model, *sentences)
+    for rough in (cast_by_operators, logits(model.bfloat16(), *sentences)):
+        assert rough.dtype == torch.bfloat16
+        assert float((rough.float() - exact).norm() / exact.norm()) < 0.04
 
 
 def test_decoding_in_training_mode_is_refused(make_model, sentences) -> None:
@@ -269,7 +268,7 @@ def test_dropout_draws_do_not_depend_on_the_kind(scheme: Scheme, make_model, sen
 def test_gradients_do_not_depend_on_how_attention_is_computed(
     scheme, make_model, sentences, backend
 ) -> None:
-    model = make_model(scheme, dropout=0.0).train()
+    model = make_model(scheme, encoder_layers=1, dropout=0.0).train()
     source, target = sentences
 
     def gradients() -> list[Tensor]:

@@ -44,7 +44,7 @@ def write_store(folder: Path) -> TokenStore:
 
 
 def losses_of(preset: str, store: TokenStore, folder: Path) -> list[float]:
-    """Train `NUM_UPDATES` updates; return the loss of each."""
+    """Train `NUM_UPDATES` updates on one thread; return the loss of each."""
     config = TrainingConfig(
         max_updates=NUM_UPDATES,
         batch={"max_sentences": 12},
@@ -62,29 +62,22 @@ def losses_of(preset: str, store: TokenStore, folder: Path) -> list[float]:
     model = build(ModelConfig(**shape, dropout=0.1), PRESETS[preset], VOCAB, VOCAB)
     folder.mkdir()
     trainer = Trainer(model, config, store, store, Checkpoints(folder / "checkpoints", 10))
-    log = Log(folder, 0)
+    log, threads = Log(folder, 0), torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
         trainer.fit(log, Observer())
     finally:
         log.close()
+        torch.set_num_threads(threads)
     return [line["loss"] for line in read_log(folder / "log.jsonl") if "loss" in line]
 
 
-def compute() -> dict[str, list[float]]:
-    """Return the losses by preset."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            store = write_store(folder)
-            return {preset: losses_of(preset, store, folder / preset) for preset in PRESETS}
-    finally:
-        torch.set_num_threads(threads)
-
-
 def main() -> None:
-    lines = [f'  "{name}": {json.dumps([round(x, 6) for x in x])}' for name, x in compute().items()]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        store = write_store(folder)
+        losses = {preset: losses_of(preset, store, folder / preset) for preset in PRESETS}
+    lines = [f'  "{name}": {json.dumps([round(x, 6) for x in x])}' for name, x in losses.items()]
     TARGET.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 

@@ -13,8 +13,13 @@ RECORDED = json.loads((FOLDER / "losses.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
-def found():
-    return runpy.run_path(str(FOLDER / "losses.py"))["compute"]()
+def script():
+    return runpy.run_path(str(FOLDER / "losses.py"))
+
+
+@pytest.fixture(scope="module")
+def store(script, tmp_path_factory):
+    return script["write_store"](tmp_path_factory.mktemp("golden"))
 
 
 def test_every_preset_is_recorded():
@@ -24,7 +29,8 @@ def test_every_preset_is_recorded():
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_trains_as_it_did(preset, found):
+def test_a_preset_trains_as_it_did(preset, script, store, tmp_path):
     # Another processor rounds otherwise: some 1e-6 after as many updates.
-    assert found[preset] == pytest.approx(RECORDED[preset], rel=1e-4)
+    losses = script["losses_of"](preset, store, tmp_path / "run")
+    assert losses == pytest.approx(RECORDED[preset], rel=1e-4)
     assert len(RECORDED[preset]) == 8

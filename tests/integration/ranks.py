@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import torch
+import torch._dynamo  # which DistributedDataParallel imports, in every process: two seconds
 from safetensors.torch import save_file
 
 from shapeshift.errors import ShapeshiftError

@@ -34,6 +34,8 @@ def project(tmp_path_factory):
     path = folder / "toy.yaml"
     document = yaml.safe_load(path.read_text(encoding="utf-8"))
     document["data"]["corpus"]["root"] = str(folder / "text")
+    parts = [{"kind": "sinusoidal", "place": "embedding"}, {"kind": "t5", "place": "self"}]
+    document["position"] = {"position_ids": {"name": "shifted"}, "parts": parts}
     path.write_text(yaml.safe_dump(document), encoding="utf-8")
     return folder
 

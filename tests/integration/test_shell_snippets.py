@@ -116,6 +116,8 @@ def run(folder: Path, line: str) -> None:
         arguments += [f"{key}={value}" for key, value in small.items()]
     if command == "compare":
         arguments.append("--dry-run")
+    if command == "check":
+        arguments += ["--max-length", "5"]
     if command == "reproduce" and not {"--dry-run", "--list"} & {*arguments}:
         arguments.append("--no-run")
     stdin = f"{said[1]}\n".encode() if said else b""

@@ -51,37 +51,36 @@ wait_for(quiet)
     run({}, code)
 
 
-@pytest.mark.parametrize("variable", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT"])
-def test_a_setting_in_the_environment_is_left_alone(variable):
+def test_a_setting_in_the_environment_is_left_alone():
     code = """
 from shapeshift import threads
 threads._start_watch = lambda: print("watched")
 threads.num_cores = lambda: 2
 threads.set_num_threads(64)
 """
-    assert run({variable: "1000"}, code).stdout == ""
+    for variable in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        assert run({variable: "1000"}, code).stdout == ""
     assert run({}, code).stdout == ("watched\n" if sys.platform == "linux" else "")
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs an affinity mask")
 def test_threads_follow_the_affinity_mask_the_width_and_the_environment():
     code = """
-import os, sys
+import os
 from shapeshift.threads import set_num_threads
-os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:int(sys.argv[1])])
-set_num_threads(int(sys.argv[2]))
 import torch
-print(torch.get_num_threads())
+for num_cores, dim in ((64, 32), (64, 64), (1, 512)):
+    os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:num_cores])
+    set_num_threads(dim)
+    print(torch.get_num_threads())
 """
 
-    def threads(num_cores: int, dim: int, **variables: str) -> int:
-        return int(run(variables, code, str(num_cores), str(dim)).stdout)
+    def threads(**variables: str) -> list[int]:
+        return [*map(int, run(variables, code).stdout.split())]
 
-    assert threads(1, 512) == 1
-    assert threads(64, 32) == 1  # as many as there are, but a model this narrow takes one
-    if len(os.sched_getaffinity(0)) > 1:
-        assert threads(64, 64) == 2
-    assert threads(1, 512, OMP_NUM_THREADS="2") == 2
+    wide = min(2, len(os.sched_getaffinity(0)))
+    assert threads() == [1, wide, 1]  # a narrow model takes one of all cores
+    assert threads(OMP_NUM_THREADS="2") == [2, 2, 2]
 
 
 @pytest.mark.parametrize(

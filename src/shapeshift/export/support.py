@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import cast
 
-import torch
-
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.attention import Attention
 from shapeshift.model.catalogue import cells
+from shapeshift.model.meta import without_numbers
 from shapeshift.positions import (
     KINDS,
     T5,
@@ -47,7 +46,7 @@ STACKS = ("encoder", "decoder")
 def unsupported(scheme: Scheme, model: ModelConfig) -> str | None:
     """Return why CTranslate2 cannot compute this model exactly and what works instead, None if it
     can."""
-    with torch.device("meta"):
+    with without_numbers():
         has_gaps = type(build_position_ids(scheme)) not in (Absolute, Shifted)
         ids = f"{scheme.position_ids.name} position ids" if has_gaps else None
         for name, layers in zip(STACKS, (model.encoder_layers, model.decoder_layers), strict=True):

@@ -193,6 +193,14 @@ class Grid:
             lines = messages(error, GridConfig, document)
             raise ShapeshiftError("; ".join(lines), path=self.path) from error
 
+    @cached_property
+    def metrics(self) -> dict[str, set[str]]:
+        """Scale → the metrics that its runs are scored with."""
+        return {
+            scale: {name for cell in self.cells(scale) for name in cell.config.evaluation.metrics}
+            for scale in self.config.scales
+        }
+
     def cells(self, scale: str, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:
         """Return the cells of a scale: the seed varies fastest, then the last axis.
 

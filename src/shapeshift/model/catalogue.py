@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
 from torch import nn
 
 from shapeshift.positions import KINDS, Part, Representation, Scheme
 
 from .build import build
 from .config import ModelConfig
+from .meta import without_numbers
 
 VOCABULARY = 32000
 
@@ -25,7 +25,7 @@ def cells() -> Iterator[Part]:
 
 def count_parameters(*parts: Part) -> int:
     """Return how many parameters these positions have in transformer-base, in all layers."""
-    with torch.device("meta"):
+    with without_numbers():
         model = build(ModelConfig(size="base"), Scheme(parts=parts), VOCABULARY, VOCABULARY)
     owners = [module for module in model.modules() if isinstance(module, Representation)]
     return sum(p.numel() for p in nn.ModuleList(owners).parameters())  # shared ones once

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-import torch
 from pydantic import Field, model_validator
 
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.foreign_names import FOREIGN_POSITIONS
 from shapeshift.model.config import ModelConfig
+from shapeshift.model.meta import without_numbers
 from shapeshift.positions import (
     KINDS,
     POSITION_IDS,
@@ -56,7 +56,7 @@ class PositionConfig(Strict):
     def _check(self) -> PositionConfig:
         scheme = self.scheme
         check(scheme)
-        with torch.device("meta"):  # costs nothing, and finds values that are out of range
+        with without_numbers():  # costs nothing, and finds values that are out of range
             build_position_ids(scheme)
         check_label(self.name, scheme)
         return self
@@ -152,6 +152,6 @@ def lay_over_preset(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_in_model(scheme: Scheme, model: ModelConfig) -> None:
     """Raise a `ShapeshiftError` if the scheme cannot be built in this model, or would never run."""
-    with torch.device("meta"):
+    with without_numbers():
         for name in ("encoder", "decoder"):
             place(scheme, Stack(name, model.dim, model.num_heads, 1))

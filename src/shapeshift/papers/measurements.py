@@ -91,12 +91,7 @@ def check_measurements(spec: ItemSpec, grid: Grid, cells: Sequence[Cell], path: 
         cells: the item's, at one scale, with all overrides.
         path: of the item's file, for the error.
     """
-    scores = {
-        scale: {score for cell in grid.cells(scale) for score in cell.config.evaluation.metrics}
-        for scale in grid.config.scales
-    }
-    own = scores.pop(cells[0].scale)
-    elsewhere = {score for others in scores.values() for score in others} - own
+    elsewhere = set[str]().union(*grid.metrics.values()) - grid.metrics[cells[0].scale]
     lines = dict[str, None]()
     for place, axes, problem_of in _asked(spec, elsewhere):
         found = {cell.name: problem_of(cell) for cell in cells if fits(cell.axes, cell.seed, axes)}

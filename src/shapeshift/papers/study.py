@@ -113,8 +113,9 @@ class Study:
     def is_finished(self, cell: Cell) -> bool:
         """Return whether training and all measures except the optional ones are done; see
         `lab.measures.OPTIONAL`."""
-        missing = CellFolder(self._root / cell.key).missing(cell.steps, cell.config)
-        return not set(missing) - OPTIONAL
+        folder = CellFolder(self._root / cell.key)
+        steps = (step for step in (TRAIN, *cell.steps) if step not in OPTIONAL)
+        return all(folder.record(step, cell.config) is not None for step in steps)
 
     def finished(self, axes: Axes = NO_AXES) -> list[Cell]:
         """Return those of `cells` that are finished."""

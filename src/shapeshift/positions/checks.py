@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from numbers import Real
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
@@ -58,7 +58,7 @@ def check_arguments(init: Callable[..., None], given: Mapping[str, Any]) -> None
     sizes below 1."""
     parameters: Mapping[str, inspect.Parameter] = {}
     with suppress(AttributeError, NameError, TypeError):  # of what is not there at run time
-        parameters = inspect.signature(init, eval_str=True).parameters
+        parameters = _parameters(init)
     owner, wrong = init.__qualname__.split(".")[-2], []
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     for name, value in given.items():
@@ -72,6 +72,11 @@ def check_arguments(init: Callable[..., None], given: Mapping[str, Any]) -> None
             wrong.append(f"{owner}.{name}: expected at least 1, got {value}")
     if wrong:
         raise ShapeshiftError("; ".join(wrong))
+
+
+@cache
+def _parameters(init: Callable[..., None]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(init, eval_str=True).parameters
 
 
 def _alternatives(hint: Any) -> list[tuple[str, Callable[[Any], bool]]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import cache
+from typing import Any, Generic, TypeVar
 
 from torch import nn
 
@@ -42,13 +43,18 @@ class Entry(Generic[M]):
 
         Parameters that the model fixes (widths, heads, causality) are left out.
         """
-        parameters = inspect.signature(self.build).parameters.items()
-        several = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-        return {
-            name: each
-            for name, each in parameters
-            if name not in FIXED_BY_MODEL and each.kind not in several
-        }
+        build: Any = self.build  # which mypy does not know to be hashable
+        return _options(build)
+
+
+@cache
+def _options(build: type[nn.Module]) -> Mapping[str, inspect.Parameter]:
+    several = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    return {
+        name: each
+        for name, each in inspect.signature(build).parameters.items()
+        if name not in FIXED_BY_MODEL and each.kind not in several
+    }
 
 
 FIXED_BY_MODEL = (*SIZES, "causal")

@@ -11,6 +11,7 @@ import torch
 
 from shapeshift.data.config import DataConfig, Interpolate
 from shapeshift.model import ModelConfig, Transformer, build
+from shapeshift.model.meta import without_numbers
 from shapeshift.positions import Scheme
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import choose_device, tuned
@@ -37,7 +38,7 @@ def assumed_length(data: DataConfig) -> int:
 
 def count_parameters(model: ModelConfig, scheme: Scheme, vocab_size: int) -> int:
     """Return the number of parameters of a model, which is built on the `meta` device."""
-    with torch.device("meta"):
+    with without_numbers():
         return sum(p.numel() for p in build(model, scheme, vocab_size, vocab_size).parameters())
 
 

@@ -55,7 +55,7 @@ class Bug:
         else:
             model = tiny_models.build(self.model, **{"positions": 64, **self.settings})
         self.seed(model)
-        max_length = 300 if self.found_by == "bfloat16" else 40
+        max_length = 300 if self.found_by == "bfloat16" else 10
         findings = check(model, positions=self.claim, max_length=max_length)
         return [finding for finding in findings if finding.outcome == "FAIL"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
@@ -39,33 +41,32 @@ def test_every_preset_is_the_same(preset, named, tmp_path):
     assert report.parity.log_prob < 1e-5
 
 
-@pytest.mark.parametrize(("preset", "joint"), [("ape", True), ("shape", False)])
-def test_marian_needs_no_shapeshift(preset, joint, named, data, apart, tmp_path):
-    data = data if joint else apart
-    shape = {"norm": "post", "share_embeddings": joint, "activation": "gelu", "output_bias": joint}
-    made = named(preset, data.subwords, **shape)
-    report = run(made, tmp_path / "model")
-    assert report.opened_by == "MarianMTModel"
+def test_marian_needs_no_shapeshift(named, data, apart, tmp_path):
+    expected = []
+    for preset, joint in (("ape", True), ("shape", False)):
+        subwords = (data if joint else apart).subwords
+        shape = {"share_embeddings": joint, "activation": "gelu", "output_bias": joint}
+        made = named(preset, subwords, norm="post", **shape)
+        assert run(made, tmp_path / preset).opened_by == "MarianMTModel"
+        with torch.no_grad():
+            for ids in made.subwords.encode_source(TEXT):
+                hidden = made.model(torch.tensor([[*ids, EOS]]), torch.tensor([[BOS]]))
+                expected.append(made.model.project(hidden)[0, 0])
     program = f"""
 import sys, torch
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-model = AutoModelForSeq2SeqLM.from_pretrained({str(tmp_path / "model")!r})
-tokenizer = AutoTokenizer.from_pretrained({str(tmp_path / "model")!r})
-batch = tokenizer({TEXT!r}, return_tensors="pt", padding=True)
-start = torch.full((3, 1), {BOS})
-print(model.eval()(**batch, decoder_input_ids=start).logits[:, 0].tolist())
+for name in ("ape", "shape"):
+    model = AutoModelForSeq2SeqLM.from_pretrained(name)
+    batch = AutoTokenizer.from_pretrained(name)({TEXT!r}, return_tensors="pt", padding=True)
+    start = torch.full((3, 1), {BOS})
+    print(*model.eval()(**batch, decoder_input_ids=start).logits[:, 0].tolist(), sep="\\n")
 assert not any(name.startswith("shapeshift") for name in sys.modules)
 """
-    result = python("-c", program, env=ENVIRONMENT | {"HF_HUB_OFFLINE": "1"})
+    environment = ENVIRONMENT | {"HF_HUB_OFFLINE": "1"}
+    result = python("-c", program, cwd=tmp_path, env=environment)
     assert result.returncode == 0, result.stderr
-    sources = made.subwords.encode_source(TEXT)
-    with torch.no_grad():
-        expected = [
-            made.model.project(made.model(torch.tensor([[*ids, EOS]]), torch.tensor([[BOS]])))[0, 0]
-            for ids in sources
-        ]
-    logits = torch.tensor(eval(result.stdout))
-    torch.testing.assert_close(logits, torch.stack(expected), rtol=1e-4, atol=1e-4)
+    for line, logits in zip(result.stdout.splitlines(), expected, strict=True):
+        torch.testing.assert_close(torch.tensor(json.loads(line)), logits, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,32 @@
+"""Modules without numbers, whose shapes and settings are all that matters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+
+class _NothingDrawn(TorchFunctionMode):
+    """Leaves a tensor as it is where a module would draw normal numbers."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func in (nn.init.normal_, Tensor.normal_):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def without_numbers() -> Iterator[None]:
+    """Make tensors on the `meta` device, where they take no memory.
+
+    PyTorch imports its compiler to draw normal numbers there, which takes two seconds.
+    """
+    with torch.device("meta"), _NothingDrawn():
+        yield
