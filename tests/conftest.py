@@ -70,7 +70,7 @@ class Backend:
             return
         monkeypatch.setattr(backends, "prefers_fused", lambda *_: False)
         if self.name == "blocked":
-            monkeypatch.setattr(backends, "BLOCK", 100)  # parts of one sentence, a few queries
+            monkeypatch.setattr(backends, "BLOCK", 50)  # parts of one sentence, a few queries
             monkeypatch.setattr(backends, "RECOMPUTED_FROM", 2)
             self._count(monkeypatch, backends, "_attend_in_blocks")
         else:

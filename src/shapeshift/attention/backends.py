@@ -18,7 +18,6 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation, pairs
 from shapeshift.positions.base import check_heads, check_sizes, total, total_bias
 from shapeshift.positions.checks import describe
-from shapeshift.positions.pairs import refuse_second_derivatives
 from shapeshift.positions.relative import common_lag
 
 from .dropout import draw_seed, dropout
@@ -450,7 +449,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivatives()
+        kernels.refuse_second_derivatives()
         saved, bias, keys, values, *inputs = ctx.saved_tensors
         H, spans = ctx.num_heads, ctx.how[1]
         made = (keys, values), ctx.rows, bias, *ctx.how

@@ -17,13 +17,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
 
+from shapeshift.kernels import refuse_second_derivatives
 from shapeshift.positions.checks import as_positions
-from shapeshift.positions.pairs import (
-    Table,
-    autocast_inputs,
-    by_table,
-    refuse_second_derivatives,
-)
+from shapeshift.positions.pairs import Table, autocast_inputs, by_table
 
 
 def attend_by_tables(

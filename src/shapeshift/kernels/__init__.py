@@ -91,6 +91,14 @@ def is_available(dtype: torch.dtype) -> bool:
     return dtype in _DTYPES and _library(dtype) is not None
 
 
+def refuse_second_derivatives() -> None:
+    """Raise a `ShapeshiftError` in a backward pass with `create_graph`."""
+    if torch.is_grad_enabled():
+        raise ShapeshiftError(
+            "second derivatives need float64; convert the model and its inputs with .double()"
+        )
+
+
 class Rows(NamedTuple):
     """Of R rows, query i and key j have j − i − shift, or the first or last if there is none."""
 

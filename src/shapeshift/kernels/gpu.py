@@ -10,9 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from shapeshift.positions.pairs import refuse_second_derivatives
-
-from . import Turn, wrong_size
+from . import Turn, refuse_second_derivatives, wrong_size
 
 
 def cross_entropy(

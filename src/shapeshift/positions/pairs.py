@@ -12,8 +12,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from shapeshift.errors import ShapeshiftError
-
 
 def by_table(x: Tensor, table: Tensor) -> Tensor:
     """Return `x (B, H, Q, n) @ table (H|1, n, m)` in one product, or one for each table."""
@@ -56,11 +54,3 @@ def autocast_inputs(*tensors: Tensor) -> list[Tensor]:
     if enabled and tensors[0].dtype != torch.float64:
         return [x.to(torch.get_autocast_dtype(device)) for x in tensors]
     return [x.to(tensors[0].dtype) for x in tensors]
-
-
-def refuse_second_derivatives() -> None:
-    """Raise a `ShapeshiftError` in a backward pass with `create_graph`."""
-    if torch.is_grad_enabled():
-        raise ShapeshiftError(
-            "second derivatives need float64; convert the model and its inputs with .double()"
-        )
