@@ -74,23 +74,23 @@ class Attention(nn.Module):
             x, memory: inputs of the query, and of the key and value projections.
             pos_q, pos_k: positions of queries and of all keys, those in the cache first.
             mask: as of `attend`, broadcastable to `(B, 1, Q, K)`.
-            cache: keys and values to continue; `memory` then holds the new ones alone, and may be
-                empty (K = 0) when all are there.
+            cache: keys and values to continue, with which nothing is checked; `memory` then holds
+                the new ones alone, and may be empty (K = 0) when all are there.
             causal: whether each query sees only the keys up to its own.
             packing: of queries and keys; `x` and `memory` are then `(N, D)`, and there is no cache.
 
         Returns:
             `(B, Q, D)`, packed if `x` is.
         """
-        if packing is None:
+        if cache is None:
+            mask = mask if mask is None else additive(mask, x.dtype)
+        if packing is None and cache is None:
             check_positions("pos_q", pos_q, *x.shape[:2])
-            if cache is None:
-                check_positions("pos_k", pos_k, x.shape[0], memory.shape[1])
+            check_positions("pos_k", pos_k, x.shape[0], memory.shape[1])
             if memory.shape[0] != x.shape[0]:
                 raise ShapeshiftError(
                     f"x and memory must have one B, got {x.shape[0]} and {memory.shape[0]}"
                 )
-        mask = mask if mask is None else additive(mask, x.dtype)
         packed = packing
         if packing and self.position.overrides("inputs"):  # which sees whole sentences
             alone, packed = memory is not x, None
