@@ -84,13 +84,8 @@ class Attention(nn.Module):
         """
         if cache is None:
             mask = mask if mask is None else additive(mask, x.dtype)
-        if packing is None and cache is None:
-            check_positions("pos_q", pos_q, *x.shape[:2])
-            check_positions("pos_k", pos_k, x.shape[0], memory.shape[1])
-            if memory.shape[0] != x.shape[0]:
-                raise ShapeshiftError(
-                    f"x and memory must have one B, got {x.shape[0]} and {memory.shape[0]}"
-                )
+            if packing is None:
+                _check(x, memory, pos_q, pos_k)
         packed = packing
         if packing and self.position.overrides("inputs"):  # which sees whole sentences
             alone, packed = memory is not x, None
@@ -100,15 +95,7 @@ class Attention(nn.Module):
         pos_new = pos_q
         if memory is not x:
             pos_new = pos_k if packed else pos_k[:, pos_k.shape[1] - memory.shape[1] :]
-        inputs = given = x, memory, memory
-        if self.position.overrides("inputs"):
-            inputs = self.position.inputs(*given, pos_q, pos_new)
-            if any(got.shape != wanted.shape for got, wanted in zip(inputs, given, strict=True)):
-                raise ShapeshiftError(
-                    f"what inputs returns must be {', '.join(map(describe, given))}, as its"
-                    f" arguments, got {', '.join(map(describe, inputs))}"
-                )
-        projected = self._project(*inputs)
+        projected = self._project(*self._inputs(x, memory, pos_q, pos_new))
         dropped = self.dropout if self.training else 0.0
         rows = added = None
         if packed and varlen.serves(x.device):
@@ -163,6 +150,21 @@ class Attention(nn.Module):
         q, k, v = split_heads(self._project(*inputs), self.num_heads)
         return self.position.rotate(q, k, pos_q, pos_k)[1], v
 
+    def _inputs(
+        self, x: Tensor, memory: Tensor, pos_q: Tensor, pos_k: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the inputs of the three projections."""
+        given = x, memory, memory
+        if not self.position.overrides("inputs"):
+            return given
+        inputs = self.position.inputs(*given, pos_q, pos_k)
+        if any(got.shape != wanted.shape for got, wanted in zip(inputs, given, strict=True)):
+            raise ShapeshiftError(
+                f"what inputs returns must be {', '.join(map(describe, given))}, as its arguments,"
+                f" got {', '.join(map(describe, inputs))}"
+            )
+        return inputs
+
     def _project(self, q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
         """Return the projections of inputs `(…, D)`, those of one input side by side."""
         inputs = [q] if q is k and k is v else [q, k] if k is v else [q, k, v]
@@ -182,3 +184,13 @@ class Attention(nn.Module):
             else:
                 projected.append(linear(x, weights[n], biases[n]))
         return projected
+
+
+def _check(x: Tensor, memory: Tensor, pos_q: Tensor, pos_k: Tensor) -> None:
+    """Raise a `ShapeshiftError` if tokens and positions would broadcast."""
+    check_positions("pos_q", pos_q, *x.shape[:2])
+    check_positions("pos_k", pos_k, x.shape[0], memory.shape[1])
+    if memory.shape[0] != x.shape[0]:
+        raise ShapeshiftError(
+            f"x and memory must have one B, got {x.shape[0]} and {memory.shape[0]}"
+        )
