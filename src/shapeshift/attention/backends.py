@@ -275,14 +275,12 @@ def tables_for_gpu(
     position: Representation, q: Tensor, num_keys: int, mask: Tensor | None, dropout_p: float
 ) -> tuple[pairs.Table | None, pairs.Table | None] | None:
     """Return `position.tables()` if `gpu.attend_by_tables` serves for them, else None."""
-    if (
-        _recorded is not None
-        or not kernels.compiles_for(q.device.type)
-        or dropout_p
-        or q.shape[2] < 2
-    ):
+    compiling = torch.compiler.is_compiling() and kernels.compiles_for(q.device.type)
+    if _recorded is not None or not (compiling or kernels.serves_on_gpu(q)):
         return None
-    if q.dtype == torch.float64 or q.shape[3] not in (16, 32, 64, 128):
+    if dropout_p or q.shape[2] < 2 or q.dtype == torch.float64:
+        return None
+    if q.shape[3] not in (16, 32, 64, 128):
         return None
     if mask is not None and (mask.requires_grad or mask.shape[1:] != (1, 1, num_keys)):
         return None

@@ -220,7 +220,7 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
             raise ShapeshiftError("encoder_outputs must come from get_encoder(); give input_ids")
         pos = self.model.source.position_ids(1, hidden.shape[1], device=hidden.device)
         real = hidden.new_ones(hidden.shape[:2]) if attention_mask is None else attention_mask
-        check_mask(real, hidden.shape[:2])
+        _check_mask(real, hidden.shape[:2])
         return Memory(hidden, pos, padding_mask(real, hidden.dtype))
 
 
@@ -228,14 +228,14 @@ def _padded(ids: Tensor, attention_mask: Tensor | None) -> Tensor:
     """Return `ids (B, S)` with `<pad>` wherever the mask is 0."""
     if attention_mask is None:
         return ids
-    check_mask(attention_mask, ids.shape)
+    _check_mask(attention_mask, ids.shape)
     ids = ids.masked_fill(attention_mask == 0, PAD)
     if not torch.compiler.is_compiling():
         check_padding("input_ids", ids)
     return ids
 
 
-def check_mask(attention_mask: Tensor, shape: torch.Size) -> None:
+def _check_mask(attention_mask: Tensor, shape: torch.Size) -> None:
     """Raise a `ShapeshiftError` if the mask is not `(B, S)`: another one would broadcast."""
     if attention_mask.shape != shape:
         raise ShapeshiftError(

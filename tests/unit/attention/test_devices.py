@@ -82,6 +82,16 @@ def test_what_the_kernel_cannot_goes_elsewhere(kernel: list[Any]) -> None:
     assert not kernel
 
 
+def test_transforms_of_functions_take_other_steps(kernel: list[Any]) -> None:
+    position, pos = Shaw(**SIZES), torch.arange(T)[None]
+    heads = torch.randn(3, 2, B, H, T, E)
+    both = torch.func.vmap(lambda q, k, v: attend(q, k, v, None, position, pos, pos))(*heads)
+    assert not kernel
+    assert both.shape == heads.shape[1:]
+    attend(*heads[:, 0], None, position, pos, pos)
+    assert kernel
+
+
 def test_no_plan_is_made_for_each_shape() -> None:
     assert torch.backends.cuda.cudnn_sdp_enabled()
     with tuned(torch.device("cuda")):
