@@ -541,6 +541,35 @@ def test_processes_share_what_one_has_compiled_and_replace_it_if_damaged(tmp_pat
     assert library.stat().st_size > 1000
 
 
+AS_ON_ANOTHER = """
+import sys, pytest
+from shapeshift import kernels
+kernels._FLAGS += sys.argv[2:]
+some = "cross_entropy or gradients_of_weights or heads_with_masks or is_that_of or few_queries"
+sys.exit(pytest.main(["-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", some, sys.argv[1]]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("needs", "flags"),
+    [
+        ("avx512_bf16", ("-DNO_TILES", "-UNO_DOTS")),
+        ("avx512_bf16", ("-DNO_TILES", "-DNO_DOTS")),
+        ("avx512f", ("-DNO_TILES", "-mno-avx512f")),
+        ("avx", ("-DNO_TILES", "-mno-avx")),
+    ],
+)
+def test_kernels_as_processors_with_fewer_instructions_have_them(needs, flags, tmp_path):
+    if f" {needs} " not in Path("/proc/cpuinfo").read_text(encoding="utf-8").replace("\n", " "):
+        pytest.skip(f"the processor has no {needs}")
+    command = [sys.executable, "-c", AS_ON_ANOTHER, __file__, *flags]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    assert len(list(tmp_path.glob("shapeshift/*"))) == len(DTYPES)  # it was compiled with them
+
+
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (9, 50, 33), (32, 7001, 64), (130, 100, 200)])
 def test_products_with_weights_in_panels(shape, relu):

@@ -1,6 +1,6 @@
 /* Attention of whole sentences, forward and backward: scores, softmax, dropout and outputs of 32
    queries of one head at a time, in the cache of a core; with vectors by distance (Shaw et al. 2018)
-   that are added to keys and values. On a processor with AMX, products of bfloat16 are its tiles. */
+   that are added to keys and values. */
 
 #include "products.h"
 
@@ -43,10 +43,10 @@ static inline long ahead_of(struct layout l, const long *first, const struct bat
 }
 
 /* Rows of a table by distance: pair j of query i has row j - i - shift, or the first or the last if
-   there is none. A product of tiles has those two MARGIN times more, so that the rows of a vector of
-   pairs lie one after the other, unless all of them are the first, or the last; elsewhere products
-   cost more than masks. */
-#ifdef TILES
+   there is none. Products of bfloat16 pairs have those two MARGIN times more, so that the rows of a
+   vector of pairs lie one after the other, unless all of them are the first, or the last; elsewhere
+   products cost more than masks. */
+#ifdef PAIRS
 enum { MARGIN = LANES - 1, GROUP = 256, SOME = 256 };
 #else
 enum { MARGIN = 0, GROUP = 0, SOME = 32 };

@@ -10,7 +10,7 @@ enum { PACKED = 1 << 18 }; /* numbers of both sides that are laid out at a time 
    columns. */
 static inline void lay_out_rows(struct turned a, const number *x, long i, long rows, long N,
                                 float *sums) {
-#ifdef TILES
+#ifdef PAIRS
     a.block = (part *)x;
     turn_rows(a, i, rows, N);
 #else

@@ -1,14 +1,21 @@
-/* Products of blocks of 32 rows in the cache of a core. On a processor with AMX, those of bfloat16 are
-   its tiles; elsewhere numbers become floats. */
+/* Products of blocks of 32 rows in the cache of a core. Those of bfloat16 are tiles on a processor with
+   AMX, and dot products of pairs on one that multiplies pairs faster than floats; elsewhere numbers
+   become floats. */
 
 #include "vectors.h"
 
 enum { BLOCK = 32, EDGE = 32 };
 
-/* The right side of a product, (rows, columns), laid out for it; both are rounded up to EDGE with
-   zeros. Columns lie in panels, of 16 for tiles and of EDGE elsewhere, one behind the other. */
 #if defined(BF16) && defined(__AMX_BF16__) && !defined(NO_TILES)
 #define TILES
+#define PAIRS
+#elif defined(BF16) && defined(HAS_MASKS) && defined(__AVX512BF16__) && !defined(NO_DOTS)
+#define PAIRS
+#endif
+
+/* The right side of a product, (rows, columns), laid out for it; both are rounded up to EDGE with
+   zeros. Columns lie in panels, of 16 for pairs and of EDGE elsewhere, one behind the other. */
+#ifdef PAIRS
 typedef uint16_t part;
 enum { TILE = 16 * 32 };
 #else
@@ -26,7 +33,7 @@ static inline struct operand operand_of(part *space, long rows, long columns) {
 }
 /* What begins at a row and a column of it, multiples of EDGE. */
 static inline struct operand panel(struct operand b, long row, long column) {
-#ifdef TILES
+#ifdef PAIRS
     b.data += column / 16 * (b.rows / 32 * TILE) + row / 32 * TILE;
 #else
     b.data += column * b.rows + row * EDGE;
@@ -50,7 +57,7 @@ static inline void free_all(void *last) {
 }
 
 static inline void store_part(part *x, vector y) {
-#ifdef TILES
+#ifdef PAIRS
     *(numbers *)x = narrowed(y);
 #else
     *(vector *)x = y;
@@ -58,7 +65,7 @@ static inline void store_part(part *x, vector y) {
 }
 
 static inline part part_of(float x) {
-#ifdef TILES
+#ifdef PAIRS
     return narrow(x);
 #else
     return x;
@@ -126,6 +133,7 @@ static inline void product(float *c, long c_step, const part *a, long a_step, st
     product_of(c, c_step, &(struct factors){a, a_step, b, K}, 1, M, N, add);
 }
 
+#ifdef PAIRS
 #ifdef TILES
 static const struct {
     uint8_t palette, start, reserved[14];
@@ -178,6 +186,51 @@ static inline void product_of(float *c, long c_step, const struct factors *all, 
         }
     FENCE();
 }
+#else
+/* `tall` rows, TALL or STEP, and `wide` vectors of a product, whose sums are in registers. */
+enum { TALL = 8, STEP = 4 };
+static inline __attribute__((always_inline)) void multiply_some(
+    float *restrict c, long c_step, const struct factors *all_of, int count, long m, long n,
+    int add, const int tall, const int wide) {
+    vector sums[TALL][2];
+    for (int r = 0; r < tall; r++)
+        for (int w = 0; w < wide; w++)
+            sums[r][w] = add ? *(vector *)(c + r * c_step + w * LANES) : all(0.0f);
+    for (const struct factors *f = all_of; f < all_of + count; f++) {
+        const long column = f->b.rows / 32 * TILE;
+        const part *rows = f->a + m * f->a_step, *tile = f->b.data + n / 16 * column;
+        for (long k = 0; k < f->K; k += 2, rows += 2, tile += 32) {
+            __m512bh pairs[2];
+            for (int w = 0; w < wide; w++)
+                pairs[w] = (__m512bh)_mm512_load_si512(tile + w * column);
+#pragma GCC unroll 8
+            for (int r = 0; r < tall; r++) {
+                int32_t own;
+                memcpy(&own, rows + r * f->a_step, 4);
+                const __m512bh a = (__m512bh)_mm512_set1_epi32(own);
+#pragma GCC unroll 2
+                for (int w = 0; w < wide; w++)
+                    sums[r][w] = (vector)_mm512_dpbf16_ps((__m512)sums[r][w], a, pairs[w]);
+            }
+        }
+    }
+    for (int r = 0; r < tall; r++)
+        for (int w = 0; w < wide; w++) *(vector *)(c + r * c_step + w * LANES) = sums[r][w];
+}
+static inline void product_of(float *c, long c_step, const struct factors *all, int count, long M,
+                              long N, int add) {
+    for (long n = 0; n < N; n += 32)
+        for (long m = 0, tall; m < M; m += tall) {
+            float *to = c + m * c_step + n;
+            tall = M - m <= STEP ? STEP : TALL;
+#define MULTIPLY(tall, wide) multiply_some(to, c_step, all, count, m, n, add, tall, wide)
+            if (N - n > 16)
+                tall == TALL ? MULTIPLY(TALL, 2) : MULTIPLY(STEP, 2);
+            else
+                tall == TALL ? MULTIPLY(TALL, 1) : MULTIPLY(STEP, 1);
+        }
+}
+#endif
 
 /* Rows 2 r and 2 r + 1 of x side by side, column by column: a tile has 16 such pairs of 16 columns. */
 static inline __m512i pair(const number *x, long step, long row, long rows, long left) {
