@@ -214,6 +214,21 @@ def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
             assert difference <= near * wanted.abs().max()
 
 
+@pytest.mark.parametrize(("num_keys", "num_rows"), [(20, 9), (25, 14), (90, 17)])
+def test_causal_attention_has_no_vectors_of_keys_to_come(num_keys, num_rows, monkeypatch):
+    found, init = [], kernels.Attention.__init__
+
+    def spy(self, heads, tables, rows, *how):
+        found.extend((x.shape[1], y.num_rows) for x, y in zip(tables, rows, strict=True))
+        init(self, heads, tables, rows, *how)
+
+    monkeypatch.setattr(kernels.Attention, "__init__", spy)
+    heads = [torch.randn(2, 3, n, 8) for n in (20, num_keys, num_keys)]
+    added = tables_by_distance("kv", 3, 8, -8, torch.float32, (17, 17))
+    backends.attend_rows(heads, added, causal=True)
+    assert found == [(num_rows, num_rows)] * 2
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("causal", [False, True])

@@ -353,6 +353,8 @@ def attend_rows(
     inputs, origin = pairs.autocast_inputs(*inputs), 0
     if isinstance(bias, DistanceBias):
         bias, origin = bias
+    if causal and any(vectors):
+        vectors = _of_distances_to(_farthest_seen(inputs, spans), *vectors)
     added = bias, *(x and x.table for x in vectors)
     wanted = torch.is_grad_enabled() and any(
         x.requires_grad for x in (*inputs, *added) if x is not None
@@ -363,6 +365,28 @@ def attend_rows(
     if inputs[0].ndim == 4:
         return out.view(inputs[0].transpose(1, 2).shape).transpose(1, 2)
     return out
+
+
+def _farthest_seen(
+    inputs: Sequence[Tensor], spans: tuple[kernels.Spans, kernels.Spans] | None
+) -> int:
+    """Return the largest j − i of a query i and a key j that it sees in causal attention."""
+    if spans is not None:
+        return int((spans[1].size - spans[0].size).max())
+    return inputs[-1].shape[-2] - inputs[0].shape[-2]
+
+
+def _of_distances_to(farthest: int, *vectors: Diagonals | None) -> Vectors:
+    """Return vectors by distance without those beyond a distance, which nothing needs."""
+
+    def shortened(x: Diagonals | None) -> Diagonals | None:
+        if x is None:
+            return None
+        num_rows = min(max(farthest - x.rows.shift + 1, 1), x.rows.num_rows)
+        return Diagonals(x.table[:, :num_rows], x.rows._replace(num_rows=num_rows))
+
+    keys, values = map(shortened, vectors)
+    return keys, values
 
 
 def attend_with_probs(

@@ -43,13 +43,18 @@ static inline long ahead_of(struct layout l, const long *first, const struct bat
 }
 
 /* Rows of a table by distance: pair j of query i has row j - i - shift, or the first or the last if
-   there is none. Products of bfloat16 pairs have those two MARGIN times more, so that the rows of a
-   vector of pairs lie one after the other, unless all of them are the first, or the last; elsewhere
-   products cost more than masks. */
-#ifdef PAIRS
-enum { MARGIN = LANES - 1, GROUP = 256, SOME = 256 };
+   there is none. A product of tiles has those two MARGIN times more, so that the rows of a vector of
+   pairs lie one after the other, unless all of them are the first, or the last; elsewhere products
+   cost more than masks. */
+#ifdef TILES
+enum { MARGIN = LANES - 1 };
 #else
-enum { MARGIN = 0, GROUP = 0, SOME = 32 };
+enum { MARGIN = 0 };
+#endif
+#ifdef PAIRS
+enum { GROUP = 256, SOME = 256 };
+#else
+enum { GROUP = 0, SOME = 32 };
 #endif
 static inline long widened_by_margins(long count) { return count ? count + 2 * MARGIN : 0; }
 static inline long row_in_margins(long row, long count) {
@@ -87,7 +92,7 @@ static inline void collect(vector x, part *rows, long c, long count, vector *fir
         store_part(rows + MARGIN + c, x);
     } else {
         const struct ends where = ends_at(c, count);
-        store_floats((float *)rows + c, x, where.own); /* without margins, parts are floats */
+        store_parts(rows + c, x, where.own);
         *first += choose(where.first, x, all(0.0f));
         *last += choose(where.last, x, all(0.0f));
     }

@@ -64,6 +64,15 @@ static inline void store_part(part *x, vector y) {
 #endif
 }
 
+/* Write those of some lanes. */
+static inline void store_parts(part *x, vector y, lanes which) {
+#ifdef PAIRS
+    _mm256_mask_storeu_epi16(x, which, (__m256i)narrowed(y));
+#else
+    store_floats(x, y, which);
+#endif
+}
+
 static inline part part_of(float x) {
 #ifdef PAIRS
     return narrow(x);
