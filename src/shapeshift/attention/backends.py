@@ -354,7 +354,7 @@ def attend_rows(
     if isinstance(bias, DistanceBias):
         bias, origin = bias
     if causal and any(vectors):
-        vectors = _of_distances_to(_farthest_seen(inputs, spans), *vectors)
+        vectors = _of_keys_seen(vectors, inputs, spans)
     added = bias, *(x and x.table for x in vectors)
     wanted = torch.is_grad_enabled() and any(
         x.requires_grad for x in (*inputs, *added) if x is not None
@@ -367,25 +367,22 @@ def attend_rows(
     return out
 
 
-def _farthest_seen(
-    inputs: Sequence[Tensor], spans: tuple[kernels.Spans, kernels.Spans] | None
-) -> int:
-    """Return the largest j − i of a query i and a key j that it sees in causal attention."""
-    if spans is not None:
-        return int((spans[1].size - spans[0].size).max())
-    return inputs[-1].shape[-2] - inputs[0].shape[-2]
+def _of_keys_seen(
+    vectors: Vectors,
+    inputs: Sequence[Tensor],
+    spans: tuple[kernels.Spans, kernels.Spans] | None,
+) -> Vectors:
+    """Return vectors by distance without those of keys that causal attention hides."""
+    if spans is None:
+        farthest = inputs[-1].shape[-2] - inputs[0].shape[-2]
+    else:
+        farthest = int((spans[1].size - spans[0].size).max())
 
-
-def _of_distances_to(farthest: int, *vectors: Diagonals | None) -> Vectors:
-    """Return vectors by distance without those beyond a distance, which nothing needs."""
-
-    def shortened(x: Diagonals | None) -> Diagonals | None:
-        if x is None:
-            return None
+    def shortened(x: Diagonals) -> Diagonals:
         num_rows = min(max(farthest - x.rows.shift + 1, 1), x.rows.num_rows)
         return Diagonals(x.table[:, :num_rows], x.rows._replace(num_rows=num_rows))
 
-    keys, values = map(shortened, vectors)
+    keys, values = (x and shortened(x) for x in vectors)
     return keys, values
 
 
