@@ -214,8 +214,16 @@ def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
             assert difference <= near * wanted.abs().max()
 
 
-@pytest.mark.parametrize(("num_keys", "num_rows"), [(20, 9), (25, 14), (90, 17)])
-def test_causal_attention_has_no_vectors_of_keys_to_come(num_keys, num_rows, monkeypatch):
+@pytest.mark.parametrize(
+    ("causal", "num_queries", "num_keys", "num_rows"),
+    [
+        *((True, 20, 20, 9), (True, 20, 25, 14), (True, 20, 90, 17), (True, 5, 5, 5)),
+        *((False, 20, 20, 17), (False, 5, 5, 9), (False, 1, 3, 3)),
+    ],
+)
+def test_vectors_of_distances_that_no_pair_has_are_left_out(
+    causal, num_queries, num_keys, num_rows, monkeypatch
+):
     found, init = [], kernels.Attention.__init__
 
     def spy(self, heads, tables, rows, *how):
@@ -223,9 +231,9 @@ def test_causal_attention_has_no_vectors_of_keys_to_come(num_keys, num_rows, mon
         init(self, heads, tables, rows, *how)
 
     monkeypatch.setattr(kernels.Attention, "__init__", spy)
-    heads = [torch.randn(2, 3, n, 8) for n in (20, num_keys, num_keys)]
+    heads = [torch.randn(2, 3, n, 8) for n in (num_queries, num_keys, num_keys)]
     added = tables_by_distance("kv", 3, 8, -8, torch.float32, (17, 17))
-    backends.attend_rows(heads, added, causal=True)
+    backends.attend_rows(heads, added, causal=causal)
     assert found == [(num_rows, num_rows)] * 2
 
 

@@ -254,21 +254,15 @@ def vectors_of(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor
         return None
     tables = [x if x and x.vectors.ndim == 3 else None for x in position.tables()]
     lag = common_lag(pos_q, pos_k) if any(tables) else None
-    keys, values = (None if x is None else _diagonals(x, lag, pos_q, pos_k) for x in tables)
+    keys, values = (None if x is None else _diagonals(x, lag) for x in tables)
     mixes = position.overrides("value_bias") and values is None
     return None if mixes else (keys, values)
 
 
-def _diagonals(
-    table: pairs.Table, lag: int | None, pos_q: Tensor, pos_k: Tensor
-) -> Diagonals | None:
+def _diagonals(table: pairs.Table, lag: int | None) -> Diagonals | None:
     if lag is None:
         return None
-    nearest, furthest = 1 - pos_q.shape[1] - lag, pos_k.shape[1] - 1 - lag
-    low, high = table.low, table.low + table.vectors.shape[1] - 1
-    first, last = min(max(low, nearest), high), max(min(high, furthest), low)
-    rows = kernels.Rows(last - first + 1, lag + first)
-    return Diagonals(table.vectors[:, first - low : last - low + 1], rows)
+    return Diagonals(table.vectors, kernels.Rows(table.vectors.shape[1], lag + table.low))
 
 
 def tables_for_gpu(
@@ -353,8 +347,8 @@ def attend_rows(
     inputs, origin = pairs.autocast_inputs(*inputs), 0
     if isinstance(bias, DistanceBias):
         bias, origin = bias
-    if causal and any(vectors):
-        vectors = _of_keys_seen(vectors, inputs, spans)
+    if any(vectors):
+        vectors = _of_pairs(vectors, inputs, spans, causal)
     added = bias, *(x and x.table for x in vectors)
     wanted = torch.is_grad_enabled() and any(
         x.requires_grad for x in (*inputs, *added) if x is not None
@@ -367,23 +361,29 @@ def attend_rows(
     return out
 
 
-def _of_keys_seen(
+def _of_pairs(
     vectors: Vectors,
     inputs: Sequence[Tensor],
     spans: tuple[kernels.Spans, kernels.Spans] | None,
+    causal: bool,
 ) -> Vectors:
-    """Return vectors by distance without those of keys that causal attention hides."""
+    """Return vectors by distance without those of distances at which no query sees a key."""
     if spans is None:
-        farthest = inputs[-1].shape[-2] - inputs[0].shape[-2]
+        Q, K = inputs[0].shape[-2], inputs[-1].shape[-2]
+        ahead = K - Q
     else:
-        farthest = int((spans[1].size - spans[0].size).max())
+        queries, keys = (span.size for span in spans)
+        Q, K, ahead = (int(x.max()) for x in (queries, keys, keys - queries))
+    ends = 1 - Q, ahead if causal else K - 1  # of j - i
 
     def shortened(x: Diagonals) -> Diagonals:
-        num_rows = min(max(farthest - x.rows.shift + 1, 1), x.rows.num_rows)
-        return Diagonals(x.table[:, :num_rows], x.rows._replace(num_rows=num_rows))
+        num_rows, shift = x.rows
+        first, last = (min(max(end - shift, 0), num_rows - 1) for end in ends)
+        rows = kernels.Rows(last - first + 1, shift + first)
+        return Diagonals(x.table[:, first : last + 1], rows)
 
-    keys, values = (x and shortened(x) for x in vectors)
-    return keys, values
+    for_keys, for_values = (x and shortened(x) for x in vectors)
+    return for_keys, for_values
 
 
 def attend_with_probs(
