@@ -41,6 +41,14 @@ def test_help_imports_nothing_heavy(arguments, heavy, said):
     assert imported & heavy == set()
 
 
+@pytest.mark.parametrize("arguments", [["positions"], ["train", "short", "--dry-run"]])
+def test_models_without_numbers_import_no_compiler(arguments):
+    done = python("-c", LINE_OF_MODULES, *arguments)
+    assert done.returncode == 0
+    assert "torch" in done.stderr.split()
+    assert "torch._dynamo" not in done.stderr.split()
+
+
 RESTARTED = """
 import os, runpy, sys
 print(os.environ.get("GLIBC_TUNABLES"), flush=True)
@@ -64,6 +72,18 @@ def test_the_program_starts_anew_with_other_settings_of_malloc(program, before, 
         variables["GLIBC_TUNABLES"] = before
     done = python("-c", RESTARTED.format(program=program), "--version", env=variables, check=True)
     assert done.stdout.splitlines() == [*seen, f"shapeshift {__version__}"]
+
+
+ENDING = """
+import atexit, gc, runpy
+atexit.register(lambda: print(gc.get_freeze_count() > 0))
+runpy.run_module("shapeshift", run_name="__main__")
+"""
+
+
+def test_the_end_of_the_program_searches_for_no_garbage():
+    done = python("-c", ENDING, "--version", check=True)
+    assert done.stdout.splitlines() == [f"shapeshift {__version__}", "True"]
 
 
 def test_every_registered_command_is_in_the_help_and_has_one_itself(tmp_path, monkeypatch):
