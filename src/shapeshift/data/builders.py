@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from shapeshift.data.config import Dataset, Extrapolate, Interpolate, LengthSlice, Split
 from shapeshift.data.subwords import SEPARATOR, join_ids
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """A sentence pair: its text and its subword ids, without `<s>` and `</s>`.
 
     Attributes:
