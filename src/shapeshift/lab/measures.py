@@ -172,12 +172,13 @@ def translate_and_score(
     make_bleu(config.bleu_tokenizer)  # an error now, not when the run ends
     data = Prepared(prepared_directory(config.data, prepared_root))
     sources, references = data.text(split)
+    report = on_translate or (lambda *_: None)
+    report(0, len(sources))
     hypotheses: list[str] = []
     weights = run.weights()
     for translation in run.translator(weights).translate(sources):
         hypotheses.append(translation)
-        if on_translate is not None:
-            on_translate(len(hypotheses), len(sources))
+        report(len(hypotheses), len(sources))
     scores = evaluate(
         hypotheses,
         references,
