@@ -108,6 +108,12 @@ def remove(path: Path) -> None:
         DISK.unlink(path)
 
 
+def tidy(folder: Path) -> None:
+    """Remove what killed processes have left unfinished in a folder that no other one writes to."""
+    for left in list(folder.glob(f"{PARTIAL}*")):
+        remove(left)
+
+
 @contextmanager
 def writing(path: str | Path, remedy: str = "") -> Iterator[None]:
     """Turn an `OSError` of this block into a `ShapeshiftError`: `path` cannot be written."""

@@ -12,7 +12,7 @@ from shapeshift.config import Config
 from shapeshift.data.prepare import prepare
 from shapeshift.data.prepared import REPORT, REPORT_OF_RUN, Prepared, Report
 from shapeshift.data.subwords import Subwords
-from shapeshift.disk import free_bytes, make_directory, writing
+from shapeshift.disk import free_bytes, make_directory, tidy, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation import comet
 from shapeshift.evaluation.metrics import score_corpus
@@ -201,6 +201,9 @@ def _open_run(
     with parallel.main_first():
         if parallel.is_main:
             _left_to_average(directory, trainer)
+            with writing(directory):
+                tidy(directory)
+                tidy(directory / SUBWORDS)
             Run.create(directory, config)
             store(directory, contents)
         return Run(directory), resumed

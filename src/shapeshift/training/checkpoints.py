@@ -195,9 +195,8 @@ class Checkpoints:
 
     def _tidy(self) -> None:
         """Remove what an interrupted save or deletion left."""
-        for pattern in (disk.PARTIAL + "*", f"update-*/{disk.PARTIAL}*"):
-            for path in list(self.directory.glob(pattern)):
-                disk.remove(path)
+        for folder in (self.directory, *self.directory.glob("update-*")):
+            disk.tidy(folder)
 
     def _manifest(self, update: int) -> Manifest:
         path = self.path(update)

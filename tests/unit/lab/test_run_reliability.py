@@ -68,6 +68,15 @@ def test_a_stop_while_the_folder_was_made_does_no_harm(make_config, tmp_path):
     assert run.config == make_config()
 
 
+def test_what_a_killed_process_left_unfinished_is_removed(finished, again, copied):
+    for name in ("log.jsonl", "average.safetensors", "subwords/joint.model"):
+        path = copied / name
+        path.with_name(f".partial-1-{path.name}").write_bytes(b"{")
+    again(copied)
+    assert list(copied.rglob(".*")) == []
+    assert snapshot(copied) == snapshot(finished.directory)
+
+
 RECORDED = ("config.yaml", "data.json", "subwords/joint.model")
 
 
