@@ -379,6 +379,8 @@ def _of_pairs(
     def shortened(x: Diagonals) -> Diagonals:
         num_rows, shift = x.rows
         first, last = (min(max(end - shift, 0), num_rows - 1) for end in ends)
+        if (first, last) == (0, num_rows - 1):
+            return x
         rows = kernels.Rows(last - first + 1, shift + first)
         return Diagonals(x.table[:, first : last + 1], rows)
 

@@ -77,7 +77,7 @@ static inline vector spread(const float *rows, long c, long count) {
     if (c >= count - 1) return all(*last);
     if (c <= 1 - LANES) return all(*first);
     const vector own = *(const vector *)(first + c);
-    if (MARGIN) return own;
+    if (MARGIN || (c > 0 && c < count - LANES)) return own;
     const struct ends where = ends_at(c, count);
     return choose(where.last, all(*last), choose(where.first, all(*first), own));
 }
@@ -88,7 +88,7 @@ static inline void collect(vector x, part *rows, long c, long count, vector *fir
         *last += x;
     } else if (c <= 1 - LANES) {
         *first += x;
-    } else if (MARGIN) {
+    } else if (MARGIN || (c > 0 && c < count - LANES)) {
         store_part(rows + MARGIN + c, x);
     } else {
         const struct ends where = ends_at(c, count);

@@ -40,6 +40,13 @@ static inline struct operand panel(struct operand b, long row, long column) {
 #endif
     return b;
 }
+static inline float part_at(struct operand b, long row, long column) {
+#ifdef PAIRS
+    return wide(panel(b, row, column).data[row % 32 / 2 * 32 + column % 16 * 2 + row % 2]);
+#else
+    return panel(b, row, column / EDGE * EDGE).data[column % EDGE];
+#endif
+}
 
 /* Memory of a thread, in pieces that are freed together, with some around each. */
 static inline void *take(void **last, size_t bytes) {
@@ -61,6 +68,14 @@ static inline void store_part(part *x, vector y) {
     *(numbers *)x = narrowed(y);
 #else
     *(vector *)x = y;
+#endif
+}
+
+static inline vector load_part(const part *x) {
+#ifdef PAIRS
+    return (vector)(widened(*(const halves *)x) << 16);
+#else
+    return *(const vector *)x;
 #endif
 }
 
@@ -137,8 +152,27 @@ struct factors {
 };
 static inline void product_of(float *c, long c_step, const struct factors *all, int count, long M,
                               long N, int add);
+/* Column n alone, for which a vector of columns would be computed, and zeros for the others; K is a
+   number of whole vectors. */
+static inline void multiply_column(float *restrict c, long c_step, const part *restrict a,
+                                   long a_step, struct operand b, long M, long n, long K,
+                                   int add) {
+    float column[K] __attribute__((aligned(64)));
+    for (long k = 0; k < K; k++) column[k] = part_at(b, k, n);
+    for (long m = 0; m < M; m++) {
+        vector sums = all(0.0f), *to = (vector *)(c + m * c_step + n);
+        for (long k = 0; k < K; k += LANES)
+            sums += load_part(a + m * a_step + k) * *(const vector *)(column + k);
+        const vector sum = {sum_of(sums)}, earlier = add ? *to : all(0.0f);
+        *to = earlier + sum;
+    }
+}
 static inline void product(float *c, long c_step, const part *a, long a_step, struct operand b,
                            long M, long N, long K, int add) {
+#ifndef TILES
+    if (N % LANES == 1 && K % LANES == 0)
+        multiply_column(c, c_step, a, a_step, b, M, --N, K, add);
+#endif
     product_of(c, c_step, &(struct factors){a, a_step, b, K}, 1, M, N, add);
 }
 
