@@ -38,9 +38,6 @@ _DTYPES = {torch.float32: [], torch.bfloat16: ["-DBF16"]}
 MAX_KEYS = 1 << 16
 """A thread keeps a row of scores on its stack."""
 
-_GROUP = 512
-"""Elements of a group of `dropout_forward`."""
-
 EDGE = 32
 """Both sizes of a weight are a multiple of it in `weight_gradient`."""
 
@@ -313,7 +310,7 @@ def dropout(
     """Return `x`, or max(0, x), after dropout, and which elements were kept, a bit each as
     `kernels.c` says; for the other arguments see `shapeshift.attention.dropout`."""
     x, out = x.contiguous(), torch.empty(x.shape, dtype=x.dtype)
-    kept = torch.empty(-(-x.numel() // _GROUP), 1, _GROUP // 8, dtype=torch.uint8)
+    kept = torch.empty(-(-x.numel() // 16) * 2, dtype=torch.uint8)
     _call("dropout_forward", x, seed, threshold, scale, relu, out, kept, x.numel())
     return out, kept
 
@@ -321,7 +318,7 @@ def dropout(
 def dropout_backward(grad: Tensor, kept: Tensor, scale: float) -> Tensor:
     """Return the gradient of `x` for that of the result."""
     if torch.is_grad_enabled() or not serves(grad):  # for the gradient of a gradient
-        bits = kept >> torch.arange(8, dtype=torch.uint8)[:, None] & 1
+        bits = kept[:, None] >> torch.arange(8, dtype=torch.uint8) & 1
         return (grad * bits.flatten()[: grad.numel()].view(grad.shape)).mul_(scale)
     grad = grad.contiguous()
     out = torch.empty_like(grad)

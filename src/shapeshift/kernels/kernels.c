@@ -37,46 +37,40 @@ void cross_entropy(number *restrict logits, const int64_t *restrict targets, flo
 
 /* Dropout of `count` numbers, or with `relu` of those and 0 in place of the negative ones: a number is
    kept, and scaled, if its draw, 16 bits of the random words, is at least `threshold`. `kept` has a bit
-   for each: of 512 numbers, bit p of byte j belongs to number 64 * p + j. */
-enum { BYTES = 64, GROUP = 8 * BYTES };
+   for each, the first in the lowest, in whole words. */
+enum { GROUP = 512 };
 
 void dropout_forward(const number *restrict x, long seed, long threshold, float scale, long relu,
-                     number *restrict out, uint8_t *restrict kept, long count, long threads) {
-    const int16_t first = (int16_t)threshold;
+                     number *restrict out, uint16_t *restrict kept, long count, long threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long begin = 0; begin < count; begin += GROUP) {
-        uint8_t bits[BYTES] = {0};
-        union {
-            uint64_t words[GROUP / 4];
-            int16_t numbers[GROUP];
-        } draws;
-        random_words(draws.words, seed, begin / 4, GROUP / 4);
-        for (int plane = 0; plane < 8; plane++) {
-            long at = begin + plane * BYTES, left = count - at;
-            int some = left > BYTES ? BYTES : left > 0 ? (int)left : 0;
-#pragma omp simd
-            for (int j = 0; j < some; j++) {
-                const float y = wide(x[at + j]);
-                const int keep = (draws.numbers[plane * BYTES + j] >= first) & !(relu & (y <= 0.0f));
-                bits[j] |= (uint8_t)keep << plane;
-                out[at + j] = narrow(keep ? y * scale : 0.0f);
+        uint64_t words[GROUP / 4];
+        random_words(words, seed, begin / 4, GROUP / 4);
+        const int16_t *draws = (const int16_t *)words - begin;
+        const long end = count - begin < GROUP ? count : begin + GROUP;
+        for (long i = begin; i < end; i += 16) {
+            uint32_t bits = 0;
+            for (long n = i; n < i + 16; n += LANES) {
+                const vector y = load(x + n, end - n);
+                const vector draw = floats(*(const shorts *)(draws + n));
+                lanes keep = ~less(draw, all(threshold));
+                if (relu) keep &= less(all(0.0f), y) | is_nan(y);
+                store(out + n, choose(keep, y * scale, all(0.0f)), end - n);
+                bits |= bits_of(keep) << (n - i);
             }
+            kept[i / 16] = (uint16_t)bits;
         }
-        memcpy(kept + begin / 8, bits, BYTES);
     }
 }
 
-void dropout_backward(const number *restrict grad, const uint8_t *restrict kept, float scale,
+void dropout_backward(const number *restrict grad, const uint16_t *restrict kept, float scale,
                       number *restrict out, long count, long threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long begin = 0; begin < count; begin += GROUP) {
-        const uint8_t *restrict bits = kept + begin / 8;
-        for (int plane = 0; plane < 8; plane++) {
-            long at = begin + plane * BYTES, left = count - at;
-            int some = left > BYTES ? BYTES : left > 0 ? (int)left : 0;
-#pragma omp simd
-            for (int j = 0; j < some; j++)
-                out[at + j] = narrow(bits[j] >> plane & 1 ? wide(grad[at + j]) * scale : 0.0f);
+        const long end = count - begin < GROUP ? count : begin + GROUP;
+        for (long n = begin; n < end; n += LANES) {
+            const lanes keep = lanes_of(kept[n / 16] >> n % 16);
+            store(out + n, choose(keep, load(grad + n, end - n) * scale, all(0.0f)), end - n);
         }
     }
 }

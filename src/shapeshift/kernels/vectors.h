@@ -49,7 +49,8 @@ typedef halves numbers;
 typedef vector numbers;
 #endif
 
-/* `lanes` are those where something holds; `before`: the first `count`, all or none. */
+/* `lanes` are those where something holds; `before`: the first `count`, all or none; `bits_of`: as bits
+   of a number, the first lane in the lowest, and `lanes_of` its inverse. */
 #ifdef HAS_MASKS
 typedef __mmask16 lanes;
 static inline lanes before(long count) {
@@ -64,6 +65,8 @@ static inline lanes is_nan(vector x) {
 static inline vector choose(lanes which, vector yes, vector no) {
     return (vector)_mm512_mask_blend_ps(which, (__m512)no, (__m512)yes);
 }
+static inline uint32_t bits_of(lanes which) { return which; }
+static inline lanes lanes_of(uint32_t bits) { return (lanes)bits; }
 #else
 typedef integers lanes;
 static inline lanes before(long count) {
@@ -78,6 +81,18 @@ static inline vector choose(lanes which, vector yes, vector no) {
 #else
     return (vector)(((words)yes & (words)which) | ((words)no & ~(words)which));
 #endif
+}
+static inline uint32_t bits_of(lanes which) {
+#ifdef __AVX__
+    return _mm256_movemask_ps((__m256)which);
+#else
+    return (which[0] & 1) | (which[1] & 2) | (which[2] & 4) | (which[3] & 8);
+#endif
+}
+static inline lanes lanes_of(uint32_t bits) {
+    static const int32_t powers[16] = {1, 2, 4, 8, 16, 32, 64, 128};
+    const integers own = *(const integers *)powers;
+    return (own & (int32_t)bits) == own;
 }
 #endif
 static inline vector all(float x) { return (vector){0} + x; }
