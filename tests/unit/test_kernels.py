@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from shapeshift import kernels
 from shapeshift.attention import backends
-from shapeshift.attention.dropout import draw_seed, dropout, numbers
+from shapeshift.attention.dropout import add_dropped, draw_seed, dropout, numbers
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import loss
 from shapeshift.model.attention import Attention
@@ -99,6 +99,33 @@ def test_dropout(shape, dtype, relu, monkeypatch):
     for got, *others in zip(*results, strict=True):
         for other in others:
             assert torch.equal(got, other)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1,), (3, 5), (4, 33, 70)])
+def test_a_sum_with_what_is_dropped(shape, dtype, monkeypatch):
+    x, grad = (torch.randn(shape).transpose(0, -1) for _ in range(2))
+    branch = torch.randn(shape).to(dtype).transpose(0, -1)
+    calls, call = [], kernels.dropout
+    monkeypatch.setattr(kernels, "dropout", lambda *args: calls.append(args) or call(*args))
+    results = []
+    for add in (add_dropped, lambda x, branch, *how: x + dropout(branch.float(), *how)):
+        leaves = [y.clone().requires_grad_() for y in (x, branch)]
+        weight = grad.clone().requires_grad_()
+
+        def total(add=add, leaves=leaves):
+            torch.manual_seed(1)
+            return add(*leaves, 0.3, True)
+
+        again = torch.autograd.grad(total(), leaves, weight, create_graph=True)
+        seconds = torch.autograd.grad(sum(y.sum() for y in again), weight)
+        results.append((total(), *torch.autograd.grad(total(), leaves, grad), *seconds))
+    assert calls[0][-1] is not None  # in one pass
+    assert calls[-1][-1] is None
+    for got, expected in zip(*results, strict=True):
+        assert got.dtype == expected.dtype
+        torch.testing.assert_close(got, expected)
+    assert torch.equal(add_dropped(x, branch, 0.3, False), x + branch)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

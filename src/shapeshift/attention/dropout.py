@@ -29,10 +29,19 @@ def dropout(x: Tensor, p: float, training: bool, relu: bool = False) -> Tensor:
         relu: of max(0, x) in place of `x`, which may be overwritten.
     """
     if training and p and x.device.type == "cpu" and not torch.compiler.is_compiling():
-        dropped: Tensor = _Dropout.apply(x, p, relu)  # type: ignore[no-untyped-call]
+        dropped: Tensor = _Dropout.apply(x, p, relu, None)  # type: ignore[no-untyped-call]
         return dropped
     x = F.relu_(x) if relu else x
     return F.dropout(x, p) if training and p else x
+
+
+def add_dropped(x: Tensor, branch: Tensor, p: float, training: bool) -> Tensor:
+    """Return x + `dropout`(branch), in one pass on a CPU."""
+    here = x.device.type == "cpu" and x.dtype == torch.float32 and x.shape == branch.shape
+    if training and p and here and kernels.serves(x) and kernels.serves(branch):
+        total: Tensor = _Dropout.apply(branch, p, False, x)  # type: ignore[no-untyped-call]
+        return total
+    return x + dropout(branch, p, training)
 
 
 def draw_seed(p: float) -> tuple[int, int, float]:
@@ -62,11 +71,11 @@ def _signed(word: int) -> int:
 
 class _Dropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, p: float, relu: bool) -> Tensor:
+    def forward(ctx: Any, x: Tensor, p: float, relu: bool, added: Tensor | None) -> Tensor:
         seed, threshold, ctx.scale = draw_seed(p)
-        ctx.in_bits = kernels.serves(x)
+        ctx.in_bits, ctx.dtype = kernels.serves(x), x.dtype
         if ctx.in_bits:
-            out, kept = kernels.dropout(x, seed, threshold, ctx.scale, relu)
+            out, kept = kernels.dropout(x, seed, threshold, ctx.scale, relu, added)
         else:
             # As 0 and 1: products with a bool mask take four times as long.
             kept = (numbers(x.numel(), seed) >= threshold).view(torch.int8).view(x.shape)
@@ -76,8 +85,10 @@ class _Dropout(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (kept,) = ctx.saved_tensors
         if ctx.in_bits:
-            return kernels.dropout_backward(grad, kept, ctx.scale), None, None
-        return (grad * kept).mul_(ctx.scale), None, None
+            own = kernels.dropout_backward(grad, kept, ctx.scale, ctx.dtype)
+        else:
+            own = (grad * kept).mul_(ctx.scale)
+        return own, None, None, grad if ctx.needs_input_grad[3] else None

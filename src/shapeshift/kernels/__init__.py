@@ -305,24 +305,37 @@ def weight_gradient(grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def dropout(
-    x: Tensor, seed: int, threshold: int, scale: float, relu: bool
+    x: Tensor,
+    seed: int,
+    threshold: int,
+    scale: float,
+    relu: bool = False,
+    added: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return `x`, or max(0, x), after dropout, and which elements were kept, a bit each as
-    `kernels.c` says; for the other arguments see `shapeshift.attention.dropout`."""
-    x, out = x.contiguous(), torch.empty(x.shape, dtype=x.dtype)
+    `kernels.c` says; for the other arguments see `shapeshift.attention.dropout`.
+
+    Args:
+        added: float32, of the same shape: its sum with `x` is returned, in float32.
+    """
+    x, added = x.contiguous(), None if added is None else added.contiguous()
+    out = torch.empty_like(x if added is None else added)
     kept = torch.empty(-(-x.numel() // 16) * 2, dtype=torch.uint8)
-    _call("dropout_forward", x, seed, threshold, scale, relu, out, kept, x.numel())
+    either = (out, None) if added is None else (None, out)
+    how = seed, threshold, scale, relu
+    _call("dropout_forward", x, added, *how, *either, kept, x.numel())
     return out, kept
 
 
-def dropout_backward(grad: Tensor, kept: Tensor, scale: float) -> Tensor:
-    """Return the gradient of `x` for that of the result."""
+def dropout_backward(grad: Tensor, kept: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
+    """Return the gradient of `x`, in its `dtype`, for that of the result."""
     if torch.is_grad_enabled() or not serves(grad):  # for the gradient of a gradient
         bits = kept[:, None] >> torch.arange(8, dtype=torch.uint8) & 1
-        return (grad * bits.flatten()[: grad.numel()].view(grad.shape)).mul_(scale)
+        return (grad * bits.flatten()[: grad.numel()].view(grad.shape)).mul_(scale).to(dtype)
     grad = grad.contiguous()
-    out = torch.empty_like(grad)
-    _call("dropout_backward", grad, kept, scale, out, grad.numel())
+    out = torch.empty_like(grad, dtype=dtype)
+    either = (grad, None) if grad.dtype == dtype else (None, grad.float())
+    _call("dropout_backward", out, *either, kept, scale, grad.numel())
     return out
 
 

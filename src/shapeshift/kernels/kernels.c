@@ -35,27 +35,34 @@ void cross_entropy(number *restrict logits, const int64_t *restrict targets, flo
     }
 }
 
-/* Dropout of `count` numbers, or with `relu` of those and 0 in place of the negative ones: a number is
-   kept, and scaled, if its draw, 16 bits of the random words, is at least `threshold`. `kept` has a bit
-   for each, the first in the lowest, in whole words. */
+/* Dropout of `count` numbers x, or with `relu` of those and 0 in place of the negative ones: a number is
+   kept, and scaled, if its draw, 16 bits of the random words, is at least `threshold`. The result is
+   `out`, or with `added` the sum of both, `total`. `kept` has a bit for each, the first in the lowest,
+   in whole words. */
 enum { GROUP = 512 };
 
-void dropout_forward(const number *restrict x, long seed, long threshold, float scale, long relu,
-                     number *restrict out, uint16_t *restrict kept, long count, long threads) {
+void dropout_forward(const number *restrict x, const float *restrict added, long seed,
+                     long threshold, float scale, long relu, number *restrict out,
+                     float *restrict total, uint16_t *restrict kept, long count, long threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long begin = 0; begin < count; begin += GROUP) {
         uint64_t words[GROUP / 4];
         random_words(words, seed, begin / 4, GROUP / 4);
-        const int16_t *draws = (const int16_t *)words - begin;
+        const int16_t *draws = (const int16_t *)words;
         const long end = count - begin < GROUP ? count : begin + GROUP;
         for (long i = begin; i < end; i += 16) {
             uint32_t bits = 0;
             for (long n = i; n < i + 16; n += LANES) {
                 const vector y = load(x + n, end - n);
-                const vector draw = floats(*(const shorts *)(draws + n));
+                const vector draw = floats(*(const shorts *)(draws + n - begin));
                 lanes keep = ~less(draw, all(threshold));
                 if (relu) keep &= less(all(0.0f), y) | is_nan(y);
-                store(out + n, choose(keep, y * scale, all(0.0f)), end - n);
+                const vector dropped = choose(keep, y * scale, all(0.0f));
+                if (added)
+                    store_floats(total + n, load_floats(added + n, end - n) + dropped,
+                                 before(end - n));
+                else
+                    store(out + n, dropped, end - n);
                 bits |= bits_of(keep) << (n - i);
             }
             kept[i / 16] = (uint16_t)bits;
@@ -63,14 +70,17 @@ void dropout_forward(const number *restrict x, long seed, long threshold, float 
     }
 }
 
-void dropout_backward(const number *restrict grad, const uint16_t *restrict kept, float scale,
-                      number *restrict out, long count, long threads) {
+/* The gradient of x, `out`, for that of the result, `grad` or `total`. */
+void dropout_backward(number *restrict out, const number *restrict grad,
+                      const float *restrict total, const uint16_t *restrict kept, float scale,
+                      long count, long threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long begin = 0; begin < count; begin += GROUP) {
         const long end = count - begin < GROUP ? count : begin + GROUP;
         for (long n = begin; n < end; n += LANES) {
+            const vector y = total ? load_floats(total + n, end - n) : load(grad + n, end - n);
             const lanes keep = lanes_of(kept[n / 16] >> n % 16);
-            store(out + n, choose(keep, load(grad + n, end - n) * scale, all(0.0f)), end - n);
+            store(out + n, choose(keep, y * scale, all(0.0f)), end - n);
         }
     }
 }

@@ -160,10 +160,8 @@ static inline halves load_halves(const void *x, long count) {
     return y;
 #endif
 }
-static inline vector load(const number *x, long count) {
-#ifdef BF16
-    return (vector)(widened(load_halves(x, count)) << 16);
-#elif defined(HAS_MASKS)
+static inline vector load_floats(const float *x, long count) {
+#ifdef HAS_MASKS
     return (vector)_mm512_maskz_loadu_ps(before(count), x);
 #else
     if (IS_WHOLE(count)) return *(const vector *)x;
@@ -175,6 +173,13 @@ static inline vector load(const number *x, long count) {
         if (l < count) y[l] = x[l];
     return y;
 #endif
+#endif
+}
+static inline vector load(const number *x, long count) {
+#ifdef BF16
+    return (vector)(widened(load_halves(x, count)) << 16);
+#else
+    return load_floats(x, count);
 #endif
 }
 /* The first `count` numbers, and -inf in other lanes. */

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from shapeshift.attention.dropout import dropout
+from shapeshift.attention.dropout import add_dropped, dropout
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Absolute, Representation
 
@@ -106,8 +106,8 @@ class Residual(nn.Module):
                     out = branch(normed)
             else:
                 out = branch(self.norm(x))
-            return x + dropout(out, self.dropout, self.training)
-        total: Tensor = self.norm(x + dropout(branch(x), self.dropout, self.training))
+            return add_dropped(x, out, self.dropout, self.training)
+        total: Tensor = self.norm(add_dropped(x, branch(x), self.dropout, self.training))
         return total
 
 
