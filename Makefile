@@ -12,7 +12,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --annotation-
 	--no-emit-package torch
 DOCS   := mkdocs==1.6.1 mkdocs-material==9.8.1 mkdocstrings==1.0.8 mkdocstrings-python==2.0.11 ruff
 
-.PHONY: help install demo test test-long test-all test-triton test-slow test-lowest soak check format lock clean gpu-check bench docs
+.PHONY: help install demo test test-long test-all test-triton test-sanitized test-slow test-lowest soak check format lock clean gpu-check bench docs
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,12 @@ test-all: install  ## test and test-long in one go: everything is imported once
 test-triton: install $(TRITON)  ## the GPU's kernels without one: interpreted, and compiled (1 GB)
 	TRITON_INTERPRET=1 PYTHONPATH=$(TRITON) $(BIN)/python -m pytest -n auto --maxprocesses 4 -m gpu tests/gpu/test_kernels.py tests/gpu/test_tables.py
 	TRITON_DEFAULT_FP_FUSION=1 PYTHONPATH=$(TRITON) $(BIN)/python benchmarks/registers.py
+
+test-sanitized: install  ## the kernels in C with gcc's sanitizers: no access beyond a tensor, nothing undefined
+	cache=$$(mktemp -d) && trap 'rm -rf $$cache' EXIT && XDG_CACHE_HOME=$$cache \
+	CC='gcc -fsanitize=address,undefined -fno-sanitize-recover=undefined' \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0 $(BIN)/python -m pytest --capture=no tests/unit/test_kernels.py
 
 $(TRITON):
 	$(BIN)/python -m pip install --quiet --no-deps --target $@ triton==3.9.0
