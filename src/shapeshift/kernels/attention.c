@@ -20,7 +20,7 @@ struct turns {
     const float *cosines, *sines;
     long pairs, halves, batch;
 };
-struct batch { /* all members are as long as a long */
+struct batch { /* Python fills it as an array of longs: each member has that size */
     long count, heads, dim, causal, most_queries, most_keys;
     const long *q_first, *q_count, *k_first, *k_count, *pairs; /* pairs: of sentences before */
     struct layout q, k, v, out, q_grad, k_grad, v_grad, bias, mask;
@@ -42,15 +42,17 @@ static inline long ahead_of(struct layout l, const long *first, const struct bat
     return next - at(zero, l, first, r / s->heads, r % s->heads);
 }
 
-/* Rows of a table by distance: pair j of query i has row j - i - shift, or the first or the last if
-   there is none. A product of tiles has those two MARGIN times more, so that the rows of a vector of
-   pairs lie one after the other, unless all of them are the first, or the last; elsewhere products
-   cost more than masks. */
+/* Rows of a table by distance: query i and key j have row j - i - shift, clipped to the first and the
+   last. With tiles, the first and the last row are repeated MARGIN times, so that the rows of a vector
+   of keys are consecutive, unless all of them are clipped to one; elsewhere larger products would cost
+   more than masks do. */
 #ifdef TILES
 enum { MARGIN = LANES - 1 };
 #else
 enum { MARGIN = 0 };
 #endif
+/* Queries in one product for the gradients of tables, of several heads that share one (0: of one head),
+   and for the gradients of keys and values. */
 #ifdef PAIRS
 enum { GROUP = 256, SOME = 256 };
 #else
@@ -61,8 +63,8 @@ static inline long row_in_margins(long row, long count) {
     return row < MARGIN ? 0 : row < MARGIN + count ? row - MARGIN : count - 1;
 }
 
-/* In a vector of pairs that begins at row c, `first` and `last` are the lanes of those two, and `own`
-   the others, which have row c + lane. */
+/* Lanes of a vector of keys whose first has row c: those with the first row of the table, those with the
+   last, and the others, which have row c + lane. */
 struct ends {
     lanes first, own, last;
 };
@@ -71,7 +73,7 @@ static inline struct ends ends_at(long c, long count) {
     return (struct ends){first, own, ~(first | own)};
 }
 
-/* The numbers of a vector of pairs that begins at row c. */
+/* The numbers of a vector of keys whose first has row c. */
 static inline vector spread(const float *rows, long c, long count) {
     const float *first = rows + MARGIN, *last = first + count - 1;
     if (c >= count - 1) return all(*last);
@@ -81,8 +83,9 @@ static inline vector spread(const float *rows, long c, long count) {
     const struct ends where = ends_at(c, count);
     return choose(where.last, all(*last), choose(where.first, all(*first), own));
 }
-/* The transpose: sums by row of a vector of pairs, which are zero before; those of the first and last
-   rows are kept, and written when all `used` pairs of a query, from row c on, are there. */
+/* The transpose: add a vector of keys to the sums by row, which are zero at first. Those of the first and
+   last rows are added up in `first` and `last`; `collect_ends` writes them, after all `used` keys of a
+   query, whose first key has row c. */
 static inline void collect(vector x, part *rows, long c, long count, vector *first, vector *last) {
     if (c >= count - 1) {
         *last += x;
@@ -132,8 +135,9 @@ static const number *with_margins(number *space, const float *tables, long n, lo
 }
 
 /* Add a^T b to sums (rows, E), for `count` rows of both. */
-static void add_to_table(float *sums, struct turned a, struct operand b, long rows, long count) {
-    product_turned(sums, b.columns, a, 0, 0, b, rows, b.columns, count, 1);
+static void add_to_table(float *sums, struct transposed a, struct operand b, long rows,
+                         long count) {
+    product_transposed(sums, b.columns, a, 0, 0, b, rows, b.columns, count, 1);
 }
 /* Add sums, in rows as wide as products write them, to the gradient of a table. */
 static void add_margins(float *grad, const float *sums, long rows, long E, float scale) {
@@ -147,7 +151,7 @@ struct query {
     long i, K, used, seen;
 };
 
-/* Scores -> probabilities, in place; -x is one that is dropped. */
+/* Scores -> probabilities, in place, negated where dropped. */
 static inline void softmax(float *scores, struct query at, float scale, struct rows keys,
                            const float *by_row, const number *bias, const number *mask,
                            const int16_t *draws, long threshold, number *saved) {
@@ -181,12 +185,12 @@ static inline void softmax(float *scores, struct query at, float scale, struct r
     for (long j = at.used; saved && j < at.K; j += LANES) store(saved + j, all(0.0f), at.K - j);
 }
 
-/* Of a pair and those after it, from where they were computed, or else from what was saved. */
+/* A vector of probabilities from key j on, just computed (`kept`), or else saved. */
 static inline vector probability(const float *kept, const number *saved, long j, long K) {
     return kept ? *(const vector *)(kept + j) : load(saved + j, K - j);
 }
 
-/* Probabilities after dropout, and their sums by row, which are zero before. */
+/* Probabilities after dropout, and their sums by row. */
 static inline void drop(part *probs, struct query at, float scale, struct rows values,
                         const float *kept, const number *saved, part *sums) {
     vector first = all(0.0f), last = all(0.0f);
@@ -199,8 +203,8 @@ static inline void drop(part *probs, struct query at, float scale, struct rows v
     if (values.count) collect_ends(sums, -at.i - values.shift, at.used, values.count, first, last);
 }
 
-/* Gradients of the scores of a row for `grads`, those of the probabilities, to which `by_row` is
-   added; and their sums by row, which are zero before. */
+/* Gradients of the scores of a row, and their sums by row. `grads` and `by_row`, the parts of values and
+   of their table, are the gradients of the probabilities. */
 static inline void softmax_gradient(part *changes, struct query at, float scale, float *grads,
                                     struct rows values, const float *by_row, const float *kept,
                                     const number *saved, struct rows keys, part *sums,
@@ -229,12 +233,12 @@ static inline void softmax_gradient(part *changes, struct query at, float scale,
         store(bias_grads + j, all(0.0f), at.K - j);
 }
 
-/* Zeros between `used` and what products read. */
+/* Zeros from `used` on, up to where products read. */
 static inline void pad(part *row, long used) {
     for (long j = (used + LANES - 1) / LANES * LANES; j < rounded(used); j += LANES)
         store_part(row + j, all(0.0f));
 }
-/* Float rows (rows, E) of a block, scaled, -> numbers. */
+/* Write float rows (rows, E) of a block, scaled, as numbers. */
 static void write_rows(number *to, long step, const float *from, long from_step, long rows, long E,
                        float scale) {
     for (long i = 0; i < rows; i++)
@@ -273,14 +277,14 @@ static inline struct side side_of(const number *x, struct layout l, const long *
     return (struct side){at(x, l, first, r / s->heads, r % s->heads), l.row,
                          ahead_of(l, first, s, r)};
 }
-/* As they are, or rotated in `space`. */
+/* The rows as they are, or a rotated copy in `space`. */
 static struct side rotated(number *restrict space, struct side from, struct turns by, long b,
                            long rows, long E) {
     if (!by.pairs) return from;
     float row[rounded(E)] __attribute__((aligned(64)));
     for (long i = 0; i < rows; i++) {
         const number *x = from.x + i * from.step;
-        fetch(x + from.ahead, E);
+        prefetch(x + from.ahead, E);
         for (long c = 0; c < E; c += LANES) *(vector *)(row + c) = load(x + c, E - c);
         rotate(row, by, b, i, 1.0f);
         for (long c = 0; c < E; c += LANES)
@@ -293,11 +297,11 @@ static void rotate_back(float *x, long step, struct turns by, long b, long begin
     for (long i = 0; by.pairs && i < rows; i++) rotate(x + i * step, by, b, begin + i, -1.0f);
 }
 
-/* What probabilities are made of.
+/* Inputs of the probabilities.
 
    bias, mask   added to the scores, or null
-   seed   of uniform 16-bit integers, four in a random word, one for each pair: a probability is kept
-          if its own is at least `threshold` */
+   seed         of uniform 16-bit integers, four in a random word, one for each query and key: a
+                probability is kept if its integer is at least `threshold` */
 struct source {
     const number *q, *k, *bias, *mask;
     long seed, threshold;
@@ -324,7 +328,7 @@ static inline struct query query_of(const struct batch *s, const struct head *on
     return (struct query){i, one->m, used, seen_before(s, one, i + 1)};
 }
 
-/* Scores of a block of queries; with tables also those of the rows of the one by distance. */
+/* Scores of a block of queries, and its products with the table of keys by distance. */
 struct block {
     part *queries;
     float *scores, *by_row;
@@ -366,8 +370,8 @@ static inline void softmax_of(const struct batch *s, const struct source *x, con
 
 /* Attention of whole sentences.
 
-   saved   probabilities before dropout, with a minus where dropped; or null. With `again` they are
-           read, and nothing but `out` is computed */
+   saved   probabilities before dropout, negated where dropped, written for `attention_backward`; or
+           null. With `again` they are read, and only `out` is computed */
 void attention_forward(const number *q, const number *k, const number *v, const struct batch *batch,
                        const number *bias, const number *mask, long seed, long threshold,
                        float dropout_scale, number *saved, long again, number *out, long threads) {
@@ -394,8 +398,8 @@ void attention_forward(const number *q, const number *k, const number *v, const 
         const setting earlier = begin_tiles();
 #pragma omp for schedule(static)
         for (long n = 0; n < s.tables; n++) {
-            lay_out_turned(key_tables + n * size_of(E, R),
-                           with_margins(wider, s.keys, n, keys_by.count, E), E, 0, R, E);
+            lay_out_transposed(key_tables + n * size_of(E, R),
+                               with_margins(wider, s.keys, n, keys_by.count, E), E, 0, R, E);
             lay_out(table_of(value_tables, n, S, E),
                     with_margins(wider, s.values, n, values_by.count, E), E, 0, S, E);
         }
@@ -410,12 +414,12 @@ void attention_forward(const number *q, const number *k, const number *v, const 
             block.table = table_of(key_tables, h % s.tables, E, R);
             if (!again)
                 block.keys =
-                    lay_out_turned(key_space, one.keys.x, one.keys.step, one.keys.ahead, m, E);
+                    lay_out_transposed(key_space, one.keys.x, one.keys.step, one.keys.ahead, m, E);
             for (long begin = 0; begin < n; begin += BLOCK) {
                 const long rows = n - begin < BLOCK ? n - begin : BLOCK;
                 const long used = seen_before(&s, &one, begin + rows);
                 number *to = (number *)at(out, s.out, s.q_first, b, h) + begin * s.out.row;
-                for (long i = 0; i < rows; i++) fetch(to + i * s.out.row, E);
+                for (long i = 0; i < rows; i++) prefetch(to + i * s.out.row, E);
                 if (!again) score(&s, &one, &block, begin, rows, used);
                 memset(sums, 0, BLOCK * rounded(S) * sizeof(part));
                 for (long i = 0; i < rows; i++) {
@@ -439,11 +443,14 @@ void attention_forward(const number *q, const number *k, const number *v, const 
     free(value_tables);
 }
 
-/* The gradients of queries, keys and values, for `grad`, that of the result; those of each sentence's
-   bias, (count, H, most_queries, most_keys), or added to bias_sums, (threads, H, most_queries,
-   most_keys rounded up), those of a bias that sentences share, or by distance as the bias is, whose
-   rows are then one before each other; and those of the tables, a part for each thread. Without
-   `saved` probabilities they are computed again. */
+/* Gradients of queries, keys and values, of a bias and of tables; `grad` is the gradient of the result.
+
+   saved         of `attention_forward`; if null, probabilities are computed again
+   bias_grads    of a bias that each sentence has, (count, H, most_queries, most_keys), or null
+   bias_sums     of a bias that sentences share, a part for each thread, to which gradients are added:
+                 (threads, H, most_queries, most_keys rounded up), or of numbers by distance, as the
+                 bias is, whose row of a query begins one number before that of the query before; or null
+   key_grads, value_grads   of the tables, a part for each thread */
 void attention_backward(const number *q, const number *k, const number *v, const number *grad,
                         const struct batch *batch, const number *bias, const number *mask,
                         long seed, long threshold, float dropout_scale, const number *saved,
@@ -456,19 +463,18 @@ void attention_backward(const number *q, const number *k, const number *v, const
     const long step = most + EDGE; /* as forward */
     const struct rows keys_by = s.keys_by, values_by = s.values_by;
     const long R = widened_by_margins(keys_by.count), S = widened_by_margins(values_by.count);
-    /* Rows of queries whose products for the gradients of keys and values, and of tables, are
-       computed at a time. */
+    /* Queries in one product: `some` for the gradients of keys and values, `room` for those of tables. */
     const long longest = rounded(s.most_queries), group = R + S && s.tables == 1 ? GROUP : 0;
     const long room = longest < group ? group : longest, some = longest < SOME ? longest : SOME;
     const long anew = saved ? 0 : 1, by_distance = s.bias.row < 0;
     part *key_tables = new_tables(s.tables, R, E), *value_tables = new_tables(s.tables, E, S);
-    part *turned_tables = new_tables(s.tables, E, anew * R);
+    part *transposed_tables = new_tables(s.tables, E, anew * R);
 #pragma omp parallel num_threads(threads)
     {
         void *memory = 0;
         part *key_space = take(&memory, most * wide * sizeof(part));
         part *value_space = take(&memory, most * wide * sizeof(part));
-        part *turned_space = anew ? take(&memory, most * wide * sizeof(part)) : 0;
+        part *transposed_space = anew ? take(&memory, most * wide * sizeof(part)) : 0;
         part *grads = take(&memory, BLOCK * wide * sizeof(part));
         float *products = take(&memory, BLOCK * step * sizeof(float));
         float *by_row = take(&memory, BLOCK * rounded(S) * sizeof(float));
@@ -486,11 +492,11 @@ void attention_backward(const number *q, const number *k, const number *v, const
         struct block block = {0};
         if (anew) block = new_block(&memory, &s, step);
         /* Of some of a sentence's queries: gradients of scores, and probabilities. */
-        struct turned changes = new_turned(&memory, step, some);
-        struct turned probs = new_turned(&memory, step, some);
+        struct transposed changes = new_transposed(&memory, step, some);
+        struct transposed probs = new_transposed(&memory, step, some);
         /* Of the queries of a group: sums by row of the gradients of scores and of probabilities. */
-        struct turned key_changes = new_turned(&memory, rounded(R), room);
-        struct turned value_probs = new_turned(&memory, rounded(S), room);
+        struct transposed key_changes = new_transposed(&memory, rounded(R), room);
+        struct transposed value_probs = new_transposed(&memory, rounded(S), room);
         const struct operand queries =
             operand_of(take(&memory, room * wide * sizeof(part)), room, E);
         const struct operand heads_grads =
@@ -501,9 +507,9 @@ void attention_backward(const number *q, const number *k, const number *v, const
         for (long n = 0; n < s.tables; n++) {
             const number *table = with_margins(wider, s.keys, n, keys_by.count, E);
             lay_out(table_of(key_tables, n, R, E), table, E, 0, R, E);
-            if (anew) lay_out_turned(turned_tables + n * size_of(E, R), table, E, 0, R, E);
-            lay_out_turned(value_tables + n * size_of(E, S),
-                           with_margins(wider, s.values, n, values_by.count, E), E, 0, S, E);
+            if (anew) lay_out_transposed(transposed_tables + n * size_of(E, R), table, E, 0, R, E);
+            lay_out_transposed(value_tables + n * size_of(E, S),
+                               with_margins(wider, s.values, n, values_by.count, E), E, 0, S, E);
         }
 #pragma omp for schedule(static)
         for (long r = 0; r < s.count * H; r++) {
@@ -516,15 +522,15 @@ void attention_backward(const number *q, const number *k, const number *v, const
             const struct operand keys =
                 lay_out(operand_of(key_space, m, E), of_keys.x, of_keys.step, of_keys.ahead, m, E);
             const struct operand values =
-                lay_out_turned(value_space, at(v, s.v, s.k_first, b, h), s.v.row,
-                               ahead_of(s.v, s.k_first, &s, r), m, E);
+                lay_out_transposed(value_space, at(v, s.v, s.k_first, b, h), s.v.row,
+                                   ahead_of(s.v, s.k_first, &s, r), m, E);
             const struct operand own_queries =
                 lay_out(panel(queries, row, 0), from.x, from.step, from.ahead, n, E);
             const struct operand own_grads = lay_out(panel(heads_grads, row, 0), g, s.out.row,
                                                      ahead_of(s.out, s.q_first, &s, r), n, E);
             if (anew) {
-                block.keys = lay_out_turned(turned_space, of_keys.x, of_keys.step, 0, m, E);
-                block.table = table_of(turned_tables, h % s.tables, E, R);
+                block.keys = lay_out_transposed(transposed_space, of_keys.x, of_keys.step, 0, m, E);
+                block.table = table_of(transposed_tables, h % s.tables, E, R);
             }
             const long biased = r * s.most_queries * s.most_keys;
             const long wide_bias = by_distance ? s.bias.head : s.most_queries * most;
@@ -535,7 +541,7 @@ void attention_backward(const number *q, const number *k, const number *v, const
                 const long rows = n - begin < BLOCK ? n - begin : BLOCK, place = begin % SOME;
                 const long used = seen_before(&s, &one, begin + rows);
                 number *to = (number *)at(q_grad, s.q_grad, s.q_first, b, h) + begin * s.q_grad.row;
-                for (long i = 0; i < rows; i++) fetch(to + i * s.q_grad.row, E);
+                for (long i = 0; i < rows; i++) prefetch(to + i * s.q_grad.row, E);
                 if (anew) score(&s, &one, &block, begin, rows, used);
                 copy_block(grads, g + begin * s.out.row, s.out.row, 0, rows, E);
                 product(products, step, grads, wide, values, rows, used, E, 0);
@@ -565,17 +571,17 @@ void attention_backward(const number *q, const number *k, const number *v, const
                 product_of(heads, wide, both, 2, rows, E, 0);
                 rotate_back(heads, wide, s.q_by, b, begin, rows);
                 write_rows(to, s.q_grad.row, heads, wide, rows, E, scale);
-                turn_rows(changes, place, rows, rounded(used));
-                turn_rows(probs, place, rows, rounded(used));
-                turn_rows(key_changes, row + begin, rows, R);
-                turn_rows(value_probs, row + begin, rows, S);
+                transpose_rows(changes, place, rows, rounded(used));
+                transpose_rows(probs, place, rows, rounded(used));
+                transpose_rows(key_changes, row + begin, rows, R);
+                transpose_rows(value_probs, row + begin, rows, S);
                 const int is_last = begin + BLOCK >= n;
                 if (!is_last && place + BLOCK < SOME) continue;
                 const long start = begin - place, before = start ? seen_before(&s, &one, start) : 0;
                 for (long j = 0; j < used; j += BLOCK) {
                     const long some_keys = m - j < BLOCK ? m - j : BLOCK,
                                hidden = j - (m - n) - start;
-                    const long blind = s.causal && hidden > 0 ? hidden / BLOCK * BLOCK : 0;
+                    const long fully_masked = s.causal && hidden > 0 ? hidden / BLOCK * BLOCK : 0;
                     const long count = place + rows;
                     number *k_to =
                         (number *)at(k_grad, s.k_grad, s.k_first, b, h) + j * s.k_grad.row;
@@ -583,13 +589,14 @@ void attention_backward(const number *q, const number *k, const number *v, const
                         (number *)at(v_grad, s.v_grad, s.k_first, b, h) + j * s.v_grad.row;
                     float *key_rows = key_sums + j * wide, *value_rows = value_sums + j * wide;
                     for (long i = 0; is_last && i < some_keys; i++) {
-                        fetch(k_to + i * s.k_grad.row, E);
-                        fetch(v_to + i * s.v_grad.row, E);
+                        prefetch(k_to + i * s.k_grad.row, E);
+                        prefetch(v_to + i * s.v_grad.row, E);
                     }
-                    product_turned(key_rows, wide, changes, j, blind, panel(own_queries, start, 0),
-                                   some_keys, E, count, j < before);
-                    product_turned(value_rows, wide, probs, j, blind, panel(own_grads, start, 0),
-                                   some_keys, E, count, j < before);
+                    product_transposed(key_rows, wide, changes, j, fully_masked,
+                                       panel(own_queries, start, 0), some_keys, E, count,
+                                       j < before);
+                    product_transposed(value_rows, wide, probs, j, fully_masked,
+                                       panel(own_grads, start, 0), some_keys, E, count, j < before);
                     if (!is_last) continue;
                     rotate_back(key_rows, wide, s.k_by, b, j, some_keys);
                     write_rows(k_to, s.k_grad.row, key_rows, wide, some_keys, E, scale);
@@ -619,5 +626,5 @@ void attention_backward(const number *q, const number *k, const number *v, const
     }
     free(key_tables);
     free(value_tables);
-    free(turned_tables);
+    free(transposed_tables);
 }

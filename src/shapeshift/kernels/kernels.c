@@ -1,4 +1,4 @@
-/* What PyTorch computes in several steps, in one pass over memory: the loss, dropout, and of decoding;
+/* The loss, dropout and the steps of decoding, each in one pass over memory, where PyTorch takes several;
    and products of float32 for decoding, with weights laid out once. */
 
 #include "vectors.h"
@@ -6,8 +6,8 @@
 /* Of each row of logits (N, V): log_sums, log of the sum of e^x, and log_probs, that of its target.
    With `replace`, probabilities take the place of the logits, that of the target less `confidence`. */
 void cross_entropy(number *restrict logits, const int64_t *restrict targets, float confidence,
-                   long replace, float *restrict log_sums, float *restrict log_probs, long N, long V,
-                   long threads) {
+                   long replace, float *restrict log_sums, float *restrict log_probs, long N,
+                   long V, long threads) {
 #pragma omp parallel num_threads(threads)
     {
         float *row = malloc(4 * (size_t)(V + LANES));
@@ -15,8 +15,7 @@ void cross_entropy(number *restrict logits, const int64_t *restrict targets, flo
         for (long n = 0; n < N; n++) {
             number *x = logits + n * V;
             vector most = all(-INFINITY), totals = all(0.0f);
-            for (long t = 0; t < V; t += LANES)
-                most = larger(most, load_or_least(x + t, V - t));
+            for (long t = 0; t < V; t += LANES) most = larger(most, load_or_least(x + t, V - t));
             const float largest = largest_of(most), picked = wide(x[targets[n]]);
             for (long t = 0; t < V; t += LANES) {
                 vector y = exponentials(load_or_least(x + t, V - t) - largest);
@@ -103,7 +102,8 @@ static inline __attribute__((always_inline)) void attend_one(
         const number *key = k + (rows ? rows[j * N] : n) * steps[0] + j * steps[2];
         vector products = query[0] * load(key, LANES);
         for (long e = 1; e < V; e++) products += query[e] * load(key + e * LANES, LANES);
-        scores[j] = sum_of(products) + (bias ? wide(bias[j]) : 0.0f) + (mask ? wide(mask[j]) : 0.0f);
+        scores[j] =
+            sum_of(products) + (bias ? wide(bias[j]) : 0.0f) + (mask ? wide(mask[j]) : 0.0f);
     }
     for (long j = K; j < blocks * LANES; j++) scores[j] = -INFINITY;
     for (long b = 0; b < blocks; b++) most = larger(most, probs[b]);
@@ -125,7 +125,7 @@ static inline __attribute__((always_inline)) void attend_one(
 /* Attention of few queries: out (N, Q, H, E) for queries (N, H, Q, E).
 
    steps   of the queries: 3, over n, h, i; of the keys and of the values: 3 each, over n, h, j; of
-           the bias: 3, over n, h, i; the numbers of each (E, or K of a bias) are neighbours
+           the bias: 3, over n, h, i; the last dimension (E, or K of a bias) is contiguous
    rows    (K, N): where in the keys and values row n finds its j-th; or null, where n is the row
    bias    to add to the scores, or null
    mask    (N, K) to add to the scores, or null

@@ -8,11 +8,11 @@ enum { PACKED = 1 << 18 }; /* numbers of both sides that are laid out at a time 
 
 /* Rows i to i + rows of the side that is transposed, x (rows, N), which are added to the sums of its
    columns. */
-static inline void lay_out_rows(struct turned a, const number *x, long i, long rows, long N,
+static inline void lay_out_rows(struct transposed a, const number *x, long i, long rows, long N,
                                 float *sums) {
 #ifdef PAIRS
     a.block = (part *)x;
-    turn_rows(a, i, rows, N);
+    transpose_rows(a, i, rows, N);
 #else
     copy_block(row_of(a, i, 0), x, N, 0, rows, N);
 #endif
@@ -36,7 +36,7 @@ void weight_gradient(const number *g, const number *x, float *out, float *sums, 
         const setting earlier = begin_tiles();
         for (long m = 0; m < M; m += most) {
             const long count = M - m < most ? M - m : most;
-            const struct turned a = turned_of(0, g_space, N, most);
+            const struct transposed a = transposed_of(0, g_space, N, most);
             const struct operand b = {x_space, rounded(count), K};
 #pragma omp for schedule(static)
             for (long i = 0; i < count; i += BLOCK) {
@@ -47,8 +47,8 @@ void weight_gradient(const number *g, const number *x, float *out, float *sums, 
 #pragma omp for schedule(static)
             for (long n = 0; n < N; n += BLOCK)
                 for (long k = 0; k < K; k += EDGE)
-                    product_turned(out + n * K + k, K, a, n, 0, panel(b, 0, k), BLOCK, EDGE, count,
-                                   m > 0);
+                    product_transposed(out + n * K + k, K, a, n, 0, panel(b, 0, k), BLOCK, EDGE,
+                                       count, m > 0);
         }
         end_tiles(earlier);
     }

@@ -1,6 +1,6 @@
-/* Products of blocks of 32 rows in the cache of a core. Those of bfloat16 are tiles on a processor with
-   AMX, and dot products of pairs on one that multiplies pairs faster than floats; elsewhere numbers
-   become floats. */
+/* Products of blocks of 32 rows in the cache of a core. Those of bfloat16 use the tiles of AMX, or the dot
+   products of pairs of AVX-512 where they are faster than floats (not on Intel's processors); elsewhere
+   numbers become floats. */
 
 #include "vectors.h"
 
@@ -31,7 +31,8 @@ static inline long size_of(long rows, long columns) { return rounded(rows) * rou
 static inline struct operand operand_of(part *space, long rows, long columns) {
     return (struct operand){space, rounded(rows), rounded(columns)};
 }
-/* What begins at a row and a column of it, multiples of EDGE. */
+/* What begins at a row and a column of it, multiples of EDGE (columns of pairs: of 16), or else what holds
+   them. */
 static inline struct operand panel(struct operand b, long row, long column) {
 #ifdef PAIRS
     b.data += column / 16 * (b.rows / 32 * TILE) + row / 32 * TILE;
@@ -48,7 +49,7 @@ static inline float part_at(struct operand b, long row, long column) {
 #endif
 }
 
-/* Memory of a thread, in pieces that are freed together, with some around each. */
+/* Memory of a thread, with a margin on both sides; `free_all` frees all pieces. */
 static inline void *take(void **last, size_t bytes) {
     char *piece = aligned_alloc(64, (bytes + 255) / 64 * 64);
     *(void **)piece = *last;
@@ -98,7 +99,7 @@ static inline part part_of(float x) {
 
 #ifdef HAS_MASKS
 /* Transpose 16 rows of 16 numbers of 32 bits. */
-static inline void turn(__m512i *x) {
+static inline void transpose(__m512i *x) {
     __m512i y[16];
     for (int i = 0; i < 16; i += 2) {
         y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
@@ -124,26 +125,26 @@ static inline void turn(__m512i *x) {
 }
 #endif
 
-/* Fetch `columns` numbers of a row that is read soon. */
-static inline void fetch(const number *x, long columns) {
+/* Bring `columns` numbers of a row that is read soon into the cache. */
+static inline void prefetch(const number *x, long columns) {
     for (long c = 0; c < columns; c += 64 / sizeof *x) __builtin_prefetch(x + c, 0, 2);
 }
 
 /* x (rows, columns) -> a (BLOCK, columns rounded up), `step` numbers from row to row. The rows
-   `ahead` of these are fetched. */
+   `ahead` of these are prefetched. */
 static inline void copy_block(part *restrict a, const number *restrict x, long step, long ahead,
                               long rows, long columns) {
     const long wide = rounded(columns);
     for (long r = 0; r < BLOCK; r++) {
-        if (r < rows) fetch(x + r * step + ahead, columns);
+        if (r < rows) prefetch(x + r * step + ahead, columns);
         for (long c = 0; c < wide; c += LANES)
             store_part(a + r * wide + c,
                        r < rows ? load(x + r * step + c, columns - c) : all(0.0f));
     }
 }
 
-/* c (M, N) = the sum of products a b, or they are added to it; rows of a (M, K) are `a_step` numbers
-   apart, and its memory goes on to EDGE numbers and STEP rows, as that of c does. */
+/* c (M, N) = the sum of products a b, or with `add` it is added to c. Rows of a (M, K) are `a_step` numbers
+   apart; a and c have room for K and N rounded up to EDGE, and for M rounded up to STEP (tiles: to 16). */
 struct factors {
     const part *a;
     long a_step;
@@ -152,11 +153,10 @@ struct factors {
 };
 static inline void product_of(float *c, long c_step, const struct factors *all, int count, long M,
                               long N, int add);
-/* Column n alone, for which a vector of columns would be computed, and zeros for the others; K is a
-   number of whole vectors. */
+/* Column n alone, which would take as long as a whole vector of columns; the rest of its vector is zero.
+   K is a multiple of LANES. */
 static inline void multiply_column(float *restrict c, long c_step, const part *restrict a,
-                                   long a_step, struct operand b, long M, long n, long K,
-                                   int add) {
+                                   long a_step, struct operand b, long M, long n, long K, int add) {
     float column[K] __attribute__((aligned(64)));
     for (long k = 0; k < K; k++) column[k] = part_at(b, k, n);
     for (long m = 0; m < M; m++) {
@@ -170,8 +170,7 @@ static inline void multiply_column(float *restrict c, long c_step, const part *r
 static inline void product(float *c, long c_step, const part *a, long a_step, struct operand b,
                            long M, long N, long K, int add) {
 #ifndef TILES
-    if (N % LANES == 1 && K % LANES == 0)
-        multiply_column(c, c_step, a, a_step, b, M, --N, K, add);
+    if (N % LANES == 1 && K % LANES == 0) multiply_column(c, c_step, a, a_step, b, M, --N, K, add);
 #endif
     product_of(c, c_step, &(struct factors){a, a_step, b, K}, 1, M, N, add);
 }
@@ -232,9 +231,10 @@ static inline void product_of(float *c, long c_step, const struct factors *all, 
 #else
 /* `tall` rows, TALL or STEP, and `wide` vectors of a product, whose sums are in registers. */
 enum { TALL = 8, STEP = 4 };
-static inline __attribute__((always_inline)) void multiply_some(
-    float *restrict c, long c_step, const struct factors *all_of, int count, long m, long n,
-    int add, const int tall, const int wide) {
+static inline __attribute__((always_inline)) void multiply_some(float *restrict c, long c_step,
+                                                                const struct factors *all_of,
+                                                                int count, long m, long n, int add,
+                                                                const int tall, const int wide) {
     vector sums[TALL][2];
     for (int r = 0; r < tall; r++)
         for (int w = 0; w < wide; w++)
@@ -285,7 +285,7 @@ static inline __m512i pair(const number *x, long step, long row, long rows, long
 /* Lay x (rows, columns), `step` numbers from row to row, out in the first rows of b. */
 static inline struct operand lay_out(struct operand b, const number *restrict x, long step,
                                      long ahead, long rows, long columns) {
-    for (long r = 0; ahead && r < rows; r++) fetch(x + r * step + ahead, columns);
+    for (long r = 0; ahead && r < rows; r++) prefetch(x + r * step + ahead, columns);
     for (long c = 0; c < b.columns; c += 16)
         for (long r = 0; r < rounded(rows); r += 2)
             _mm512_store_si512(panel(b, 0, c).data + r * 16,
@@ -293,10 +293,10 @@ static inline struct operand lay_out(struct operand b, const number *restrict x,
     return b;
 }
 /* The transpose of x (rows, columns). */
-static inline struct operand lay_out_turned(part *restrict space, const number *restrict x,
-                                            long step, long ahead, long rows, long columns) {
+static inline struct operand lay_out_transposed(part *restrict space, const number *restrict x,
+                                                long step, long ahead, long rows, long columns) {
     struct operand b = operand_of(space, columns, rows);
-    for (long r = 0; r < rows; r++) fetch(x + r * step + ahead, columns);
+    for (long r = 0; r < rows; r++) prefetch(x + r * step + ahead, columns);
     for (long r = 0; r < b.columns; r += 16)
         for (long c = 0; c < b.rows; c += 32, space += TILE) {
             __m512i tile[16];
@@ -305,38 +305,39 @@ static inline struct operand lay_out_turned(part *restrict space, const number *
                 const __mmask32 some = left >= 32 ? 0xFFFFFFFF : (1u << left) - 1;
                 tile[i] = _mm512_maskz_loadu_epi16(some, x + (r + i) * step + c);
             }
-            turn(tile);
+            transpose(tile);
             memcpy(space, tile, sizeof tile);
         }
     return b;
 }
-/* Rows of a sentence's queries, (count, width), of which products read the transpose: here a block of
-   them, and the transpose of all. */
-struct turned {
+/* Rows of a sentence's queries, (count, width), whose transpose products read: a block of rows, and the
+   transpose of all of them. */
+struct transposed {
     part *block, *all;
     long width, step;
 };
-static inline struct turned turned_of(part *block, part *all, long width, long count) {
-    return (struct turned){block, all, width, rounded(count)};
+static inline struct transposed transposed_of(part *block, part *all, long width, long count) {
+    return (struct transposed){block, all, width, rounded(count)};
 }
-static inline void shorten(struct turned *a, long count) { a->step = rounded(count); }
-static inline part *row_of(struct turned a, long begin, long i) {
+static inline void shorten(struct transposed *a, long count) { a->step = rounded(count); }
+static inline part *row_of(struct transposed a, long begin, long i) {
     (void)begin; /* the block's */
     return a.block + i * a.width;
 }
 /* Turn a block, its first `used` columns, when its rows are there. */
-static inline void turn_rows(struct turned a, long begin, long rows, long used) {
+static inline void transpose_rows(struct transposed a, long begin, long rows, long used) {
     for (long m = 0; m < used; m += 16) {
         __m512i tile[16];
         for (long r = 0; r < 16; r++) tile[r] = pair(a.block + m, a.width, 2 * r, rows, 16);
-        turn(tile);
+        transpose(tile);
         for (long r = 0; r < 16; r++) _mm512_store_si512(a.all + (m + r) * a.step + begin, tile[r]);
     }
 }
 /* c (M, N) = a^T b, or is added to it, for columns of a from `column` on and its rows, and those of b,
    from `row`, a multiple of BLOCK, to `count`. */
-static inline void product_turned(float *c, long c_step, struct turned a, long column, long row,
-                                  struct operand b, long M, long N, long count, int add) {
+static inline void product_transposed(float *c, long c_step, struct transposed a, long column,
+                                      long row, struct operand b, long M, long N, long count,
+                                      int add) {
     b.data += row / 32 * TILE;
     product(c, c_step, a.all + column * a.step + row, a.step, b, M, N, count - row, add);
 }
@@ -397,64 +398,66 @@ static inline void product_of(float *c, long c_step, const struct factors *all, 
     for (const struct factors *f = all; f < all + count; f++)
         multiply_all(c, c_step, f->a, f->a_step, 1, f->b, M, N, f->K, add || f > all);
 }
-struct turned {
+struct transposed {
     part *all;
     long width;
 };
-static inline struct turned turned_of(part *block, part *all, long width, long count) {
+static inline struct transposed transposed_of(part *block, part *all, long width, long count) {
     (void)block, (void)count;
-    return (struct turned){all, width};
+    return (struct transposed){all, width};
 }
-static inline void shorten(struct turned *a, long count) { (void)a, (void)count; }
-static inline part *row_of(struct turned a, long begin, long i) {
+static inline void shorten(struct transposed *a, long count) { (void)a, (void)count; }
+static inline part *row_of(struct transposed a, long begin, long i) {
     return a.all + (begin + i) * a.width;
 }
-static inline void turn_rows(struct turned a, long begin, long rows, long used) {
+static inline void transpose_rows(struct transposed a, long begin, long rows, long used) {
     (void)a, (void)begin, (void)rows, (void)used; /* products read it as it is */
 }
-static inline void product_turned(float *c, long c_step, struct turned a, long column, long row,
-                                  struct operand b, long M, long N, long count, int add) {
+static inline void product_transposed(float *c, long c_step, struct transposed a, long column,
+                                      long row, struct operand b, long M, long N, long count,
+                                      int add) {
     b.data += row * EDGE;
     multiply_all(c, c_step, a.all + column + row * a.width, 1, a.width, b, M, N, count - row, add);
 }
 static inline struct operand lay_out(struct operand b, const number *restrict x, long step,
                                      long ahead, long rows, long columns) {
     for (long r = 0; r < rounded(rows); r++) {
-        if (r < rows) fetch(x + r * step + ahead, columns);
+        if (r < rows) prefetch(x + r * step + ahead, columns);
         for (long c = 0; c < b.columns; c += LANES)
             store_part(b.data + c / EDGE * b.rows * EDGE + r * EDGE + c % EDGE,
                        r < rows ? load(x + r * step + c, columns - c) : all(0.0f));
     }
     return b;
 }
-static inline struct operand lay_out_turned(part *restrict space, const number *restrict x,
-                                            long step, long ahead, long rows, long columns) {
+static inline struct operand lay_out_transposed(part *restrict space, const number *restrict x,
+                                                long step, long ahead, long rows, long columns) {
     struct operand b = operand_of(space, columns, rows);
-    for (long r = 0; r < rows; r++) fetch(x + r * step + ahead, columns);
+    for (long r = 0; r < rows; r++) prefetch(x + r * step + ahead, columns);
     for (long c = 0; c < b.columns; c += LANES)
         for (long r = 0; r < b.rows; r += LANES) {
             part *to = space + c / EDGE * b.rows * EDGE + r * EDGE + c % EDGE;
-            vector turned[LANES];
+            vector transposed[LANES];
             for (int l = 0; l < LANES; l++)
-                turned[l] = c + l < rows ? load(x + (c + l) * step + r, columns - r) : all(0.0f);
+                transposed[l] =
+                    c + l < rows ? load(x + (c + l) * step + r, columns - r) : all(0.0f);
 #ifdef HAS_MASKS
-            turn((__m512i *)turned);
-            for (int l = 0; l < LANES; l++) store_part(to + l * EDGE, turned[l]);
+            transpose((__m512i *)transposed);
+            for (int l = 0; l < LANES; l++) store_part(to + l * EDGE, transposed[l]);
 #else
             for (int l = 0; l < LANES; l++)
-                for (int k = 0; k < LANES; k++) to[k * EDGE + l] = turned[l][k];
+                for (int k = 0; k < LANES; k++) to[k * EDGE + l] = transposed[l][k];
 #endif
         }
     return b;
 }
 #endif
 
-static inline struct turned new_turned(void **memory, long width, long count) {
+static inline struct transposed new_transposed(void **memory, long width, long count) {
     part *block = take(memory, BLOCK * width * sizeof(part));
-    return turned_of(block, take(memory, rounded(count) * width * sizeof(part)), width, count);
+    return transposed_of(block, take(memory, rounded(count) * width * sizeof(part)), width, count);
 }
 
-/* Tiles in a thread; oneDNN finds those that it has set. */
+/* Set the tiles of a thread, and afterwards those that oneDNN had set. */
 #ifdef TILES
 typedef struct {
     uint8_t bytes[64];

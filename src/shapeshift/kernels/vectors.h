@@ -49,8 +49,8 @@ typedef halves numbers;
 typedef vector numbers;
 #endif
 
-/* `lanes` are those where something holds; `before`: the first `count`, all or none; `bits_of`: as bits
-   of a number, the first lane in the lowest, and `lanes_of` its inverse. */
+/* `lanes`: a mask; `before`: its first `count` lanes; `bits_of`: as the bits of an integer, the first
+   lane lowest; `lanes_of`: the inverse. */
 #ifdef HAS_MASKS
 typedef __mmask16 lanes;
 static inline lanes before(long count) {
@@ -108,7 +108,7 @@ static inline vector larger(vector x, vector y) {
 #endif
 }
 
-/* Let a vector be in a register, where gcc would read it from memory for each row that it multiplies. */
+/* Keep a vector in a register; gcc would read it from memory again for each row. */
 #if defined(__AVX__) && !defined(HAS_MASKS)
 #define KEEP(x) __asm__("" : "+x"(x))
 #else
@@ -271,4 +271,3 @@ static inline void random_words(uint64_t *restrict words, uint64_t seed, long be
     }
 }
 static inline long vectors(long K) { return (K + LANES - 1) / LANES; }
-
