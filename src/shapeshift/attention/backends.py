@@ -27,14 +27,13 @@ FUSED_FROM = {torch.bfloat16: 512, torch.float32: 64, torch.float64: 64}
 """Keys from which PyTorch's fused kernel beats matmul + softmax on a CPU, if ours cannot serve."""
 
 BLOCK = 1 << 22
-"""Scores computed at a time on a CPU where blocks are: few enough to stay in its cache."""
+"""Scores that `_attend_in_blocks` computes at a time: few enough for the cache of a CPU."""
 
 FEW = 16
-"""The most queries of a sentence, as many as it has beams, that are computed row by row."""
+"""The most queries of a row for which `attend_few` serves: to a source, one for each beam."""
 
 RECOMPUTED_FROM = 512
-"""Keys from which a CPU computes probabilities again in the backward pass; of fewer, they are
-kept."""
+"""Keys from which a CPU recomputes probabilities in the backward pass, in place of keeping them."""
 
 ANY_SHAPE = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """PyTorch's kernels but for cuDNN's, which makes a plan for each new shape: where lengths vary,
@@ -97,7 +96,7 @@ def attend(
             of the first two, or its `tables`; the caller has called `inputs` and `rotate`.
         pos_q, pos_k: positions `(B|1, Q|K)`.
         dropout_p: of the probabilities; 0 in evaluation.
-        causal: whether each query sees only the keys up to its own, where the last query sees all.
+        causal: whether query i sees only the keys up to i + K - Q, so that the last query sees all.
             Without a bias, a fused kernel needs no mask for it.
         again: see `attend_rows`; it receives nothing where another way serves.
 
@@ -196,8 +195,8 @@ def _attend_part(part: tuple[Any, ...], causal: bool) -> Tensor:
     served = _attend_here(part, causal, whole=False)
     if served is not None:
         return served
-    # B · H matrices one behind the other, as products want them: left to them, k is copied slowly.
-    # In 16 bits each has to be whole, in 32 its rows may be apart, as in a cache.
+    # A contiguous batch of B · H matrices; otherwise the product copies k slowly. In 32 bits, the
+    # rows of a matrix may be apart, as in a cache.
     q, k, v = (
         x.contiguous() if x.itemsize == 2 else x.flatten(0, 1).view(x.shape) for x in part[:3]
     )
@@ -216,8 +215,8 @@ Vectors = tuple[Diagonals | None, Diagonals | None]
 
 
 class DistanceBias(NamedTuple):
-    """What is added to the scores of consecutive queries and keys, `(H, Q + K − 1)`: to the first
-    query and key `numbers[:, origin]`, to the next key the next one."""
+    """A bias of consecutive queries and keys, `(H|1, Q + K − 1)`: that of query i and key j is
+    `numbers[:, origin + j − i]`."""
 
     numbers: Tensor
     origin: int
@@ -294,7 +293,8 @@ def prefers_rows(
     pos_q: Tensor,
     pos_k: Tensor,
 ) -> tuple[Vectors, dict[str, Any]] | None:
-    """Return `vectors_of`, a bias and turns, if `attend_rows` is the best way for projections."""
+    """Return the vectors, and `bias` and `turns` as keywords, with which `attend_rows` is the best
+    way to attend with projections; None if it is not."""
     first = projected[0]
     how: dict[str, Any] = {}
     vectors = vectors_of(position, first, pos_q, pos_k)
@@ -331,16 +331,16 @@ def attend_rows(
     tensors of scores.
 
     Args:
-        inputs: heads `(B, H, Q|K, E)` of queries, keys and values, or what projections make of
-            tokens `(…, P · H · E)`, side by side: all three of them, queries and the other two, or
-            each; `(B, Q|K, ·)`, or `(N, ·)` with `spans`.
+        inputs: heads `(B, H, Q|K, E)` of queries, keys and values; or projections of tokens
+            `(B, Q|K, ·)`, with `spans` `(N, ·)`, concatenated in the last dimension: `[qkv]`,
+            `[q, kv]` or `[q, k, v]`, with H · E channels each.
         vectors: what `vectors_of` returns.
         num_heads: H of projections.
         spans: which rows are a sentence, on the sides of the queries and of the keys. The result is
             zero for other rows.
         turns: how queries and keys rotate before.
-        again: receives a function that computes the result again, to the same bits, from what is
-            kept for the backward pass anyway, if it is.
+        again: a list, to which a function is appended that recomputes the result, to the same bits,
+            if the probabilities are kept for the backward pass.
         bias: added to the scaled scores, as `mask` is, which needs no gradient.
         mask, dropout_p, causal: as of `attend`.
     """
@@ -367,7 +367,7 @@ def _of_pairs(
     spans: tuple[kernels.Spans, kernels.Spans] | None,
     causal: bool,
 ) -> Vectors:
-    """Return vectors by distance without those of distances at which no query sees a key."""
+    """Return the vectors without those of distances at which no query sees a key."""
     if spans is None:
         Q, K = inputs[0].shape[-2], inputs[-1].shape[-2]
         ahead = K - Q
@@ -506,12 +506,12 @@ def _scaled(q: Tensor) -> Tensor:
 
 
 def prefers_fused(position: Representation, q: Tensor, num_keys: int, dropout_p: float) -> bool:
-    """Return whether the fused kernel can serve and is the faster one; on every device but a CPU it
-    is.
+    """Return whether PyTorch's fused kernel serves and is faster; on other devices than a CPU it
+    always is.
 
-    With dropout, or a bias that is trained, PyTorch has none for CPUs and computes in steps, as we
-    do, but keeps more; a fixed bias slows it down. For a single query, as in decoding, it saves
-    calls.
+    On a CPU, with dropout or a bias that is trained, PyTorch computes in separate steps, which keep
+    more memory than ours, and a fixed bias slows it down. For a single query, as in decoding, it
+    saves calls.
     """
     if position.overrides("value_bias"):
         return False

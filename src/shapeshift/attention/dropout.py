@@ -1,4 +1,4 @@
-"""Dropout that does not take a fifth of a training step on a CPU."""
+"""Dropout with a fast generator of random numbers on a CPU."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _LEVELS = 1 << 16
 def dropout(x: Tensor, p: float, training: bool, relu: bool = False) -> Tensor:
     """Zero each element with probability `p` and scale the rest by 1 / (1 − p) while `training`.
 
-    As `torch.nn.functional.dropout`, which is used on every other device. PyTorch's CPU generator
-    makes one random number at a time, 7 ns for each element; here it makes a seed, and each 64-bit
-    word that follows from that decides four elements, so p is rounded to a multiple of 2^-16 (and
-    the scale with it: the mean is exact).
+    Other devices and compiled code use `torch.nn.functional.dropout`. On a CPU, PyTorch draws a
+    number for each element, which takes 7 ns; here it draws one seed, and each 64-bit word that is
+    computed from it decides four elements. So p is rounded to a multiple of 2^-16, and the scale
+    with it: the mean is exact.
 
     Args:
         x: any shape.
         p: in [0, 1).
         training: if false, or p is zero, `x` itself is returned.
-        relu: of max(0, x) in place of `x`, which may be overwritten.
+        relu: whether ReLU comes first; `x` may be overwritten then.
     """
     if training and p and x.device.type == "cpu" and not torch.compiler.is_compiling():
         dropped: Tensor = _Dropout.apply(x, p, relu, None)  # type: ignore[no-untyped-call]
@@ -45,8 +45,8 @@ def add_dropped(x: Tensor, branch: Tensor, p: float, training: bool) -> Tensor:
 
 
 def draw_seed(p: float) -> tuple[int, int, float]:
-    """Return a seed for `numbers`, the number from which an element is kept, and the scale of what
-    is kept; for p = 0, all are kept, and nothing is drawn."""
+    """Return a seed for `numbers`, the threshold, and the scale of what is kept: elements with a
+    number below the threshold are dropped. For p = 0 none are, and nothing is drawn."""
     if not p:
         return 0, -_LEVELS // 2, 1.0
     if not 0 < p < 1:

@@ -16,10 +16,10 @@ ROOM = 32
 class KeyValues:
     """Projected keys and values of the tokens seen so far, `(N, H, K, E)` each.
 
-    They lie token by token in memory, `(K, N, H, E)`: what is there is one piece, so that rows are
-    reordered by copying no more than that, and matrix products need no copy. Between calls of
-    `attend` not even that is copied: where each row has its tokens is remembered instead. The
-    buffers double when they are full, so appending costs constant time a token on average.
+    They lie token by token in memory, `(K, N, H, E)`, so that the part in use is contiguous:
+    reordering rows copies only that part, and matrix products need no copy. Between calls of
+    `attend`, an index of rows is reordered instead. The buffers double when they are full, so
+    appending costs constant time a token on average.
     """
 
     def __init__(self) -> None:
@@ -81,8 +81,8 @@ class KeyValues:
         return kept_keys, kept_values
 
     def _move(self, capacity: int, rows: Tensor | None = None) -> None:
-        """Move the tokens so far to buffers of `capacity`: of all rows or, for each token, of
-        `rows (K, N)`."""
+        """Copy the tokens so far to buffers of `capacity`; with `rows (K, N)`, token k of row n is
+        that of row `rows[k, n]`."""
         old = self._buffers
         assert old is not None
         num_rows = old[0].shape[1]
@@ -109,7 +109,7 @@ class KeyValues:
 class Slots:
     """Places for the tokens of N rows, of which each step takes one, for the caches of all layers.
 
-    All is in tensors that stay where they are, so that the work of a step can be recorded and
+    The last place and the rows are updated in place, so that the work of a step can be recorded and
     repeated (`decoding.recording`).
 
     Args:
@@ -172,7 +172,8 @@ class Slots:
 
 
 class FixedKeyValues:
-    """As `KeyValues`, in `Slots`: of the capacity's size from the first token on, and masked."""
+    """As `KeyValues`, in `Slots`: buffers have room for all tokens from the start, and places that
+    are not taken are masked."""
 
     def __init__(self, slots: Slots, buffers: tuple[Tensor, Tensor] | None = None):
         self._slots = slots
@@ -197,7 +198,7 @@ class FixedKeyValues:
         return kept_keys, kept_values
 
     def moved(self, slots: Slots) -> FixedKeyValues:
-        """Return the cache in more places."""
+        """Return a copy with the places of `slots`, which are more."""
         if self._buffers is None:
             return FixedKeyValues(slots)
         keys, values = (self._slots.move(x, slots.pos.shape[1]) for x in self._buffers)
@@ -213,7 +214,7 @@ class SourceKeyValues:
         self._both: tuple[Tensor, Tensor] | None = None
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep `keys, values` at the first call, where later ones bring none; return them."""
+        """Keep `keys, values` at the first call (those of later calls are empty); return them."""
         if self._both is None:
             self._both = keys.contiguous(), values.contiguous()
             self.length = keys.shape[2]

@@ -1,4 +1,4 @@
-"""Linear layers, in training in bf16 on a CPU faster than PyTorch's."""
+"""Linear layers that train faster than PyTorch's in bf16 on a CPU."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def multiplies_bf16_faster() -> bool:
     """Return whether a product in bf16 takes at most 0.8 of the time of one in float32.
 
     Measured, because the processor's flags do not say it: with AVX-512 bf16, AMD's take half of
-    the time and Intel's twice as long; with AMX it is a tenth.
+    the time and Intel's twice as long; with AMX it is a seventh or less.
     """
 
     def shortest_s(dtype: torch.dtype) -> float:

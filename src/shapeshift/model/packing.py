@@ -4,8 +4,8 @@ Projections, feed-forward layers, norms and dropout take `(N, D)` for the N real
 and so do kernels of attention: ours on a CPU, PyTorch's on a GPU (`attention/varlen.py`). Where
 they do not serve, attention needs one sentence a row.
 
-In half precision on a CPU N is rounded up to a multiple of 64 by rows without a token, because
-oneDNN compiles a matrix product for each number of rows, which takes an eighth of a step on a CPU
+In half precision on a CPU N is rounded up to a multiple of 64 by rows without a token: oneDNN
+compiles a matrix product for each number of rows, which would take an eighth of a step on a CPU
 with AMX (dev/log.md).
 """
 

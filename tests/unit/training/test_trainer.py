@@ -192,7 +192,10 @@ def poison(trainer, at):
     return sorted(map(int, np.concatenate(plan[2 * at - 2 : 2 * at])))
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, NO_GPU])])
 def test_a_loss_that_is_not_finite_ends_training_before_the_step(lab, device):
     settings = {"log_every": 50, "max_updates": 8, "device": device}
     trainer = lab.make(**settings)
