@@ -533,6 +533,11 @@ class WrongBias(Representation):
         return torch.zeros(1, 1, pos_q.shape[1] - 1, pos_k.shape[1], dtype=dtype)
 
 
+class TooLarge(Representation):
+    def bias(self, pos_q, pos_k, *, dtype):
+        return torch.zeros(1, 1, pos_q.shape[1] + 2, pos_k.shape[1] + 2, dtype=dtype)
+
+
 class NoHeads(Representation):
     def bias(self, pos_q, pos_k, *, dtype):
         return torch.zeros(pos_q.shape[1], pos_k.shape[1], dtype=dtype)
@@ -545,9 +550,10 @@ class NoHeads(Representation):
         (WrongTurns(head_dim=16), r"got \(1, 3, 8\)"),
         (WrongNumbers(num_heads=4), r"bias_by_distance .* got \(4, 6\)"),
         (WrongBias(), r"got \(1, 1, 3, 4\)"),
+        (TooLarge(), r"= \(4, 4, 4, 4\), or 1, got \(1, 1, 6, 6\)"),
         (NoHeads(), r"four dimensions.*, got \(4, 4\)"),
     ],
-    ids=["tables", "turns", "numbers", "bias", "no heads"],
+    ids=["tables", "turns", "numbers", "bias", "too large", "no heads"],
 )
 def test_nothing_is_read_beyond_what_a_kind_of_ones_own_returns(position, message):
     attention, x, pos = Attention(64, 4, 0.0, position), torch.randn(4, 4, 64), POS[:, :4]
@@ -558,8 +564,24 @@ def test_nothing_is_read_beyond_what_a_kind_of_ones_own_returns(position, messag
 def test_second_derivatives_are_refused_with_a_remedy():
     x = torch.randn(1, 1, 4, 4, requires_grad=True)
     out = backends.attend_rows([x, x, x], NONE)
-    with pytest.raises(ShapeshiftError, match=r"float64; convert .* \.double\(\)"):
-        torch.autograd.grad(out.square().sum(), x, create_graph=True)
+    for how in ({"create_graph": True}, {"is_grads_batched": True, "grad_outputs": torch.ones(2)}):
+        with pytest.raises(ShapeshiftError, match=r"float64; convert .* \.double\(\)"):
+            torch.autograd.grad(out.square().sum(), x, **how)
+
+
+@pytest.mark.parametrize("num_tokens", [1, 5, 70])
+def test_second_derivatives_in_float64(num_tokens):
+    pos = torch.arange(num_tokens)[None]
+
+    def attention(*heads):
+        return backends.attend(*heads, None, Representation(), pos, pos)
+
+    heads = torch.randn(3, 1, 1, num_tokens, 2, dtype=torch.float64).requires_grad_()
+    torch.autograd.gradgradcheck(attention, heads.unbind(), fast_mode=True)
+    slopes = torch.autograd.functional.jacobian(lambda x: attention(*x).sum((0, 1, 3)), heads)
+    how = {"vectorize": True}
+    again = torch.autograd.functional.jacobian(lambda x: attention(*x).sum((0, 1, 3)), heads, **how)
+    torch.testing.assert_close(again, slopes)
 
 
 PROGRAM = "import torch; from shapeshift import kernels; print(kernels.is_available(torch.float32))"

@@ -101,13 +101,13 @@ def attend(
         again: see `attend_rows`; it receives nothing where another way serves.
 
     Raises:
-        ShapeshiftError: if heads, positions and the sizes of `position` do not fit each other, or
-            the mask is neither boolean nor float.
+        ShapeshiftError: if heads, positions, the mask and the sizes of `position` do not fit each
+            other, or the mask is neither boolean nor float.
     """
     check_call(q, k, v, position, pos_q, pos_k)
     num_queries, num_keys = q.shape[2], k.shape[2]
     if mask is not None:
-        mask = additive(mask, q.dtype)
+        mask = _additive_for(mask, q, num_keys)
     learned = mask is not None and mask.requires_grad  # for which only PyTorch has gradients
     tables = tables_for_gpu(position, q, num_keys, mask, dropout_p)
     if tables is not None:
@@ -169,6 +169,18 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
             f" the scores, got {describe(mask)}; give mask.bool() if its ones are what is allowed"
         )
     return (mask if mask.ndim > 1 else mask.view(1, -1)).to(dtype)
+
+
+def _additive_for(mask: Tensor, q: Tensor, num_keys: int) -> Tensor:
+    """As `additive`, for queries `(B, H, Q, E)`.
+
+    Raises:
+        ShapeshiftError: if the mask cannot be broadcast to `(B, H, Q, K)`.
+    """
+    wanted = *q.shape[:3], num_keys
+    if not kernels.broadcasts(mask.shape, wanted):
+        raise kernels.wrong_size("a mask", mask.shape, f"(B, H, Q, K) = {wanted}, or 1")
+    return additive(mask, q.dtype)
 
 
 def _attend_here(
@@ -401,18 +413,24 @@ def attend_with_probs(
     """As `attend`, in plain steps; also return the probabilities `(B, H, Q, K)` after dropout."""
     check_call(q, k, v, position, pos_q, pos_k)
     if mask is not None:
-        mask = additive(mask, q.dtype)
+        mask = _additive_for(mask, q, k.shape[2])
     q = _scaled(q)
     scores = q @ k.transpose(-1, -2)  # (B, H, Q, K)
     for added in (total_bias(position, q, pos_q, pos_k), mask):
         if added is not None:
-            scores += added
+            scores = _plus(scores, added)
     probs = dropout(scores.softmax(-1), dropout_p, True).to(v.dtype)
     if _recorded is not None:
         _recorded.append(probs.detach())
     heads = probs @ v  # (B, H, Q, E)
     value_bias = total([position.value_bias(probs, pos_q, pos_k)])
-    return heads if value_bias is None else heads.add_(value_bias), probs
+    return heads if value_bias is None else _plus(heads, value_bias), probs
+
+
+def _plus(x: Tensor, added: Tensor) -> Tensor:
+    """Return the sum, in place of `x` but in transforms of torch.func, where `added` alone may be a
+    batch."""
+    return x + added if kernels.is_transformed() else x.add_(added)
 
 
 def causal_mask(
@@ -470,7 +488,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        kernels.refuse_second_derivatives()
+        kernels.refuse_other_gradients(grad)
         saved, bias, keys, values, *inputs = ctx.saved_tensors
         H, spans = ctx.num_heads, ctx.how[1]
         made = (keys, values), ctx.rows, bias, *ctx.how
@@ -518,6 +536,8 @@ def prefers_fused(position: Representation, q: Tensor, num_keys: int, dropout_p:
     if q.device.type != "cpu":
         return True
     if dropout_p or _is_biased(position):
+        return False
+    if q.dtype == torch.float64 and torch.is_grad_enabled():  # it has no second derivative
         return False
     # Where it is compiled, there is one graph for all lengths.
     if torch.compiler.is_compiling() or q.shape[2] == 1:

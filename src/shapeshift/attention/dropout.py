@@ -17,10 +17,10 @@ _LEVELS = 1 << 16
 def dropout(x: Tensor, p: float, training: bool, relu: bool = False) -> Tensor:
     """Zero each element with probability `p` and scale the rest by 1 / (1 − p) while `training`.
 
-    Other devices and compiled code use `torch.nn.functional.dropout`. On a CPU, PyTorch draws a
-    number for each element, which takes 7 ns; here it draws one seed, and each 64-bit word that is
-    computed from it decides four elements. So p is rounded to a multiple of 2^-16, and the scale
-    with it: the mean is exact.
+    Other devices, compiled code and `torch.func` use `torch.nn.functional.dropout`. On a CPU,
+    PyTorch draws a number for each element, which takes 7 ns; here it draws one seed, and each
+    64-bit word that is computed from it decides four elements. So p is rounded to a multiple of
+    2^-16, and the scale with it: the mean is exact.
 
     Args:
         x: any shape.
@@ -28,7 +28,8 @@ def dropout(x: Tensor, p: float, training: bool, relu: bool = False) -> Tensor:
         training: if false, or p is zero, `x` itself is returned.
         relu: whether ReLU comes first; `x` may be overwritten then.
     """
-    if training and p and x.device.type == "cpu" and not torch.compiler.is_compiling():
+    is_plain = not (torch.compiler.is_compiling() or kernels.is_transformed())
+    if training and p and x.device.type == "cpu" and is_plain:
         dropped: Tensor = _Dropout.apply(x, p, relu, None)  # type: ignore[no-untyped-call]
         return dropped
     x = F.relu_(x) if relu else x

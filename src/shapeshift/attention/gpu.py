@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
 
-from shapeshift.kernels import refuse_second_derivatives
+from shapeshift.kernels import refuse_other_gradients
 from shapeshift.positions.checks import as_positions
 from shapeshift.positions.pairs import Table, autocast_inputs, by_table
 
@@ -179,7 +179,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        refuse_second_derivatives()
+        refuse_other_gradients(grads[0])
         return _differentiate(ctx, *grads, run=_attend_backward)
 
 

@@ -10,7 +10,7 @@ import inspect
 import weakref
 from functools import cache
 from itertools import count
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from shapeshift.attention import attend
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import Representation, get
+from shapeshift.positions import PRESETS, SHAPE, Representation, Scheme, get
 from shapeshift.positions.base import check_sizes
 
 from .changed import UNDO, no_vectors, refuse_changed, require_attention, use_attention
@@ -250,6 +250,14 @@ def _base(model: nn.Module) -> nn.Module:
     )
 
 
+def _refuse(name: str) -> NoReturn:
+    raise ShapeshiftError(
+        f"{name} adds vectors to embeddings or to what is projected, where use_position cannot"
+        " reach; use one that acts on heads or scores, such as 'rope', 'alibi', 't5' or 'rpe', and"
+        " shift_positions for SHAPE"
+    )
+
+
 def _build(
     position: Representation | str,
     config: Any,
@@ -267,6 +275,9 @@ def _build(
         check_sizes(position, **sizes)
         built = [position]
     else:
+        scheme = PRESETS.get(position, Scheme()) if isinstance(position, str) else Scheme()
+        if isinstance(position, SHAPE) or any(x.at == "embedding" for x in scheme.parts):
+            _refuse("SHAPE" if isinstance(position, SHAPE) else position)
         settings: dict[str, Any] = {**sizes, "causal": True}
         if position in ("rope", "rotary") and rotary is not None:
             own = config.rope_parameters
@@ -281,10 +292,6 @@ def _build(
         built = [get(position, **{**settings, **options}) for _ in range(num_layers)]
     first = built[0]
     if first.overrides("embed") or first.overrides("inputs"):
-        raise ShapeshiftError(
-            f"{type(first).__name__} adds vectors to embeddings or to what is projected, where"
-            " use_position cannot reach; use one that acts on heads or scores, such as 'rope',"
-            " 'alibi', 't5' or 'rpe', and shift_positions for SHAPE"
-        )
+        _refuse(type(first).__name__)
     is_one = first.share_layers or not any(True for _ in first.parameters())
     return nn.ModuleList(built[:1] if is_one else built)

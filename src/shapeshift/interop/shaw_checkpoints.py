@@ -60,6 +60,9 @@ def shaw_attention(
     if names is None:
         tables = " nor ".join(known)
         raise ShapeshiftError(f"neither {tables} is among the weights that begin with {prefix!r}")
+    for part in (*"qkv", "out"):
+        if f"{names[part]}.weight" not in own:
+            raise ShapeshiftError(f"{prefix}{names[part]}.weight is not among the weights")
     projections = [own[f"{names[part]}.weight"] for part in "qkv"]
     dim = projections[0].shape[1]
     table = _symmetric(own[f"{names['keys']}.weight"], max_right)
@@ -94,7 +97,7 @@ def _symmetric(table: Tensor, max_right: int | None) -> Tensor:
     """Return rows for the distances −k … k of a table that ends at `max_right`, if it is given."""
     right = len(table) // 2 if max_right is None else max_right
     left = len(table) - 1 - right
-    if left < 0 or (max_right is None and left != right):
+    if min(left, right) < 0 or (max_right is None and left != right):
         raise ShapeshiftError(
             f"a table of {len(table)} rows, got max_right={max_right}; give the clipping distance"
             " on the right"

@@ -74,13 +74,23 @@ def _is_plain(x: Tensor) -> bool:
     """Return whether `x` is a tensor in memory, with gradients in reverse mode at most."""
     if torch.compiler.is_compiling() or type(x) is not Tensor or not x.numel():
         return False
-    if forward_ad._current_level >= 0:  # derivatives in forward mode
+    if forward_ad._current_level >= 0 or is_transformed():  # derivatives in forward mode
         return False
+    return _is_in_memory(x)
+
+
+def _is_in_memory(x: Tensor) -> bool:
+    """Return whether `x` is a single tensor; a batch of gradients is not."""
     try:
         x.data_ptr()
-    except RuntimeError:  # in a transform of torch.func
+    except RuntimeError:
         return False
     return True
+
+
+def is_transformed() -> bool:
+    """Return whether this is computed in a transform of torch.func, such as `grad` or `vmap`."""
+    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
 
 
 def is_available(dtype: torch.dtype) -> bool:
@@ -88,8 +98,17 @@ def is_available(dtype: torch.dtype) -> bool:
     return dtype in _DTYPES and _library(dtype) is not None
 
 
-def refuse_second_derivatives() -> None:
-    """Raise a `ShapeshiftError` in a backward pass with `create_graph`."""
+def refuse_other_gradients(grad: Tensor) -> None:
+    """Raise a `ShapeshiftError` in a backward pass with `create_graph`, or if `grad`, the gradient
+    of the result, is a batch of gradients."""
+    is_batch = (
+        not torch.compiler.is_compiling() and type(grad) is Tensor and not _is_in_memory(grad)
+    )
+    if is_batch:
+        raise ShapeshiftError(
+            "gradients in a batch (is_grads_batched, vectorize=True) need float64; convert the"
+            " model and its inputs with .double()"
+        )
     if torch.is_grad_enabled():
         raise ShapeshiftError(
             "second derivatives need float64; convert the model and its inputs with .double()"
@@ -145,7 +164,7 @@ class Attention:
         origin: int = 0,
     ):
         self._heads = [x if x.stride(-1) == 1 else x.contiguous() for x in heads]
-        q, first = heads[0], torch.arange(len(heads[0]))
+        q, first, is_padded = heads[0], torch.arange(len(heads[0])), spans is not None
         spans = spans or [Spans(first, torch.full_like(first, x.shape[2])) for x in heads[:2]]
         pairs = q.shape[1] * spans[0].size * spans[1].size
         self._tensors = *spans[0], *spans[1], pairs.cumsum(0) - pairs
@@ -186,8 +205,10 @@ class Attention:
                 continue
             x = x if x.ndim > 1 else x[None]
             sizes = [w if w > 1 else m for w, m in zip(x.shape[-2:], self._most, strict=True)]
-            if any(w < m for w, m in zip(sizes, self._most, strict=True)):
-                wanted = f"(B, H, Q, K) = {(len(pairs), q.shape[1], *self._most)}"
+            larger = is_padded and all(w >= m for w, m in zip(sizes, self._most, strict=True))
+            sizes = sizes if larger else self._most  # a batch may have more padding than it needs
+            if not broadcasts(x.shape, (len(pairs), q.shape[1], *sizes)):
+                wanted = f"(B, H, Q, K) = {(len(pairs), q.shape[1], *self._most)}, or 1"
                 raise wrong_size("a bias or mask", x.shape, wanted)
             x = x.to(q.dtype).expand(len(pairs), q.shape[1], *sizes)
             self._added[n] = x if x.stride(-1) == 1 else x.contiguous()
@@ -267,6 +288,12 @@ class Attention:
             numbers += [cos.data_ptr(), sin.data_ptr(), cos.shape[-1], halves, step]
         numbers += [0] * (0 if self._turns else 10)
         return (ctypes.c_long * len(numbers))(*numbers)
+
+
+def broadcasts(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Return whether a tensor of a shape can be expanded to the `wanted` one."""
+    own = [1] * (len(wanted) - len(shape)) + list(shape)
+    return len(own) == len(wanted) and all(w in (1, m) for w, m in zip(own, wanted, strict=True))
 
 
 def wrong_size(what: str, size: Sequence[int], wanted: str) -> ShapeshiftError:

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from . import Turn, refuse_second_derivatives, wrong_size
+from . import Turn, refuse_other_gradients, wrong_size
 
 
 def cross_entropy(
@@ -63,7 +63,7 @@ class _Rotation(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivatives()
+        refuse_other_gradients(grad)
         cos, sin, places = ctx.saved_tensors
         return _turned(grad, cos, sin, ctx.how, places, -1.0), None, None, None, None
 

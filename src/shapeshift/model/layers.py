@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook as has_any_global_hook
 
 from shapeshift.attention.dropout import add_dropped, dropout
 from shapeshift.errors import ShapeshiftError
@@ -84,10 +85,18 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # One row a token: the gradient of what is done to a view in place is copied twice.
-        hidden, relu = self.inner(x.flatten(0, -2)), type(self.activation) is nn.ReLU
+        hidden = self.inner(x.flatten(0, -2))
+        # In place, unless a hook sees what is overwritten.
+        relu = type(self.activation) is nn.ReLU and not _have_hooks(self.inner, self.activation)
         hidden = hidden if relu else self.activation(hidden)
         out: Tensor = self.outer(dropout(hidden, self.dropout, self.training, relu))
         return out.view(x.shape)
+
+
+def _have_hooks(*modules: nn.Module) -> bool:
+    names = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"
+    own = any(getattr(module, name) for module in modules for name in names)
+    return own or bool(has_any_global_hook())  # type: ignore[no-untyped-call]
 
 
 class Residual(nn.Module):

@@ -54,7 +54,11 @@ class _Linear(torch.autograd.Function):
         weight = weight.bfloat16()
         if not multiplies_bf16_faster():
             x, weight, grad = (y.float() for y in (x, weight, grad))
-        elif not torch.is_grad_enabled() and not (x.shape[1] | grad.shape[1]) % kernels.EDGE:
+        elif (
+            not torch.is_grad_enabled()
+            and not (x.shape[1] | grad.shape[1]) % kernels.EDGE
+            and kernels.serves(grad)
+        ):
             return grad @ weight, *kernels.weight_gradient(grad, x)
         return grad @ weight, grad.t() @ x, grad.sum(0)
 

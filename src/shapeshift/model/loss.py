@@ -64,7 +64,8 @@ def label_smoothed_loss(
 
     Raises:
         ShapeshiftError: for ε out of its range, targets of different shapes, an id that is in no
-            vocabulary, such as −100, a row without a token, or padding left of one.
+            vocabulary, such as −100, a row without a token, padding left of one, or other padding
+            in `target_input` than in `target_output`.
     """
     if not 0 <= epsilon < 1:
         raise ShapeshiftError(f"epsilon must be at least 0 and below 1, got {epsilon}")
@@ -82,6 +83,11 @@ def label_smoothed_loss(
         _check_ids("target_output", target_output, model.output)
         for name, ids in (("source", source), ("target_output", target_output)):
             check_padding(name, ids)
+        if ((target_input == PAD) != (target_output == PAD)).any():
+            raise ShapeshiftError(
+                f"target_input must have padding ({PAD}) where target_output has some, and nowhere"
+                " else"
+            )
         real_source, real_target = ((ids.flatten() != PAD).nonzero().squeeze(1) for ids in sides)
         real = real_source, real_target
     targets = target_output.flatten().index_select(0, real[1]).long()  # (N,)

@@ -8,11 +8,14 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from shapeshift import kernels
+
 
 def recomputes(x: Tensor) -> bool:
     """Return whether memory counts more than the time of computing `x` again: on a CPU, in
     training."""
-    return x.device.type == "cpu" and x.requires_grad and not torch.compiler.is_compiling()
+    is_plain = not (torch.compiler.is_compiling() or kernels.is_transformed())
+    return x.device.type == "cpu" and x.requires_grad and is_plain
 
 
 @contextmanager

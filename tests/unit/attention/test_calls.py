@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import Tensor
@@ -55,6 +57,17 @@ def test_a_boolean_mask_is_true_where_attention_is_allowed(way) -> None:
         torch.testing.assert_close(got, expected)
     with pytest.raises(ShapeshiftError, match=r"boolean, .* got int64 \(5,\); give mask.bool\(\)"):
         way(q, k, v, allowed.long(), Representation(), POS, POS)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(T, T), (2, T), (1, 1, 2, T + 2), (3, 1, 2, T), (1,) * 5])
+def test_a_mask_that_does_not_fit_is_refused(dtype, shape) -> None:
+    k = heads().to(dtype)
+    q, pos_q, mask = k[:, :, -2:], POS[:, -2:], torch.zeros(shape, dtype=dtype)
+    fits = shape == (2, T)
+    for way in WAYS:
+        with nullcontext() if fits else pytest.raises(ShapeshiftError, match=r"= \(2, 4, 2, 5\)"):
+            way(q, k, k, mask, Representation(), pos_q, POS)
 
 
 def test_the_layer_refuses_what_does_not_fit_and_takes_a_boolean_mask() -> None:

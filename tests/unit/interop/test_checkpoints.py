@@ -170,3 +170,8 @@ def test_other_weights_are_refused() -> None:
         shaw_attention(weights, 4, max_right=2)
     with pytest.raises(ShapeshiftError, match="give the clipping distance"):
         shaw_attention(weights, 2, max_right=8)
+    with pytest.raises(ShapeshiftError, match="give the clipping distance"):
+        shaw_attention(weights, 2, max_right=-1)
+    missing = next(name for name in weights if name.endswith("v_proj.weight"))
+    with pytest.raises(ShapeshiftError, match=f"^{missing} is not among the weights"):
+        shaw_attention({x: y for x, y in weights.items() if x != missing}, **settings)

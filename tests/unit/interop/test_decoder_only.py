@@ -13,7 +13,7 @@ import torch
 from tests.unit.tiny_models import DECODER_ONLY, build, hf
 from torch import Tensor, nn
 
-from shapeshift import shift_positions, unshift, use_position
+from shapeshift import SHAPE, shift_positions, unshift, use_position
 from shapeshift.conformance import check
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import T5, ALiBi, Chain, Shaw
@@ -188,7 +188,10 @@ def test_a_cache_is_freed_with_its_last_reference() -> None:
         ("GPT-2", "alibi", {}, "decoder-only"),
         ("Llama", "ape", {}, "shift_positions"),
         ("Llama", "learned", {}, "cannot reach"),
-        ("Llama", "cross-pe", {}, "more than one kind"),
+        ("Llama", "shape", {}, "shift_positions for SHAPE"),
+        ("Llama", SHAPE(dim=32), {}, "shift_positions for SHAPE"),
+        ("Llama", "cross-pe", {}, "cannot reach"),
+        ("Llama", "less-feeding", {}, "more than one kind"),
         ("Llama", "alibo", {}, "did you mean 'alibi'"),
         ("Llama", "alibi", {"slope": 2}, "no option 'slope'"),
         ("Llama", ALiBi(num_heads=3), {}, "build it for num_heads=4"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from copy import deepcopy
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from shapeshift.interop.torch_nn import (
 )
 from shapeshift.positions import (
     KINDS,
+    SHAPE,
     ALiBi,
     Chain,
     Graph,
@@ -168,6 +170,35 @@ def test_function_transforms(name: str) -> None:
         torch.testing.assert_close(slope, (next(around) - next(around)) / 2e-6, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_function_transforms_of_one_argument(need_weights: bool, dropout: float) -> None:
+    t5 = get("t5", dim=D, num_heads=H, head_dim=D // H)
+    attention = MultiheadAttention(D, H, dropout=dropout, batch_first=True, position=t5)
+    x, names = torch.randn(B, Q, D), [name for name, _ in attention.named_parameters()]
+
+    def run(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, *weights: Tensor) -> Tensor:
+        given, how = dict(zip(names, weights, strict=True)), {"need_weights": need_weights}
+        call = query, key, value
+        out: Tensor = torch.func.functional_call(
+            attention, given, call, {"attn_mask": mask, **how}
+        )[0]
+        return out
+
+    arguments = [x, x, x, torch.zeros(Q, Q), *attention.parameters()]
+    for n, argument in enumerate(arguments):
+        both = torch.stack([argument, 2 * argument])
+
+        def of_one(y: Tensor, n: int = n) -> Tensor:
+            return run(*arguments[:n], y, *arguments[n + 1 :])
+
+        batch = torch.func.vmap(of_one, randomness="same")(both)
+        slope = torch.func.grad(lambda y, f=of_one: f(y).square().sum())(argument)
+        assert slope.shape == argument.shape
+        if not dropout:
+            torch.testing.assert_close(batch, torch.stack([of_one(y) for y in both]))
+
+
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "xpos"])
 def test_a_program_serves_other_batches_and_lengths(name: str) -> None:
     class Layer(nn.Module):
@@ -197,6 +228,13 @@ def test_a_preset_at_the_embedding_is_refused(name: str) -> None:
     for layer in (MultiheadAttention, TransformerEncoderLayer, TransformerDecoderLayer):
         with pytest.raises(ShapeshiftError, match=f"{name!r} adds positions to the embeddings"):
             layer(D, H, position=name)
+
+
+@pytest.mark.parametrize("position", [SHAPE(dim=D), Shaw, 3])
+def test_what_is_no_position_is_refused(position: Any) -> None:
+    for layer in (MultiheadAttention, TransformerEncoderLayer, TransformerDecoderLayer):
+        with pytest.raises(ShapeshiftError, match=r"got (SHAPE|class Shaw|int); SHAPE is called"):
+            layer(D, H, position=position)
 
 
 def test_a_position_built_for_another_size_is_refused() -> None:

@@ -31,6 +31,41 @@ def loss_of(model: Transformer, dtype: torch.dtype) -> Tensor:
         return label_smoothed_loss(model, ids, ids, ids, 0.1).smoothed
 
 
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_hooks_see_what_comes_before_and_after_relu(rate):
+    feed_forward = layers.FeedForward(8, 32, "relu", rate)
+    x = torch.randn(3, 5, 8, requires_grad=True)
+    expected = torch.autograd.grad(feed_forward.eval()(x).sum(), feed_forward.inner.weight)
+    seen = {}
+    for name, module in feed_forward.named_children():
+        module.register_forward_hook(lambda *call, name=name: seen.update({name: call[-1]}))
+        module.register_full_backward_hook(
+            lambda *call, name=name: seen.update({f"grad {name}": 1})
+        )
+    feed_forward(x).sum().backward()
+    torch.testing.assert_close(feed_forward.inner.weight.grad, *expected)
+    assert (seen["inner"] < 0).any()
+    assert torch.equal(seen["activation"], seen["inner"].relu())
+    assert {"grad inner", "grad activation", "grad outer"} <= seen.keys()
+    feed_forward.train()(x).sum().backward()
+
+
+def test_functions_of_a_model_have_gradients_by_torch_func():
+    model = build(ModelConfig(size="tiny", dropout=0.1), PRESETS["rpe"], 50, 50)
+    ids = torch.randint(4, 50, (2, 7))
+    weights = dict(model.named_parameters())
+
+    def total(weights: dict[str, Tensor]) -> Tensor:
+        return torch.func.functional_call(model, weights, (ids, ids)).square().sum()
+
+    torch.func.grad(total)(weights)
+    model.eval()
+    slopes = torch.func.grad(total)(weights)
+    expected = torch.autograd.grad(model(ids, ids).square().sum(), [*weights.values()])
+    for slope, other in zip(slopes.values(), expected, strict=True):
+        torch.testing.assert_close(slope, other, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("scheme", ["ape", "t5", "rpe"])
 def test_norms_and_heads_are_not_kept_but_computed_again_to_the_same_bits(

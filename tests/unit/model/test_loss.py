@@ -32,6 +32,8 @@ def changed(name: str, row: list[int]) -> dict[str, Tensor]:
         (changed("target_output", [7, 3, -100]), "target_output must have ids from 0 to 9.* -100"),
         (changed("target_input", [2, 10, 0]), "target_input must have ids .* got 10"),
         (changed("source", [8, 3, 0, -1]), "source must have ids .* got -1"),
+        (changed("target_input", [2, 0, 0]), "must have padding .* where target_output has some"),
+        (changed("target_input", [2, 7, 7]), "must have padding .* where target_output has some"),
         (changed("source", [0, 0, 8, 3]), "row of source .*padding .* on its right alone"),
         (changed("source", [0, 0, 0, 0]), "row of source"),
         ({name: ids[:, :0] for name, ids in BATCH.items()}, "row of source"),

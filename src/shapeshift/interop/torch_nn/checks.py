@@ -54,14 +54,22 @@ def check_counting(position: Representation, num_queries: int, num_keys: int) ->
             )
 
 
-def build(position: Representation | str | None, **sizes: int) -> Representation:
+def build(position: object, **sizes: int) -> Representation:
     """Return a position, built for D, H and E if its name is given; None is no position.
 
     Raises:
-        ShapeshiftError: for a preset that acts at the embedding.
+        ShapeshiftError: for a preset that acts at the embedding, and what is no position.
     """
+    if position is None or isinstance(position, Representation):
+        return position or Representation()
     if not isinstance(position, str):
-        return Representation() if position is None else position
+        given = (
+            f"class {position.__name__}" if isinstance(position, type) else type(position).__name__
+        )
+        raise ShapeshiftError(
+            "position must be a representation, such as Rotary(head_dim=64), a name or None, got"
+            f" {given}; SHAPE is called with the embeddings"
+        )
     if any(part.at == "embedding" for part in PRESETS.get(position, Scheme()).parts):
         raise ShapeshiftError(
             f"the preset {position!r} adds positions to the embeddings, where a layer has none;"
