@@ -67,6 +67,15 @@ class Config(Strict):
             )
         return self
 
+    @model_validator(mode="after")
+    def _check_detokenize(self) -> Config:
+        if self.evaluation.detokenize != "none" and isinstance(self.data.corpus, GrammarCorpus):
+            raise ValueError(
+                f"evaluation.detokenize={self.evaluation.detokenize} has no effect on the built-in"
+                " grammar, whose text is not tokenised; leave it out"
+            )
+        return self
+
     @property
     def bleu_tokenizer(self) -> str:
         """The tokenizer of BLEU by its name: `evaluation.tokenize`, or where that is `auto`, the

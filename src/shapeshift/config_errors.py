@@ -71,6 +71,7 @@ def _text(place: Place, problems: Sequence[Any], config: type[BaseModel]) -> str
             return f"{problem['msg']}{nearest(str(problem['ctx']['tag']), variants(field))}"
     expected = " or ".join(dict.fromkeys(each["msg"] for each in problems))
     # In words of YAML, not Python.
+    expected = expected.replace("Input should be a valid boolean", "expected true or false")
     expected = expected.replace("a valid tuple", "a list, as in [a, b]")
     expected = expected.replace("a valid path for <class 'pathlib.Path'>", "a path")
     expected = re.sub(

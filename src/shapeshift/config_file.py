@@ -46,7 +46,7 @@ def find_config(name: str | Path, folder: Path | None = None) -> Path:
         return path
     shipped = {each.stem: each for each in Path(str(files("shapeshift"))).glob("configs/*.yaml")}
     if str(name) not in shipped:
-        own = path.with_name(f"{path.name}.yaml")
+        own = Path(f"{path}.yaml")
         meant = f"; did you mean '{own}'?" if own.is_file() else nearest(str(name), shipped)
         raise ShapeshiftError(
             f"no configuration {str(name)!r}{meant} (give the path of a YAML"

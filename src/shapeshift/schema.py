@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
@@ -39,7 +39,8 @@ class Strict(BaseModel):
     A field may be a choice among sections, each with a name of its own in a common key, such as
     `name`. Where that key is missing, the default's name is meant if no other section has more of
     the keys that are given. `null` for a key that only other sections have is no value: it takes
-    out a value that an extended file gives. `true` and `false` are no numbers.
+    out a value that an extended file gives. `true` and `false` are no numbers, numbers are not true
+    or false, and text is neither.
     """
 
     model_config = ConfigDict(
@@ -55,10 +56,9 @@ class Strict(BaseModel):
         for name, field in cls.model_fields.items():
             if isinstance(given.get(name), dict) and (sections := variants(field)):
                 given[name] = _choose(given[name], sections, field)
-            if isinstance(given.get(name), bool | list | tuple):
-                types = {*_types(field.annotation)}
-                if types & {int, float} and bool not in types:
-                    given[name] = _spelled_out(given[name])
+            types = {*_types(field.annotation)}
+            if name in given and types & {bool, int, float}:
+                given[name] = _unconverted(given[name], types)
         return given
 
 
@@ -70,11 +70,28 @@ def _types(annotation: Any) -> Iterator[Any]:
             yield from _types(each)
 
 
-def _spelled_out(value: Any) -> Any:
-    """Return a value with words for truth values, which pydantic takes for 1 and 0."""
+class _Refused:
+    """A value that is shown as it is, and that pydantic does not convert to any type."""
+
+    def __init__(self, value: Any):
+        self._value = value
+
+    def __repr__(self) -> str:
+        return repr(self._value) if isinstance(self._value, str) else str(self._value).lower()
+
+
+def _unconverted(value: Any, types: set[Any]) -> Any:
+    """Return a value in which what pydantic would convert, such as 'yes' to True, '5' to 5 or True
+    to 1, is refused."""
     if isinstance(value, list | tuple):
-        return [_spelled_out(each) for each in value]
-    return str(value).lower() if isinstance(value, bool) else value
+        return [_unconverted(each, types) for each in value]
+    if isinstance(value, bool):
+        fits = bool in types
+    elif isinstance(value, int | float):
+        fits = bool(types & {int, float})
+    else:
+        fits = not isinstance(value, str) or bool(types & {str, Literal})
+    return value if fits else _Refused(value)
 
 
 def variants(field: FieldInfo) -> dict[str, type[BaseModel]]:

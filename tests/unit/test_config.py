@@ -298,8 +298,45 @@ def test_overrides_that_cannot_be_are_refused_in_any_order(
 def test_true_and_false_are_no_numbers(setting: str) -> None:
     said = refused({}, setting)
     assert said.startswith(setting.partition("=")[0])
-    assert re.search("valid (integer|number).*, got '(true|false)'", said)
+    assert re.search("valid (integer|number), got (true|false)", said)
+
+
+@pytest.mark.parametrize("value", ["yes", "on", "t", "1", "1.0", "'true'", "[true]"])
+@pytest.mark.parametrize(
+    "key", ["training.compile", "decoding.batch_invariant", "data.corpus.reverse"]
+)
+def test_only_true_and_false_are_true_and_false(key: str, value: str) -> None:
+    assert f"{key}: expected true or false, got " in refused({}, f"{key}={value}")
     assert parse_config({}, ["training.compile=true"]).training.compile is True
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "training.max_updates='5'",
+        "training.clip_norm='1.5'",
+        "training.optimizer.betas=[0.9, '0.98']",
+        "data.corpus.num_train='9'",
+    ],
+)
+def test_text_is_no_number(setting: str) -> None:
+    assert re.search("valid (integer|number), got '[0-9.]+'", refused({}, setting))
+
+
+def test_metrics_count_once() -> None:
+    twice = "[bleu, chrf, bleu]"
+    settings = [f"evaluation.metrics={twice}", f"training.validate_metrics={twice}"]
+    config = parse_config({}, settings)
+    assert config.evaluation.metrics == config.training.validate_metrics == ("bleu", "chrf")
+
+
+def test_the_grammar_is_not_detokenised() -> None:
+    assert "detokenize=moses has no effect" in refused({}, "evaluation.detokenize=moses")
+
+
+def test_a_configuration_without_a_name() -> None:
+    with pytest.raises(ShapeshiftError, match="no configuration ''"):
+        load_config("")
 
 
 def test_very_large_numbers_of_training() -> None:

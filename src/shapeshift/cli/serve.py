@@ -34,7 +34,11 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 chooses a free one.")] = 8000,
     timeout: Annotated[
         float,
-        typer.Option(min=0.1, help="Limit in seconds for a request (then 503) and for stopping."),
+        typer.Option(
+            min=0.1,
+            max=86_400,
+            help="Limit in seconds for a request (then 503) and for stopping.",
+        ),
     ] = Limits.request_s,
     overrides: Settings = None,
 ) -> None:

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from shapeshift.evaluation.comet import DEFAULT_MODEL
 from shapeshift.evaluation.tokenizers import AUTO, check_name
 from shapeshift.schema import Strict, added
-from shapeshift.training.config import MetricName
+from shapeshift.training.config import MetricNames
 
 
 class EvaluationConfig(Strict):
@@ -30,7 +30,7 @@ class EvaluationConfig(Strict):
             hub, or the path of a checkpoint.
     """
 
-    metrics: tuple[MetricName, ...] = Field(("bleu", "chrf"), min_length=1)
+    metrics: MetricNames = Field(("bleu", "chrf"), min_length=1)
     length_buckets: tuple[int, ...] = Field((10, 20, 30, 40, 50, 60), min_length=1)
     tokenize: str = added(AUTO)
     detokenize: Literal["none", "moses"] = added("none")

@@ -67,7 +67,7 @@ def export(
         report = Report(
             f"CTranslate2 {metadata.version('ctranslate2')}", "ctranslate2.Translator",
             support(scheme, shape), _capacity(model, max_length), parity,
-            trained.weights_sha256, quantization,
+            trained.weights_sha256, quantization, trained.checkpoint,
         )  # fmt: skip
         report.save(final, trained.subword_models)
     return report

@@ -21,7 +21,7 @@ from shapeshift.decoding.capacity import Capacity
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.disk import make_directory, move, partial_directory, save, writing
 from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import seal, verify
+from shapeshift.integrity import seal
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.position_config import PositionConfig
 
@@ -39,6 +39,7 @@ class Trained:
         model: on the CPU, in fp32.
         subword_models: their folder, to be copied; None copies nothing.
         longest: the most subwords of a source and of a target in training, which the check covers.
+        checkpoint: the name of these weights, see `lab.run.Run.weights`.
     """
 
     model: Transformer
@@ -49,6 +50,7 @@ class Trained:
     longest: tuple[int, int] = (64, 64)
     decoding: DecodingConfig = field(default_factory=DecodingConfig)
     weights_sha256: str | None = None
+    checkpoint: str = "average"
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Report:
         positions: how exactly they are computed, see `support`.
         capacity: the most tokens of a source and of a target that the exported model has positions
             for; None means no limit.
+        weights_sha256, checkpoint: the weights that were exported, and their name in the run.
     """
 
     engine: str
@@ -68,6 +71,7 @@ class Report:
     parity: Parity
     weights_sha256: str | None = None
     quantization: str | None = None
+    checkpoint: str = "average"
 
     def save(self, folder: Path, subword_models: Path | None = None) -> None:
         """Write `export.json`, and copies of the subword models, into the folder of a model."""
@@ -76,24 +80,29 @@ class Report:
             save(folder / "subwords" / path.name, path.read_bytes())
 
 
-def read_capacity(folder: Path) -> Capacity:
-    """Verify the folder of an exported model, and return how long sentences may be.
+def engines(run: Path) -> str:
+    """Return the names of what can translate with a run: `torch`, and the exports in its folder."""
+    return ", ".join(["torch", *sorted(path.parent.name for path in run.glob(f"*/{REPORT}"))])
+
+
+def read_report(folder: Path) -> Report:
+    """Return what was exported into a folder, which is not verified.
 
     Raises:
-        ShapeshiftError: it holds no exported model, or a damaged one.
+        ShapeshiftError: it holds no exported model.
     """
     try:
         report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-        capacity = Capacity(*report["capacity"])
+        capacity, parity = Capacity(*report["capacity"]), Parity(**report["parity"])
+        report = Report(**{**report, "capacity": capacity, "parity": parity})
     except (OSError, ValueError, KeyError, TypeError) as error:
-        there = ["torch", *sorted(path.parent.name for path in folder.parent.glob(f"*/{REPORT}"))]
         raise ShapeshiftError(
-            f"holds no model that `shapeshift export` wrote; there are {', '.join(there)}; to make"
-            f" one: shapeshift export {folder.parent} --to ctranslate2 (or onnx)",
+            "holds no model that `shapeshift export` wrote; there are"
+            f" {engines(folder.parent)}; to make one: shapeshift export {folder.parent} --to"
+            " ctranslate2 (or onnx)",
             path=folder,
         ) from error
-    verify(folder, remedy=REMEDY, sums_remedy=REMEDY)
-    return capacity
+    return report
 
 
 @contextmanager

@@ -70,6 +70,7 @@ def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024)
             own,
             parity,
             trained.weights_sha256,
+            checkpoint=trained.checkpoint,
         )
         save(folder / "README.md", card)
         report.save(folder)

@@ -64,6 +64,7 @@ def export(trained: Trained, target: Path, *, max_length: int = 1024) -> Report:
             own,
             parity,
             trained.weights_sha256,
+            checkpoint=trained.checkpoint,
         )
         report.save(folder, trained.subword_models)
     return report

@@ -13,9 +13,10 @@ from shapeshift.decoding.config import DecodingConfig, exponent
 from shapeshift.decoding.running import Ids, Runner
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.errors import ShapeshiftError, reason
+from shapeshift.integrity import verify
 
 from .ctranslate2 import CTranslate2Model
-from .folder import REMEDY, read_capacity
+from .folder import REMEDY, read_report
 from .onnx import OnnxModel
 
 
@@ -25,15 +26,23 @@ def open_export(
     """Return what searches with a model that `shapeshift export` wrote.
 
     Raises:
-        ShapeshiftError: the folder holds no exported model, a damaged one, or one for transformers;
-            the engine is not installed.
+        ShapeshiftError: the folder holds no exported model, a damaged one, one for transformers, or
+            one with other subword models; the engine is not installed.
     """
-    limits = read_capacity(folder)
+    limits = read_report(folder).capacity
+    verify(folder, remedy=REMEDY, sums_remedy=REMEDY)
     is_onnx = (folder / "encoder.onnx").exists()
     if not is_onnx and (folder / "config.json").exists() and not (folder / "model.bin").exists():
         raise ShapeshiftError(
             "is a model for transformers, which `translate` does not run; export the run for"
             " another engine: --to ctranslate2 or --to onnx",
+            path=folder,
+        )
+    own = folder / "subwords"
+    if own.is_dir() and Subwords.load(own).fingerprint != subwords.fingerprint:
+        raise ShapeshiftError(
+            "was exported from a run with other subword models; move it away, and export this run:"
+            f" shapeshift export {folder.parent} --to {'onnx' if is_onnx else 'ctranslate2'}",
             path=folder,
         )
     try:

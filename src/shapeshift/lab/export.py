@@ -16,7 +16,6 @@ from shapeshift.evaluation.scores import Scores
 from shapeshift.export import ctranslate2, huggingface, marian, onnx
 from shapeshift.export.folder import Report, Trained
 from shapeshift.export.parity import ParityError
-from shapeshift.integrity import hash_file
 from shapeshift.lab.run import AVERAGE, RESULTS, SUBWORDS, Run
 
 Engine = Literal["ctranslate2", "huggingface", "onnx"]
@@ -98,7 +97,8 @@ def export_run(
         run.directory / SUBWORDS,
         lengths,
         run.config.decoding,
-        hash_file(weights),
+        run.weights_sha256(checkpoint),
+        checkpoint,
     )
     if to == "huggingface":
         card = _model_card(run, data, trained, weights)

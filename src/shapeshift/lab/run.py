@@ -26,13 +26,14 @@ from shapeshift.decoding.translator import Translator
 from shapeshift.disk import PARTIAL, remove, writing
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation.tokenizers import moses
+from shapeshift.export.folder import engines, read_report
 from shapeshift.export.running import CTranslate2Runner, open_export
-from shapeshift.integrity import SUMS, restore, store, verify
+from shapeshift.integrity import SUMS, hash_file, read_sums, restore, store, verify
 from shapeshift.lab.identity import identity_fields
 from shapeshift.model import Transformer, build
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.config import Cosine
-from shapeshift.training.manifest import MODEL
+from shapeshift.training.manifest import MODEL, read_manifest
 from shapeshift.training.precision import choose_device, choose_precision
 from shapeshift.training.weights import load_weights
 
@@ -167,6 +168,14 @@ class Run:
             path=self.directory,
         )
 
+    def weights_sha256(self, which: str = "average") -> str:
+        """Return the SHA-256 of the file that `weights` returns, from the run's own records where
+        they list it."""
+        path = self.weights(which)
+        if path.name == MODEL:
+            return read_manifest(path.parent).files[MODEL]
+        return read_sums(self.directory).get(AVERAGE) or hash_file(path)
+
     def model(
         self, which: str | Path = "average", device: torch.device | None = None
     ) -> Transformer:
@@ -186,15 +195,23 @@ class Run:
 
         Raises:
             ShapeshiftError: the run was opened with a precision or a device that the exported model
-                does not have; see also `model` and `open_export`.
+                does not have; the model was exported from other weights than the run has now; see
+                also `model` and `open_export`.
         """
         subwords = self.subwords()
         if engine == TORCH:
             return make_translator(self.config, self.model(which, self.device), subwords)
+        if Path(engine).name != engine or engine in ("", ".."):
+            raise ShapeshiftError(
+                f"expected the name of an engine of {self.directory} ({engines(self.directory)}),"
+                f" got {engine!r}"
+            )
         folder = self.directory / engine
         exported = open_export(folder, subwords, self.config.decoding, self.device)
+        is_ctranslate2 = isinstance(exported, CTranslate2Runner)
+        self._check_weights(folder, "ctranslate2" if is_ctranslate2 else "onnx")
         reasons = {"training.precision": "has the precision that it was exported with"}
-        if self.device.type != "cpu" and not isinstance(exported, CTranslate2Runner):
+        if self.device.type != "cpu" and not is_ctranslate2:
             reasons["training.device"] = "runs on the CPU"
         for key, reason in reasons.items():
             if key in self._overridden:
@@ -202,6 +219,27 @@ class Run:
                     f"{key} has no effect on {engine}, which {reason}; leave it out"
                 )
         return make_translator(self.config, exported, subwords)
+
+    def _check_weights(self, folder: Path, to: str) -> None:
+        """Raise a `ShapeshiftError` if an exported model has other weights than those of the run
+        that it was exported from."""
+        report = read_report(folder)
+        try:
+            current = self.weights_sha256(report.checkpoint)
+        except ShapeshiftError:  # the checkpoint is deleted, or training has not ended
+            return
+        if report.weights_sha256 in (None, current):
+            return
+        again = ["shapeshift", "export", str(self.directory), "--to", to]
+        if report.quantization is not None:
+            again += ["--quantization", report.quantization]
+        if report.checkpoint != "average":
+            again += ["--checkpoint", report.checkpoint]
+        raise ShapeshiftError(
+            f"was exported from other weights than the run has now ({report.checkpoint}); remove"
+            f" it and export again: {shlex.join([*again, '--output', str(folder)])}",
+            path=folder,
+        )
 
     @cached_property
     def _translator(self) -> Translator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from shapeshift.data.config import BatchConfig
 from shapeshift.errors import ShapeshiftError
@@ -15,6 +15,14 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 
 MetricName = Literal["bleu", "chrf", "chrf++", "comet"]
 """The names in `evaluation.metrics.METRICS`."""
+
+
+def _each_once(names: tuple[MetricName, ...]) -> tuple[MetricName, ...]:
+    return tuple(dict.fromkeys(names))
+
+
+MetricNames = Annotated[tuple[MetricName, ...], AfterValidator(_each_once)]
+"""Names of metrics, each once."""
 
 
 class OptimizerConfig(Strict):
@@ -93,7 +101,7 @@ class TrainingConfig(Strict):
     validate_every: int | None = Field(
         None, ge=1, description="updates between two validations; null: same as `checkpoint_every`"
     )
-    validate_metrics: tuple[MetricName, ...] = Field(
+    validate_metrics: MetricNames = Field(
         (), description="metrics to compute at each validation, on the translated validation set"
     )
     checkpoint_every: int = Field(5000, ge=1, description="updates between two regular checkpoints")

@@ -48,6 +48,10 @@ REFUSED = [  # in text, settings and folders
     ("translate rum text/test.en", "did you mean 'run'?"),
     ("translate run text/test.en --engine int8", "there are torch; to make one: shapeshift export"),
     (
+        "translate run text/test.en --engine ../run/onnx",
+        "expected the name of an engine of run (torch), got '../run/onnx'",
+    ),
+    (
         "translate run text/test.en --engine ctranslate2-int8",
         "shapeshift export run --to ctranslate2",
     ),

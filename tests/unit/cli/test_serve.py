@@ -78,6 +78,8 @@ def test_two_signals_end_it_at_once(folder):
     [
         (("none",), 1, "none"),
         (("run", "--set", "model.dim=8"), 2, "has no effect"),
+        (("run", "--timeout", "inf"), 2, "--timeout"),
+        (("run", "--timeout", "nan"), 2, "--timeout"),
         (("run", "--host", "no.such.host.invalid"), 1, "cannot serve at no.such.host.invalid"),
     ],
 )

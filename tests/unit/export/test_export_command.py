@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -96,9 +97,50 @@ def test_a_run_is_exported_with_its_report(run):
     load_run(run, settings[:1]).translator(engine="ctranslate2-int8")
 
 
+def continue_training(run):
+    """Change the final model, and save another checkpoint."""
+    model = Run(run).model()
+    with torch.no_grad():
+        model.output.weight += 1
+    checkpoints = Checkpoints(run / "checkpoints", keep=2)
+    path = checkpoints.save(model, torch.optim.Adam(model.parameters()), Progress(2))
+    (run / "average.safetensors").unlink()
+    average([path / MODEL], run / "average.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("options", "is_stale"),
+    [([], True), (["--checkpoint", "last"], True), (["--checkpoint", "1"], False)],
+)
+def test_an_export_of_older_weights_is_refused(run, options, is_stale):
+    pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
+    assert invoke(run, "--quantization", "int8", *options).exit_code == 0
+    folder = run / "ctranslate2-int8"
+
+    def opened():
+        ServedRun(folder)
+        return load_run(run).translator(engine=folder.name)
+
+    opened()
+    continue_training(run)
+    if not is_stale:
+        opened()
+        shutil.rmtree(run / "checkpoints" / "update-00000001")
+        opened()
+        return
+    with pytest.raises(ShapeshiftError, match="from other weights than the run has now") as error:
+        opened()
+    shutil.rmtree(folder)
+    command = str(error.value).partition("shapeshift export ")[2]
+    assert invoke(*shlex.split(command)).exit_code == 0
+    assert json.loads((folder / "export.json").read_text())["quantization"] == "int8"
+    opened()
+
+
 def test_a_model_of_onnx_refuses_a_gpu(run, monkeypatch):
     model = Runner(object(), DecodingConfig())
     monkeypatch.setattr("shapeshift.lab.run.open_export", lambda *given: model)
+    monkeypatch.setattr(Run, "_check_weights", lambda *given: None)
     load_run(run, ["training.device=cpu"]).translator(engine="onnx")
     monkeypatch.setattr("shapeshift.lab.run.choose_device", lambda name: torch.device("cuda"))
     load_run(run).translator(engine="onnx")

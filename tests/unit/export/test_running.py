@@ -117,6 +117,11 @@ def test_what_is_no_export_is_refused(made, tmp_path):
         open_export(folder, subwords, config, CPU).search([[7]], 5)
 
 
+def test_an_export_with_other_subwords_is_refused(made, apart):
+    with pytest.raises(ShapeshiftError, match="other subword models; move it away"):
+        open_export(made[2], apart.subwords, DecodingConfig(), CPU)
+
+
 def test_a_damaged_export_is_refused(made, tmp_path):
     _, subwords, folder = made
     copy = shutil.copytree(folder, tmp_path / "copy")

@@ -29,7 +29,6 @@ SAME = [
     ([], "training.log_every=3"),
     ([], "decoding.max_tokens=77"),
     ([], "evaluation.length_buckets=[3]"),
-    ([], "evaluation.detokenize=moses"),
     ([], SHAPE),
     ([], WIDTHS),
     ([BLEU], "evaluation.tokenize=13a"),  # `auto` stands for it
@@ -44,7 +43,6 @@ OTHER = [
     ([], BLEU),
     ([], COMET),
     ([COMET], "evaluation.comet_model=other"),
-    ([BLEU], "evaluation.detokenize=moses"),
     ([BLEU], "evaluation.tokenize=char"),
 ]
 
@@ -66,6 +64,12 @@ def of_files(*overrides, **settings):
 def test_the_tokenizer_is_that_of_the_language():
     assert how_to_score(of_files()) == how_to_score(of_files("evaluation.tokenize=ja-mecab"))
     assert how_to_score(of_files()) != how_to_score(of_files("evaluation.tokenize=13a"))
+
+
+def test_detokenising_changes_what_validation_measures_alone():
+    moses = "evaluation.detokenize=moses"
+    assert cell_key(of_files(moses)) == cell_key(of_files())
+    assert cell_key(of_files(BLEU, moses)) != cell_key(of_files(BLEU))
 
 
 def test_a_corpus_may_move_but_not_change_its_files():

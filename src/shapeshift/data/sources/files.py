@@ -32,7 +32,7 @@ def find_file(path: str | Path) -> Path:
         ShapeshiftError: neither exists, or `path` is a folder.
     """
     plain = Path(path)
-    packed = plain.with_name(plain.name + ".gz")
+    packed = Path(f"{plain}.gz")
     for candidate in (plain, packed):
         if os.path.exists(candidate) and not os.path.isdir(candidate):
             return candidate

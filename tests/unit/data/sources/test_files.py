@@ -36,6 +36,12 @@ def test_only_a_newline_ends_a_line(tmp_path, name, data, lines):
     assert list(read_lines(write(tmp_path / name, data))) == lines
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "/"])
+def test_a_folder_is_no_file(name):
+    with pytest.raises(ShapeshiftError, match="is a folder; expected a file of text"):
+        next(read_lines(name))
+
+
 def test_a_missing_file_is_looked_for_with_gz(tmp_path):
     write(tmp_path / "text.en.gz", b"packed\n")
     assert list(read_lines(tmp_path / "text.en")) == ["packed"]
