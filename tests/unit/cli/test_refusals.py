@@ -95,7 +95,10 @@ MISUSED = [
     ),
     ("compare mine.yaml --position ape,shappe", "did you mean 'shape'"),
     ("compare mine.yaml --position ape,ape", "'ape' is given twice"),
-    ("compare mine.yaml training.seed=4", "--seeds"),
+    ("compare mine.yaml training.seed=4", "give `shapeshift compare` --seeds NUMBER"),
+    ("compare mine.yaml 'training={seed: 4}'", "give `shapeshift compare` --seeds NUMBER"),
+    ("compare mine.yaml --system 'mine position=ape training.seed=4'", "training.seed=4: give"),
+    ("demo training.seed=4", "give `shapeshift compare` --seeds NUMBER"),
     ("reproduce study.yaml --grid shape-table2", "the study's file names its grid"),
     ("reproduce study.yaml --list", "see a study with --dry-run"),
 ]
