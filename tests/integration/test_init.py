@@ -1,5 +1,6 @@
 """`shapeshift init`: from one's own text to a configuration that trains."""
 
+import random
 from zipfile import ZipFile
 
 import pytest
@@ -40,6 +41,22 @@ def test_a_configuration_that_trains_without_a_change(text):
     assert config.training.schedule.warmup_updates < config.training.max_updates
     small = ["training.max_updates=2", "training.schedule.warmup_updates=1", "--no-test"]
     assert shapeshift(text, "train", "mine.yaml", *small)[0] == 0
+
+
+@pytest.mark.parametrize("num_pairs", [300, 3_000])
+def test_text_of_many_characters_trains(text, num_pairs):
+    drawn = random.Random(0)
+    for language in ("zh", "en"):
+        lines = (
+            "".join(chr(0x4E00 + drawn.randrange(2_500)) for _ in range(18))
+            for _ in range(num_pairs)
+        )
+        (text / f"many.{language}").write_text("".join(f"{x}\n" for x in lines), encoding="utf-8")
+    given = ("--source", "zh", "--target", "en", "--train", "many")
+    assert shapeshift(text, "init", *given)[0] == 0
+    small = ["training.max_updates=2", "training.schedule.warmup_updates=1", "model.size=tiny"]
+    status, _, said = shapeshift(text, "train", "mine.yaml", *small, "--no-test")
+    assert status == 0, said
 
 
 def test_what_is_missing_is_asked_for_on_a_terminal(text):

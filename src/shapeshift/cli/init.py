@@ -57,9 +57,10 @@ def init(
     """
     from shapeshift.cli.train import announce
     from shapeshift.config import load_config
-    from shapeshift.data.config import SPLITS, FilesCorpus
+    from shapeshift.data.config import SPLITS, FilesCorpus, SubwordsConfig
     from shapeshift.data.corpora import read_split, require_files
     from shapeshift.data.sources.download import find_prefixes
+    from shapeshift.data.subwords import least_size
     from shapeshift.data.survey import hold_out, survey_corpus
     from shapeshift.lab.suggest import suggest
     from shapeshift.schema import check_plain
@@ -104,7 +105,8 @@ def init(
     show(f"the first pair of {corpus.train[0]}:")
     for language, line in zip(languages, next(read_split(corpus, "train")), strict=True):
         show(f"  {language}: {line[:MAX_SHOWN]}")
-    write(output, suggest(corpus, surveys["train"]))
+    least = least_size(lambda: read_split(corpus, "train"), SubwordsConfig())
+    write(output, suggest(corpus, surveys["train"], least))
     config = load_config(output)
     show(f"{output}: a {config.model.size} model")
     announce(config)
