@@ -23,6 +23,7 @@ from shapeshift.cli.options import (
 )
 from shapeshift.cli.output import notice
 from shapeshift.cli.run_plan import run_plan
+from shapeshift.errors import shell_command
 
 
 def compare(
@@ -77,14 +78,14 @@ def compare(
     paper = comparison(config, systems, seeds)
     [grid] = paper.grids.values()
     [scale] = grid.config.scales
-    command = shlex.join(["shapeshift", *sys.argv[1:]])
+    command = shell_command(*sys.argv[1:])
     plan = plan_items(paper, scale, overrides or [], command=command)
     run_plan(plan, directory, prepared, jobs=jobs, dry_run=dry_run)
     if not dry_run:
         runs = {cell.name: directory / CELLS / cell.key / "run" for cell in plan.runs}
         for name, run in runs.items():
             notice(f"{name}: {run}")
-        notice(f"next: shapeshift inspect {next(iter(runs.values()))} 'A sentence.'")
+        notice(f"next: {shell_command('inspect', next(iter(runs.values())), 'A sentence.')}")
 
 
 def demo(

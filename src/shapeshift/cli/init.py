@@ -11,7 +11,7 @@ import typer
 
 from shapeshift.cli.options import SHAPE_10, usage_error
 from shapeshift.cli.output import show, show_table, write
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, shell_command
 
 if TYPE_CHECKING:
     from shapeshift.data.config import FilesCorpus, Split
@@ -111,8 +111,9 @@ def init(
     show(f"{output}: a {config.model.size} model")
     announce(config)
     show("Next, train one model, or compare several positions:")
-    show(f"  shapeshift train {output}")
-    show(f"  shapeshift compare {output} --position ape,rpe --system '{SHAPE_10}'")
+    show(f"  {shell_command('train', output)}")
+    others = ("--position", "ape,rpe", "--system", SHAPE_10)
+    show(f"  {shell_command('compare', output, *others)}")
 
 
 def _ask(option: str, question: str, default: str | None = None) -> str:

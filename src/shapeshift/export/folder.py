@@ -20,7 +20,7 @@ from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.capacity import Capacity
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.disk import make_directory, move, partial_directory, save, writing
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, shell_command
 from shapeshift.integrity import seal, verify
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.position_config import PositionConfig
@@ -89,7 +89,7 @@ def read_capacity(folder: Path) -> Capacity:
         there = ["torch", *sorted(path.parent.name for path in folder.parent.glob(f"*/{REPORT}"))]
         raise ShapeshiftError(
             f"holds no model that `shapeshift export` wrote; there are {', '.join(there)}; to make"
-            f" one: shapeshift export {folder.parent} --to ctranslate2 (or onnx)",
+            f" one: {shell_command('export', folder.parent, '--to', 'ctranslate2')} (or onnx)",
             path=folder,
         ) from error
     verify(folder, remedy=REMEDY, sums_remedy=REMEDY)

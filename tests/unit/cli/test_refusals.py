@@ -117,6 +117,26 @@ def project(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
+    ("typed", "advised"),
+    [
+        ("train 'my study.yaml'", "reproduce 'my study.yaml'"),
+        ("reproduce 'my own.yaml'", "compare 'my own.yaml'"),
+        ("translate 'my run' --engine int8", "export 'my run' --to ctranslate2 "),
+        (
+            "translate 'my run' --engine onnx --checkpoint best",
+            "export 'my run' --checkpoint best --output ",
+        ),
+    ],
+)
+def test_a_command_that_is_advised_can_be_copied(project, tmp_path, typed, advised):
+    for name in ("run", "study.yaml"):
+        (tmp_path / f"my {name}").symlink_to(project / name)
+    (tmp_path / "my own.yaml").symlink_to(project / "mine.yaml")
+    _, _, err = shapeshift(tmp_path, *shlex.split(typed))
+    assert f"shapeshift {advised}" in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
     ("command", "status", "remedy"),
     [(c, 1, remedy) for c, remedy in REFUSED] + [(c, 2, remedy) for c, remedy in MISUSED],
 )
