@@ -184,6 +184,14 @@ class Cell:
         return "/".join((*self.axes.values(), str(self.seed)))
 
 
+def distinct(cells: Iterable[Cell]) -> list[Cell]:
+    """Return a cell for each run: of cells with the same key, the first, which names the run."""
+    first: dict[str, Cell] = {}
+    for cell in cells:
+        first.setdefault(cell.key, cell)
+    return [*first.values()]
+
+
 class Grid:
     """A grid, read from a file; see the module.
 
