@@ -14,7 +14,7 @@ from shapeshift.config_errors import messages
 from shapeshift.config_file import find_config, lay_over, merge, read_document
 from shapeshift.data.config import DataConfig, GrammarCorpus
 from shapeshift.decoding.config import DecodingConfig
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, shell_command
 from shapeshift.evaluation.config import EvaluationConfig
 from shapeshift.evaluation.tokenizers import resolve
 from shapeshift.model.config import ModelConfig
@@ -104,7 +104,8 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     document = read_document(path)
     if {"grid", "axes"} & document.keys():
         raise ShapeshiftError(
-            f"is a study, not the configuration of one run; use `shapeshift reproduce {path}`",
+            "is a study, not the configuration of one run; use"
+            f" `{shell_command('reproduce', path)}`",
             path=path,
         )
     return parse_config(document, overrides, path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Collection, Iterable
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +30,11 @@ class ShapeshiftError(ValueError):
         place = "" if path is None else f"{path}: " if line is None else f"{path}:{line}: "
         text = re.sub(r"\S{1000,}", lambda word: word[0][:100] + "…", place + message)
         super().__init__(text.replace("\n", "\\n"))  # a path may hold one
+
+
+def shell_command(*words: object) -> str:
+    """Return a command of ours as it is typed in a shell, such as `shapeshift train mine.yaml`."""
+    return shlex.join(["shapeshift", *map(str, words)])
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -12,8 +12,9 @@ SYSTEMS = ("--position", "ape,rpe", "--system", SHAPE)
 
 
 def compare(folder, *arguments):
-    status, _, err = shapeshift(folder, "compare", "mine.yaml", *arguments, "--jobs", "0")
+    status, out, err = shapeshift(folder, "compare", "mine.yaml", *arguments, "--jobs", "0")
     assert status == 0, err
+    return out, err
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +45,16 @@ def test_nothing_runs_twice_and_another_system_joins(folder):
     document = ItemDocument.load(folder / "compared/mine/positions/comparison/item.json")
     assert [row[0].text for row in document.tables[0].rows] == ["rpe", "ape", "nope"]
     assert len([*folder.rglob("log.jsonl")]) == 4
+
+
+def test_a_run_that_two_systems_share_is_counted_once_and_has_one_name(folder):
+    same = ("--position", "ape", "--system", "same position=ape position.name=same")
+    same += ("--directory", "of same")
+    estimates, _ = compare(folder, *same, "--dry-run")
+    assert "mine ape/1" in estimates
+    assert "same/1" not in estimates
+    for number in range(2):
+        _, err = compare(folder, *same)
+        assert f"ape, same: {number} of 1 runs are finished" in err
+        assert ("1 of 1 runs finished" in err) == (number == 0)
+    assert "next: shapeshift inspect 'of same/cells/" in err

@@ -1,5 +1,6 @@
 """`shapeshift init`: from one's own text to a configuration that trains."""
 
+import random
 from zipfile import ZipFile
 
 import pytest
@@ -25,21 +26,37 @@ def text(tmp_path, monkeypatch):
 
 def test_a_configuration_that_trains_without_a_change(text):
     dotted = ("--source", ".en", "--target", "de", "--train", "mine.en")
-    status, printed, said = shapeshift(text, "init", *dotted)
+    status, printed, said = shapeshift(text, "init", *dotted, "--output", "my text.yaml")
     assert status == 0
     assert "1,0" in printed  # pairs of training text: what is left of 1,200
-    assert "shapeshift compare mine.yaml" in printed
-    pair = printed.partition("the first pair of mine/train:")[2].splitlines()[1:3]
+    assert "shapeshift train 'my text.yaml'\n  shapeshift compare 'my text.yaml' --pos" in printed
+    pair = printed.partition("the first pair of my text/train:")[2].splitlines()[1:3]
     firsts = [
-        (text / f"mine/train.{each}").read_text("utf-8").split("\n")[0] for each in ("en", "de")
+        (text / f"my text/train.{each}").read_text("utf-8").split("\n")[0] for each in ("en", "de")
     ]
     assert pair == [f"  en: {firsts[0]}", f"  de: {firsts[1]}"]
     assert "updates of about" in said
-    config = load_config("mine.yaml")
-    assert config.data.corpus.train == ["mine/train"]
+    config = load_config("my text.yaml")
+    assert config.data.corpus.train == ["my text/train"]
     assert config.training.schedule.warmup_updates < config.training.max_updates
     small = ["training.max_updates=2", "training.schedule.warmup_updates=1", "--no-test"]
-    assert shapeshift(text, "train", "mine.yaml", *small)[0] == 0
+    assert shapeshift(text, "train", "my text.yaml", *small)[0] == 0
+
+
+@pytest.mark.parametrize("num_pairs", [300, 3_000])
+def test_text_of_many_characters_trains(text, num_pairs):
+    drawn = random.Random(0)
+    for language in ("zh", "en"):
+        lines = (
+            "".join(chr(0x4E00 + drawn.randrange(2_500)) for _ in range(18))
+            for _ in range(num_pairs)
+        )
+        (text / f"many.{language}").write_text("".join(f"{x}\n" for x in lines), encoding="utf-8")
+    given = ("--source", "zh", "--target", "en", "--train", "many")
+    assert shapeshift(text, "init", *given)[0] == 0
+    small = ["training.max_updates=2", "training.schedule.warmup_updates=1", "model.size=tiny"]
+    status, _, said = shapeshift(text, "train", "mine.yaml", *small, "--no-test")
+    assert status == 0, said
 
 
 def test_what_is_missing_is_asked_for_on_a_terminal(text):

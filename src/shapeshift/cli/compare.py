@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from shapeshift.cli.options import (
 )
 from shapeshift.cli.output import notice
 from shapeshift.cli.run_plan import run_plan
+from shapeshift.errors import shell_command
 
 
 def compare(
@@ -43,7 +45,13 @@ def compare(
         ),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=1, help="Seeds of each system; a verdict needs three.")
+        int,
+        typer.Option(
+            min=1,
+            help="Number of seeds of each system; a verdict needs three. The first seed is"
+            " `training.seed` of the configuration, 1 by default, the others are the numbers after"
+            " it.",
+        ),
     ] = 1,
     directory: Results = Path("compared"),
     prepared: PreparedRoot = PREPARED_ROOT,
@@ -58,25 +66,26 @@ def compare(
 
     Example: shapeshift compare mine.yaml --position ape,shape,rope --seeds 3
     """
+    from shapeshift.lab.grid import sets_seed
     from shapeshift.papers.compare import comparison
     from shapeshift.papers.planning import CELLS, plan_items
 
-    for setting in overrides or ():
-        if setting.startswith("training.seed="):
-            raise usage_error(setting, "give --seeds NUMBER instead")
     presets = [name for names in position for name in names.split(",")]
     systems = _parse_systems([*presets, *(system or ())])
+    for setting in chain(overrides or (), *systems.values()):
+        if sets_seed(setting):
+            raise usage_error(setting, "give `shapeshift compare` --seeds NUMBER instead")
     paper = comparison(config, systems, seeds)
     [grid] = paper.grids.values()
     [scale] = grid.config.scales
-    command = shlex.join(["shapeshift", *sys.argv[1:]])
+    command = shell_command(*sys.argv[1:])
     plan = plan_items(paper, scale, overrides or [], command=command)
     run_plan(plan, directory, prepared, jobs=jobs, dry_run=dry_run)
     if not dry_run:
         runs = {cell.name: directory / CELLS / cell.key / "run" for cell in plan.runs}
         for name, run in runs.items():
             notice(f"{name}: {run}")
-        notice(f"next: shapeshift inspect {next(iter(runs.values()))} 'A sentence.'")
+        notice(f"next: {shell_command('inspect', next(iter(runs.values())), 'A sentence.')}")
 
 
 def demo(

@@ -20,13 +20,14 @@ def show_estimates(cells: Collection[Cell]) -> None:
     """Print the cost of runs, and which text is missing. Runs that cost the same are measured once;
     nothing is fetched or trained."""
     from shapeshift.evaluation.tables import Table
+    from shapeshift.lab.grid import distinct
     from shapeshift.lab.requirements import measure_run, require_text
     from shapeshift.training.estimate import assumed_length, disk_bytes
 
     measured: dict[str, tuple[int, float]] = {}
     rows, all_seconds, all_disk = [], 0.0, 0
     with console().status("measuring a few updates of each model"):
-        for cell in {cell.key: cell for cell in cells}.values():
+        for cell in distinct(cells):
             config, training = cell.config, cell.config.training
             size = config.data.subwords.vocab_size, assumed_length(config.data)
             costs = training.model_dump(exclude=_COSTS_NOTHING)

@@ -11,7 +11,7 @@ import typer
 
 from shapeshift.cli.options import SHAPE_10, usage_error
 from shapeshift.cli.output import show, show_table, write
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, shell_command
 
 if TYPE_CHECKING:
     from shapeshift.data.config import FilesCorpus, Split
@@ -57,9 +57,10 @@ def init(
     """
     from shapeshift.cli.train import announce
     from shapeshift.config import load_config
-    from shapeshift.data.config import SPLITS, FilesCorpus
+    from shapeshift.data.config import SPLITS, FilesCorpus, SubwordsConfig
     from shapeshift.data.corpora import read_split, require_files
     from shapeshift.data.sources.download import find_prefixes
+    from shapeshift.data.subwords import least_size
     from shapeshift.data.survey import hold_out, survey_corpus
     from shapeshift.lab.suggest import suggest
     from shapeshift.schema import check_plain
@@ -104,13 +105,15 @@ def init(
     show(f"the first pair of {corpus.train[0]}:")
     for language, line in zip(languages, next(read_split(corpus, "train")), strict=True):
         show(f"  {language}: {line[:MAX_SHOWN]}")
-    write(output, suggest(corpus, surveys["train"]))
+    least = least_size(lambda: read_split(corpus, "train"), SubwordsConfig())
+    write(output, suggest(corpus, surveys["train"], least))
     config = load_config(output)
     show(f"{output}: a {config.model.size} model")
     announce(config)
     show("Next, train one model, or compare several positions:")
-    show(f"  shapeshift train {output}")
-    show(f"  shapeshift compare {output} --position ape,rpe --system '{SHAPE_10}'")
+    show(f"  {shell_command('train', output)}")
+    others = ("--position", "ape,rpe", "--system", SHAPE_10)
+    show(f"  {shell_command('compare', output, *others)}")
 
 
 def _ask(option: str, question: str, default: str | None = None) -> str:

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 
 from shapeshift.cli import output
 from shapeshift.cli.output import duration, notice
+from shapeshift.lab.grid import distinct
 from shapeshift.lab.measures import TRAIN
 from shapeshift.lab.runner import State
 from shapeshift.training.observer import Observer
@@ -143,9 +144,10 @@ class GridDisplay:
     def __init__(self, display: Display, cells: Sequence[Cell]):
         self._display = display
         several = len({cell.grid for cell in cells}) > 1
-        self._names: dict[str, str] = {}
-        for cell in cells:
-            self._names.setdefault(cell.key, f"{cell.grid} {cell.name}" if several else cell.name)
+        self._names = {
+            cell.key: f"{cell.grid} {cell.name}" if several else cell.name
+            for cell in distinct(cells)
+        }
         updates = {cell.key: cell.config.training.max_updates for cell in cells}
         self._num_updates, self._updates = sum(updates.values()), dict.fromkeys(updates, 0)
         self._states = dict.fromkeys(self._names, State.WAITING)

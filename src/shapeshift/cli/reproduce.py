@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from shapeshift.cli.options import (
 )
 from shapeshift.cli.output import notice, show_table
 from shapeshift.cli.run_plan import run_plan
+from shapeshift.errors import shell_command
 
 
 def reproduce(
@@ -113,7 +113,7 @@ def reproduce(
             paper = replace(paper, items=items)
     scales = {each for own in paper.grids.values() for each in own.config.scales}
     scale = scale or (scales.pop() if len(scales) == 1 else "tiny")
-    command = shlex.join(["shapeshift", *sys.argv[1:]])
+    command = shell_command(*sys.argv[1:])
     plan = plan_items(paper, scale, settings, seeds, command, label)
     for each in (item for item in paper.items if item not in plan.paper.items):
         notice(f"{paper.name}:{each} has no run with this seed: left out")

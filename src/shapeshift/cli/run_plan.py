@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,10 +110,11 @@ def run_cells(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -
     with Display() as display:  # the jobs of a cluster run on other machines
         hardware = not isinstance(launcher, Slurm)
         get_ready(unfinished, directory, prepared, display, hardware=hardware)
-    left = Counter(cell.grid for cell in unfinished)
-    for name, number in Counter(cell.grid for cell in plan.runs).items():
+    for name in dict.fromkeys(cell.grid for cell in plan.runs):
         grid = plan.paper.grids[name].config
-        notice(f"{grid.title or name}: {number - left[name]} of {number} runs are finished")
+        runs = {cell.key for cell in plan.runs if cell.grid == name}  # cells may share one
+        finished = runs - {cell.key for cell in unfinished}
+        notice(f"{grid.title or name}: {len(finished)} of {len(runs)} runs are finished")
         for line in usable(grid.steps)[1]:
             notice(line)
     with Display() as display:

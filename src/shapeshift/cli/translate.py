@@ -21,7 +21,7 @@ from shapeshift.cli.options import (
     usage_error,
 )
 from shapeshift.cli.output import notice
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, shell_command
 
 if TYPE_CHECKING:
     from shapeshift.data.subwords import Subwords
@@ -99,9 +99,10 @@ def translate(
                 raise
             raise ShapeshiftError(f"{error}; give a sentence on standard input") from error
     if engine != TORCH and checkpoint != "average":
+        others = shell_command("export", run, "--checkpoint", checkpoint, "--output")
         raise usage_error(
             "--checkpoint", f"has no effect on {engine}, which has the weights that it was exported"
-            f" with; export others: shapeshift export {run} --checkpoint {checkpoint} --output …"
+            f" with; export others: {others} …"
         )  # fmt: skip
     long = [] if on_long is None else [f"decoding.on_long={on_long}"]
     trained = open_run(run, [*(overrides or ()), *long])

@@ -94,12 +94,7 @@ class Subwords:
             ShapeshiftError: `vocab_size` is too large or too small for the text (with the size
                 that would do), or there is no text; also what `pairs` raises.
         """
-        texts: dict[str, Sentences] = {
-            "source": lambda: (source for source, _ in pairs()),
-            "target": lambda: (target for _, target in pairs()),
-        }
-        if config.joint:
-            texts = {"joint": lambda: (x for pair in pairs() for x in pair)}
+        texts = _texts(pairs, config)
         models = {}
         for name, sentences in texts.items():
             try:
@@ -317,6 +312,27 @@ def _explain(
     else:
         return error
     return ShapeshiftError(f"{key}={config.vocab_size} is {problem}; set {key} to {remedy}")
+
+
+def least_size(pairs: PairSource, config: SubwordsConfig) -> int:
+    """Return the smallest `vocab_size` with room for the characters of the text, of which
+    `character_coverage` may leave some out; 0 for text without any.
+
+    Args:
+        pairs: as for `Subwords.train`.
+        config: how subwords are learned; not `presplit`, which takes any size.
+    """
+    return max(_least_size(each, config) for each in _texts(pairs, config).values())
+
+
+def _texts(pairs: PairSource, config: SubwordsConfig) -> dict[str, Sentences]:
+    """Return the text of each model by its name."""
+    if config.joint:
+        return {"joint": lambda: (x for pair in pairs() for x in pair)}
+    return {
+        "source": lambda: (source for source, _ in pairs()),
+        "target": lambda: (target for _, target in pairs()),
+    }
 
 
 def _least_size(sentences: Sentences, config: SubwordsConfig) -> int:

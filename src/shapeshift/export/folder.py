@@ -20,7 +20,7 @@ from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.capacity import Capacity
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.disk import make_directory, move, partial_directory, save, writing
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, shell_command
 from shapeshift.integrity import seal
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.position_config import PositionConfig
@@ -97,9 +97,8 @@ def read_report(folder: Path) -> Report:
         report = Report(**{**report, "capacity": capacity, "parity": parity})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ShapeshiftError(
-            "holds no model that `shapeshift export` wrote; there are"
-            f" {engines(folder.parent)}; to make one: shapeshift export {folder.parent} --to"
-            " ctranslate2 (or onnx)",
+            f"holds no model that `shapeshift export` wrote; there are {engines(folder.parent)}; to"
+            f" make one: {shell_command('export', folder.parent, '--to', 'ctranslate2')} (or onnx)",
             path=folder,
         ) from error
     return report

@@ -12,7 +12,7 @@ from shapeshift.decoding.capacity import Capacity
 from shapeshift.decoding.config import DecodingConfig, exponent
 from shapeshift.decoding.running import Ids, Runner
 from shapeshift.decoding.search import Hypothesis
-from shapeshift.errors import ShapeshiftError, reason
+from shapeshift.errors import ShapeshiftError, reason, shell_command
 from shapeshift.integrity import verify
 
 from .ctranslate2 import CTranslate2Model
@@ -40,9 +40,12 @@ def open_export(
         )
     own = folder / "subwords"
     if own.is_dir() and Subwords.load(own).fingerprint != subwords.fingerprint:
+        export = shell_command(
+            "export", folder.parent, "--to", "onnx" if is_onnx else "ctranslate2"
+        )
         raise ShapeshiftError(
             "was exported from a run with other subword models; move it away, and export this run:"
-            f" shapeshift export {folder.parent} --to {'onnx' if is_onnx else 'ctranslate2'}",
+            f" {export}",
             path=folder,
         )
     try:

@@ -2,7 +2,7 @@
 
 `configs/grids/shape-table2.yaml` is an example; `GridConfig` describes each key. Overrides are
 applied in this order: those of the scale, of the axes in the order of the file, of the rules in the
-order of the file, and the seed.
+order of the file, and the seed, which only `seeds` and the base set.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from shapeshift.errors import ShapeshiftError, nearest, unknown
 from shapeshift.lab.identity import cell_key
 from shapeshift.lab.measures import check_measures
 from shapeshift.schema import Strict
+from shapeshift.training.config import TrainingConfig
 
 
 def _name(given: Any) -> Any:
@@ -40,9 +41,26 @@ def _each_once(seeds: tuple[int, ...]) -> tuple[int, ...]:
     return seeds
 
 
+def sets_seed(override: str) -> bool:
+    """Return whether an override sets `training.seed`."""
+    if override.partition("=")[0].partition(".")[0] != "training":
+        return False
+    training = lay_over({}, [override])["training"]
+    return isinstance(training, dict) and "seed" in training
+
+
+def _without_seed(overrides: tuple[str, ...]) -> tuple[str, ...]:
+    if given := [override for override in overrides if sets_seed(override)]:
+        raise ValueError(
+            f"{given[0]!r}: a grid sets the seed of its runs itself; list seeds under `seeds` of"
+            " the grid or of a scale"
+        )
+    return overrides
+
+
 Name = Annotated[str, BeforeValidator(_name), Field(min_length=1)]
 Condition = dict[Name, Annotated[tuple[Name, ...], BeforeValidator(_several), Field(min_length=1)]]
-Overrides = tuple[str, ...]
+Overrides = Annotated[tuple[str, ...], AfterValidator(_without_seed)]
 Settings = Annotated[dict[Name, Overrides], Field(min_length=1)]
 Seeds = Annotated[
     tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), AfterValidator(_each_once)
@@ -50,8 +68,6 @@ Seeds = Annotated[
 Base = str | dict[str, Any]
 
 _PSEUDO_AXES = ("scale", "seed")
-_NO_SEED = 2**31 - 1
-"""Stands for the seed while settings are parsed, which all seeds share."""
 
 
 class Recipe(Strict):
@@ -91,7 +107,8 @@ class GridConfig(Strict):
         title: what the grid reproduces or asks.
         axes: axis → setting → overrides.
         scales: name → section; by default there is one scale, `full`, which changes nothing.
-        seeds: seeds of training; there is a run for each.
+        seeds: seeds of training, in place of the one of the base; there is a run for each. By
+            default there is one, the base's `training.seed`.
         base: the configuration that all runs share: a file, relative to this one, the name of a
             shipped one, such as `multi30k`, or a mapping.
         rules: overrides for some of the runs.
@@ -103,7 +120,7 @@ class GridConfig(Strict):
     title: str = ""
     axes: dict[Name, Settings] = Field(min_length=1)
     scales: dict[Name, Recipe] = Field(default={ONLY_SCALE: Recipe()}, min_length=1)
-    seeds: Seeds = (1,)
+    seeds: Seeds | None = None
     base: Base = Field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
     exclude: tuple[Condition, ...] = ()
@@ -114,8 +131,8 @@ class GridConfig(Strict):
         taken = [axis for axis in self.axes if axis in _PSEUDO_AXES]
         if taken:
             raise ValueError(f"an axis cannot be called {taken[0]!r}: conditions know that name")
-        every = (self.seeds, *(recipe.seeds or () for recipe in self.scales.values()))
-        seeds = {str(seed) for some in every for seed in some}
+        every = (self.seeds, *(recipe.seeds for recipe in self.scales.values()))
+        seeds = {str(seed) for some in every for seed in some or ()}
         conditions = (*(rule.when for rule in self.rules), *self.exclude)
         for axis, values in (item for condition in conditions for item in condition.items()):
             known: dict[str, Collection[str]] = {**self.axes, "scale": self.scales, "seed": seeds}
@@ -165,6 +182,14 @@ class Cell:
     def name(self) -> str:
         """What people call it: `extrapolate/shape/1`."""
         return "/".join((*self.axes.values(), str(self.seed)))
+
+
+def distinct(cells: Iterable[Cell]) -> list[Cell]:
+    """Return a cell for each run: of cells with the same key, the first, which names the run."""
+    first: dict[str, Cell] = {}
+    for cell in cells:
+        first.setdefault(cell.key, cell)
+    return [*first.values()]
 
 
 class Grid:
@@ -221,11 +246,16 @@ class Grid:
                 path=self.path,
             )
         self._refuse_axes(overrides)
+        if any(map(sets_seed, overrides)):
+            raise ShapeshiftError(
+                "a grid sets training.seed itself; choose among its seeds with --seed",
+                path=self.path,
+            )
         recipe = self.config.scales[scale]
         document = self._base(recipe)
         cells: list[Cell] = []
         before: list[Sequence[str]] | None = None
-        seeds = recipe.seeds or self.config.seeds
+        seeds = recipe.seeds or self.config.seeds or (seed_of(document),)
         for values, seed in product(product(*self.config.axes.values()), seeds):
             axes = dict(zip(self.config.axes, values, strict=True))
             place = {**axes, "scale": scale, "seed": str(seed)}
@@ -235,7 +265,6 @@ class Grid:
                 recipe.overrides,
                 *(settings[axes[axis]] for axis, settings in self.config.axes.items()),
                 *(rule.overrides for rule in self.config.rules if _holds(rule.when, place)),
-                [f"training.seed={_NO_SEED}"],
                 overrides,
             ]
             if layers != before:  # as they are for the next seed, unless a rule names one
@@ -256,16 +285,10 @@ class Grid:
         for layer in layers:
             document = lay_over(document, layer) if layer else document
         try:
-            config = parse_config(document)
+            return parse_config(document)
         except ShapeshiftError as error:
             where = " ".join(f"{axis}={value}" for axis, value in place.items())
             raise ShapeshiftError(f"in the run {where}: {error}", path=self.path) from error
-        if config.training.seed != _NO_SEED:
-            raise ShapeshiftError(
-                "a grid sets training.seed itself; choose among its seeds with --seed",
-                path=self.path,
-            )
-        return config
 
     def _refuse_axes(self, overrides: Sequence[str]) -> None:
         """Raise a `ShapeshiftError` if an override would give all settings of an axis one value."""
@@ -287,6 +310,15 @@ class Grid:
             return read_document(find_config(base, self.path.parent))
         except ShapeshiftError as error:
             raise ShapeshiftError(f"base: {error}", path=self.path) from error
+
+
+def seed_of(document: Mapping[str, Any]) -> int:
+    """Return the seed of training that a configuration gives, or the default, also in place of a
+    value that is no seed: it is refused when the configuration is checked."""
+    training = document.get("training")
+    seed = training.get("seed") if isinstance(training, Mapping) else None
+    default: int = TrainingConfig.model_fields["seed"].default
+    return seed if isinstance(seed, int) and seed >= 0 else default
 
 
 def _holds(condition: Condition, place: Mapping[str, str]) -> bool:

@@ -8,7 +8,6 @@ is not a run yet: everything in it may be replaced.
 from __future__ import annotations
 
 import hashlib
-import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -24,7 +23,7 @@ from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import Translator
 from shapeshift.disk import PARTIAL, remove, writing
-from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.errors import ShapeshiftError, nearest, shell_command
 from shapeshift.evaluation.tokenizers import moses
 from shapeshift.export.folder import engines, read_report
 from shapeshift.export.running import CTranslate2Runner, open_export
@@ -230,14 +229,14 @@ class Run:
             return
         if report.weights_sha256 in (None, current):
             return
-        again = ["shapeshift", "export", str(self.directory), "--to", to]
+        again = ["export", str(self.directory), "--to", to]
         if report.quantization is not None:
             again += ["--quantization", report.quantization]
         if report.checkpoint != "average":
             again += ["--checkpoint", report.checkpoint]
         raise ShapeshiftError(
             f"was exported from other weights than the run has now ({report.checkpoint}); remove"
-            f" it and export again: {shlex.join([*again, '--output', str(folder)])}",
+            f" it and export again: {shell_command(*again, '--output', folder)}",
             path=folder,
         )
 
@@ -334,7 +333,7 @@ def _check_same(run: Run, new: Config) -> bool:
     if refused := [x for x in changed if not any(f"{x}.".startswith(f"{key}.") for key in free)]:
         # `identity_fields` has a section of its own for how validation measures.
         named = ", ".join(refused).replace("validation.", "evaluation.")
-        on = shlex.join(["shapeshift", "train", str(directory / CONFIG), "--run", str(directory)])
+        on = shell_command("train", directory / CONFIG, "--run", directory)
         raise ShapeshiftError(
             f"holds a run with another {named}; name a new folder with --run, or continue this one:"
             f" {on}",

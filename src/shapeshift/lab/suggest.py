@@ -49,11 +49,16 @@ decoding:
 """
 
 
-def suggest(corpus: FilesCorpus, train: Survey) -> str:
+def suggest(corpus: FilesCorpus, train: Survey, least_vocab_size: int) -> str:
     """Return a configuration as YAML.
 
     Size, dropout and updates depend on how much training text there is, and the size on whether
     there is a GPU.
+
+    Args:
+        corpus: the text.
+        train: what was found in the training text.
+        least_vocab_size: pieces that its characters need, see `subwords.least_size`.
     """
     num_pairs = train.num_pairs
     gpu = torch.cuda.is_available()
@@ -62,6 +67,7 @@ def suggest(corpus: FilesCorpus, train: Survey) -> str:
         (size for limit, size in _VOCABULARIES if num_pairs < limit), _LARGEST_VOCABULARY
     )
     vocab_size = max(100, min(vocab_size, len(train.sources) // 200 * 100))  # there are as many
+    vocab_size = max(vocab_size, least_vocab_size)
     max_tokens, peak = _BATCHES[size]
     epochs, dropout = next((values for limit, *values in _EPOCHS if num_pairs < limit), [5, 0.1])
     words = sum(map(max, train.source_words, train.target_words))  # of the longer side

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -34,6 +35,7 @@ from shapeshift.locks import locked
 from shapeshift.model import Transformer, build
 from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
+from shapeshift.training.config import TrainingConfig
 from shapeshift.training.estimate import disk_bytes
 from shapeshift.training.log import Log
 from shapeshift.training.manifest import MODEL, DamagedError
@@ -248,15 +250,31 @@ def _begin(run: Run, trainer: Trainer) -> Log:
     num_parameters = sum(p.numel() for p in trainer.model.parameters())
     needed, free = disk_bytes(config, num_parameters, run.directory), free_bytes(run.directory)
     if needed > free:
+        fewer = _fewer_checkpoints(config, num_parameters, needed - free)
         raise ShapeshiftError(
             f"the run needs up to {needed:,} bytes for checkpoints, and {free:,} are free; make"
-            " room, or keep fewer with training.keep_checkpoints (now"
-            f" {config.keep_checkpoints})",
+            f" room{f', or keep fewer with {fewer}' if fewer else ''}",
             path=run.directory,
         )
     for name in (RESULTS, AVERAGE):  # of a shorter run that is now continued
         delete(run.directory / name)
     return Log(run.directory, progress.update, not trainer.validation_is_due, progress.elapsed_s)
+
+
+def _fewer_checkpoints(config: TrainingConfig, num_parameters: int, saved: int) -> str:
+    """Return the settings that keep the most checkpoints of those that save this many bytes, or
+    nothing if no number of checkpoints does."""
+
+    def size(kept: int) -> int:
+        return disk_bytes(config.model_copy(update={"keep_checkpoints": kept}), num_parameters)
+
+    present = config.keep_checkpoints
+    kept = bisect(range(1, present), size(present) - saved, key=size)
+    if not kept:
+        return ""
+    averaged = config.average_checkpoints > kept
+    also = f" training.average_checkpoints={kept}" if averaged else ""
+    return f"training.keep_checkpoints={kept}{also}"
 
 
 def _measure_validation(

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from shapeshift.config_errors import messages
 from shapeshift.config_file import read_document
-from shapeshift.errors import ShapeshiftError, nearest, unknown
+from shapeshift.errors import ShapeshiftError, nearest, shell_command, unknown
 from shapeshift.lab.grid import Grid, GridConfig
 from shapeshift.lab.measures import find_function
 from shapeshift.papers.item import STUDIES, Item, Paper
@@ -69,7 +69,7 @@ def read_item(path: Path, name: str) -> Item:
     if document.keys() & {"data", "model", "training"}:
         raise ShapeshiftError(
             "is a configuration, and a study has title, grid and tables; compare positions with"
-            f" this one: shapeshift compare {path}",
+            f" this one: {shell_command('compare', path)}",
             path=path,
         )
 

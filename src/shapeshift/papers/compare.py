@@ -10,7 +10,7 @@ from pathlib import Path
 from shapeshift.config_file import find_config, read_document
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.costs import MEMORY_LENGTH
-from shapeshift.lab.grid import Grid
+from shapeshift.lab.grid import Grid, seed_of
 from shapeshift.model.position_config import check_label
 from shapeshift.papers.item import Item, Paper
 from shapeshift.papers.spec import ItemSpec
@@ -31,12 +31,14 @@ def comparison(
     Args:
         config: a configuration file, or the name of a shipped one.
         systems: name → its settings, two or more; the others are tested against the first.
-        num_seeds: of training: 1, 2, ….
+        num_seeds: of training, from the `training.seed` of the file on: 1, 2, ….
 
     Raises:
         ShapeshiftError: for a file or settings that are wrong.
     """
     path = find_config(config)
+    document = read_document(path)
+    first_seed = seed_of(document)
     title = f"{path.stem}: {', '.join(systems)}"
     grid = Grid(
         path,
@@ -44,8 +46,8 @@ def comparison(
             "title": title,
             "axes": {AXIS: {name: [*settings] for name, settings in systems.items()}},
             "scales": {path.stem: {}},
-            "seeds": [*range(1, num_seeds + 1)],
-            "base": read_document(path),
+            "seeds": [*range(first_seed, first_seed + num_seeds)],
+            "base": document,
             "steps": ["score-test", "speed", "step-memory"],
         },
     )

@@ -14,7 +14,7 @@ from shapeshift.data.sources.download import Progress
 from shapeshift.disk import free_bytes, make_directory, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
-from shapeshift.lab.grid import Cell
+from shapeshift.lab.grid import Cell, distinct
 from shapeshift.lab.measures import usable
 from shapeshift.lab.requirements import missing_requirements
 from shapeshift.lab.results import write_csv
@@ -238,7 +238,7 @@ def write_items(
                     tables=tuple(table for table in content.tables if table.rows),
                     findings=tuple(content.findings),
                     configs={cell.key: cell.config.to_yaml() for cell in done},
-                    unfinished=tuple({x.key: x.name for x in cells if x not in done}.values()),
+                    unfinished=tuple(x.name for x in distinct(x for x in cells if x not in done)),
                     settings=tuple(plan.overrides),
                     seeds=tuple(sorted({x.seed for x in done})) if item.spec.trained else (),
                     label=plan.label,

@@ -99,7 +99,10 @@ MISUSED = [
     ),
     ("compare mine.yaml --position ape,shappe", "did you mean 'shape'"),
     ("compare mine.yaml --position ape,ape", "'ape' is given twice"),
-    ("compare mine.yaml training.seed=4", "--seeds"),
+    ("compare mine.yaml training.seed=4", "give `shapeshift compare` --seeds NUMBER"),
+    ("compare mine.yaml 'training={seed: 4}'", "give `shapeshift compare` --seeds NUMBER"),
+    ("compare mine.yaml --system 'mine position=ape training.seed=4'", "training.seed=4: give"),
+    ("demo training.seed=4", "give `shapeshift compare` --seeds NUMBER"),
     ("reproduce study.yaml --grid shape-table2", "the study's file names its grid"),
     ("reproduce study.yaml --list", "see a study with --dry-run"),
 ]
@@ -115,6 +118,26 @@ def project(tmp_path_factory):
     yield folder
     assert (folder / "run" / "config.yaml").read_bytes() == config
     assert not {"own.yaml", "compared", "reproduced"} & {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("typed", "advised"),
+    [
+        ("train 'my study.yaml'", "reproduce 'my study.yaml'"),
+        ("reproduce 'my own.yaml'", "compare 'my own.yaml'"),
+        ("translate 'my run' --engine int8", "export 'my run' --to ctranslate2 "),
+        (
+            "translate 'my run' --engine onnx --checkpoint best",
+            "export 'my run' --checkpoint best --output ",
+        ),
+    ],
+)
+def test_a_command_that_is_advised_can_be_copied(project, tmp_path, typed, advised):
+    for name in ("run", "study.yaml"):
+        (tmp_path / f"my {name}").symlink_to(project / name)
+    (tmp_path / "my own.yaml").symlink_to(project / "mine.yaml")
+    _, _, err = shapeshift(tmp_path, *shlex.split(typed))
+    assert f"shapeshift {advised}" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,19 @@ def test_a_scale_brings_its_overrides_and_may_bring_base_and_seeds(make, tmp_pat
         make(TWO_AXES, scales={"short": {"base": "shrot"}}).cells("short")
 
 
+def test_the_seed_of_the_base_is_used_where_no_seeds_are_listed(make):
+    base = {"training": {"seed": 9, "max_updates": 5}}
+    grid = {key: value for key, value in TWO_AXES.items() if key != "seeds"} | {"base": base}
+    found = make(grid, scales={"tiny": {}, "paper": {"seeds": [3, 4]}})
+    for scale, seeds in (("tiny", {9}), ("paper", {3, 4})):
+        cells = found.cells(scale)
+        assert {cell.seed for cell in cells} == seeds
+        assert {cell.config.training.seed for cell in cells} == seeds
+    base["training"]["seed"] = -1
+    with pytest.raises(ShapeshiftError, match=r"training\.seed: "):
+        make(grid, base=base).cells("tiny")
+
+
 def test_rules_come_after_axes_and_the_users_overrides_last(make):
     when = {"scale": "tiny", "K": [40], "dataset": ["extrapolate", "vanilla"]}
     overrides = ["position.position_ids.max_offset=10", "training.max_updates=6"]
@@ -86,6 +99,12 @@ def test_exclude(make):
         ({"axes": {"seed": {"a": []}}}, r"an axis cannot be called 'seed'"),
         ({"seeds": [1, 1, 2]}, r"seeds: give each seed once; 1 is there again"),
         ({"scales": {"tiny": {"seeds": [3, 3]}}}, r"scales\.tiny\.seeds: give each seed once; 3"),
+        (
+            {"axes": {"a": {"one": ["training.seed=5"]}}},
+            r"axes\.a\.one: 'training.seed=5'.* `seeds`",
+        ),
+        ({"rules": [{"when": {"K": 0}, "overrides": ["training={seed: 5}"]}]}, "list seeds under"),
+        ({"scales": {"tiny": {"overrides": ["training.seed=1"]}}}, r"scales\.tiny\.overrides: "),
         ({"scales": {}, "seeds": []}, r"seeds: .*; scales: |scales: .*; seeds: "),
     ],
 )
@@ -99,7 +118,8 @@ def test_what_is_wrong_in_a_file_is_named(make, settings, message):
     [
         ("papr", "training.max_updates=3", r"has no scale 'papr'; did you mean 'paper'"),
         ("tiny", "training.max_udpates=3", r"in the run dataset=vanilla K=0 .*max_udpates"),
-        ("tiny", "training.seed=7", r"sets training\.seed itself"),
+        ("tiny", "training.seed=7", r"sets training\.seed itself.* --seed"),
+        ("tiny", "training={seed: 7}", r"sets training\.seed itself.* --seed"),
         ("tiny", "position=rope", "is what the axis K varies"),
         ("tiny", "data.dataset={name: interpolate}", "is what the axis dataset varies"),
     ],

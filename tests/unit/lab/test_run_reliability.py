@@ -53,7 +53,7 @@ def test_a_disk_that_is_too_small_ends_the_run_before_it_begins(
     with monkeypatch.context() as patch:
         patch.setattr(disk.shutil, "disk_usage", lambda path: Usage)
         with pytest.raises(
-            ShapeshiftError, match=r"needs up to .* 100,000 are free; .*keep_checkpoints"
+            ShapeshiftError, match=r"needs up to .* 100,000 are free; make room"
         ) as caught:
             again(tmp_path / "run")
     assert "\n" not in str(caught.value)

@@ -8,6 +8,7 @@ import pytest
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import store
+from shapeshift.lab import train as lab_train
 from shapeshift.lab.measures import translate_and_score
 from shapeshift.lab.run import Run
 from shapeshift.lab.train import train
@@ -56,6 +57,20 @@ def test_a_vocabulary_that_is_too_large_and_a_file_name_with_a_typing_error(go, 
     size = re.search(r"(\d+) or less|at most (\d+)", message)
     number = next(filter(None, size.groups()))
     assert go(f"data.subwords.vocab_size={number}").checkpoints.updates() == [2]
+
+
+def test_a_disk_without_room_for_all_checkpoints(go, monkeypatch):
+    many = ["training.max_updates=10", "training.checkpoint_every=1"]
+    many += ["training.keep_checkpoints=5", "training.average_checkpoints=5"]
+    with monkeypatch.context() as patch:
+        patch.setattr(lab_train, "free_bytes", lambda path: 0)
+        message = refused(go, *many)
+        assert message.endswith("make room")
+        needed = int(re.search(r"up to ([\d,]+) bytes", message)[1].replace(",", ""))
+        patch.setattr(lab_train, "free_bytes", lambda path: needed * 7 // 8)
+        remedy = refused(go, *many).rpartition("keep fewer with ")[2].split()
+        assert [each[:-1] for each in remedy] == [each[:-1] for each in many[2:]]
+        assert go(*many, *remedy).checkpoints.updates()[-1] == 10
 
 
 def test_a_failure_before_the_first_checkpoint_leaves_nothing_that_binds(go, monkeypatch, tmp_path):

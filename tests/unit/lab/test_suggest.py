@@ -15,7 +15,7 @@ from shapeshift.yaml_file import parse_yaml
 def test_the_comment_says_how_often_training_reads_the_text(num_pairs):
     found = survey((f"{n} a b c d e f g", f"{n} h i j k l m n") for n in range(num_pairs))
     text = suggest(
-        FilesCorpus(source="en", target="de", train=["a"], valid=["b"], test=["c"]), found
+        FilesCorpus(source="en", target="de", train=["a"], valid=["b"], test=["c"]), found, 0
     )
     training = parse_config(parse_yaml(text)).training
     tokens = 1.4 * 8 * num_pairs

@@ -122,7 +122,7 @@ def make_study(papers_root):
         grid = find_grid(name)
         extra = LONGER_PIECES if name == "nhk-figure3" else ()
         given = {each.partition("=")[0]: each for each in (*MINUSCULE, *extra)}
-        first = (grid.config.scales["tiny"].seeds or grid.config.seeds)[0]
+        first = (grid.config.scales["tiny"].seeds or grid.config.seeds or (1,))[0]
         cells = [
             with_seed(cell, seed)
             for seed in seeds

@@ -200,6 +200,15 @@ def test_a_study_is_known_by_its_path_however_that_is_given(write, monkeypatch):
     assert read_study(Path(path.name)).citation == read_study(path).citation
 
 
+def test_a_comparison_begins_with_the_seed_of_its_configuration(tmp_path):
+    path = tmp_path / "mine.yaml"
+    systems = {"ape": ["position=ape"], "rpe": ["position=rpe"]}
+    for text, first in (("{}", 1), ("training: {seed: 9}", 9)):
+        path.write_text(text, encoding="utf-8")
+        plan = plan_items(comparison(path, systems, 2), "mine")
+        assert {cell.config.training.seed for cell in plan.cells} == {first, first + 1}
+
+
 def test_settings_of_the_command_line_are_checked(write):
     with pytest.raises(ShapeshiftError, match=r"mine.yaml: .*\.valid BLEU: BLEU is not"):
         plan_items(read_study(write(STUDY)), "full", ["evaluation.metrics=[chrf]"])
