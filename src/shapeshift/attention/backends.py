@@ -428,9 +428,8 @@ def attend_with_probs(
 
 
 def _plus(x: Tensor, added: Tensor) -> Tensor:
-    """Return the sum, in place of `x` but in transforms of torch.func, where `added` alone may be a
-    batch."""
-    return x + added if kernels.is_transformed() else x.add_(added)
+    """Return the sum, in place of `x` where possible: under vmap, `added` alone may be a batch."""
+    return x + added if kernels.is_traced() else x.add_(added)
 
 
 def causal_mask(

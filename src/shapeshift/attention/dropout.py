@@ -28,8 +28,7 @@ def dropout(x: Tensor, p: float, training: bool, relu: bool = False) -> Tensor:
         training: if false, or p is zero, `x` itself is returned.
         relu: whether ReLU comes first; `x` may be overwritten then.
     """
-    is_plain = not (torch.compiler.is_compiling() or kernels.is_transformed())
-    if training and p and x.device.type == "cpu" and is_plain:
+    if training and p and x.device.type == "cpu" and not kernels.is_traced():
         dropped: Tensor = _Dropout.apply(x, p, relu, None)  # type: ignore[no-untyped-call]
         return dropped
     x = F.relu_(x) if relu else x

@@ -72,9 +72,9 @@ def compiles_for(device: str) -> bool:
 
 def _is_plain(x: Tensor) -> bool:
     """Return whether `x` is a tensor in memory, with gradients in reverse mode at most."""
-    if torch.compiler.is_compiling() or type(x) is not Tensor or not x.numel():
+    if is_traced() or type(x) is not Tensor or not x.numel():
         return False
-    if forward_ad._current_level >= 0 or is_transformed():  # derivatives in forward mode
+    if forward_ad._current_level >= 0:  # derivatives in forward mode
         return False
     return _is_in_memory(x)
 
@@ -88,9 +88,10 @@ def _is_in_memory(x: Tensor) -> bool:
     return True
 
 
-def is_transformed() -> bool:
-    """Return whether this is computed in a transform of torch.func, such as `grad` or `vmap`."""
-    return not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active()
+def is_traced() -> bool:
+    """Return whether this is compiled, or computed in a transform of torch.func such as `vmap`,
+    where PyTorch has to see each step."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
 def is_available(dtype: torch.dtype) -> bool:

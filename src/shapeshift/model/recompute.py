@@ -14,8 +14,7 @@ from shapeshift import kernels
 def recomputes(x: Tensor) -> bool:
     """Return whether memory counts more than the time of computing `x` again: on a CPU, in
     training."""
-    is_plain = not (torch.compiler.is_compiling() or kernels.is_transformed())
-    return x.device.type == "cpu" and x.requires_grad and is_plain
+    return x.device.type == "cpu" and x.requires_grad and not kernels.is_traced()
 
 
 @contextmanager
