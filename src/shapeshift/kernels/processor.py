@@ -1,0 +1,51 @@
+"""Facts about the processor, the same in every process of a machine: read, never measured."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def _description() -> str:
+    """Return what Linux says about the first core; elsewhere nothing."""
+    if sys.platform != "linux":
+        return ""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return text.partition("\n\n")[0]
+
+
+@cache
+def flags() -> frozenset[str]:
+    """Return the instruction sets by their names in `/proc/cpuinfo`, such as `avx512_bf16`."""
+    match = re.search(r"^(?:flags|Features)\s*:(.*)$", _description(), re.MULTILINE)
+    return frozenset(match[1].split() if match else ())
+
+
+def is_intel() -> bool:
+    """Return whether Intel made the processor. Its dot products of bf16 pairs (AVX-512 bf16) take
+    twice as long as products of float32; AMD's take half as long (docs/benchmarks.md)."""
+    return "GenuineIntel" in _description()
+
+
+@cache
+def has_tiles() -> bool:
+    """Return whether this process may use AMX tiles for bf16, and request them from Linux, as each
+    process must before it uses them."""
+    if "amx_bf16" not in flags() or platform.machine() != "x86_64":
+        return False
+    arch_prctl, request, tiles = 158, 0x1023, 18  # asm/unistd_64.h, asm/prctl.h
+    return ctypes.CDLL(None).syscall(arch_prctl, request, tiles) == 0
+
+
+def multiplies_bf16_faster() -> bool:
+    """Return whether products in bf16 are faster than in float32: with AMX, and with AMD's AVX-512
+    bf16."""
+    return has_tiles() or ("avx512_bf16" in flags() and not is_intel())
