@@ -3,7 +3,6 @@
 import itertools
 import math
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from shapeshift import kernels
 from shapeshift.attention import backends
 from shapeshift.attention.dropout import add_dropped, draw_seed, dropout, numbers
 from shapeshift.errors import ShapeshiftError
+from shapeshift.kernels import library, processor
 from shapeshift.model import loss
 from shapeshift.model.attention import Attention
 from shapeshift.positions import KERPLE, T5, ALiBi, Chain, Rotary, Shaw
@@ -38,9 +38,8 @@ POS = torch.arange(40)[None]
 @pytest.fixture(autouse=True)
 def compiled():
     if not kernels.is_available(torch.float32):
-        compiler = shlex.split(os.environ.get("CC") or "cc")[0]
-        assert compiler == "false" or shutil.which(compiler) is None, "does not compile"
-        pytest.skip("no C compiler")
+        assert kernels.describe().endswith(("=none", "CONTRIBUTING.md)")), kernels.describe()
+        pytest.skip("no compiled kernels")
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
@@ -207,13 +206,11 @@ def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
             for _ in range(2)
         ]
         how |= {"turns": turns} if turning else {}
-        again: list = []
         torch.manual_seed(1)
-        out = backends.attend_rows([rows], added_here, None, dropout_p, **how, again=again)
+        out = backends.attend_rows([rows], added_here, None, dropout_p, **how)
         grad = torch.randn(out.shape).to(dtype)
         leaves = [rows, bias, *(x.table for x in added_here if x)]
         found = [out, *torch.autograd.grad(out, leaves, grad)]
-        assert torch.equal(again[0](), out)
         assert not out[total:].any()
         assert not found[1][total:].any()
 
@@ -309,11 +306,11 @@ def test_probabilities_computed_again_are_those_that_are_kept(
         rows = torch.randn(int(lengths.sum()), 3 * H * E).to(dtype).requires_grad_()
         tables = tables_by_distance(added, H, E, -6, dtype)
         bias, mask = torch.randn(2, 1, H, 270, 270).to(dtype).requires_grad_()
-        how = {"num_heads": H, "spans": spans, "causal": causal, "bias": bias, "again": []}
+        how = {"num_heads": H, "spans": spans, "causal": causal, "bias": bias}
         how |= {"turns": [kernels.Turn(*torch.randn(2, 1, 270, 12), True) for _ in range(2)]}
         out = backends.attend_rows([rows], tables, mask.detach(), dropout_p, **how)
         kept = out.grad_fn.saved_tensors[0]
-        assert (kept is None) == (not how["again"]) == (first_again == 270)
+        assert (kept is None) == (first_again == 270)
         leaves = [rows, bias, *(x.table for x in tables if x)]
         made.append([out, *torch.autograd.grad(out.float().square().sum(), leaves)])
     assert all(map(torch.equal, *made))
@@ -584,62 +581,96 @@ def test_second_derivatives_in_float64(num_tokens):
     torch.testing.assert_close(again, slopes)
 
 
-PROGRAM = "import torch; from shapeshift import kernels; print(kernels.is_available(torch.float32))"
+def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
-def available(cache: Path, **environment: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), **environment}
-    command = [sys.executable, "-c", PROGRAM]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-
-
-@pytest.mark.long
-def test_where_nothing_can_be_compiled_there_are_no_kernels(tmp_path):
-    file = tmp_path / "file"
-    file.touch()
-    for environment in ({"CC": "false"}, {"CC": "no-such-program"}, {"XDG_CACHE_HOME": str(file)}):
-        assert available(tmp_path, **environment).communicate()[0] == "False\n"
-    assert not list(tmp_path.glob("shapeshift/*"))
+FEW = "import torch; from shapeshift import kernels; x = torch.zeros(2, 2); "
+FEW += "print([kernels.serves(x) for _ in range(3)], kernels.describe())"
 
 
 @pytest.mark.long
-def test_processes_share_what_one_has_compiled_and_replace_it_if_damaged(tmp_path):
-    processes = [available(tmp_path) for _ in range(4)]
-    assert [x.communicate()[0] for x in processes] == ["True\n"] * 4
-    (library,) = tmp_path.glob("shapeshift/*")
-    assert available(tmp_path, CC="false").communicate()[0] == "True\n"
-    library.write_bytes(library.read_bytes()[:100])
-    assert available(tmp_path).communicate()[0] == "True\n"
-    assert library.stat().st_size > 1000
+def test_the_instruction_set_is_named_or_the_best_that_the_processor_has():
+    for name in ("none", *processor.instruction_sets()):
+        shown = run(FEW, SHAPESHIFT_KERNELS=name)
+        assert shown.stdout.startswith(str([name != "none"] * 3))
+        assert name in shown.stdout
+        assert shown.stderr == ""
+    for name in ("sse9", *(processor.NEEDS.keys() - processor.instruction_sets())):
+        last = run(FEW, SHAPESHIFT_KERNELS=name).stderr.splitlines()[-1]
+        assert "ShapeshiftError: SHAPESHIFT_KERNELS" in last
+        assert "baseline" in last  # which would do
 
 
-AS_ON_ANOTHER = """
-import sys, pytest
-from shapeshift import kernels
-kernels._FLAGS += sys.argv[2:]
-some = "cross_entropy or gradients_of_weights or heads_with_masks or is_that_of or few_queries"
-sys.exit(pytest.main(["-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", some, sys.argv[1]]))
-"""
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
-    ("needs", "flags"),
+    ("flags", "intel", "expected"),
     [
-        ("avx512_bf16", ("-DNO_TILES", "-UNO_DOTS")),
-        ("avx512_bf16", ("-DNO_TILES", "-DNO_DOTS")),
-        ("avx512f", ("-DNO_TILES", "-mno-avx512f")),
-        ("avx", ("-DNO_TILES", "-mno-avx")),
+        ("fpu", False, "baseline baseline"),
+        ("avx2 fma", False, "avx2 avx2"),
+        ("avx2 fma avx512f", False, "avx2 avx2"),
+        ("avx2 fma avx512f avx512bw avx512dq avx512vl", True, "avx512 avx512"),
+        ("avx2 fma avx512f avx512bw avx512dq avx512vl avx512_bf16", True, "avx512 avx512"),
+        ("avx2 fma avx512f avx512bw avx512dq avx512vl avx512_bf16", False, "avx512 avx512_bf16"),
+        (
+            "avx2 fma avx512f avx512bw avx512dq avx512vl avx512_bf16 amx_tile amx_bf16",
+            True,
+            "avx512 amx",
+        ),
     ],
 )
-def test_kernels_as_processors_with_fewer_instructions_have_them(needs, flags, tmp_path):
-    if f" {needs} " not in Path("/proc/cpuinfo").read_text(encoding="utf-8").replace("\n", " "):
-        pytest.skip(f"the processor has no {needs}")
-    command = [sys.executable, "-c", AS_ON_ANOTHER, __file__, *flags]
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+def test_the_set_that_a_processor_takes(flags, intel, expected, tmp_path, monkeypatch):
+    """By its flags alone; nothing is loaded, for the processor here may lack the set."""
+    for name in ("baseline", "avx2", "avx512"):
+        (tmp_path / f"{name}-float32.so").touch()
+    for name in processor.NEEDS:
+        (tmp_path / f"{name}-bfloat16.so").touch()
+    monkeypatch.setattr(library, "__file__", str(tmp_path / "library.py"))
+    monkeypatch.delenv("SHAPESHIFT_KERNELS", raising=False)
+    monkeypatch.setattr(processor, "flags", lambda: frozenset(flags.split()))
+    monkeypatch.setattr(processor, "has_tiles", lambda: "amx_tile" in flags)
+    monkeypatch.setattr(library, "instruction_sets", processor.instruction_sets.__wrapped__)
+    monkeypatch.setattr(library, "is_intel", lambda: intel)
+    monkeypatch.setattr(library, "_loaded", lambda path, name: (None, name))
+    found = [library._found.__wrapped__(dtype)[1] for dtype in DTYPES]
+    assert " ".join(found) == expected
+
+
+@pytest.mark.long
+def test_a_package_without_libraries_says_so_once_and_computes_in_pytorch(tmp_path):
+    package = tmp_path / "shapeshift"
+    unwanted = shutil.ignore_patterns("__pycache__", "*.so")
+    shutil.copytree(Path(kernels.__file__).parents[1], package, ignore=unwanted)
+    shown = run(FEW, PYTHONPATH=str(tmp_path))
+    assert shown.stdout.startswith("[False, False, False] plain PyTorch: none were built")
+    assert shown.stderr.count("without compiled kernels") == 1
+    # A library of other sources is not used, nor a damaged one.
+    made = next(Path(kernels.__file__).parent.glob("baseline-float32.so"))
+    shutil.copy(made, package / "kernels")
+    assert run(FEW, PYTHONPATH=str(tmp_path)).stdout.startswith("[True, True, True] compiled")
+    with (package / "kernels" / "vectors.h").open("a") as file:
+        file.write("/* edited */")
+    shown = run(FEW, PYTHONPATH=str(tmp_path))
+    assert "baseline-float32.so is older than its sources" in shown.stderr
+    assert shown.stdout.startswith("[False, False, False] plain PyTorch: baseline-float32.so")
+    (package / "kernels" / made.name).write_bytes(made.read_bytes()[:100])
+    assert run(FEW, PYTHONPATH=str(tmp_path)).stdout.startswith("[False, False, False] plain")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [*processor.NEEDS])
+def test_kernels_of_other_instruction_sets(name):
+    if name not in processor.instruction_sets():
+        pytest.skip(f"the processor has no {name}")
+    some = "cross_entropy or gradients_of_weights or heads_with_masks or is_that_of or few_queries"
+    code = f"import sys, pytest; sys.exit(pytest.main({['-xq', '-n0', '-k', some, __file__]}))"
+    done = run(code, SHAPESHIFT_KERNELS=name)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
-    assert len(list(tmp_path.glob("shapeshift/*"))) == len(DTYPES)  # it was compiled with them
 
 
 @pytest.mark.parametrize("relu", [False, True])

@@ -470,15 +470,13 @@ class _Attention(torch.autograd.Function):
         keeps = wanted and attention.most_keys < RECOMPUTED_FROM
         saved = heads[0].new_empty(attention.num_pairs) if keeps else None
 
-        def compute(again: bool = False) -> Tensor:
+        def compute() -> Tensor:
             out = heads[0].new_empty(*shape, H * E)
-            attention.forward(split_heads((out,), H, 1)[0], drawn, saved, again)
+            attention.forward(split_heads((out,), H, 1)[0], drawn, saved)
             if spans is not None:
                 out[int(spans[0].size.sum()) :] = 0
             return out
 
-        if keeps and again is not None:
-            again.append(lambda: compute(True))
         ctx.num_heads, ctx.rows, ctx.how = H, rows, how
         ctx.bias_shape = None if bias is None else bias.shape
         needed = bias is not None and (bias.ndim == 2 or not keeps)

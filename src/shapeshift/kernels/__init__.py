@@ -1,26 +1,17 @@
-"""Attention, dropout, the loss, products and search in C, for a CPU, compiled once.
+"""Attention, dropout, the loss, products and search in C, for a CPU.
 
-Where there is no C compiler, or for other dtypes and devices, `serves` is false and callers compute
-the same in steps of PyTorch. The compiler is `$CC`, else `cc`; `CC=false` does without.
+The libraries are built with the package (setup.py), one for each instruction set and dtype. Where
+there are none, or for other dtypes and devices, `serves` is false and callers compute the same in
+steps of PyTorch. `SHAPESHIFT_KERNELS` names the instruction set to use, or `none`; by default it is
+the fastest that the processor has.
 """
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import importlib.util
-import logging
-import os
-import platform
-import re
-import shlex
-import subprocess
-import sys
-import tempfile
+import math
 from collections.abc import Sequence
-from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -30,10 +21,12 @@ from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
 
-_SOURCES = sorted(Path(__file__).parent.glob("*.[ch]"))
-_FLAGS = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"]
-_FLAGS += ["-shared", "-fPIC"]
-_DTYPES = {torch.float32: [], torch.bfloat16: ["-DBF16"]}
+from .library import DTYPES, SENTENCES, TABLE, TURN, describe
+from .library import address as _address
+from .library import call as _call
+from .library import library as _library
+
+__all__ = ["describe"]
 
 MAX_KEYS = 1 << 16
 """A thread keeps a row of scores on its stack."""
@@ -46,12 +39,10 @@ LANES = 16
 
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
-log = logging.getLogger(__name__)
-
 
 def serves(x: Tensor) -> bool:
     """Return whether `x (…, Q, K)`, contiguous from here on, can be given to the kernels in C."""
-    if x.device.type != "cpu" or x.dtype not in _DTYPES or not x.ndim or x.shape[-1] > MAX_KEYS:
+    if x.device.type != "cpu" or x.dtype not in DTYPES or not x.ndim or x.shape[-1] > MAX_KEYS:
         return False
     return _is_plain(x) and is_available(x.dtype)
 
@@ -95,8 +86,8 @@ def is_traced() -> bool:
 
 
 def is_available(dtype: torch.dtype) -> bool:
-    """Return whether there are kernels for a dtype; compile them if they have not been yet."""
-    return dtype in _DTYPES and _library(dtype) is not None
+    """Return whether there are kernels for a dtype."""
+    return dtype in DTYPES and _library(dtype) is not None
 
 
 def refuse_other_gradients(grad: Tensor) -> None:
@@ -128,6 +119,15 @@ class Spans(NamedTuple):
 
     first: Tensor
     size: Tensor
+
+    def check(self, num_rows: int) -> None:
+        """Raise a `ShapeshiftError` if a sentence has rows that do not exist."""
+        for first, size in zip(self.first.tolist(), self.size.tolist(), strict=True):
+            if not 0 <= first <= first + size <= num_rows:
+                raise ShapeshiftError(
+                    f"sentences must lie in the {num_rows} rows of tokens, got one of {size} from"
+                    f" row {first} on"
+                )
 
 
 class Turn(NamedTuple):
@@ -165,11 +165,19 @@ class Attention:
         origin: int = 0,
     ):
         self._heads = [x if x.stride(-1) == 1 else x.contiguous() for x in heads]
-        q, first, is_padded = heads[0], torch.arange(len(heads[0])), spans is not None
-        spans = spans or [Spans(first, torch.full_like(first, x.shape[2])) for x in heads[:2]]
+        q, is_padded = heads[0], spans is not None
+        shapes = [tuple(x.shape) for x in heads]
+        if shapes[1] != shapes[2] or shapes[0] != (*shapes[1][:2], q.shape[2], shapes[1][3]):
+            raise wrong_size("queries, keys and values", shapes, "(B, H, Q|K, E)")
+        self._apart = spans is None  # else sentences are one behind the other
+        if spans is None:
+            first = torch.arange(len(q), device=q.device)
+            spans = [Spans(first, torch.full_like(first, x.shape[2])) for x in heads[:2]]
+        else:
+            for span, tokens in zip(spans, heads[:2], strict=True):
+                span.check(tokens.shape[2])
         pairs = q.shape[1] * spans[0].size * spans[1].size
         self._tensors = *spans[0], *spans[1], pairs.cumsum(0) - pairs
-        self._apart = len(q) == len(pairs)  # else sentences are one behind the other
         self.num_pairs = int(pairs.sum())  # of queries and keys
         self._rows = [x or Rows(0, 0) for x in rows]
         self._table_sizes = [() if x is None else tuple(x.shape) for x in tables]
@@ -202,6 +210,10 @@ class Attention:
             if x is None:
                 continue
             if n == 0 and self._by_distance:  # a vector of 32 pairs may reach over the end
+                before, after = self._most
+                if origin < before - 1 or x.shape[1] - origin < after:
+                    wanted = f"(H or 1, distances) for {before} queries and {after} keys"
+                    raise wrong_size("a bias by distance", x.shape, wanted)
                 self._added[n] = F.pad(x.to(q.dtype).expand(q.shape[1], -1), (0, 32))[:, origin:]
                 continue
             x = x if x.ndim > 1 else x[None]
@@ -219,16 +231,21 @@ class Attention:
         out: Tensor,
         drawn: tuple[int, int, float],
         saved: Tensor | None,
-        again: bool = False,
     ) -> None:
         """Write the attention to `out (B, H, Q, E)` or `(1, H, N, E)`.
 
         Args:
             drawn: seed, threshold and scale, what `shapeshift.attention.dropout.draw_seed` returns.
-            saved: `(num_pairs,)`, what `backward` may read, written, or with `again` read.
+            saved: `(num_pairs,)`, what `backward` may read, written.
         """
         inputs = self._batch(out), *self._added, *drawn
-        _call("attention_forward", *self._heads, *inputs, saved, again, out)
+        work = 2 * self.num_pairs * out.shape[3]
+        _call("attention_forward", *self._heads, *inputs, self._kept(saved), out, work=work)
+
+    def _kept(self, saved: Tensor | None) -> Tensor | None:
+        if saved is not None and saved.shape != (self.num_pairs,):
+            raise wrong_size("what is saved", saved.shape, f"({self.num_pairs},)")
+        return saved
 
     def backward(
         self,
@@ -256,9 +273,10 @@ class Attention:
             None if x is None else x.new_zeros(threads, *x.shape, dtype=torch.float32)
             for x in self._tables
         ]
-        inputs = self._batch(grad, grads), *self._added, *drawn, saved
+        inputs = self._batch(grad, grads), *self._added, *drawn, self._kept(saved)
         arguments = *grads, bias, sums, *table_grads
-        _call("attention_backward", *self._heads, grad, *inputs, *arguments)
+        how = {"threads": threads, "work": 5 * self.num_pairs * grad.shape[3]}
+        _call("attention_backward", *self._heads, grad, *inputs, *arguments, **how)
         if bias_shape is not None and self._by_distance:
             bias = numbers[..., : bias_shape[1]].sum(0).sum_to_size(bias_shape)
         elif bias_shape is not None:
@@ -275,20 +293,25 @@ class Attention:
     def _batch(self, out: Tensor, grads: Sequence[Tensor] = ()) -> Any:
         """Return `struct batch` of `attention.c`."""
         tensors = *self._heads, out, *(grads or self._heads)
+        for x, like in zip(tensors, (*self._heads, self._heads[0], *self._heads), strict=True):
+            if x.shape != like.shape:
+                raise wrong_size("a result or a gradient", x.shape, str(tuple(like.shape)))
         steps = [x.stride(n) for x in tensors for n in (0 if self._apart else 2, 1, 2)]
         for added in self._added:
             by_distance = added is not None and added.ndim == 2  # the next query's begin one before
             first = (0, 0, 0) if added is None else added.stride()[:3]
             steps += (0, first[0], -1) if by_distance else first
         numbers = [len(self._tensors[0]), out.shape[1], out.shape[3], self._causal, *self._most]
-        numbers += [x.data_ptr() for x in self._tensors]
-        numbers += [*steps, *(0 if x is None else x.data_ptr() for x in self._tables)]
+        numbers += [_address(x, SENTENCES) for x in self._tensors]
+        numbers += steps
+        numbers += [_address(x, TABLE) for x in self._tables]
         numbers += [self._num_tables, *self._rows[0], *self._rows[1]]
         for cos, sin, halves in self._turns:
             step = 0 if len(cos) == 1 else cos.stride(0)
-            numbers += [cos.data_ptr(), sin.data_ptr(), cos.shape[-1], halves, step]
+            numbers += [_address(x, TURN) for x in (cos, sin)]
+            numbers += [cos.shape[-1], halves, step]
         numbers += [0] * (0 if self._turns else 10)
-        return (ctypes.c_long * len(numbers))(*numbers)
+        return (ctypes.c_long * (len(numbers) + 1))(*numbers)  # and `stopped`
 
 
 def broadcasts(shape: Sequence[int], wanted: Sequence[int]) -> bool:
@@ -297,7 +320,7 @@ def broadcasts(shape: Sequence[int], wanted: Sequence[int]) -> bool:
     return len(own) == len(wanted) and all(w in (1, m) for w, m in zip(own, wanted, strict=True))
 
 
-def wrong_size(what: str, size: Sequence[int], wanted: str) -> ShapeshiftError:
+def wrong_size(what: str, size: Sequence[object], wanted: str) -> ShapeshiftError:
     return ShapeshiftError(f"{what} must be {wanted}, got {tuple(size)}")
 
 
@@ -309,26 +332,32 @@ def cross_entropy(
     Args:
         logits: `(N, V)`, contiguous; with `replace` they become the probabilities, that of the
             target less `confidence`.
-        targets: `(N,)` int64.
+        targets: N integers.
 
     Raises:
         IndexError: if a target is no column.
     """
     N, V = logits.shape
-    if N and not 0 <= int(targets.min()) <= int(targets.max()) < V:
-        raise IndexError(f"targets must be from 0 to {V - 1}")
+    targets = targets.long() if targets.dtype == torch.int32 else targets
     log_sums, log_probs = logits.new_empty(2, N, dtype=torch.float32).unbind()
-    _call("cross_entropy", logits, targets, confidence, replace, log_sums, log_probs, N, V)
+    arguments = targets.contiguous(), confidence, replace, log_sums, log_probs, N, V
+    try:
+        _call("cross_entropy", logits, *arguments, work=16 * N * V)
+    except IndexError as error:
+        raise IndexError(f"targets must be from 0 to {V - 1}") from error
     return log_sums, log_probs
 
 
 def weight_gradient(grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return, in float32, the gradients of W `(N, K)` and b `(N,)` in x W^T + b, for that of the
     result, `grad (M, N)`, and `x (M, K)`; N and K are multiples of `EDGE`."""
-    weight = grad.new_empty(grad.shape[1], x.shape[1], dtype=torch.float32)
-    sums = weight.new_zeros(torch.get_num_threads(), len(weight))
-    sides = grad.contiguous(), x.contiguous()
-    _call("weight_gradient", *sides, weight, sums, len(x), *weight.shape)
+    (M, N), K, threads = grad.shape, x.shape[1], torch.get_num_threads()
+    if N % EDGE or K % EDGE:
+        raise wrong_size("a weight", (N, K), f"of multiples of {EDGE}")
+    weight = grad.new_empty(N, K, dtype=torch.float32)
+    sums = weight.new_zeros(threads, N)
+    arguments = grad.contiguous(), x.contiguous(), weight, sums, M, N, K
+    _call("weight_gradient", *arguments, threads=threads, work=M * N * K)
     return weight, sums.sum(0)
 
 
@@ -348,7 +377,7 @@ def dropout(
     """
     x, added = x.contiguous(), None if added is None else added.contiguous()
     out = torch.empty_like(x if added is None else added)
-    kept = torch.empty(-(-x.numel() // 16) * 2, dtype=torch.uint8)
+    kept = x.new_empty(-(-x.numel() // 16) * 2, dtype=torch.uint8)
     either = (out, None) if added is None else (None, out)
     how = seed, threshold, scale, relu
     _call("dropout_forward", x, added, *how, *either, kept, x.numel())
@@ -358,11 +387,13 @@ def dropout(
 def dropout_backward(grad: Tensor, kept: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
     """Return the gradient of `x`, in its `dtype`, for that of the result."""
     if torch.is_grad_enabled() or not serves(grad):  # for the gradient of a gradient
-        bits = kept[:, None] >> torch.arange(8, dtype=torch.uint8) & 1
+        bits = kept[:, None] >> torch.arange(8, dtype=torch.uint8, device=kept.device) & 1
         return (grad * bits.flatten()[: grad.numel()].view(grad.shape)).mul_(scale).to(dtype)
     grad = grad.contiguous()
     out = torch.empty_like(grad, dtype=dtype)
     either = (grad, None) if grad.dtype == dtype else (None, grad.float())
+    if kept.shape != (-(-grad.numel() // 16) * 2,):
+        raise wrong_size("what is kept", kept.shape, f"a bit for each of {grad.numel()} numbers")
     _call("dropout_backward", out, *either, kept, scale, grad.numel())
     return out
 
@@ -387,7 +418,12 @@ def attend_few(
         rows: `(K, N)` int32: where in keys and values row n finds its j-th; by default, row n.
     """
     N, H, Q, E = q.shape
-    K = k.shape[2]
+    M, _, K, _ = k.shape
+    fits = k.shape == v.shape == (M, H, K, E) and (M >= N or rows is not None)
+    if not fits or E % LANES or K > MAX_KEYS:
+        sizes = [tuple(x.shape) for x in (q, k, v)]
+        wanted = f"(N, H, Q, E) and (M, H, K, E), E a multiple of {LANES}"
+        raise wrong_size("queries, keys and values", sizes, wanted)
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     if mask is not None:
         mask = mask.to(q.dtype).expand(N, 1, 1, K).contiguous()
@@ -397,10 +433,11 @@ def attend_few(
     if rows is not None:
         rows = rows.contiguous()
     of_bias = (0, 0, 0) if bias is None else bias.stride()[:3]
-    steps = (ctypes.c_long * 12)(*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *of_bias)
+    steps = (ctypes.c_long * 13)(*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *of_bias)
     out = q.new_empty(N, Q, H, E)
     probs = q.new_empty(N, H, Q, K) if keeps else None
-    _call("attend_few", q, k, v, steps, rows, bias, mask, E**-0.5, out, probs, N, H, Q, K, E)
+    arguments = steps, rows, bias, mask, E**-0.5, out, probs, N, H, Q, K, E, M
+    _call("attend_few", q, k, v, *arguments, work=2 * out.numel() * K)
     return out, probs
 
 
@@ -418,10 +455,12 @@ def best_continuations(
         never: tokens that never follow.
     """
     (A, B), V = sums.shape, logits.shape[-1]
+    if not 0 < count <= B * V or V > MAX_KEYS:
+        raise wrong_size("continuations", (count,), f"1 to {B * V}, of at most {MAX_KEYS} tokens")
     logits, sums = logits.contiguous(), sums.contiguous()
     best, columns = sums.new_empty(A, count), forced.new_empty(A, count)
     arguments = forced, *never, best, columns, A, B, V, count
-    _call("best_continuations", logits, sums, *arguments)
+    _call("best_continuations", logits, sums, *arguments, work=16 * A * B * V)
     return best, columns
 
 
@@ -443,75 +482,10 @@ def linear(x: Tensor, panels: Tensor, bias: Tensor, relu: bool) -> Tensor:
         bias: `(N,)`.
     """
     x, (*batch, K), (N,) = x.contiguous(), x.shape, bias.shape
+    if panels.shape != (-(-N // LANES) * LANES, K):
+        wanted = f"(…, {panels.shape[-1]}), as the weight has inputs"
+        raise wrong_size("what a linear layer multiplies", x.shape, wanted)
     out = x.new_empty(*batch, N)
-    _call("linear", x, panels, bias, relu, out, out.numel() // N, N, K)
+    M = math.prod(batch)
+    _call("linear", x, panels, bias, relu, out, M, N, K, work=M * N * K)
     return out
-
-
-def _call(name: str, first: Tensor, *arguments: object) -> None:
-    arguments = first, *arguments, torch.get_num_threads()
-    pointers = [x.data_ptr() if isinstance(x, Tensor) else x for x in arguments]
-    _function(name, first.dtype)(*pointers)
-
-
-@cache
-def _text() -> str:
-    return "".join(path.read_text(encoding="utf-8") for path in _SOURCES)
-
-
-@cache
-def _function(name: str, dtype: torch.dtype) -> Any:
-    """Return a kernel, with the types of its arguments as in the source: a call takes 4 µs in place
-    of the 7 that it takes with a type made for each number."""
-    function = getattr(_library(dtype), name)
-    signature = re.search(rf"^void {name}\((.*?)\)", _text(), re.DOTALL | re.MULTILINE)
-    assert signature is not None
-    function.argtypes = [
-        ctypes.c_void_p if "*" in x else ctypes.c_float if "float" in x else ctypes.c_long
-        for x in signature[1].split(",")
-    ]
-    function.restype = None
-    return function
-
-
-@cache
-def _may_use_tiles() -> bool:
-    """Ask Linux for the tiles of AMX, which each process must, before it uses them."""
-    arch_prctl, request, tiles = 158, 0x1023, 18  # asm/unistd_64.h, asm/prctl.h
-    is_x86 = platform.machine() == "x86_64"
-    return is_x86 and ctypes.CDLL(None).syscall(arch_prctl, request, tiles) == 0
-
-
-@cache
-def _library(dtype: torch.dtype) -> ctypes.CDLL | None:
-    """Return the kernels for `dtype`, compiled once for each user and processor; None where they
-    cannot be compiled."""
-    if sys.platform != "linux":
-        return None
-    try:
-        cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        flags = [] if _may_use_tiles() else ["-DNO_TILES"]
-        if "GenuineIntel" in cpuinfo:  # whose dot products of bf16 take twice as long as floats
-            flags.append("-DNO_DOTS")
-        flags += [*_FLAGS, *_DTYPES[dtype]]
-        # The processor, because of `native`: a home may be shared between machines.
-        processor = cpuinfo.partition("\n\n")[0].partition("flags")[2]
-        name = hashlib.sha256(f"{_text()}{flags}{processor}".encode()).hexdigest()
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "shapeshift"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_uid != os.getuid():
-            raise PermissionError(f"{folder} belongs to another user")
-        path = folder / f"kernels-{name[:32]}.so"
-        with suppress(OSError):  # not there, or damaged
-            return ctypes.CDLL(str(path))
-        with tempfile.TemporaryDirectory(dir=folder) as temporary:
-            built = Path(temporary, path.name)
-            compiler = shlex.split(os.environ.get("CC") or "cc")
-            sources = [str(x) for x in _SOURCES if x.suffix == ".c"]
-            command = [*compiler, *flags, "-o", str(built), *sources, "-lm"]
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-            built.replace(path)
-        return ctypes.CDLL(str(path))
-    except (OSError, ValueError, RuntimeError, subprocess.SubprocessError) as error:
-        log.info("attention is computed without compiled kernels: %s", error)
-        return None

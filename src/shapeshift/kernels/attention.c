@@ -29,7 +29,12 @@ struct batch { /* Python fills it as an array of longs: each member has that siz
     long tables;
     struct rows keys_by, values_by;
     struct turns q_by, k_by;
+    long stopped; /* set by Python while a call runs: what is left is skipped */
 };
+/* Whether Python has stopped a call. */
+static inline int is_stopped(const struct batch *batch) {
+    return *(const volatile long *)&batch->stopped != 0;
+}
 
 static inline const number *at(const number *x, struct layout l, const long *first, long b,
                                long h) {
@@ -122,8 +127,8 @@ static inline vector as_number(vector x) {
 static struct operand table_of(part *space, long h, long rows, long columns) {
     return operand_of(space + h * size_of(rows, columns), rows, columns);
 }
-static part *new_tables(long count, long rows, long columns) {
-    return aligned_alloc(64, count * size_of(rows, columns) * sizeof(part));
+static part *new_tables(struct memory *memory, long count, long rows, long columns) {
+    return take(memory, count * size_of(rows, columns) * sizeof(part));
 }
 /* Table n of several, (rows, E), with its margins, in `space`. */
 static const number *with_margins(number *space, const float *tables, long n, long rows, long E) {
@@ -336,7 +341,7 @@ struct block {
     long step;
     struct operand keys, table;
 };
-static struct block new_block(void **memory, const struct batch *s, long step) {
+static struct block new_block(struct memory *memory, const struct batch *s, long step) {
     const long R = widened_by_margins(s->keys_by.count);
     return (struct block){take(memory, BLOCK * rounded(s->dim) * sizeof(part)),
                           take(memory, BLOCK * step * sizeof(float)),
@@ -371,21 +376,23 @@ static inline void softmax_of(const struct batch *s, const struct source *x, con
 /* Attention of whole sentences.
 
    saved   probabilities before dropout, negated where dropped, written for `attention_backward`; or
-           null. With `again` they are read, and only `out` is computed */
-void attention_forward(const number *q, const number *k, const number *v, const struct batch *batch,
+           null */
+long attention_forward(const number *q, const number *k, const number *v, const struct batch *batch,
                        const number *bias, const number *mask, long seed, long threshold,
-                       float dropout_scale, number *saved, long again, number *out, long threads) {
-    struct batch s = *batch;
-    if (again) s.q_by.pairs = s.k_by.pairs = 0;
+                       float dropout_scale, number *saved, number *out, long threads) {
+    const struct batch s = *batch;
     const struct source source = {q, k, bias, mask, seed, threshold};
     const long H = s.heads, E = s.dim, wide = rounded(E), most = rounded(s.most_keys);
     const long step = most + EDGE; /* of rows of scores: a power of 2 would leave the cache */
     const struct rows keys_by = s.keys_by, values_by = s.values_by;
     const long R = widened_by_margins(keys_by.count), S = widened_by_margins(values_by.count);
-    part *key_tables = new_tables(s.tables, E, R), *value_tables = new_tables(s.tables, S, E);
+    struct memory shared = {0};
+    part *key_tables = new_tables(&shared, s.tables, E, R);
+    part *value_tables = new_tables(&shared, s.tables, S, E);
+    int lacking = shared.lacks;
 #pragma omp parallel num_threads(threads)
     {
-        void *memory = 0;
+        struct memory memory = {0};
         part *key_space = take(&memory, most * wide * sizeof(part));
         part *value_space = take(&memory, most * wide * sizeof(part));
         part *probs = take(&memory, BLOCK * step * sizeof(part));
@@ -395,52 +402,54 @@ void attention_forward(const number *q, const number *k, const number *v, const 
         number *rotated_keys = take(&memory, most * E * sizeof(number));
         number *wider = take(&memory, (R > S ? R : S) * E * sizeof(number));
         struct block block = new_block(&memory, &s, step);
-        const setting earlier = begin_tiles();
+        if (!any_lacks(&lacking, memory.lacks)) {
+            const setting earlier = begin_tiles();
 #pragma omp for schedule(static)
-        for (long n = 0; n < s.tables; n++) {
-            lay_out_transposed(key_tables + n * size_of(E, R),
-                               with_margins(wider, s.keys, n, keys_by.count, E), E, 0, R, E);
-            lay_out(table_of(value_tables, n, S, E),
-                    with_margins(wider, s.values, n, values_by.count, E), E, 0, S, E);
-        }
+            for (long n = 0; n < s.tables; n++) {
+                lay_out_transposed(key_tables + n * size_of(E, R),
+                                   with_margins(wider, s.keys, n, keys_by.count, E), E, 0, R, E);
+                lay_out(table_of(value_tables, n, S, E),
+                        with_margins(wider, s.values, n, values_by.count, E), E, 0, S, E);
+            }
 #pragma omp for schedule(static)
-        for (long r = 0; r < s.count * H; r++) {
-            const struct head one = head_of(&s, &source, r, rotated_queries, rotated_keys);
-            const long b = one.b, h = one.h, n = one.n, m = one.m;
-            const struct operand value_table = table_of(value_tables, h % s.tables, S, E);
-            const struct operand values =
-                lay_out(operand_of(value_space, m, E), at(v, s.v, s.k_first, b, h), s.v.row,
-                        ahead_of(s.v, s.k_first, &s, r), m, E);
-            block.table = table_of(key_tables, h % s.tables, E, R);
-            if (!again)
+            for (long r = 0; r < s.count * H; r++) {
+                if (is_stopped(batch)) continue;
+                const struct head one = head_of(&s, &source, r, rotated_queries, rotated_keys);
+                const long b = one.b, h = one.h, n = one.n, m = one.m;
+                const struct operand value_table = table_of(value_tables, h % s.tables, S, E);
+                const struct operand values =
+                    lay_out(operand_of(value_space, m, E), at(v, s.v, s.k_first, b, h), s.v.row,
+                            ahead_of(s.v, s.k_first, &s, r), m, E);
+                block.table = table_of(key_tables, h % s.tables, E, R);
                 block.keys =
                     lay_out_transposed(key_space, one.keys.x, one.keys.step, one.keys.ahead, m, E);
-            for (long begin = 0; begin < n; begin += BLOCK) {
-                const long rows = n - begin < BLOCK ? n - begin : BLOCK;
-                const long used = seen_before(&s, &one, begin + rows);
-                number *to = (number *)at(out, s.out, s.q_first, b, h) + begin * s.out.row;
-                for (long i = 0; i < rows; i++) prefetch(to + i * s.out.row, E);
-                if (!again) score(&s, &one, &block, begin, rows, used);
-                memset(sums, 0, BLOCK * rounded(S) * sizeof(part));
-                for (long i = 0; i < rows; i++) {
-                    const struct query row = query_of(&s, &one, begin + i, used);
-                    number *kept = saved ? saved + one.first + row.i * m : 0;
-                    if (!again) softmax_of(&s, &source, &one, &block, i, row, kept);
-                    drop(probs + i * step, row, dropout_scale, values_by,
-                         again ? 0 : block.scores + i * step, kept, sums + i * rounded(S));
-                    pad(probs + i * step, used);
+                for (long begin = 0; begin < n && !is_stopped(batch); begin += BLOCK) {
+                    const long rows = n - begin < BLOCK ? n - begin : BLOCK;
+                    const long used = seen_before(&s, &one, begin + rows);
+                    number *to = (number *)at(out, s.out, s.q_first, b, h) + begin * s.out.row;
+                    for (long i = 0; i < rows; i++) prefetch(to + i * s.out.row, E);
+                    score(&s, &one, &block, begin, rows, used);
+                    memset(sums, 0, BLOCK * rounded(S) * sizeof(part));
+                    for (long i = 0; i < rows; i++) {
+                        const struct query row = query_of(&s, &one, begin + i, used);
+                        number *kept = saved ? saved + one.first + row.i * m : 0;
+                        softmax_of(&s, &source, &one, &block, i, row, kept);
+                        drop(probs + i * step, row, dropout_scale, values_by,
+                             block.scores + i * step, 0, sums + i * rounded(S));
+                        pad(probs + i * step, used);
+                    }
+                    const struct factors both[] = {{probs, step, values, used},
+                                                   {sums, rounded(S), value_table, S}};
+                    product_of(heads, wide, both, 2, rows, E, 0);
+                    write_rows(to, s.out.row, heads, wide, rows, E, 1.0f);
                 }
-                const struct factors both[] = {{probs, step, values, used},
-                                               {sums, rounded(S), value_table, S}};
-                product_of(heads, wide, both, 2, rows, E, 0);
-                write_rows(to, s.out.row, heads, wide, rows, E, 1.0f);
             }
+            end_tiles(earlier);
         }
-        end_tiles(earlier);
-        free_all(memory);
+        free_all(&memory);
     }
-    free(key_tables);
-    free(value_tables);
+    free_all(&shared);
+    return lacking ? NO_MEMORY : DONE;
 }
 
 /* Gradients of queries, keys and values, of a bias and of tables; `grad` is the gradient of the result.
@@ -451,7 +460,7 @@ void attention_forward(const number *q, const number *k, const number *v, const 
                  (threads, H, most_queries, most_keys rounded up), or of numbers by distance, as the
                  bias is, whose row of a query begins one number before that of the query before; or null
    key_grads, value_grads   of the tables, a part for each thread */
-void attention_backward(const number *q, const number *k, const number *v, const number *grad,
+long attention_backward(const number *q, const number *k, const number *v, const number *grad,
                         const struct batch *batch, const number *bias, const number *mask,
                         long seed, long threshold, float dropout_scale, const number *saved,
                         number *q_grad, number *k_grad, number *v_grad, number *bias_grads,
@@ -467,11 +476,14 @@ void attention_backward(const number *q, const number *k, const number *v, const
     const long longest = rounded(s.most_queries), group = R + S && s.tables == 1 ? GROUP : 0;
     const long room = longest < group ? group : longest, some = longest < SOME ? longest : SOME;
     const long anew = saved ? 0 : 1, by_distance = s.bias.row < 0;
-    part *key_tables = new_tables(s.tables, R, E), *value_tables = new_tables(s.tables, E, S);
-    part *transposed_tables = new_tables(s.tables, E, anew * R);
+    struct memory shared = {0};
+    part *key_tables = new_tables(&shared, s.tables, R, E);
+    part *value_tables = new_tables(&shared, s.tables, E, S);
+    part *transposed_tables = new_tables(&shared, s.tables, E, anew * R);
+    int lacking = shared.lacks;
 #pragma omp parallel num_threads(threads)
     {
-        void *memory = 0;
+        struct memory memory = {0};
         part *key_space = take(&memory, most * wide * sizeof(part));
         part *value_space = take(&memory, most * wide * sizeof(part));
         part *transposed_space = anew ? take(&memory, most * wide * sizeof(part)) : 0;
@@ -482,10 +494,8 @@ void attention_backward(const number *q, const number *k, const number *v, const
         float *key_sums = take(&memory, most * wide * sizeof(float));
         float *value_sums = take(&memory, most * wide * sizeof(float));
         const size_t key_size = s.tables * size_of(R, E), value_size = s.tables * size_of(S, E);
-        float *table_keys =
-            memset(take(&memory, key_size * sizeof(float)), 0, key_size * sizeof(float));
-        float *table_values =
-            memset(take(&memory, value_size * sizeof(float)), 0, value_size * sizeof(float));
+        float *table_keys = take_zeros(&memory, key_size * sizeof(float));
+        float *table_values = take_zeros(&memory, value_size * sizeof(float));
         number *rotated_queries = take(&memory, s.most_queries * E * sizeof(number));
         number *rotated_keys = take(&memory, most * E * sizeof(number));
         number *wider = take(&memory, (R > S ? R : S) * E * sizeof(number));
@@ -502,129 +512,140 @@ void attention_backward(const number *q, const number *k, const number *v, const
         const struct operand heads_grads =
             operand_of(take(&memory, room * wide * sizeof(part)), room, E);
         long row = 0; /* of the group, the next one */
-        const setting earlier = begin_tiles();
+        if (!any_lacks(&lacking, memory.lacks)) {
+            const setting earlier = begin_tiles();
 #pragma omp for schedule(static)
-        for (long n = 0; n < s.tables; n++) {
-            const number *table = with_margins(wider, s.keys, n, keys_by.count, E);
-            lay_out(table_of(key_tables, n, R, E), table, E, 0, R, E);
-            if (anew) lay_out_transposed(transposed_tables + n * size_of(E, R), table, E, 0, R, E);
-            lay_out_transposed(value_tables + n * size_of(E, S),
-                               with_margins(wider, s.values, n, values_by.count, E), E, 0, S, E);
-        }
-#pragma omp for schedule(static)
-        for (long r = 0; r < s.count * H; r++) {
-            const struct head one = head_of(&s, &source, r, rotated_queries, rotated_keys);
-            const long b = one.b, h = one.h, n = one.n, m = one.m;
-            const struct side from = one.queries, of_keys = one.keys;
-            const struct operand key_table = table_of(key_tables, h % s.tables, R, E);
-            const struct operand value_table = table_of(value_tables, h % s.tables, E, S);
-            const number *g = at(grad, s.out, s.q_first, b, h);
-            const struct operand keys =
-                lay_out(operand_of(key_space, m, E), of_keys.x, of_keys.step, of_keys.ahead, m, E);
-            const struct operand values =
-                lay_out_transposed(value_space, at(v, s.v, s.k_first, b, h), s.v.row,
-                                   ahead_of(s.v, s.k_first, &s, r), m, E);
-            const struct operand own_queries =
-                lay_out(panel(queries, row, 0), from.x, from.step, from.ahead, n, E);
-            const struct operand own_grads = lay_out(panel(heads_grads, row, 0), g, s.out.row,
-                                                     ahead_of(s.out, s.q_first, &s, r), n, E);
-            if (anew) {
-                block.keys = lay_out_transposed(transposed_space, of_keys.x, of_keys.step, 0, m, E);
-                block.table = table_of(transposed_tables, h % s.tables, E, R);
+            for (long n = 0; n < s.tables; n++) {
+                const number *table = with_margins(wider, s.keys, n, keys_by.count, E);
+                lay_out(table_of(key_tables, n, R, E), table, E, 0, R, E);
+                if (anew)
+                    lay_out_transposed(transposed_tables + n * size_of(E, R), table, E, 0, R, E);
+                lay_out_transposed(value_tables + n * size_of(E, S),
+                                   with_margins(wider, s.values, n, values_by.count, E), E, 0, S,
+                                   E);
             }
-            const long biased = r * s.most_queries * s.most_keys;
-            const long wide_bias = by_distance ? s.bias.head : s.most_queries * most;
-            const long shared = (omp_get_thread_num() * H + h) * wide_bias;
-            shorten(&changes, n < some ? n : some);
-            shorten(&probs, n < some ? n : some);
-            for (long begin = 0; begin < n; begin += BLOCK) {
-                const long rows = n - begin < BLOCK ? n - begin : BLOCK, place = begin % SOME;
-                const long used = seen_before(&s, &one, begin + rows);
-                number *to = (number *)at(q_grad, s.q_grad, s.q_first, b, h) + begin * s.q_grad.row;
-                for (long i = 0; i < rows; i++) prefetch(to + i * s.q_grad.row, E);
-                if (anew) score(&s, &one, &block, begin, rows, used);
-                copy_block(grads, g + begin * s.out.row, s.out.row, 0, rows, E);
-                product(products, step, grads, wide, values, rows, used, E, 0);
-                product(by_row, rounded(S), grads, wide, value_table, rows, S, E, 0);
-                memset(row_of(key_changes, row + begin, 0), 0, BLOCK * rounded(R) * sizeof(part));
-                memset(row_of(value_probs, row + begin, 0), 0, BLOCK * rounded(S) * sizeof(part));
-                for (long i = 0; i < rows; i++) {
-                    struct query at = query_of(&s, &one, begin + i, used);
-                    const float *made = anew ? block.scores + i * step : 0;
-                    const number *kept = saved + one.first + at.i * m;
-                    part *own = row_of(changes, place, i), *own_probs = row_of(probs, place, i);
-                    part *own_keys = row_of(key_changes, row + begin, i);
-                    part *own_values = row_of(value_probs, row + begin, i);
-                    if (anew) softmax_of(&s, &source, &one, &block, i, at, 0);
-                    drop(own_probs, at, dropout_scale, values_by, made, kept, own_values);
-                    softmax_gradient(
-                        own, at, dropout_scale, products + i * step, values_by,
-                        by_row + i * rounded(S), made, kept, keys_by, own_keys,
-                        bias_grads ? bias_grads + biased + at.i * s.most_keys : 0,
-                        bias_sums ? bias_sums + shared + at.i * (by_distance ? -1 : most) : 0);
-                    pad(own, used);
-                    pad(own_probs, used);
+#pragma omp for schedule(static)
+            for (long r = 0; r < s.count * H; r++) {
+                if (is_stopped(batch)) continue;
+                const struct head one = head_of(&s, &source, r, rotated_queries, rotated_keys);
+                const long b = one.b, h = one.h, n = one.n, m = one.m;
+                const struct side from = one.queries, of_keys = one.keys;
+                const struct operand key_table = table_of(key_tables, h % s.tables, R, E);
+                const struct operand value_table = table_of(value_tables, h % s.tables, E, S);
+                const number *g = at(grad, s.out, s.q_first, b, h);
+                const struct operand keys = lay_out(operand_of(key_space, m, E), of_keys.x,
+                                                    of_keys.step, of_keys.ahead, m, E);
+                const struct operand values =
+                    lay_out_transposed(value_space, at(v, s.v, s.k_first, b, h), s.v.row,
+                                       ahead_of(s.v, s.k_first, &s, r), m, E);
+                const struct operand own_queries =
+                    lay_out(panel(queries, row, 0), from.x, from.step, from.ahead, n, E);
+                const struct operand own_grads = lay_out(panel(heads_grads, row, 0), g, s.out.row,
+                                                         ahead_of(s.out, s.q_first, &s, r), n, E);
+                if (anew) {
+                    block.keys =
+                        lay_out_transposed(transposed_space, of_keys.x, of_keys.step, 0, m, E);
+                    block.table = table_of(transposed_tables, h % s.tables, E, R);
                 }
-                const struct factors both[] = {
-                    {row_of(changes, place, 0), step, keys, used},
-                    {row_of(key_changes, row + begin, 0), rounded(R), key_table, R}};
-                product_of(heads, wide, both, 2, rows, E, 0);
-                rotate_back(heads, wide, s.q_by, b, begin, rows);
-                write_rows(to, s.q_grad.row, heads, wide, rows, E, scale);
-                transpose_rows(changes, place, rows, rounded(used));
-                transpose_rows(probs, place, rows, rounded(used));
-                transpose_rows(key_changes, row + begin, rows, R);
-                transpose_rows(value_probs, row + begin, rows, S);
-                const int is_last = begin + BLOCK >= n;
-                if (!is_last && place + BLOCK < SOME) continue;
-                const long start = begin - place, before = start ? seen_before(&s, &one, start) : 0;
-                for (long j = 0; j < used; j += BLOCK) {
-                    const long some_keys = m - j < BLOCK ? m - j : BLOCK,
-                               hidden = j - (m - n) - start;
-                    const long fully_masked = s.causal && hidden > 0 ? hidden / BLOCK * BLOCK : 0;
-                    const long count = place + rows;
-                    number *k_to =
-                        (number *)at(k_grad, s.k_grad, s.k_first, b, h) + j * s.k_grad.row;
-                    number *v_to =
-                        (number *)at(v_grad, s.v_grad, s.k_first, b, h) + j * s.v_grad.row;
-                    float *key_rows = key_sums + j * wide, *value_rows = value_sums + j * wide;
-                    for (long i = 0; is_last && i < some_keys; i++) {
-                        prefetch(k_to + i * s.k_grad.row, E);
-                        prefetch(v_to + i * s.v_grad.row, E);
+                const long biased = r * s.most_queries * s.most_keys;
+                const long wide_bias = by_distance ? s.bias.head : s.most_queries * most;
+                const long summed = (omp_get_thread_num() * H + h) * wide_bias;
+                shorten(&changes, n < some ? n : some);
+                shorten(&probs, n < some ? n : some);
+                for (long begin = 0; begin < n && !is_stopped(batch); begin += BLOCK) {
+                    const long rows = n - begin < BLOCK ? n - begin : BLOCK, place = begin % SOME;
+                    const long used = seen_before(&s, &one, begin + rows);
+                    number *to =
+                        (number *)at(q_grad, s.q_grad, s.q_first, b, h) + begin * s.q_grad.row;
+                    for (long i = 0; i < rows; i++) prefetch(to + i * s.q_grad.row, E);
+                    if (anew) score(&s, &one, &block, begin, rows, used);
+                    copy_block(grads, g + begin * s.out.row, s.out.row, 0, rows, E);
+                    product(products, step, grads, wide, values, rows, used, E, 0);
+                    product(by_row, rounded(S), grads, wide, value_table, rows, S, E, 0);
+                    memset(row_of(key_changes, row + begin, 0), 0,
+                           BLOCK * rounded(R) * sizeof(part));
+                    memset(row_of(value_probs, row + begin, 0), 0,
+                           BLOCK * rounded(S) * sizeof(part));
+                    for (long i = 0; i < rows; i++) {
+                        struct query at = query_of(&s, &one, begin + i, used);
+                        const float *made = anew ? block.scores + i * step : 0;
+                        const number *kept = saved + one.first + at.i * m;
+                        part *own = row_of(changes, place, i), *own_probs = row_of(probs, place, i);
+                        part *own_keys = row_of(key_changes, row + begin, i);
+                        part *own_values = row_of(value_probs, row + begin, i);
+                        if (anew) softmax_of(&s, &source, &one, &block, i, at, 0);
+                        drop(own_probs, at, dropout_scale, values_by, made, kept, own_values);
+                        softmax_gradient(
+                            own, at, dropout_scale, products + i * step, values_by,
+                            by_row + i * rounded(S), made, kept, keys_by, own_keys,
+                            bias_grads ? bias_grads + biased + at.i * s.most_keys : 0,
+                            bias_sums ? bias_sums + summed + at.i * (by_distance ? -1 : most) : 0);
+                        pad(own, used);
+                        pad(own_probs, used);
                     }
-                    product_transposed(key_rows, wide, changes, j, fully_masked,
-                                       panel(own_queries, start, 0), some_keys, E, count,
-                                       j < before);
-                    product_transposed(value_rows, wide, probs, j, fully_masked,
-                                       panel(own_grads, start, 0), some_keys, E, count, j < before);
-                    if (!is_last) continue;
-                    rotate_back(key_rows, wide, s.k_by, b, j, some_keys);
-                    write_rows(k_to, s.k_grad.row, key_rows, wide, some_keys, E, scale);
-                    write_rows(v_to, s.v_grad.row, value_rows, wide, some_keys, E, 1.0f);
+                    const struct factors both[] = {
+                        {row_of(changes, place, 0), step, keys, used},
+                        {row_of(key_changes, row + begin, 0), rounded(R), key_table, R}};
+                    product_of(heads, wide, both, 2, rows, E, 0);
+                    rotate_back(heads, wide, s.q_by, b, begin, rows);
+                    write_rows(to, s.q_grad.row, heads, wide, rows, E, scale);
+                    transpose_rows(changes, place, rows, rounded(used));
+                    transpose_rows(probs, place, rows, rounded(used));
+                    transpose_rows(key_changes, row + begin, rows, R);
+                    transpose_rows(value_probs, row + begin, rows, S);
+                    const int is_last = begin + BLOCK >= n;
+                    if (!is_last && place + BLOCK < SOME) continue;
+                    const long start = begin - place,
+                               before = start ? seen_before(&s, &one, start) : 0;
+                    for (long j = 0; j < used; j += BLOCK) {
+                        const long some_keys = m - j < BLOCK ? m - j : BLOCK,
+                                   hidden = j - (m - n) - start;
+                        const long fully_masked =
+                            s.causal && hidden > 0 ? hidden / BLOCK * BLOCK : 0;
+                        const long count = place + rows;
+                        number *k_to =
+                            (number *)at(k_grad, s.k_grad, s.k_first, b, h) + j * s.k_grad.row;
+                        number *v_to =
+                            (number *)at(v_grad, s.v_grad, s.k_first, b, h) + j * s.v_grad.row;
+                        float *key_rows = key_sums + j * wide, *value_rows = value_sums + j * wide;
+                        for (long i = 0; is_last && i < some_keys; i++) {
+                            prefetch(k_to + i * s.k_grad.row, E);
+                            prefetch(v_to + i * s.v_grad.row, E);
+                        }
+                        product_transposed(key_rows, wide, changes, j, fully_masked,
+                                           panel(own_queries, start, 0), some_keys, E, count,
+                                           j < before);
+                        product_transposed(value_rows, wide, probs, j, fully_masked,
+                                           panel(own_grads, start, 0), some_keys, E, count,
+                                           j < before);
+                        if (!is_last) continue;
+                        rotate_back(key_rows, wide, s.k_by, b, j, some_keys);
+                        write_rows(k_to, s.k_grad.row, key_rows, wide, some_keys, E, scale);
+                        write_rows(v_to, s.v_grad.row, value_rows, wide, some_keys, E, 1.0f);
+                    }
+                }
+                row += rounded(n);
+                if (row + longest > room) {
+                    const long table = h % s.tables;
+                    add_to_table(table_keys + table * size_of(R, E), key_changes, queries, R, row);
+                    add_to_table(table_values + table * size_of(S, E), value_probs, heads_grads, S,
+                                 row);
+                    row = 0;
                 }
             }
-            row += rounded(n);
-            if (row + longest > room) {
-                const long table = h % s.tables;
-                add_to_table(table_keys + table * size_of(R, E), key_changes, queries, R, row);
-                add_to_table(table_values + table * size_of(S, E), value_probs, heads_grads, S,
-                             row);
-                row = 0;
+            add_to_table(table_keys, key_changes, queries, R, row);
+            add_to_table(table_values, value_probs, heads_grads, S, row);
+            end_tiles(earlier);
+            const long own = omp_get_thread_num() * s.tables;
+            for (long n = 0; n < s.tables; n++) {
+                add_margins(key_grads + (own + n) * keys_by.count * E,
+                            table_keys + n * size_of(R, E), keys_by.count, E, scale);
+                add_margins(value_grads + (own + n) * values_by.count * E,
+                            table_values + n * size_of(S, E), values_by.count, E, 1.0f);
             }
         }
-        add_to_table(table_keys, key_changes, queries, R, row);
-        add_to_table(table_values, value_probs, heads_grads, S, row);
-        end_tiles(earlier);
-        const long own = omp_get_thread_num() * s.tables;
-        for (long n = 0; n < s.tables; n++) {
-            add_margins(key_grads + (own + n) * keys_by.count * E, table_keys + n * size_of(R, E),
-                        keys_by.count, E, scale);
-            add_margins(value_grads + (own + n) * values_by.count * E,
-                        table_values + n * size_of(S, E), values_by.count, E, 1.0f);
-        }
-        free_all(memory);
+        free_all(&memory);
     }
-    free(key_tables);
-    free(value_tables);
-    free(transposed_tables);
+    free_all(&shared);
+    return lacking ? NO_MEMORY : DONE;
 }

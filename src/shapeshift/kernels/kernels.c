@@ -3,14 +3,23 @@
 
 #include "vectors.h"
 
+#include <omp.h>
+
+const char sources[] = SOURCES; /* a hash of all sources: setup.py */
+
 /* Of each row of logits (N, V): log_sums, log of the sum of e^x, and log_probs, that of its target.
    With `replace`, probabilities take the place of the logits, that of the target less `confidence`. */
-void cross_entropy(number *restrict logits, const int64_t *restrict targets, float confidence,
+long cross_entropy(number *restrict logits, const int64_t *restrict targets, float confidence,
                    long replace, float *restrict log_sums, float *restrict log_probs, long N,
                    long V, long threads) {
+    for (long n = 0; n < N; n++)
+        if (targets[n] < 0 || targets[n] >= V) return NO_SUCH_INDEX;
+    const long width = vectors(V) * LANES;
+    float *rows = malloc(4 * (size_t)(threads * width));
+    if (!rows) return NO_MEMORY;
 #pragma omp parallel num_threads(threads)
     {
-        float *row = malloc(4 * (size_t)(V + LANES));
+        float *row = rows + omp_get_thread_num() * width;
 #pragma omp for schedule(static)
         for (long n = 0; n < N; n++) {
             number *x = logits + n * V;
@@ -30,8 +39,9 @@ void cross_entropy(number *restrict logits, const int64_t *restrict targets, flo
             for (long t = 0; t < V; t += LANES)
                 store(x + t, *(const vector *)(row + t) * inverse, V - t);
         }
-        free(row);
     }
+    free(rows);
+    return DONE;
 }
 
 /* Dropout of `count` numbers x, or with `relu` of those and 0 in place of the negative ones: a number is
@@ -40,7 +50,7 @@ void cross_entropy(number *restrict logits, const int64_t *restrict targets, flo
    in whole words. */
 enum { GROUP = 512 };
 
-void dropout_forward(const number *restrict x, const float *restrict added, long seed,
+long dropout_forward(const number *restrict x, const float *restrict added, long seed,
                      long threshold, float scale, long relu, number *restrict out,
                      float *restrict total, uint16_t *restrict kept, long count, long threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
@@ -67,10 +77,11 @@ void dropout_forward(const number *restrict x, const float *restrict added, long
             kept[i / 16] = (uint16_t)bits;
         }
     }
+    return DONE;
 }
 
 /* The gradient of x, `out`, for that of the result, `grad` or `total`. */
-void dropout_backward(number *restrict out, const number *restrict grad,
+long dropout_backward(number *restrict out, const number *restrict grad,
                       const float *restrict total, const uint16_t *restrict kept, float scale,
                       long count, long threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
@@ -82,6 +93,7 @@ void dropout_backward(number *restrict out, const number *restrict grad,
             store(out + n, choose(keep, y * scale, all(0.0f)), end - n);
         }
     }
+    return DONE;
 }
 
 /* out (E) = softmax(scale * x k^T + bias + mask) v of one query and one head, E = V vectors. The j-th
@@ -126,14 +138,20 @@ static inline __attribute__((always_inline)) void attend_one(
 
    steps   of the queries: 3, over n, h, i; of the keys and of the values: 3 each, over n, h, j; of
            the bias: 3, over n, h, i; the last dimension (E, or K of a bias) is contiguous
-   rows    (K, N): where in the keys and values row n finds its j-th; or null, where n is the row
+   rows    (K, N): where in the M rows of keys and values row n finds its j-th; or null, where n is
+           the row
    bias    to add to the scores, or null
    mask    (N, K) to add to the scores, or null
    probs   (N, H, Q, K), written, or null */
-void attend_few(const number *restrict q, const number *restrict k, const number *restrict v,
+long attend_few(const number *restrict q, const number *restrict k, const number *restrict v,
                 const long *steps, const int32_t *restrict rows, const number *restrict bias,
                 const number *restrict mask, float scale, number *restrict out,
-                number *restrict probs, long N, long H, long Q, long K, long E, long threads) {
+                number *restrict probs, long N, long H, long Q, long K, long E, long M,
+                long threads) {
+    uint32_t last = 0; /* a negative one is a large one */
+    for (long r = 0; rows && r < K * N; r++)
+        last = (uint32_t)rows[r] > last ? (uint32_t)rows[r] : last;
+    if (rows && last >= M) return NO_SUCH_INDEX;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long r = 0; r < N * H * Q; r++) {
         long n = r / (H * Q), h = r / Q % H, i = r % Q;
@@ -147,6 +165,7 @@ void attend_few(const number *restrict q, const number *restrict k, const number
     attend_one(x, keys, values, steps + 3, from, n, biased, masked, scale, o, kept, N, K, V)
         E == 64 ? ATTEND(64 / LANES) : ATTEND(E / LANES);
     }
+    return DONE;
 }
 
 /* The largest of each block of BLOCK of V numbers; return the largest of all. NaN does not count. */
@@ -172,11 +191,13 @@ static inline float largest_by_block(const number *restrict x, float *restrict h
    forced   (A): the only token that may follow, or -1
    pad, bos tokens that never follow, but count in the softmax
    out      (A, count): sums, -inf where there are no more; columns: beam * V + token */
-void best_continuations(const number *restrict logits, const float *restrict sums,
+long best_continuations(const number *restrict logits, const float *restrict sums,
                         const int64_t *restrict forced, long pad, long bos, float *restrict out,
                         int64_t *restrict columns, long A, long B, long V, long count,
                         long threads) {
     const long num_blocks = (V + BLOCK - 1) / BLOCK;
+    for (long a = 0; a < A; a++)
+        if (forced[a] < -1 || forced[a] >= V) return NO_SUCH_INDEX;
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long a = 0; a < A; a++) {
         float *best = out + a * count, highest[num_blocks];
@@ -210,6 +231,7 @@ void best_continuations(const number *restrict logits, const float *restrict sum
             }
         }
     }
+    return DONE;
 }
 
 #ifndef BF16
@@ -227,7 +249,7 @@ static inline long width(long n, long N) {
 }
 
 /* weight (N, K) -> panels: K times N, rounded up to whole vectors with zeros. */
-void lay_out_panels(const float *restrict weight, float *restrict panels, long N, long K,
+long lay_out_panels(const float *restrict weight, float *restrict panels, long N, long K,
                     long threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long n = 0; n < N; n += PANEL) {
@@ -236,6 +258,7 @@ void lay_out_panels(const float *restrict weight, float *restrict panels, long N
             for (long c = 0; c < columns; c++)
                 panels[n * K + k * columns + c] = n + c < N ? weight[(n + c) * K + k] : 0.0f;
     }
+    return DONE;
 }
 
 /* `tall` rows of x times a panel of `wide` vectors; `count` rows of `columns` sums are written. Each
@@ -274,7 +297,7 @@ static inline __attribute__((always_inline)) void multiply(
 
 /* x (M, K), panels of a weight (N, K), bias (N) -> out (M, N), with the negative ones 0 if `relu`.
    A row's result does not depend on the other rows. */
-void linear(const float *restrict x, const float *restrict panels, const float *restrict bias,
+long linear(const float *restrict x, const float *restrict panels, const float *restrict bias,
             long relu, float *restrict out, long M, long N, long K, long threads) {
     enum { PART = 512 }; /* rows that stay in the cache of a core */
     const long parts = (M + PART - 1) / PART, num_panels = (N + PANEL - 1) / PANEL;
@@ -305,5 +328,6 @@ void linear(const float *restrict x, const float *restrict panels, const float *
             next += lines * LINE * (K / INPUTS);
         }
     }
+    return DONE;
 }
 #endif

@@ -9,6 +9,19 @@ import sys
 from functools import cache
 from pathlib import Path
 
+_AVX2 = frozenset({"avx2", "fma"})
+_AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
+_BF16 = _AVX512 | {"avx512_bf16"}
+NEEDS = {
+    "amx": _BF16 | {"amx_tile", "amx_bf16"},
+    "avx512_bf16": _BF16,
+    "avx512": _AVX512,
+    "avx2": _AVX2,
+    "baseline": frozenset[str](),
+}
+"""The instruction sets for which kernels are built (setup.py), the fastest first, and the flags
+that a processor needs for each."""
+
 
 @cache
 def _description() -> str:
@@ -42,10 +55,20 @@ def has_tiles() -> bool:
     if "amx_bf16" not in flags() or platform.machine() != "x86_64":
         return False
     arch_prctl, request, tiles = 158, 0x1023, 18  # asm/unistd_64.h, asm/prctl.h
-    return ctypes.CDLL(None).syscall(arch_prctl, request, tiles) == 0
+    return bool(ctypes.CDLL(None).syscall(arch_prctl, request, tiles) == 0)
 
 
 def multiplies_bf16_faster() -> bool:
     """Return whether products in bf16 are faster than in float32: with AMX, and with AMD's AVX-512
     bf16."""
     return has_tiles() or ("avx512_bf16" in flags() and not is_intel())
+
+
+@cache
+def instruction_sets() -> tuple[str, ...]:
+    """Return which of `NEEDS` this process may use, in their order."""
+    return tuple(
+        name
+        for name, needed in NEEDS.items()
+        if needed <= flags() and (name != "amx" or has_tiles())
+    )

@@ -25,12 +25,17 @@ static inline void lay_out_rows(struct transposed a, const number *x, long i, lo
 
 /* out (N, K) = g^T x for g (M, N) and x (M, K); and the sums of the columns of g, added to `sums`
    (threads, N), a part in each. N and K are multiples of EDGE. */
-void weight_gradient(const number *g, const number *x, float *out, float *sums, long M, long N,
+long weight_gradient(const number *g, const number *x, float *out, float *sums, long M, long N,
                      long K, long threads) {
     long most = PACKED / (N + K) / BLOCK * BLOCK;
     most = most < 2 * BLOCK ? 2 * BLOCK : most > 8 * BLOCK ? 8 * BLOCK : most;
-    part *g_space = aligned_alloc(64, most * N * sizeof(part));
-    part *x_space = aligned_alloc(64, most * K * sizeof(part));
+    struct memory memory = {0};
+    part *g_space = take(&memory, most * N * sizeof(part));
+    part *x_space = take(&memory, most * K * sizeof(part));
+    if (memory.lacks) {
+        free_all(&memory);
+        return NO_MEMORY;
+    }
 #pragma omp parallel num_threads(threads)
     {
         const setting earlier = begin_tiles();
@@ -52,6 +57,6 @@ void weight_gradient(const number *g, const number *x, float *out, float *sums, 
         }
         end_tiles(earlier);
     }
-    free(g_space);
-    free(x_space);
+    free_all(&memory);
+    return DONE;
 }

@@ -49,15 +49,38 @@ static inline float part_at(struct operand b, long row, long column) {
 #endif
 }
 
-/* Memory of a thread, with a margin on both sides; `free_all` frees all pieces. */
-static inline void *take(void **last, size_t bytes) {
-    char *piece = aligned_alloc(64, (bytes + 255) / 64 * 64);
-    *(void **)piece = *last;
-    *last = piece;
+/* Memory of a thread, with a margin on both sides; null if there is none, and then `lacks` is set.
+   `free_all` frees all pieces. */
+struct memory {
+    void *last;
+    int lacks;
+};
+static inline void *take(struct memory *memory, size_t bytes) {
+    char *piece = memory->lacks ? 0 : aligned_alloc(64, (bytes + 255) / 64 * 64);
+    memory->lacks = !piece;
+    if (!piece) return 0;
+    *(void **)piece = memory->last;
+    memory->last = piece;
     return piece + 128;
 }
-static inline void free_all(void *last) {
-    while (last) {
+static inline void *take_zeros(struct memory *memory, size_t bytes) {
+    void *piece = take(memory, bytes);
+    return piece ? memset(piece, 0, bytes) : 0;
+}
+/* Whether any thread of the team lacks memory, the same for all of them. */
+static inline int any_lacks(int *lacking, int own) {
+    if (own) {
+#pragma omp atomic write
+        *lacking = 1;
+    }
+    int any;
+#pragma omp barrier
+#pragma omp atomic read
+    any = *lacking;
+    return any;
+}
+static inline void free_all(struct memory *memory) {
+    for (void *last = memory->last; last;) {
         void *next = *(void **)last;
         free(last);
         last = next;
@@ -452,7 +475,7 @@ static inline struct operand lay_out_transposed(part *restrict space, const numb
 }
 #endif
 
-static inline struct transposed new_transposed(void **memory, long width, long count) {
+static inline struct transposed new_transposed(struct memory *memory, long width, long count) {
     part *block = take(memory, BLOCK * width * sizeof(part));
     return transposed_of(block, take(memory, rounded(count) * width * sizeof(part)), width, count);
 }

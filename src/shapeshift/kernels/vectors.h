@@ -38,6 +38,9 @@ enum { LANES = 8, ROWS = 5, WIDE = 2 };
 #else
 enum { LANES = 4, ROWS = 4, WIDE = 3 };
 #endif
+/* What functions that Python calls return: `STATUS` of kernels/__init__.py. */
+enum { DONE = 0, NO_MEMORY = 1, NO_SUCH_INDEX = 2 };
+
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef uint32_t words __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 typedef int32_t integers __attribute__((vector_size(4 * LANES), aligned(4), may_alias));

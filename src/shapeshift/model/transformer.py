@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions.checks import can_read, whole_number
+from shapeshift.positions.checks import can_read, describe, whole_number
 
 from .cache import ROOM, FixedKeyValues, KeyValues, Slots, SourceKeyValues
 from .layers import NORM_EPS, DecoderLayer, Embedding, EncoderLayer, LayerCache, Memory
@@ -248,7 +249,26 @@ class DecoderState:
 
     def reorder(self, rows: Tensor) -> None:
         """Let row i continue row `rows[i]`. Beams stay within their sentence, and sentences keep
-        their order; whole ones may be left out."""
+        their order; whole ones may be left out.
+
+        Args:
+            rows: `(≤ N,)` int64 or int32.
+
+        Raises:
+            ShapeshiftError: if `rows` are not a vector of integers.
+            IndexError: if one is not from 0 to N - 1; a GPU says so by itself, later.
+        """
+        num_rows = self._memory.hidden.shape[0] * self._beam
+        if rows.ndim != 1 or rows.dtype not in (torch.int64, torch.int32):
+            raise ShapeshiftError(
+                f"rows to continue must be (N,) integers, got {describe(rows)}; convert them with"
+                " .long()"
+            )
+        if rows.device.type == "cpu" and rows.numel() and not kernels.is_traced():
+            lowest, highest = map(int, rows.aminmax())
+            if lowest < 0 or highest >= num_rows:
+                wrong = lowest if lowest < 0 else highest
+                raise IndexError(f"rows to continue must be from 0 to {num_rows - 1}, got {wrong}")
         if self._slots is not None:
             self._slots.select(rows)
         for own, _ in self._caches:
