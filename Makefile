@@ -7,6 +7,7 @@ TESTBED := $(VENV)/.testbed
 TORCH  := torch==2.13.0
 TRITON := .venv-triton
 UV     := .venv-uv/bin/uv
+KERNELS := setup.py $(wildcard src/shapeshift/kernels/*.[ch])
 COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --annotation-style line \
 	--custom-compile-command 'make lock (without torch, whose files and hashes differ by package index: Makefile)' \
 	--no-emit-package torch
@@ -19,10 +20,10 @@ help:  ## list the targets
 
 install: $(STAMP)  ## make .venv and install shapeshift into it (once)
 
-$(STAMP): pyproject.toml requirements.lock
+$(STAMP): pyproject.toml requirements.lock $(KERNELS)
 	$(call into_venv,requirements.lock,dev)
 
-$(TESTBED): pyproject.toml requirements-testbed.lock
+$(TESTBED): pyproject.toml requirements-testbed.lock $(KERNELS)
 	$(call into_venv,requirements-testbed.lock,testbed)
 
 # All but torch by hash. What torch itself still lacks then is the packages of its CUDA builds.
@@ -52,10 +53,15 @@ test-triton: install $(TRITON)  ## the GPU's kernels without one: interpreted, a
 	TRITON_DEFAULT_FP_FUSION=1 PYTHONPATH=$(TRITON) $(BIN)/python benchmarks/registers.py
 
 test-sanitized: install  ## the kernels in C with gcc's sanitizers: no access beyond a tensor, nothing undefined
-	cache=$$(mktemp -d) && trap 'rm -rf $$cache' EXIT && XDG_CACHE_HOME=$$cache \
+	built=$$(mktemp -d) && trap 'rm -rf $$built' EXIT && \
 	CC='gcc -fsanitize=address,undefined -fno-sanitize-recover=undefined' \
-	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
-	ASAN_OPTIONS=detect_leaks=0 $(BIN)/python -m pytest --capture=no tests/unit/test_kernels.py
+	$(BIN)/python setup.py --quiet build --build-base $$built --build-lib $$built/lib && \
+	export PYTHONPATH=$$built/lib ASAN_OPTIONS=detect_leaks=0,allocator_may_return_null=1 && \
+	for name in $$($(BIN)/python -c 'from shapeshift.kernels.processor import *; print(*instruction_sets())'); do \
+		echo "$$name:" && SHAPESHIFT_KERNELS=$$name \
+		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+		$(BIN)/python -m pytest --capture=no tests/unit/test_kernels.py tests/unit/test_fuzz_kernels.py || exit; \
+	done
 
 $(TRITON):
 	$(BIN)/python -m pip install --quiet --no-deps --target $@ triton==3.9.0
@@ -101,4 +107,4 @@ docs:  ## the documentation as a site: site/index.html
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 
 clean:  ## remove the environment and caches, keep runs
-	rm -rf $(VENV) $(TRITON) .venv-uv .venv-lowest .venv-docs site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf src/shapeshift/kernels/*.so $(VENV) $(TRITON) .venv-uv .venv-lowest .venv-docs site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import venv
 import zipfile
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-PACKED = ("pyproject.toml", "README.md", "LICENSE", "configs", "src")
+PACKED = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "configs", "src")
 TIMEOUT_S = 300
 Run = Callable[..., str]
 
@@ -25,7 +26,7 @@ Run = Callable[..., str]
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
     (folder / "source").mkdir()
     for name in PACKED:  # a copy, since building leaves files that the next wheel would hold
         if (ROOT / name).is_dir():
@@ -106,8 +107,27 @@ def test_every_data_file_is_in_the_wheel(wheel: Path) -> None:
     for folder, name in folders.items():
         files = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
         wanted = {path for path in files if "__pycache__" not in path.parts}
+        wanted -= {path for path in wanted if path.suffix == ".so"}  # see the next test
         assert len(wanted) > 20
         assert [path for path in wanted if str(Path("shapeshift", name, path)) not in held] == []
+
+
+def test_the_kernels_are_built_for_the_wheel(wheel: Path, make: Callable[..., Run]) -> None:
+    from shapeshift.kernels.processor import instruction_sets
+
+    machine = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert wheel.name.endswith(f"-py3-none-{machine}.whl")
+    built = zipfile.ZipFile(wheel)
+    (record,) = [name for name in built.namelist() if name.endswith("/RECORD")]
+    libraries = [x for x in built.namelist() if x.endswith(".so")]
+    assert all(f"{x},sha256=" in built.read(record).decode() for x in libraries)
+    if shutil.which("cc") is None:
+        assert not libraries
+        return
+    run = make()
+    code = "from shapeshift import kernels; print(kernels.describe())"
+    assert run("-W", "error", "-c", code).startswith("compiled kernels: float32 ")
+    assert f"shapeshift/kernels/{instruction_sets()[-1]}-float32.so" in libraries
 
 
 def test_the_library_needs_torch_alone(make: Callable[..., Run]) -> None:

@@ -155,6 +155,13 @@ def check_call(
             f" {', '.join(map(describe, (q, k, v)))}; repeat the keys and values of grouped-query"
             " heads with repeat_interleave"
         )
+    device = q.device.type
+    casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    if not q.dtype == k.dtype == v.dtype and not casts:
+        raise ShapeshiftError(
+            "queries, keys and values must have one dtype, got"
+            f" {', '.join(map(describe, (q, k, v)))}; convert them with .to(q.dtype)"
+        )
     check_heads(q, k, pos_q, pos_k)
     check_sizes(position, num_heads=q.shape[1], head_dim=q.shape[3])
 

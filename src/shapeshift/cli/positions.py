@@ -89,6 +89,7 @@ def positions(
 
 def _describe(name: str) -> None:
     """Print what a preset, a kind or position ids do, and how a configuration names them."""
+    from shapeshift import kernels
     from shapeshift.export.support import ENGINES, support
     from shapeshift.foreign_names import FOREIGN_POSITIONS
     from shapeshift.model import ModelConfig, catalogue
@@ -139,5 +140,6 @@ def _describe(name: str) -> None:
         f"exports to torch.compile, torch.export, {', '.join(exact)};"
         f" {last}: {support(scheme, ModelConfig(size='base'))}\n"
         f"in a configuration: {usage}\n"
+        f"attention on this CPU: {kernels.describe()}\n"
         "how to choose one: docs/guides/choosing.md"
     )

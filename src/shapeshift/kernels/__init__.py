@@ -239,8 +239,8 @@ class Attention:
             saved: `(num_pairs,)`, what `backward` may read, written.
         """
         inputs = self._batch(out), *self._added, *drawn
-        work = 2 * self.num_pairs * out.shape[3]
-        _call("attention_forward", *self._heads, *inputs, self._kept(saved), out, work=work)
+        arguments = *self._heads, *inputs, self._kept(saved), out, torch.get_num_threads()
+        _call("attention_forward", 2 * self.num_pairs * out.shape[3], *arguments)
 
     def _kept(self, saved: Tensor | None) -> Tensor | None:
         if saved is not None and saved.shape != (self.num_pairs,):
@@ -274,9 +274,9 @@ class Attention:
             for x in self._tables
         ]
         inputs = self._batch(grad, grads), *self._added, *drawn, self._kept(saved)
-        arguments = *grads, bias, sums, *table_grads
-        how = {"threads": threads, "work": 5 * self.num_pairs * grad.shape[3]}
-        _call("attention_backward", *self._heads, grad, *inputs, *arguments, **how)
+        arguments = *inputs, *grads, bias, sums, *table_grads, threads
+        work = 5 * self.num_pairs * grad.shape[3]
+        _call("attention_backward", work, *self._heads, grad, *arguments)
         if bias_shape is not None and self._by_distance:
             bias = numbers[..., : bias_shape[1]].sum(0).sum_to_size(bias_shape)
         elif bias_shape is not None:
@@ -342,7 +342,7 @@ def cross_entropy(
     log_sums, log_probs = logits.new_empty(2, N, dtype=torch.float32).unbind()
     arguments = targets.contiguous(), confidence, replace, log_sums, log_probs, N, V
     try:
-        _call("cross_entropy", logits, *arguments, work=16 * N * V)
+        _call("cross_entropy", 16 * N * V, logits, *arguments, torch.get_num_threads())
     except IndexError as error:
         raise IndexError(f"targets must be from 0 to {V - 1}") from error
     return log_sums, log_probs
@@ -356,8 +356,8 @@ def weight_gradient(grad: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
         raise wrong_size("a weight", (N, K), f"of multiples of {EDGE}")
     weight = grad.new_empty(N, K, dtype=torch.float32)
     sums = weight.new_zeros(threads, N)
-    arguments = grad.contiguous(), x.contiguous(), weight, sums, M, N, K
-    _call("weight_gradient", *arguments, threads=threads, work=M * N * K)
+    arguments = grad.contiguous(), x.contiguous(), weight, sums, M, N, K, threads
+    _call("weight_gradient", M * N * K, *arguments)
     return weight, sums.sum(0)
 
 
@@ -379,8 +379,8 @@ def dropout(
     out = torch.empty_like(x if added is None else added)
     kept = x.new_empty(-(-x.numel() // 16) * 2, dtype=torch.uint8)
     either = (out, None) if added is None else (None, out)
-    how = seed, threshold, scale, relu
-    _call("dropout_forward", x, added, *how, *either, kept, x.numel())
+    how, count = (seed, threshold, scale, relu), x.numel()
+    _call("dropout_forward", count, x, added, *how, *either, kept, count, torch.get_num_threads())
     return out, kept
 
 
@@ -394,7 +394,8 @@ def dropout_backward(grad: Tensor, kept: Tensor, scale: float, dtype: torch.dtyp
     either = (grad, None) if grad.dtype == dtype else (None, grad.float())
     if kept.shape != (-(-grad.numel() // 16) * 2,):
         raise wrong_size("what is kept", kept.shape, f"a bit for each of {grad.numel()} numbers")
-    _call("dropout_backward", out, *either, kept, scale, grad.numel())
+    arguments = out, *either, kept, scale, grad.numel(), torch.get_num_threads()
+    _call("dropout_backward", grad.numel(), *arguments)
     return out
 
 
@@ -421,9 +422,9 @@ def attend_few(
     M, _, K, _ = k.shape
     fits = k.shape == v.shape == (M, H, K, E) and (M >= N or rows is not None)
     if not fits or E % LANES or K > MAX_KEYS:
-        sizes = [tuple(x.shape) for x in (q, k, v)]
+        shapes = [tuple(x.shape) for x in (q, k, v)]
         wanted = f"(N, H, Q, E) and (M, H, K, E), E a multiple of {LANES}"
-        raise wrong_size("queries, keys and values", sizes, wanted)
+        raise wrong_size("queries, keys and values", shapes, wanted)
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     if mask is not None:
         mask = mask.to(q.dtype).expand(N, 1, 1, K).contiguous()
@@ -436,8 +437,9 @@ def attend_few(
     steps = (ctypes.c_long * 13)(*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *of_bias)
     out = q.new_empty(N, Q, H, E)
     probs = q.new_empty(N, H, Q, K) if keeps else None
-    arguments = steps, rows, bias, mask, E**-0.5, out, probs, N, H, Q, K, E, M
-    _call("attend_few", q, k, v, *arguments, work=2 * out.numel() * K)
+    sizes = N, H, Q, K, E, M, torch.get_num_threads()
+    arguments = steps, rows, bias, mask, E**-0.5, out, probs, *sizes
+    _call("attend_few", 2 * out.numel() * K, q, k, v, *arguments)
     return out, probs
 
 
@@ -459,8 +461,8 @@ def best_continuations(
         raise wrong_size("continuations", (count,), f"1 to {B * V}, of at most {MAX_KEYS} tokens")
     logits, sums = logits.contiguous(), sums.contiguous()
     best, columns = sums.new_empty(A, count), forced.new_empty(A, count)
-    arguments = forced, *never, best, columns, A, B, V, count
-    _call("best_continuations", logits, sums, *arguments, work=16 * A * B * V)
+    arguments = forced, *never, best, columns, A, B, V, count, torch.get_num_threads()
+    _call("best_continuations", 16 * A * B * V, logits, sums, *arguments)
     return best, columns
 
 
@@ -468,7 +470,7 @@ def panels(weight: Tensor) -> Tensor:
     """Return a float32 weight `(N, K)` in the layout that `linear` reads."""
     N, K = weight.shape
     out = weight.new_empty(-(-N // LANES) * LANES, K)
-    _call("lay_out_panels", weight.contiguous(), out, N, K)
+    _call("lay_out_panels", N * K, weight.contiguous(), out, N, K, torch.get_num_threads())
     return out
 
 
@@ -487,5 +489,6 @@ def linear(x: Tensor, panels: Tensor, bias: Tensor, relu: bool) -> Tensor:
         raise wrong_size("what a linear layer multiplies", x.shape, wanted)
     out = x.new_empty(*batch, N)
     M = math.prod(batch)
-    _call("linear", x, panels, bias, relu, out, M, N, K, work=M * N * K)
+    arguments = x, panels, bias, relu, out, M, N, K, torch.get_num_threads()
+    _call("linear", M * N * K, *arguments)
     return out

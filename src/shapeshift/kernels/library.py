@@ -154,11 +154,10 @@ _FUNCTIONS = {
 """The functions in C and their arguments, in order."""
 
 
-def call(name: str, *arguments: Any, threads: int = 0, work: int = 0) -> None:
+def call(name: str, work: int, *arguments: Any) -> None:
     """Call a function in C, after a check of all its arguments.
 
     Args:
-        threads: with which it computes; by default PyTorch's number.
         work: about how many products of two numbers it computes.
 
     Raises:
@@ -170,7 +169,6 @@ def call(name: str, *arguments: Any, threads: int = 0, work: int = 0) -> None:
     kinds = _FUNCTIONS[name]
     dtype = arguments[0].dtype if kinds[0].dtype is None else kinds[0].dtype
     function = _function(name, dtype)
-    arguments = *arguments, threads or torch.get_num_threads()
     values = [
         address(x, kind, dtype, name, arguments) if kind.is_tensor else x
         for x, kind in zip(arguments, kinds, strict=True)

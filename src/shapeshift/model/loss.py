@@ -135,16 +135,22 @@ def linear_cross_entropy(
         bias: of the logits, `(V,)`.
 
     Raises:
-        ShapeshiftError: in a backward pass with `create_graph=True`, for there is no second
-            derivative.
+        ShapeshiftError: if there are more targets than hidden states, or targets are not integers;
+            or in a backward pass with `create_graph=True`, for there is no second derivative.
     """
+    fits = targets.ndim == 1 and hidden.ndim == weight.ndim == 2 and len(targets) <= len(hidden)
+    if not fits or not is_integer(targets) or not len(weight):
+        raise ShapeshiftError(
+            "targets must be (N,) integers for at least as many rows of hidden states (N, D) and"
+            f" one token, got {describe(targets)}, {describe(hidden)}, weights {describe(weight)}"
+        )
     if bias is not None:  # as one more column, which every row multiplies by 1
         hidden = F.pad(hidden, (0, 1), value=1.0)
         weight = torch.cat((weight, bias.unsqueeze(1)), dim=1)
     # Inside `forward`, `needs_input_grad` is true under `torch.no_grad`, too.
     wanted = [torch.is_grad_enabled() and x.requires_grad for x in (hidden, weight)]
     both: tuple[Tensor, Tensor] = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, targets, epsilon, wanted
+        hidden, weight, targets.long(), epsilon, wanted
     )
     return both
 
