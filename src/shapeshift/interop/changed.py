@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any
 
@@ -60,6 +60,11 @@ def use_attention(model: nn.Module, config: Any, name: str, attention: Attention
         if type(getattr(part, "config", None)) is type(config):
             part.config = own_config
     return own_config
+
+
+def cache_of(arguments: Mapping[str, Any]) -> Any:
+    """Return the cache of a call of a model, or None; transformers 5.24 renamed the argument."""
+    return arguments.get("cache", arguments.get("past_key_values"))
 
 
 def require_attention(module: nn.Module, name: str, attention: Attention, undo: str) -> None:
