@@ -21,7 +21,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import PRESETS, SHAPE, Representation, Scheme, get
 from shapeshift.positions.base import check_sizes
 
-from .changed import UNDO, cache_of, no_vectors, refuse_changed, require_attention, use_attention
+from .changed import UNDO, cache_of, no_vectors, refuse_changed, require_attention, tied, use_attention
 
 NAME = "shapeshift"
 """Of our attention among those of transformers."""
@@ -79,6 +79,7 @@ def use_position(model: nn.Module, position: Representation | str, **options: An
     placed = _build(position, config, rotary, len(attentions), options)
     weight = next(base.parameters())
     base.shapeshift_positions = placed.to(weight.device, weight.dtype)
+    placed._tied_weights_keys = tied(placed)  # type: ignore[assignment]  # for `save_pretrained`
     attention = config._attn_implementation
     use_attention(model, config, NAME, _attention)
     is_trained = any(table.requires_grad for table in own.parameters())
