@@ -147,15 +147,16 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
             ShapeshiftError: source and target have vocabularies of different sizes.
         """
         model, config = self.model, self.config
+        tokens: nn.Embedding = model.source.tokens
         if new_num_tokens is None and pad_to_multiple_of is None:
-            return model.source.tokens
+            return tokens
         if config.source_size != config.target_size:
             raise ShapeshiftError(
                 f"source and target have vocabularies of {config.source_size} and"
                 f" {config.target_size} tokens, and resize_token_embeddings knows one size; build"
                 " a model from a ShapeshiftConfig with the source_size and target_size you need"
             )
-        for table in dict.fromkeys((model.source.tokens, model.target.tokens, model.output)):
+        for table in dict.fromkeys((tokens, model.target.tokens, model.output)):
             resized = self._get_resized_embeddings(
                 table, new_num_tokens, pad_to_multiple_of, mean_resizing
             )
@@ -168,7 +169,7 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
             model.output_bias = nn.Parameter(torch.cat((bias.detach()[:size], more)))
             model.output_bias.requires_grad_(bias.requires_grad)
         config.source_size = config.target_size = config.vocab_size = size
-        return model.source.tokens
+        return tokens
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Return `labels (B, T)` moved by one, after `<s>`."""

@@ -21,13 +21,23 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import PRESETS, SHAPE, Representation, Scheme, get
 from shapeshift.positions.base import check_sizes
 
-from .changed import UNDO, cache_of, no_vectors, refuse_changed, require_attention, tied, use_attention
+from .changed import (
+    UNDO,
+    cache_of,
+    no_vectors,
+    refuse_changed,
+    require_attention,
+    tied,
+    use_attention,
+)
 
 NAME = "shapeshift"
 """Of our attention among those of transformers."""
 
 KEYS = "shapeshift_keys"
 """Argument by which a call hands the positions of its keys, `(B|1, K)`, to its attentions."""
+
+ELSEWHERE = "adds vectors to embeddings or to what is projected, where use_position cannot reach"
 
 OWN_POSITIONS = {
     **dict.fromkeys(
@@ -259,10 +269,9 @@ def _base(model: nn.Module) -> nn.Module:
     )
 
 
-def _refuse(name: str) -> NoReturn:
+def _refuse(what: str) -> NoReturn:
     raise ShapeshiftError(
-        f"{name} adds vectors to embeddings or to what is projected, where use_position cannot"
-        " reach; use one that acts on heads or scores, such as 'rope', 'alibi', 't5' or 'rpe', and"
+        f"{what}; use one that acts on heads or scores, such as 'rope', 'alibi', 't5' or 'rpe', and"
         " shift_positions for SHAPE"
     )
 
@@ -283,10 +292,16 @@ def _build(
             raise ShapeshiftError(f"{type(position).__name__} is built and takes no options")
         check_sizes(position, **sizes)
         built = [position]
+    elif isinstance(position, SHAPE):
+        _refuse(f"SHAPE {ELSEWHERE}")
+    elif not isinstance(position, str):
+        _refuse(f"position must be a name or a Representation, got {position!r}")
     else:
-        scheme = PRESETS.get(position, Scheme()) if isinstance(position, str) else Scheme()
-        if isinstance(position, SHAPE) or any(x.at == "embedding" for x in scheme.parts):
-            _refuse("SHAPE" if isinstance(position, SHAPE) else position)
+        scheme = PRESETS.get(position, Scheme())
+        if any(part.at == "embedding" for part in scheme.parts):
+            _refuse(f"{position} {ELSEWHERE}")
+        if any(part.layers is not None for part in scheme.parts):
+            _refuse(f"{position!r} is {scheme}, and use_position gives all layers one kind")
         settings: dict[str, Any] = {**sizes, "causal": True}
         if position in ("rope", "rotary") and rotary is not None:
             own = config.rope_parameters
@@ -301,6 +316,6 @@ def _build(
         built = [get(position, **{**settings, **options}) for _ in range(num_layers)]
     first = built[0]
     if first.overrides("embed") or first.overrides("inputs"):
-        _refuse(type(first).__name__)
+        _refuse(f"{type(first).__name__} {ELSEWHERE}")
     is_one = first.share_layers or not any(True for _ in first.parameters())
     return nn.ModuleList(built[:1] if is_one else built)

@@ -24,7 +24,14 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation, pairs
 from shapeshift.positions.relative import distances
 
-from .changed import RELATIVE, cache_of, no_vectors, refuse_changed, require_attention, use_attention
+from .changed import (
+    RELATIVE,
+    cache_of,
+    no_vectors,
+    refuse_changed,
+    require_attention,
+    use_attention,
+)
 
 NAME = "shapeshift_relative_key"
 """Of our attention among those of transformers."""

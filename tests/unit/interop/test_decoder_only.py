@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from shapeshift import SHAPE, shift_positions, unshift, use_position
 from shapeshift.conformance import check
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import T5, ALiBi, Chain, Shaw
+from shapeshift.positions import PRESETS, T5, ALiBi, Chain, Shaw
 
 FAST = [("Llama", "alibi"), ("GPT-2", "rope"), ("OPT", "t5"), ("Mistral", "rpe")]
 LONG = [
@@ -191,7 +191,9 @@ def test_a_cache_is_freed_with_its_last_reference() -> None:
         ("Llama", "shape", {}, "shift_positions for SHAPE"),
         ("Llama", SHAPE(dim=32), {}, "shift_positions for SHAPE"),
         ("Llama", "cross-pe", {}, "cannot reach"),
-        ("Llama", "less-feeding", {}, "more than one kind"),
+        ("Llama", "less-feeding", {}, "gives all layers one kind; use one .* such as 'rope'"),
+        ("Llama", "skew-cross-pe", {}, "gives all layers one kind; use one .* such as 'rope'"),
+        ("Llama", PRESETS["rope"], {}, "must be a name or a Representation, got rotary at self"),
         ("Llama", "alibo", {}, "did you mean 'alibi'"),
         ("Llama", "alibi", {"slope": 2}, "no option 'slope'"),
         ("Llama", ALiBi(num_heads=3), {}, "build it for num_heads=4"),
