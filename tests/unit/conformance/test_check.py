@@ -70,7 +70,9 @@ def test_limits_have_the_names_and_values_of_others(
     model = tiny_models.make(head, **settings)
     (subject,) = subjects(model)
     assert subject.limit == limit
-    assert failures(model, max_length=10) == []
+    outcomes = [finding.outcome for finding in check(model, max_length=10)]
+    assert "FAIL" not in outcomes
+    assert outcomes.count("pass") >= 5
 
 
 @pytest.mark.parametrize("name", some_long(tiny_models.ARCHITECTURES))
