@@ -13,7 +13,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --annotation-
 	--no-emit-package torch
 DOCS   := mkdocs==1.6.1 mkdocs-material==9.8.1 mkdocstrings==1.0.8 mkdocstrings-python==2.0.11 ruff
 
-.PHONY: help install demo test test-long test-all test-triton test-sanitized test-slow test-lowest soak check format lock clean gpu-check bench docs
+.PHONY: help install demo test test-long test-all test-triton test-sanitized test-slow test-lowest test-newest soak check format lock clean gpu-check bench docs
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -87,6 +87,20 @@ test-lowest: $(UV)  ## the unit tests with the oldest versions that pyproject.to
 	$(UV) pip install --quiet --no-config --python .venv-lowest --resolution lowest-direct --editable '.[dev]' $(TORCH)
 	.venv-lowest/bin/python -m pytest tests/unit
 
+# Those whose subject is what other libraries do: transformers, accelerate (interop, conformance,
+# export, check, import), CTranslate2 and ONNX (export), SentencePiece, datasets, sacrebleu, FastAPI,
+# Typer, pydantic. The newest release of each, beyond our ceilings as well; torch is $(TORCH).
+NEWEST := tests/unit/interop tests/unit/conformance tests/unit/export tests/unit/data \
+	tests/unit/evaluation tests/unit/serve tests/unit/cli tests/unit/lab/test_imported.py \
+	tests/unit/test_config.py tests/numerics/test_against_other_libraries.py
+
+test-newest:  ## tests of what other libraries do, with their newest releases (TORCH=torch: also of torch)
+	$(PYTHON) -m venv --clear .venv-newest
+	.venv-newest/bin/python -m pip install --quiet $(TORCH)
+	.venv-newest/bin/python -m pip install --quiet --editable '.[dev]' $(TORCH)
+	.venv-newest/bin/python -m pip install --quiet --upgrade transformers ctranslate2 pydantic typer
+	.venv-newest/bin/python -m pytest -n auto --maxprocesses 4 -m 'not slow and not soak and not gpu and not network' $(NEWEST)
+
 $(UV):
 	$(PYTHON) -m venv .venv-uv
 	.venv-uv/bin/python -m pip install --quiet uv==0.13.9
@@ -107,4 +121,4 @@ docs:  ## the documentation as a site: site/index.html
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 
 clean:  ## remove the environment and caches, keep runs
-	rm -rf src/shapeshift/kernels/*.so $(VENV) $(TRITON) .venv-uv .venv-lowest .venv-docs site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf src/shapeshift/kernels/*.so $(VENV) $(TRITON) .venv-uv .venv-lowest .venv-newest .venv-docs site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -53,24 +55,32 @@ class Kept(Protocol):
     ) -> tuple[Tensor, Tensor | None]: ...
 
 
-_recorded: list[Tensor] | None = None
+_recorded: ContextVar[list[Tensor] | None] = ContextVar("recorded", default=None)
+_num_recordings = 0  # of all threads: torch.compile cannot read a context variable, but this
+_lock = Lock()
 
 
 @contextmanager
 def recording() -> Iterator[list[Tensor]]:
     """Collect the probabilities `(B, H, Q, K)` of every attention in this context, in the order of
-    the calls; it is computed in plain steps. For one thread."""
-    global _recorded
-    before, _recorded = _recorded, []
+    the calls; it is computed in plain steps. Other threads and tasks are not recorded. Meanwhile,
+    code that is compiled with `fullgraph=True` raises an error of torch.compile."""
+    global _num_recordings
+    probabilities: list[Tensor] = []
+    token = _recorded.set(probabilities)
+    with _lock:
+        _num_recordings += 1
     try:
-        yield _recorded
+        yield probabilities
     finally:
-        _recorded = before
+        with _lock:
+            _num_recordings -= 1
+        _recorded.reset(token)
 
 
 def is_recording() -> bool:
     """Return whether `recording` collects probabilities, which fused kernels do not return."""
-    return _recorded is not None
+    return _num_recordings > 0 and _recorded.get() is not None
 
 
 def attend(
@@ -114,7 +124,7 @@ def attend(
         from .gpu import attend_by_tables
 
         return attend_by_tables((q, k, v), tables, mask, pos_q, pos_k, causal=causal)
-    if _recorded is None and not learned and prefers_flex(position, q, num_keys, dropout_p):
+    if not is_recording() and not learned and prefers_flex(position, q, num_keys, dropout_p):
         score_mod = position.score_mod(_scaled(q), pos_q, pos_k)
         if score_mod is not None:
             return attend_flex(q, k, v, mask, score_mod, causal=causal)
@@ -125,7 +135,7 @@ def attend(
         served = _attend_here(part, causal, again)
         if served is not None:
             return served
-    if fused and _recorded is None:
+    if fused and not is_recording():
         if causal and mask is None and not _is_biased(position) and num_queries == num_keys:
             return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=True)
         mask = _with_triangle(mask, q, num_keys) if causal else mask
@@ -137,7 +147,7 @@ def attend(
                 added = added.contiguous()
         return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout_p)
     splits = position.splits and q.device.type == "cpu" and not torch.compiler.is_compiling()
-    splits = splits and _recorded is None and not (causal and num_queries > num_keys)
+    splits = splits and not is_recording() and not (causal and num_queries > num_keys)
     if splits and q.shape[:3].numel() * num_keys > BLOCK:
         return _attend_in_blocks(part, causal)
     return _attend_part(part, causal)
@@ -266,7 +276,7 @@ def _bias_by_distance(
 def vectors_of(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Vectors | None:
     """Return what a representation adds to keys and to values by distance, for `attend_rows`; None
     if that does not serve for the representation and queries `q`, of any shape."""
-    if _recorded is not None or not kernels.serves(q):
+    if is_recording() or not kernels.serves(q):
         return None
     if not kernels.is_available(pairs.autocast_inputs(q[:0])[0].dtype):
         return None
@@ -288,7 +298,7 @@ def tables_for_gpu(
 ) -> tuple[pairs.Table | None, pairs.Table | None] | None:
     """Return `position.tables()` if `gpu.attend_by_tables` serves for them, else None."""
     compiling = torch.compiler.is_compiling() and kernels.compiles_for(q.device.type)
-    if _recorded is not None or not (compiling or kernels.serves_on_gpu(q)):
+    if is_recording() or not (compiling or kernels.serves_on_gpu(q)):
         return None
     if dropout_p or q.shape[2] < 2 or q.dtype == torch.float64:
         return None
@@ -427,8 +437,8 @@ def attend_with_probs(
         if added is not None:
             scores = _plus(scores, added)
     probs = dropout(scores.softmax(-1), dropout_p, True).to(v.dtype)
-    if _recorded is not None:
-        _recorded.append(probs.detach())
+    if is_recording() and (recorded := _recorded.get()) is not None:
+        recorded.append(probs.detach())
     heads = probs @ v  # (B, H, Q, E)
     value_bias = total([position.value_bias(probs, pos_q, pos_k)])
     return heads if value_bias is None else _plus(heads, value_bias), probs
@@ -566,7 +576,7 @@ def attend_few(
         mask, position, pos_q, pos_k: as of `attend`.
     """
     q, k, v = heads
-    if _recorded is not None or q.shape[2] > FEW or pos_k.shape[1] > kernels.MAX_KEYS:
+    if is_recording() or q.shape[2] > FEW or pos_k.shape[1] > kernels.MAX_KEYS:
         return None
     shared = mask is None or mask.shape[1:3] == (1, 1)
     causal = q.shape[2] > 1 and mask is None

@@ -21,8 +21,13 @@ from shapeshift.positions import Randomized, Representation
 
 Claim = Literal["absolute", "relative", "none"]
 
-LIMITS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_length")
+LIMITS = (
+    "max_position_embeddings", "n_positions", "max_target_positions", "max_seq_len", "max_length"
+)  # fmt: skip
 """What configurations call the number of positions of a table, or the length of training."""
+
+CACHES = ("past_key_values", "cache")
+"""What models call their cache; transformers 5.24 renamed it."""
 
 TOKENS = ("tokens", "embed_tokens", "word_embeddings", "wte")
 """What models call the embedding of tokens of a side."""
@@ -74,7 +79,9 @@ class Subject:
         # Falcon with ALiBi counts along the mask and ignores the position_ids that it takes.
         ignored = self.is_seq2seq or getattr(getattr(model, "config", None), "alibi", False)
         self.takes_position_ids = "position_ids" in self.names and not ignored
-        self.takes_cache = "past_key_values" in self.names and side == "decoder"
+        self.cache_name = next((name for name in CACHES if name in self.names), CACHES[0])
+        known = "use_cache" in self.names or self.cache_name == CACHES[0]
+        self.takes_cache = self.cache_name in self.names and known and side == "decoder"
         # The position of the first token: RoBERTa's tables begin with a row for padding.
         tables = (x for name, x in model.named_modules() if name.endswith("position_embeddings"))
         padding = [getattr(table, "padding_idx", None) for table in tables]
@@ -125,7 +132,7 @@ class Subject:
         if "use_cache" in self.names:
             kwargs["use_cache"] = cache is not None
         if cache is not None:
-            kwargs["past_key_values"] = cache[0] if cache else None
+            kwargs[self.cache_name] = cache[0] if cache else None
         try:
             out = self.model(first, **kwargs)
         except ShapeshiftError as error:
@@ -133,7 +140,7 @@ class Subject:
                 raise
             raise UnsupportedError(f"it refuses padding left of a token: {error}") from error
         if cache is not None:
-            kept = out[1:2] if isinstance(out, tuple) else (getattr(out, "past_key_values", None),)
+            kept = out[1:2] if isinstance(out, tuple) else (getattr(out, self.cache_name, None),)
             if not kept or kept[0] is None:
                 raise UnsupportedError("it returns no cache")
             cache[:] = kept
@@ -257,7 +264,7 @@ def _limit(model: nn.Module) -> int | None:
     limits += [part.max_length for part in model.modules() if isinstance(part, Randomized)]
     for owner in (getattr(model, "config", None), model):
         named = [getattr(owner, name, None) for name in LIMITS]
-        limits += [n for n in named if isinstance(n, int)][:1]
+        limits += [n for n in named if isinstance(n, int) and n > 0][:1]  # XLNet has -1: no limit
     return min(limits, default=None)
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import torch
@@ -14,9 +14,13 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from shapeshift.data.subwords import BOS, EOS, PAD
 from shapeshift.errors import ShapeshiftError
+from shapeshift.interop.changed import tied
 from shapeshift.model import DecoderState, Memory, ModelConfig, Transformer, build
 from shapeshift.model.position_config import PositionConfig
 from shapeshift.model.transformer import check_padding, padding_mask
+
+CACHE = "cache" if "cache" in {x.name for x in fields(Seq2SeqLMOutput)} else "past_key_values"
+"""What transformers calls the cache in what a model returns; 5.24 renamed it."""
 
 IGNORED = -100
 """What labels hold where there is no token, as everywhere in transformers."""
@@ -32,7 +36,7 @@ class ShapeshiftConfig(PretrainedConfig):
     """
 
     model_type = "shapeshift"
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]  # a list for `Trainer`
+    keys_to_ignore_at_inference: ClassVar[list[str]] = [CACHE]  # a list for `Trainer`
 
     def __init__(
         self,
@@ -97,6 +101,7 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
 
     config_class = ShapeshiftConfig
     base_model_prefix = "model"
+    accepts_loss_kwargs = True  # `Trainer` gives `num_items_in_batch`
 
     def __init__(self, config: ShapeshiftConfig):
         super().__init__(config)
@@ -113,7 +118,7 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
             for name, buffer in [*module.named_buffers(recurse=False)]:
                 module.register_buffer(name, buffer, persistent=True)
         self._encoder = Encoder(self.model)
-        self._tied_weights_keys = _tied(self)
+        self._tied_weights_keys = tied(self)
         self.post_init()
 
     @classmethod
@@ -130,6 +135,42 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
         tokens: nn.Module = self.model.source.tokens
         return tokens
 
+    def resize_token_embeddings(
+        self,
+        new_num_tokens: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        mean_resizing: bool = True,
+    ) -> nn.Embedding:
+        """Give source, target and output as many tokens, as `PreTrainedModel` does.
+
+        Raises:
+            ShapeshiftError: source and target have vocabularies of different sizes.
+        """
+        model, config = self.model, self.config
+        tokens: nn.Embedding = model.source.tokens
+        if new_num_tokens is None and pad_to_multiple_of is None:
+            return tokens
+        if config.source_size != config.target_size:
+            raise ShapeshiftError(
+                f"source and target have vocabularies of {config.source_size} and"
+                f" {config.target_size} tokens, and resize_token_embeddings knows one size; build"
+                " a model from a ShapeshiftConfig with the source_size and target_size you need"
+            )
+        for table in dict.fromkeys((tokens, model.target.tokens, model.output)):
+            resized = self._get_resized_embeddings(
+                table, new_num_tokens, pad_to_multiple_of, mean_resizing
+            )
+            resized.weight.requires_grad_(table.weight.requires_grad)
+            table.weight, table.num_embeddings = resized.weight, resized.num_embeddings
+        size = model.output.num_embeddings
+        if model.output_bias is not None:
+            bias = model.output_bias
+            more = bias.new_zeros(max(0, size - len(bias)))
+            model.output_bias = nn.Parameter(torch.cat((bias.detach()[:size], more)))
+            model.output_bias.requires_grad_(bias.requires_grad)
+        config.source_size = config.target_size = config.vocab_size = size
+        return tokens
+
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Return `labels (B, T)` moved by one, after `<s>`."""
         shifted = labels.new_full(labels.shape, BOS)
@@ -140,15 +181,16 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
         self,
         input_ids: Tensor,
         past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         attention_mask: Tensor | None = None,
         encoder_outputs: BaseModelOutput | None = None,
         use_cache: bool | None = None,
         **kwargs: Any,  # by this name, `generate` takes all arguments of `forward`
     ) -> dict[str, Any]:
-        before = past_key_values.length if past_key_values is not None else 0
+        cache = past_key_values if cache is None else cache
         return {
-            "decoder_input_ids": input_ids[:, before:],
-            "past_key_values": past_key_values,
+            "decoder_input_ids": input_ids[:, 0 if cache is None else cache.length :],
+            CACHE: cache,
             "attention_mask": attention_mask,
             "encoder_outputs": encoder_outputs,
             "use_cache": use_cache,
@@ -162,13 +204,17 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
         labels: Tensor | None = None,
         encoder_outputs: BaseModelOutput | tuple[Tensor, ...] | None = None,
         past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         use_cache: bool | None = None,
         return_dict: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
     ) -> Seq2SeqLMOutput:
         """Return logits `(B, T, V)`, and the mean cross-entropy of `labels (B, T)`; −100 is none.
 
         `decoder_input_ids` come from the labels by default; with a cache they are the new tokens
-        alone. The output has names whatever `return_dict` is.
+        alone. `cache` and `past_key_values` are the same: transformers 5.24 renamed the argument.
+        The output has names whatever `return_dict` is. With `num_items_in_batch`, the number of
+        labels in all batches of one step, the loss is the sum over the labels divided by it.
 
         Raises:
             ShapeshiftError: the source or `decoder_input_ids` are padded on the left, the mask has
@@ -178,7 +224,7 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
             if labels is None:
                 raise ShapeshiftError("give labels or decoder_input_ids, or call generate()")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        cache = past_key_values
+        cache = past_key_values if cache is None else cache
         if cache is None:
             memory = self._memory(input_ids, attention_mask, encoder_outputs)
             if not use_cache or self.training:
@@ -192,9 +238,14 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
         loss = None
         if labels is not None:
             loss = F.cross_entropy(
-                logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED
+                logits.flatten(0, 1).float(),
+                labels.flatten(),
+                ignore_index=IGNORED,
+                reduction="mean" if num_items_in_batch is None else "sum",
             )
-        output: Any = {"loss": loss, "logits": logits, "past_key_values": cache}
+            if num_items_in_batch is not None:
+                loss = loss / torch.as_tensor(num_items_in_batch, device=loss.device)
+        output: Any = {"loss": loss, "logits": logits, CACHE: cache}
         return Seq2SeqLMOutput(**output)
 
     def _memory(
@@ -241,14 +292,3 @@ def _check_mask(attention_mask: Tensor, shape: torch.Size) -> None:
         raise ShapeshiftError(
             f"attention_mask must be (B, S) = {tuple(shape)}, got {tuple(attention_mask.shape)}"
         )
-
-
-def _tied(module: nn.Module) -> dict[str, str]:
-    """Return each further name of a tensor → the first one, under which files hold it."""
-    first: dict[Tensor, str] = {}
-    tied = {}
-    tensors = (module.named_parameters, module.named_buffers)
-    for name, tensor in chain(*(named(remove_duplicate=False) for named in tensors)):
-        if first.setdefault(tensor, name) != name:
-            tied[name] = first[tensor]
-    return tied

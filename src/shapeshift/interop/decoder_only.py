@@ -21,10 +21,23 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import PRESETS, SHAPE, Representation, Scheme, get
 from shapeshift.positions.base import check_sizes
 
-from .changed import UNDO, no_vectors, refuse_changed, require_attention, use_attention
+from .changed import (
+    UNDO,
+    cache_of,
+    no_vectors,
+    refuse_changed,
+    require_attention,
+    tied,
+    use_attention,
+)
 
 NAME = "shapeshift"
 """Of our attention among those of transformers."""
+
+KEYS = "shapeshift_keys"
+"""Argument by which a call hands the positions of its keys, `(B|1, K)`, to its attentions."""
+
+ELSEWHERE = "adds vectors to embeddings or to what is projected, where use_position cannot reach"
 
 OWN_POSITIONS = {
     **dict.fromkeys(
@@ -76,6 +89,7 @@ def use_position(model: nn.Module, position: Representation | str, **options: An
     placed = _build(position, config, rotary, len(attentions), options)
     weight = next(base.parameters())
     base.shapeshift_positions = placed.to(weight.device, weight.dtype)
+    placed._tied_weights_keys = tied(placed)  # type: ignore[assignment]  # for `save_pretrained`
     attention = config._attn_implementation
     use_attention(model, config, NAME, _attention)
     is_trained = any(table.requires_grad for table in own.parameters())
@@ -83,9 +97,9 @@ def use_position(model: nn.Module, position: Representation | str, **options: An
     own.requires_grad_(False).forward = no_vectors if rotary is None else _no_rotation
     tracker = _Tracker()
     for part in attentions:  # not registered there, so that weights have one name
-        vars(part)[NAME] = tracker, placed
+        vars(part)[NAME] = placed
     before = base.register_forward_pre_hook(tracker.before, with_kwargs=True)
-    after = base.register_forward_hook(tracker.after)
+    after = base.register_forward_hook(tracker.after, with_kwargs=True)
     setattr(base, UNDO, (*undo, (before, after)))
 
 
@@ -114,25 +128,25 @@ def _no_rotation(x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Tracker:
-    """Numbers the tokens. The positions of cached keys are one more layer of the cache, so that
-    they move with its rows."""
+    """Numbers the tokens. The positions of the keys belong to the call, which hands them to its
+    attentions as an argument, and to its cache: they are one more layer of it, so that they move
+    with its rows. The model keeps none, so that several threads may call it."""
 
     numbers = count(1)
 
     def __init__(self) -> None:
-        self.keys: Tensor | None = None
         self.number = next(self.numbers)
 
     def before(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """A forward pre-hook of the base model, which then gets `position_ids`."""
+        """A forward pre-hook of the base model, which then gets `position_ids` and `KEYS`."""
         require_attention(module, NAME, _attention, "undo use_position by unshift(model)")
         given = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
         given |= given.pop("kwargs", {})
         tokens = given.get("input_ids")
         tokens = given["inputs_embeds"] if tokens is None else tokens
-        cache, mask = given.get("past_key_values"), given.get("attention_mask")
+        cache, mask = cache_of(given), given.get("attention_mask")
         start = 0 if cache is None else int(cache.get_seq_length())
         end = start + tokens.shape[1]
         pos = given.get("position_ids")
@@ -140,30 +154,37 @@ class _Tracker:
             pos = (mask.long().cumsum(-1) - 1).clamp(min=0)[:, start:end]
         if pos is None:
             pos = torch.arange(start, end, device=tokens.device).unsqueeze(0)
-        given["position_ids"] = self.keys = pos  # (B|1, T)
+        given["position_ids"] = given[KEYS] = pos  # (B|1, T)
         if start:
             layer = _layer_of(cache)
-            if layer is None or layer.number != self.number:
+            if layer is None or layer.number != self.number or layer.get_seq_length() != start:
                 raise ShapeshiftError(
                     "this cache was filled with other positions, before use_position was called;"
                     " start with an empty one"
                 )
             layer.in_use = True
             earlier = layer.keys[:, 0, :, 0]  # (B, start)
-            self.keys = torch.cat((earlier, pos.expand(len(earlier), -1)), dim=1)
+            given[KEYS] = torch.cat((earlier, pos.expand(len(earlier), -1)), dim=1)
         return (), given
 
-    def after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def after(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> None:
         """A forward hook: the next call finds the positions in the cache."""
-        for value in output if isinstance(output, tuple) else vars(output).values():
-            if hasattr(value, "get_seq_length"):
-                layer = _layer_of(value)
-                if layer is None:
-                    value.layers.append(layer := _positions_layer()())
-                assert self.keys is not None, "`before` has run"
-                keys = self.keys.expand(len(value.layers[0].keys), -1)[:, None, :, None]
-                layer.keys, layer.values, layer.is_initialized = keys, keys[..., :0], True
-                layer.number, layer.in_use, layer.cache = self.number, False, weakref.ref(value)
+        cache = cache_of(kwargs)
+        if cache is None:
+            values = output if isinstance(output, tuple) else vars(output).values()
+            cache = next((value for value in values if hasattr(value, "get_seq_length")), None)
+        if cache is None or int(cache.get_seq_length()) != kwargs[KEYS].shape[1]:
+            return  # the call has put no keys there
+        layer = _layer_of(cache)
+        if layer is None:
+            cache.layers.append(layer := _positions_layer()())
+        tokens = kwargs.get("input_ids")
+        tokens = kwargs["inputs_embeds"] if tokens is None else tokens
+        keys = kwargs[KEYS].expand(len(tokens), -1)[:, None, :, None]
+        layer.keys, layer.values, layer.is_initialized = keys, keys[..., :0], True
+        layer.number, layer.in_use, layer.cache = self.number, False, weakref.ref(cache)
 
 
 def _layer_of(cache: Any) -> Any:
@@ -208,6 +229,7 @@ def _attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     position_ids: Tensor | None = None,
+    shapeshift_keys: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention as transformers calls it; returns `(B, Q, H, E)`."""
@@ -216,18 +238,15 @@ def _attention(
             "this model was built from the configuration of one with a position of shapeshift; call"
             " use_position, or model.set_attn_implementation('sdpa') for its own positions"
         )
-    tracker, placed = vars(module)[NAME]
+    placed = vars(module)[NAME]
     position = placed[int(module.layer_idx) if len(placed) > 1 else 0]  # type: ignore[arg-type]
-    if position_ids is None:  # `_Tracker.before` gave them to the model
+    if position_ids is None or shapeshift_keys is None:  # `_Tracker.before` gave them to the model
         raise ShapeshiftError(
             "this version of transformers keeps position_ids from its attention; use 5.23 or later"
         )
-    pos_k = position_ids
-    num_keys, num_known = key.shape[2], tracker.keys.shape[1]
-    if num_keys != query.shape[2]:
-        # There is a cache. A window keeps the last keys alone; a static one has columns to spare,
-        # which are masked.
-        pos_k = F.pad(tracker.keys[:, -num_keys:], (0, max(0, num_keys - num_known)))
+    # A window of a cache has the last keys alone; a static one has columns to spare, masked.
+    num_keys, num_known = key.shape[2], shapeshift_keys.shape[1]
+    pos_k = F.pad(shapeshift_keys[:, -num_keys:], (0, max(0, num_keys - num_known)))
     if attention_mask is not None and attention_mask.dtype is torch.bool:
         attention_mask = torch.where(attention_mask, 0.0, torch.finfo(query.dtype).min)
     groups = query.shape[1] // key.shape[1]
@@ -250,10 +269,9 @@ def _base(model: nn.Module) -> nn.Module:
     )
 
 
-def _refuse(name: str) -> NoReturn:
+def _refuse(what: str) -> NoReturn:
     raise ShapeshiftError(
-        f"{name} adds vectors to embeddings or to what is projected, where use_position cannot"
-        " reach; use one that acts on heads or scores, such as 'rope', 'alibi', 't5' or 'rpe', and"
+        f"{what}; use one that acts on heads or scores, such as 'rope', 'alibi', 't5' or 'rpe', and"
         " shift_positions for SHAPE"
     )
 
@@ -274,10 +292,16 @@ def _build(
             raise ShapeshiftError(f"{type(position).__name__} is built and takes no options")
         check_sizes(position, **sizes)
         built = [position]
+    elif isinstance(position, SHAPE):
+        _refuse(f"SHAPE {ELSEWHERE}")
+    elif not isinstance(position, str):
+        _refuse(f"position must be a name or a Representation, got {position!r}")
     else:
-        scheme = PRESETS.get(position, Scheme()) if isinstance(position, str) else Scheme()
-        if isinstance(position, SHAPE) or any(x.at == "embedding" for x in scheme.parts):
-            _refuse("SHAPE" if isinstance(position, SHAPE) else position)
+        scheme = PRESETS.get(position, Scheme())
+        if any(part.at == "embedding" for part in scheme.parts):
+            _refuse(f"{position} {ELSEWHERE}")
+        if any(part.layers is not None for part in scheme.parts):
+            _refuse(f"{position!r} is {scheme}, and use_position gives all layers one kind")
         settings: dict[str, Any] = {**sizes, "causal": True}
         if position in ("rope", "rotary") and rotary is not None:
             own = config.rope_parameters
@@ -292,6 +316,6 @@ def _build(
         built = [get(position, **{**settings, **options}) for _ in range(num_layers)]
     first = built[0]
     if first.overrides("embed") or first.overrides("inputs"):
-        _refuse(type(first).__name__)
+        _refuse(f"{type(first).__name__} {ELSEWHERE}")
     is_one = first.share_layers or not any(True for _ in first.parameters())
     return nn.ModuleList(built[:1] if is_one else built)

@@ -24,7 +24,14 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation, pairs
 from shapeshift.positions.relative import distances
 
-from .changed import RELATIVE, no_vectors, refuse_changed, require_attention, use_attention
+from .changed import (
+    RELATIVE,
+    cache_of,
+    no_vectors,
+    refuse_changed,
+    require_attention,
+    use_attention,
+)
 
 NAME = "shapeshift_relative_key"
 """Of our attention among those of transformers."""
@@ -127,7 +134,7 @@ def _number(
     """A forward pre-hook of an attention, which hands the positions of its queries on."""
     require_attention(module, NAME, _attention, "open the checkpoint again")
     given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
-    hidden, cache = given["hidden_states"], given.get("past_key_values")
+    hidden, cache = given["hidden_states"], cache_of({**given, **given.get("kwargs", {})})
     pos_q = torch.arange(hidden.shape[1], device=hidden.device).unsqueeze(0)  # (1, Q)
     if cache is not None:
         pos_q = pos_q + cache.get_seq_length(module.layer_idx)

@@ -57,6 +57,24 @@ def test_a_stack_without_positions_claims_none(with_positions: str, without: str
     assert "wanted more than" in shifts[with_positions]
 
 
+@pytest.mark.parametrize(
+    ("head", "settings", "limit"),
+    [
+        ("XLNetLMHeadModel", {"d_inner": 32}, None),
+        ("MptForCausalLM", {"max_seq_len": 40}, 40),
+    ],
+)
+def test_limits_have_the_names_and_values_of_others(
+    head: str, settings: dict[str, int], limit: int | None
+) -> None:
+    model = tiny_models.make(head, **settings)
+    (subject,) = subjects(model)
+    assert subject.limit == limit
+    outcomes = [finding.outcome for finding in check(model, max_length=10)]
+    assert "FAIL" not in outcomes
+    assert outcomes.count("pass") >= 5
+
+
 @pytest.mark.parametrize("name", some_long(tiny_models.ARCHITECTURES))
 def test_there_is_no_false_alarm_on_a_model_of_transformers(name: str) -> None:
     assert failures(tiny_models.build(name), 300 if name in FAST else 70) == []

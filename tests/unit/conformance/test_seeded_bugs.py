@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from shapeshift import model as ours
 from shapeshift import use_position
 from shapeshift.conformance import Finding, check
+from shapeshift.interop.changed import cache_of
 from shapeshift.kernels import Turn
 from shapeshift.positions import ALiBi, Representation, Rotary
 from shapeshift.positions.rotary import rotate
@@ -64,7 +65,7 @@ def argument(name: str, change: Callable[[SimpleNamespace], Any]) -> Seed:
     """Return a bug in an argument of each call of a model."""
 
     def hook(module: nn.Module, args: tuple[Tensor], given: dict[str, Any]) -> tuple[Any, Any]:
-        cache, mask = given.get("past_key_values"), given.get("attention_mask")
+        cache, mask = cache_of(given), given.get("attention_mask")
         start = 0 if cache is None else cache.get_seq_length()
         plain = torch.arange(start, start + args[0].shape[1]).expand_as(args[0])
         pads = mask is not None and mask.ndim == 2

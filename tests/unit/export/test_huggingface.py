@@ -17,6 +17,8 @@ pytest.importorskip("transformers", reason="the extra hf is not installed")
 import transformers
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from shapeshift.huggingface import ShapeshiftConfig, ShapeshiftForSeq2SeqLM
+
 from ..cli.running import ENVIRONMENT, python  # noqa: TID252 (`tests` is no package)
 
 TEXT = ["The boy reads a book.", "A man sleeps", "ﬁne  words, 語 <sep>"]
@@ -149,6 +151,80 @@ def test_the_trainers_of_transformers_train_and_evaluate(named, tmp_path):
     saved = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out" / "checkpoint-2")
     for name, weight in saved.named_parameters():
         assert torch.equal(weight, model.get_parameter(name))
+
+
+def small(target_size=50, **shape):
+    config = ShapeshiftConfig(
+        shape={"size": "tiny", "dropout": 0.0, **shape},
+        position={"name": "rpe"},
+        source_size=50,
+        target_size=target_size,
+    )
+    torch.manual_seed(0)
+    return ShapeshiftForSeq2SeqLM(config)
+
+
+def test_a_step_of_accumulated_batches_is_that_of_one_batch(tmp_path):
+    """Lengths differ, so the mean of the batches' means is another loss."""
+    pytest.importorskip("accelerate", reason="the extra hf is not installed")
+    ids = torch.randint(5, 50, (30,), generator=torch.Generator().manual_seed(1)).tolist()
+    rows = [{"input_ids": ids[:n], "labels": ids[:n]} for n in (2, 30, 3, 4)]
+
+    def collate(rows):
+        length = max(len(row["labels"]) for row in rows)
+        labels = torch.tensor(
+            [row["labels"] + [-100] * (length - len(row["labels"])) for row in rows]
+        )
+        real = labels != -100
+        return {"input_ids": labels * real, "attention_mask": real.long(), "labels": labels}
+
+    steps = []
+    for count in (1, 2, 4):
+        model = small()
+        before = torch.cat([p.detach().flatten().clone() for p in model.parameters()])
+        arguments = transformers.Seq2SeqTrainingArguments(
+            output_dir=str(tmp_path), per_device_train_batch_size=4 // count, max_steps=1,
+            gradient_accumulation_steps=count, learning_rate=1.0, optim="sgd", max_grad_norm=0.0,
+            report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True,
+        )  # fmt: skip
+        trainer = transformers.Seq2SeqTrainer(
+            model=model, args=arguments, train_dataset=rows, data_collator=collate
+        )
+        trainer.train()
+        steps.append(torch.cat([p.detach().flatten() for p in model.parameters()]) - before)
+    assert steps[0].norm() > 0
+    for step in steps[1:]:
+        torch.testing.assert_close(step, steps[0], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "shape", [{}, {"share_embeddings": False, "tie_output": False, "output_bias": True}]
+)
+@pytest.mark.parametrize("size", [60, 40])
+def test_a_resized_vocabulary_is_saved_and_opened(shape, size, tmp_path):
+    model = small(**shape).eval()
+    ids = torch.randint(5, 40, (2, 7), generator=torch.Generator().manual_seed(1))
+    before = model(input_ids=ids, labels=ids).logits
+    tokens = model.resize_token_embeddings(size)
+    assert tokens is model.get_input_embeddings()
+    resized = model(input_ids=ids, labels=ids).logits
+    assert resized.shape == (2, 7, size)
+    kept = min(size, 50)
+    torch.testing.assert_close(resized[..., :kept], before[..., :kept])
+    assert model.config.source_size == model.config.target_size == model.config.vocab_size == size
+    model.save_pretrained(tmp_path)
+    opened = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    assert torch.equal(opened(input_ids=ids, labels=ids).logits, resized)
+    assert opened.generate(ids, max_new_tokens=3).max() < size
+
+
+def test_two_vocabularies_are_not_resized(tmp_path):
+    model = small(share_embeddings=False, target_size=70)
+    weights = {name: x.clone() for name, x in model.state_dict().items()}
+    assert model.resize_token_embeddings() is model.get_input_embeddings()
+    with pytest.raises(ShapeshiftError, match="vocabularies of 50 and 70 tokens"):
+        model.resize_token_embeddings(60)
+    assert all(torch.equal(x, weights[name]) for name, x in model.state_dict().items())
 
 
 def test_a_source_padded_on_the_left_is_refused(named, tmp_path):

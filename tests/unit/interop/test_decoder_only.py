@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from tests.unit.tiny_models import DECODER_ONLY, build, hf
 from torch import Tensor, nn
+from torch.ao.quantization import quantize_dynamic
 
 from shapeshift import SHAPE, shift_positions, unshift, use_position
 from shapeshift.conformance import check
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import T5, ALiBi, Chain, Shaw
+from shapeshift.positions import PRESETS, T5, ALiBi, Chain, Shaw
 
 FAST = [("Llama", "alibi"), ("GPT-2", "rope"), ("OPT", "t5"), ("Mistral", "rpe")]
 LONG = [
@@ -191,7 +193,9 @@ def test_a_cache_is_freed_with_its_last_reference() -> None:
         ("Llama", "shape", {}, "shift_positions for SHAPE"),
         ("Llama", SHAPE(dim=32), {}, "shift_positions for SHAPE"),
         ("Llama", "cross-pe", {}, "cannot reach"),
-        ("Llama", "less-feeding", {}, "more than one kind"),
+        ("Llama", "less-feeding", {}, "gives all layers one kind; use one .* such as 'rope'"),
+        ("Llama", "skew-cross-pe", {}, "gives all layers one kind; use one .* such as 'rope'"),
+        ("Llama", PRESETS["rope"], {}, "must be a name or a Representation, got Scheme"),
         ("Llama", "alibo", {}, "did you mean 'alibi'"),
         ("Llama", "alibi", {"slope": 2}, "no option 'slope'"),
         ("Llama", ALiBi(num_heads=3), {}, "build it for num_heads=4"),
@@ -256,6 +260,47 @@ def test_a_saved_model_opens_with_its_own_positions(family: str, tmp_path: Path)
     use_position(opened, "t5")
     opened.load_state_dict(model.state_dict())
     assert torch.equal(logits(opened, ids()), expected)
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_tables_that_keys_and_values_share_are_saved_once(built: bool, tmp_path: Path) -> None:
+    def swapped(model: nn.Module) -> nn.Module:
+        if built:
+            use_position(model, Shaw(num_heads=4, head_dim=8, share_tables=True))
+        else:
+            use_position(model, "rpe", share_tables=True)
+        return model
+
+    model = swapped(build("Llama"))
+    expected = logits(model, ids())
+    model.save_pretrained(tmp_path)
+    opened = swapped(hf.AutoModelForCausalLM.from_pretrained(tmp_path).eval())
+    assert not torch.equal(logits(opened, ids()), expected)
+    opened.load_state_dict(load_file(tmp_path / "model.safetensors"), strict=False)
+    assert torch.equal(logits(opened, ids()), expected)
+
+
+@pytest.mark.parametrize("position", ["rope", "t5"])
+@pytest.mark.parametrize("quantized_first", [False, True])
+def test_linear_layers_are_quantized(position: str, quantized_first: bool) -> None:
+    def quantized(model: nn.Module) -> nn.Module:
+        torch.manual_seed(1)
+        changes = [
+            lambda model: use_position(model, position),
+            lambda model: quantize_dynamic(model, {nn.Linear}, inplace=True),
+        ]
+        for change in changes[::-1] if quantized_first else changes:
+            change(model)
+        return model
+
+    plain = build("Llama")
+    torch.manual_seed(1)
+    use_position(plain, position)
+    model = quantized(build("Llama"))
+    expected, got = logits(plain, ids()), logits(model, ids())
+    assert not [part for part in model.modules() if type(part) is nn.Linear]
+    assert 0 < (got - expected).norm() / expected.norm() < 0.05
+    assert model.generate(ids(), max_new_tokens=3, pad_token_id=1).shape[1] > 12
 
 
 @pytest.mark.parametrize("family", ["Llama", "GPT-2"])
