@@ -95,7 +95,7 @@ class Part:
     @property
     def _error(self) -> float:
         """The standard error of the mean."""
-        return statistics.stdev(self.values.values()) / len(self.values) ** 0.5
+        return statistics.stdev(self.values.values()) / math.sqrt(len(self.values))
 
 
 def judge(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Verdict:

@@ -1,5 +1,5 @@
-"""How often verdicts are wrong where chance alone decides: simulated claims whose parts all lie where
-a wrong verdict is likeliest, on their limit."""
+"""How often verdicts are wrong where chance alone decides: simulated claims whose parts all lie on
+their limit, where a wrong verdict is likeliest."""
 
 from statistics import NormalDist
 
@@ -83,7 +83,7 @@ def test_a_part_on_the_limit_seldom_lets_a_claim_be_supported(rule, truth, num_p
 @pytest.mark.parametrize("num_parts", [1, 4, 16])
 @pytest.mark.parametrize("seed_noise", [0.0, 0.5, 3.0])
 def test_equal_systems_are_seldom_better_or_worse(num_parts, seed_noise):
-    """Whether sentences or seeds make the difference: with 3.0 each seed's own test is all but sure."""
+    """Whether sentences or seeds differ: with 3.0 each seed's own test is all but sure."""
     found = [*verdicts("better", [0.0] * num_parts, 3, seed_noise, sentence_noise=0.5)]
     wrong = found.count("supported") + found.count("contradicted")
     assert wrong / NUM_CLAIMS <= LEVEL + NOISE
