@@ -100,7 +100,7 @@ class Part:
 
 def judge(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Verdict:
     """Return what the measurements say about a claim; see the module."""
-    if claim.scales and scale not in claim.scales:
+    if not claim.is_tested_at(scale):
         return "not tested at this scale"
     if not parts or not all(part.values for part in parts.values()):
         return "not run"

@@ -339,6 +339,10 @@ def test_another_grid_has_the_axes_and_the_measurements():
     untested = item("Mine", "one", GRIDS["two"] | {"steps": ["score-valid"]}).grid
     with pytest.raises(ShapeshiftError, match=r"^one.yaml: .*BLEU needs the step score-test"):
         plan("mine", paper=paper(mine=made.on(untested)))
+    shipped = catalogue.find_paper("shape").items["table2"]
+    assert shipped.spec.tables[0].scale_notes["tiny"].startswith("shape: K = 10")
+    elsewhere = shipped.on(catalogue.find_grid("beyond-datasets")).spec.tables[0]
+    assert (elsewhere.scale_notes, elsewhere.notes) == ({}, shipped.spec.tables[0].notes)
     other = GRIDS["one"] | {"axes": {"K": {"1": ["position=ape"]}}}
     with pytest.raises(ShapeshiftError, match="has the axes K, but what is made of one needs pos"):
         made.on(item("Mine", "one", other).grid)
@@ -375,3 +379,10 @@ def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, mon
     run(made, tmp_path)
     assert run_plan.run_cells(made, tmp_path, tmp_path, launcher) == []
     assert launcher.started == []
+
+
+def test_a_plan_says_which_claims_its_scale_cannot_test():
+    shape = catalogue.find_items("shape:table1,table2")
+    assert planning.plan_items(shape, "paper", seeds=[1]).untested == ""
+    told = planning.plan_items(shape, "tiny", seeds=[1]).untested
+    assert told.startswith("scale tiny tests 1 of 7 claims")

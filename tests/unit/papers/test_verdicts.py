@@ -124,6 +124,20 @@ def test_a_claim_is_judged_at_the_scales_that_can_test_it():
         assert judge(limited, {"a": compared(2.0, 2.0, 2.0)}, scale) == expected
 
 
+@pytest.mark.parametrize("gain", [-4.0, 4.0])
+@pytest.mark.parametrize(
+    ("rule", "effect", "is_tested"),
+    [("better", 3.0, True), ("better", 2.9, False), ("equivalent", 5.0, False)],
+)
+def test_what_a_scale_can_test_depends_on_the_papers_effect_not_on_ours(
+    rule, effect, is_tested, gain
+):
+    parts = {"a": compared(gain, gain + 0.1, gain - 0.1)}
+    tiny, paper = (judge(claim(rule, effect=effect), parts, x) for x in ("tiny", "paper"))
+    assert paper in ("supported", "contradicted")
+    assert tiny == (paper if is_tested else "not tested at this scale")
+
+
 def test_all_parts_of_a_claim_have_to_be_significant_together():
     """Holm's correction: of two tests the smaller p has to be below 0.025."""
     gain = compared(2.0, 2.0, 2.0, p=0.02)  # twice the mean of the p-values of the seeds
