@@ -249,7 +249,11 @@ def write_items(
                     command=plan.command,
                     version=__version__,
                     time=datetime.now(UTC).isoformat(timespec="seconds"),
-                    tables=tuple(table for table in content.tables if table.rows),
+                    tables=tuple(
+                        table.with_overrides(plan.overrides)
+                        for table in content.tables
+                        if table.rows
+                    ),
                     findings=tuple(content.findings),
                     configs={cell.key: cell.config.to_yaml() for cell in done},
                     unfinished=tuple(x.name for x in distinct(x for x in cells if x not in done)),
