@@ -200,7 +200,9 @@ def test_results_with_other_settings_are_kept_apart_unless_they_are_empty(tmp_pa
     for _ in range(2):
         [one] = write(other, tmp_path)
     for kind in ("md", "tex", "csv"):  # a table says so itself
-        shown = (tmp_path / f"tiny/toy/table1/{one.tables[0].name}.{kind}").read_text(encoding="utf-8")
+        shown = (tmp_path / f"tiny/toy/table1/{one.tables[0].name}.{kind}").read_text(
+            encoding="utf-8"
+        )
         assert "training.max" in shown, kind
         assert "updates=7" in shown, kind
     with pytest.raises(ShapeshiftError, match=r"with training.max_updates=7, .* --directory"):
