@@ -7,12 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rich.filesize import decimal
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from shapeshift.cli import reproduce as command
 from shapeshift.cli import run_plan
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.grid import Grid
+from shapeshift.lab.grid import Grid, distinct
 from shapeshift.lab.launchers import InProcess, Slurm
 from shapeshift.lab.measures import Measurement, mean_of
 from shapeshift.lab.runner import run_cells
@@ -20,6 +21,7 @@ from shapeshift.papers import catalogue, planning
 from shapeshift.papers.document import ItemDocument
 from shapeshift.papers.item import STUDIES, Item, Paper
 from shapeshift.papers.spec import ItemSpec
+from shapeshift.training import estimate
 
 from .conftest import record_step
 
@@ -392,3 +394,19 @@ def test_a_plan_says_which_claims_its_scale_cannot_test():
     assert planning.plan_items(shape, "paper", seeds=[1]).untested == ""
     told = planning.plan_items(shape, "tiny", seeds=[1]).untested
     assert told.startswith("scale tiny tests 1 of 7 claims")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["shape", "shaw", "nhk"])
+def test_the_page_about_the_papers_scale_has_the_programs_own_estimates(name):
+    """Runs and disk space, as a dry run adds them up."""
+    num_parameters = dict[str, int]()
+    runs = distinct(planning.plan_items(catalogue.find_items(name), "paper").runs)
+    disk = 0
+    for config in (cell.config for cell in runs):
+        model = config.model, config.position.scheme, config.data.subwords.vocab_size
+        if str(model) not in num_parameters:
+            num_parameters[str(model)] = estimate.count_parameters(*model)
+        disk += estimate.disk_bytes(config.training, num_parameters[str(model)])
+    page = (Path(__file__).parents[3] / "docs" / "paper-scale.md").read_text(encoding="utf-8")
+    assert f"\n| `{name}` | {len(runs)} | {decimal(disk)} |\n" in page
