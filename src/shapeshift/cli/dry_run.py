@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,14 @@ from shapeshift.cli.output import console, duration, notice, show_table
 from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
+    from shapeshift.config import Config
     from shapeshift.lab.grid import Cell
 
 _COSTS_NOTHING = {"seed", "max_updates", "schedule", "checkpoint_every", "keep_checkpoints"}
+
+_PATIENCE_S = 10
+"""Seconds after which each measured model prints a line, also in a pipe: models of the papers' size
+take many minutes."""
 
 
 def show_estimates(cells: Collection[Cell]) -> None:
@@ -22,18 +28,24 @@ def show_estimates(cells: Collection[Cell]) -> None:
     from shapeshift.evaluation.tables import Table
     from shapeshift.lab.grid import distinct
     from shapeshift.lab.requirements import measure_run, require_text
-    from shapeshift.training.estimate import assumed_length, disk_bytes
+    from shapeshift.training.estimate import disk_bytes
 
+    runs = [(cell, _cost(cell.config)) for cell in distinct(cells)]
+    num_models = len({cost for _, cost in runs})
     measured: dict[str, tuple[int, float]] = {}
     rows, all_seconds, all_disk = [], 0.0, 0
+    began = time.monotonic()
+    if num_models > 1:
+        notice(f"measuring a few updates of each of {num_models} models")
     with console().status("measuring a few updates of each model"):
-        for cell in distinct(cells):
-            config, training = cell.config, cell.config.training
-            size = config.data.subwords.vocab_size, assumed_length(config.data)
-            costs = training.model_dump(exclude=_COSTS_NOTHING)
-            cost = f"{config.model} {config.position.scheme} {costs} {size}"
+        for cell, cost in runs:
+            training = cell.config.training
             if cost not in measured:
-                measured[cost] = measure_run(config)
+                measured[cost] = measure_run(cell.config)
+                elapsed, left = time.monotonic() - began, num_models - len(measured)
+                if left and elapsed > _PATIENCE_S:
+                    remaining = duration(elapsed / len(measured) * left)
+                    notice(f"{len(measured)} of {num_models} measured, about {remaining} left")
             num_parameters, update_s = measured[cost]
             seconds, disk = training.max_updates * update_s, disk_bytes(training, num_parameters)
             numbers = (f"{num_parameters:,}", f"{training.max_updates:,}", f"{update_s:.2g} s")
@@ -55,3 +67,12 @@ def show_estimates(cells: Collection[Cell]) -> None:
             missing.append(str(error))
     for line in dict.fromkeys(missing):
         notice(f"needed before the runs can start: {line}")
+
+
+def _cost(config: Config) -> str:
+    """Return what an update's time depends on."""
+    from shapeshift.training.estimate import assumed_length
+
+    size = config.data.subwords.vocab_size, assumed_length(config.data)
+    costs = config.training.model_dump(exclude=_COSTS_NOTHING)
+    return f"{config.model} {config.position.scheme} {costs} {size}"

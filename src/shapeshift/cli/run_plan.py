@@ -36,6 +36,8 @@ def run_plan(
     Raises:
         typer.Exit: if a run failed or an item could not be made.
     """
+    if plan.untested:
+        notice(plan.untested)
     if dry_run:
         from shapeshift.cli.dry_run import show_estimates
 

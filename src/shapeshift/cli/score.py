@@ -62,7 +62,8 @@ def score(
         typer.Option(
             metavar="FILE",
             help="Translations of the same text by another system: tests whether it is better or"
-            " worse than HYPOTHESES; may be given several times.",
+            " worse than HYPOTHESES. May be given several times: the p-values of a score are then"
+            " corrected for the number of systems (Holm 1979).",
         ),
     ] = None,
     json: Annotated[
@@ -118,11 +119,21 @@ def score(
         value = "none" if bucket.bleu is None else f"{bucket.bleu:.2f}"
         show(f"BLEU[{bucket.low},{high}) {value} ({bucket.num_segments} segments)")
     if others:
-        from shapeshift.lab.significance import NUM_SAMPLES, compare
-    for name, other in others.items():
+        from shapeshift.lab.significance import NUM_SAMPLES, compare, holm
+
+        method = f"paired bootstrap, {NUM_SAMPLES:,} samples"
+        if len(others) > 1:
+            method += f", Holm's correction over {len(others)} systems"
         for kind, result in zip(metrics, scores.scores, strict=False):
-            test = compare({1: other}, {1: translations}, wanted, metric=kind, tokenizer=tokenizer)
-            show(
-                f"{name}: {result.name} {test.score:.2f}, {test.difference:+.2f} against {title},"
-                f" p = {test.p_value:.4f} (paired bootstrap, {NUM_SAMPLES:,} samples)"
-            )
+            tests = {
+                name: compare(
+                    {1: other}, {1: translations}, wanted, metric=kind, tokenizer=tokenizer
+                )
+                for name, other in others.items()
+            }
+            p_values = holm({name: test.p_value for name, test in tests.items()})
+            for name, test in tests.items():
+                show(
+                    f"{name}: {result.name} {test.score:.2f}, {test.difference:+.2f} against"
+                    f" {title}, p = {p_values[name]:.4f} ({method})"
+                )

@@ -6,9 +6,10 @@ LengthSlice: NHK (2024), Figure 3. Lengths are subwords without `<s>` and `</s>`
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from shapeshift.data.config import Dataset, Extrapolate, Interpolate, LengthSlice, Split
@@ -31,7 +32,11 @@ class Pair(NamedTuple):
 
 
 def build(
-    pairs: Iterable[Pair], dataset: Dataset, split: Split, dropped: Counter[str]
+    pairs: Iterable[Pair],
+    dataset: Dataset,
+    split: Split,
+    dropped: Counter[str],
+    ends: Sequence[int] = (),
 ) -> Iterator[Pair]:
     """Yield the pairs of one split of a dataset, and count in `dropped` those that are left out, by
     the first reason that fits.
@@ -39,21 +44,31 @@ def build(
     A train pair without a subword on one side is dropped, whatever the dataset. Valid and test
     lose nothing, so that scores of two datasets are over the same sentences.
 
-    Interpolate's groups follow one another without overlap and run on over file boundaries. A last
-    group of fewer than `num_joined` pairs is kept as it is. (The paper's 450K groups of ten out of
-    4.5M pairs leave open what it did with a rest.)
+    Interpolate's groups follow one another without overlap. A last group of fewer than `num_joined`
+    pairs is kept as it is. (The paper's 450K groups of ten out of 4.5M pairs leave open what it did
+    with a rest.) In train they run on over file boundaries, as of what was dropped no boundary is
+    left. Valid and test are joined file by file: the paper has a score of each newstest.
+
+    Args:
+        pairs: of all files of the split.
+        dataset: what is built.
+        split: of the corpus.
+        dropped: reason → number of pairs.
+        ends: of valid or test, the number of pairs up to the end of each file.
     """
     kept = _kept(pairs, dataset, dropped) if split == "train" else iter(pairs)
     if not isinstance(dataset, Interpolate):
         yield from kept
         return
-    while group := list(islice(kept, dataset.num_joined)):
-        yield Pair(
-            source=SEPARATOR.join(pair.source for pair in group),
-            target=SEPARATOR.join(pair.target for pair in group),
-            source_ids=join_ids([pair.source_ids for pair in group]),
-            target_ids=join_ids([pair.target_ids for pair in group]),
-        )
+    for begin, end in pairwise((0, *(ends or (sys.maxsize,)))):
+        file = islice(kept, end - begin)
+        while group := list(islice(file, dataset.num_joined)):
+            yield Pair(
+                source=SEPARATOR.join(pair.source for pair in group),
+                target=SEPARATOR.join(pair.target for pair in group),
+                source_ids=join_ids([pair.source_ids for pair in group]),
+                target_ids=join_ids([pair.target_ids for pair in group]),
+            )
 
 
 def _kept(pairs: Iterable[Pair], dataset: Dataset, dropped: Counter[str]) -> Iterator[Pair]:

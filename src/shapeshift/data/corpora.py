@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from difflib import get_close_matches
+from itertools import accumulate
 from pathlib import Path
 
 from shapeshift.data.config import (
@@ -20,7 +21,7 @@ from shapeshift.data.config import (
 )
 from shapeshift.data.sources import hub
 from shapeshift.data.sources.download import Progress, download, unpack, watched
-from shapeshift.data.sources.files import find_file, read_parallel, reading
+from shapeshift.data.sources.files import find_file, read_lines, read_parallel, reading
 from shapeshift.data.sources.testsets import fetch_test_set, find_test_set
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import hash_file
@@ -36,6 +37,13 @@ def read_split(corpus: FilesCorpus, split: Split) -> Iterator[tuple[str, ...]]:
     corpus has `references` for the split, the text that a translation is scored against."""
     for paths in split_files(corpus, split):
         yield from read_parallel(*paths)
+
+
+def file_ends(corpus: FilesCorpus, split: Split) -> list[int]:
+    """Return how many pairs a split has up to the end of each of its entries."""
+    return [
+        *accumulate(sum(1 for _ in read_lines(paths[0])) for paths in split_files(corpus, split))
+    ]
 
 
 def split_files(corpus: FilesCorpus, split: Split) -> Iterator[list[Path]]:

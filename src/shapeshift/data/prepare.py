@@ -25,12 +25,15 @@ from shapeshift.data.config import (
     DataConfig,
     FilesCorpus,
     GrammarCorpus,
+    Interpolate,
     Split,
 )
 from shapeshift.data.corpora import (
     check_text,
     corpus_fingerprint,
     fetch,
+    file_ends,
+    labels,
     local_corpus,
     read_split,
     write_grammar,
@@ -100,7 +103,8 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
     for split in ("test", "valid", "train"):  # train last: a fault in the others shows sooner
         dropped: Counter[str] = Counter()
         lines = watched(read_split(corpus, split), f"encode {split}", sizes[split], report)
-        built = build(_encode(lines, subwords), config.dataset, split, dropped)
+        ends = file_ends(corpus, split) if split != "train" else ()
+        built = build(_encode(lines, subwords), config.dataset, split, dropped, ends)
         store = _write_split(directory, split, built, subwords)
         if not len(store):
             reasons = ", ".join(f"{number:,} {reason}" for reason, number in dropped.items())
@@ -204,6 +208,10 @@ def _fingerprint(config: DataConfig, directory: Path) -> str:
     exclude: Any = {"corpus": {"root", "archive"}, "subwords": {"models"}}
     settings = config.model_dump(mode="json", exclude=exclude)
     document = {"format": FORMAT, "config": settings, "text": corpus_fingerprint(config.corpus)}
+    if isinstance(config.dataset, Interpolate) and any(
+        len(labels(config.corpus, split)) > 1 for split in ("valid", "test")
+    ):
+        document["joined"] = "file by file"  # data of an earlier version ran on over their ends
     if (models := config.subwords.models) is not None:
         # Moved or deleted, they are no longer needed where they have been copied.
         copied = not models.exists() and (directory / REPORT).is_file()

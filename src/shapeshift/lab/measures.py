@@ -8,10 +8,9 @@ measures is due.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from pkgutil import resolve_name
 from statistics import fmean, median
@@ -20,7 +19,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from shapeshift.data.config import GrammarCorpus, Interpolate
-from shapeshift.data.corpora import labels, local_corpus, split_files
+from shapeshift.data.corpora import file_ends, labels, local_corpus
 from shapeshift.data.prepared import Prepared
 from shapeshift.data.sources.files import read_lines
 from shapeshift.errors import ShapeshiftError, unknown
@@ -208,7 +207,7 @@ def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Mea
     # Next to the translations, so that significance tests need only the run.
     keep_lines(run.directory, split, "references", references)
     hypotheses = kept_lines(run.directory, split, "average")
-    sets = files_of(data, split, len(references))
+    sets = files_of(data, split)
     bounds = [f"{part.start} {part.stop}" for part in sets.values()]
     keep_lines(run.directory, split, "files", bounds)
     rows = measurements_of(scores, split)
@@ -291,24 +290,19 @@ def measurements_of(scores: Scores, dataset: str, bucket: str | None = None) -> 
     ]
 
 
-def files_of(data: Prepared, split: Literal["valid", "test"], num_pairs: int) -> dict[str, slice]:
-    """Return `split/file` → its pairs, where a split has several files.
-
-    Joined pairs run on over the ends of files; one belongs to the file that it begins in.
-    """
+def files_of(data: Prepared, split: Literal["valid", "test"]) -> dict[str, slice]:
+    """Return `split/file` → its pairs, joined or not, where a split has several files."""
     corpus = data.report.config.corpus
     if isinstance(corpus, GrammarCorpus) or len(corpus.prefixes(split)) < 2:
         return {}
-    corpus = local_corpus(corpus)
     dataset = data.report.config.dataset
     joined = dataset.num_joined if isinstance(dataset, Interpolate) else 1
-    counts = [sum(1 for _ in read_lines(paths[0])) for paths in split_files(corpus, split)]
+    files = pairwise((0, *file_ends(local_corpus(corpus), split)))
+    ends = [*accumulate(-(-(end - begin) // joined) for begin, end in files)]
     names = [f"{split}/{label}" for label in labels(corpus, split)]
-    begins = range(0, num_pairs * joined, joined)
-    ends = [bisect_left(begins, end) for end in accumulate(counts)]
     return {
         name: slice(begin, end)
-        for name, begin, end in zip(names, [0, *ends[:-1]], ends, strict=True)
+        for name, (begin, end) in zip(names, pairwise((0, *ends)), strict=True)
         if begin < end
     }
 

@@ -15,10 +15,13 @@ itself: its p counts as 1.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +56,51 @@ Outputs = Mapping[int, Sequence[str]]
 """Seed → translations, one for each reference."""
 
 _ALL = (slice(None),)
+
+_Name = TypeVar("_Name")
+
+
+def holm(p_values: Mapping[_Name, float]) -> dict[_Name, float]:
+    """Return the p-values of several tests taken together (Holm 1979): the chance that any of them
+    is below a level, where no difference is real, is at most this level.
+
+    The smallest of n p-values is multiplied by n, the next by n − 1, and so on; none is below one
+    that was smaller before, and none above 1.
+    """
+    corrected, largest = dict[_Name, float](), 0.0
+    for place, name in enumerate(sorted(p_values, key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - place) * p_values[name]))
+        corrected[name] = largest
+    return corrected
+
+
+def student(t: float, degrees: int) -> float:
+    """Return the probability that Student's t with some degrees of freedom, 1 or more, exceeds `t`.
+
+    Abramowitz & Stegun 26.7.3 and 26.7.4, which are exact for whole numbers of degrees.
+    """
+    angle = math.atan(t / math.sqrt(degrees))
+    term = math.cos(angle) if degrees % 2 else 1.0
+    total = 0.0
+    for n in range(2 + degrees % 2, degrees + 1, 2):
+        total += term
+        term *= math.cos(angle) ** 2 * (n - 1) / n
+    inside = math.sin(angle) * total  # the probability of (-t, t), with the sign of t
+    if degrees % 2:
+        inside = 2 / math.pi * (angle + inside)
+    return (1 - inside) / 2
+
+
+@cache
+def student_quantile(probability: float, degrees: int) -> float:
+    """Return what Student's t exceeds with a probability below one half."""
+    low, high = 0.0, 1.0
+    while student(high, degrees) > probability:
+        low, high = high, 2 * high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if student(middle, degrees) > probability else (low, middle)
+    return high
 
 
 @dataclass(frozen=True)

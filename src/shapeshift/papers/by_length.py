@@ -55,6 +55,11 @@ class LengthBleu:
         """The name, with the lengths in training where they are limited."""
         return self.name + (f", trained on {bounds_label(self.trained)}" if self.trained else "")
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether some system was tested at some length."""
+        return any(part.comparison for own in self.tests.values() for part in own.values())
+
     def is_unseen(self, bucket: LengthBucket) -> bool:
         """Return whether training has shown none of a bucket's lengths."""
         low, high = self.trained or (0, None)
@@ -173,9 +178,15 @@ def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
     notes += [f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments"] * is_small
     seeds = (each for panel in panels for own in panel.systems.values() for each in own)
     notes.append("mean ± standard deviation over seeds" if max(map(len, seeds)) > 1 else "one seed")
-    if panels[0].tests:
-        first = spec.gain_over or next(iter(panels[0].systems))
-        notes.append(mark_note(first, "lengths of the system"))
+    if spec.tested:
+        first = _baseline(study, spec)
+        if any(panel.is_compared for panel in panels):
+            notes.append(mark_note(first, "lengths of the system"))
+        untested = ", ".join(panel.name or "all" for panel in panels if not panel.is_compared)
+        if untested:
+            notes.append(
+                f"not tested, as there is no finished run of {first} and another: {untested}"
+            )
     heads = [*filter(None, [spec.panels]), "source length"]
     table = DocumentTable(
         name=name,
@@ -205,7 +216,7 @@ def _panel(study: Study, spec: ByLengthSpec, axes: Settings) -> LengthBleu | Non
         {system: [study.scores(x, spec.splits) for x in own] for system, own in runs.items()},
         spec.gain_over,
     )
-    first = spec.gain_over or next(iter(runs))
+    first = _baseline(study, spec)
     tests = {
         system: {
             place: study.compare(
@@ -217,11 +228,16 @@ def _panel(study: Study, spec: ByLengthSpec, axes: Settings) -> LengthBleu | Non
             for place, bucket in enumerate(buckets)
             if bucket.num_segments >= FEW_SEGMENTS
         }
-        for system in (runs if spec.tested else ())
+        for system in (runs if spec.tested and first in runs else ())
         if system != first
     }
-    trained = trained_lengths(runs[first][0].config)
+    trained = trained_lengths(next(iter(runs.values()))[0].config)
     return LengthBleu(buckets, bleu, trained, tests, axes.get(spec.panels, ""))
+
+
+def _baseline(study: Study, spec: ByLengthSpec) -> str:
+    """Return the system that the others are tested against, whether it is finished or not."""
+    return spec.gain_over or study.settings(spec.systems)[0]
 
 
 def _rows(panel: LengthBleu, systems: Sequence[str], is_gain: bool) -> Iterable[tuple[Entry, ...]]:

@@ -87,6 +87,7 @@ class DocumentTable(Strict):
         figure: a caption of the figure of these numbers, whose files are `name.svg`, `name.png` and
             `name.pdf`; empty if there is none.
         drawing: the figure, which is not part of the document.
+        overrides: settings of all its runs in place of those of the grid.
     """
 
     name: str
@@ -97,6 +98,17 @@ class DocumentTable(Strict):
     notes: tuple[str, ...] = ()
     figure: str = ""
     drawing: Any = Field(default=None, exclude=True, repr=False)
+    overrides: tuple[str, ...] = ()
+
+    def with_overrides(self, overrides: Sequence[str]) -> DocumentTable:
+        """Return our table with these overrides in a note, in the caption of its figure, and in its
+        files: a table of fewer updates must not pass for the paper's."""
+        if not overrides or self.origin == "paper":
+            return self
+        note = f"runs with {' '.join(overrides)}"
+        figure = f"{self.figure} ({note})" if self.figure else ""
+        update = {"overrides": tuple(overrides), "notes": (note, *self.notes), "figure": figure}
+        return self.model_copy(update=update)
 
 
 class Finding(Strict):

@@ -46,7 +46,8 @@ class Item:
         return cell.grid == self.grid.name and fits(cell.axes, cell.seed, self.spec.only)
 
     def on(self, grid: Grid) -> Item:
-        """Return the item as it is made from the runs of another grid.
+        """Return the item as it is made from the runs of another grid, without what its notes say
+        of the scales of its own.
 
         Raises:
             ShapeshiftError: the grid has other axes than the item's own.
@@ -58,7 +59,9 @@ class Item:
                 f" {', '.join(sorted(needed))}",
                 path=grid.path,
             )
-        return replace(self, grid=grid, path=grid.path)
+        tables = tuple(x.model_copy(update={"scale_notes": {}}) for x in self.spec.tables)
+        spec = self.spec.model_copy(update={"tables": tables})
+        return replace(self, spec=spec, grid=grid, path=grid.path)
 
     def check(self, cells: Sequence[Cell]) -> None:
         """Make what can be made before any run is trained.

@@ -22,6 +22,7 @@ from shapeshift.lab.run import prepared_directory
 from shapeshift.locks import locked
 from shapeshift.papers.document import FILE, ItemDocument
 from shapeshift.papers.item import Paper
+from shapeshift.papers.spec import PAPER_SCALE, TESTABLE
 from shapeshift.papers.study import Study
 from shapeshift.papers.write import write_item
 from shapeshift.training.estimate import count_parameters, disk_bytes
@@ -86,6 +87,19 @@ class Plan:
             make_directory(folder)
         self.check_folder(directory)
         return folder
+
+    @property
+    def untested(self) -> str:
+        """Say, before any run, how many claims the scale cannot test; empty if it can test all."""
+        claims = [claim for item in self.paper.items.values() for claim in item.spec.claims]
+        num_untested = sum(not claim.is_tested_at(self.scale) for claim in claims)
+        if not num_untested:
+            return ""
+        return (
+            f"scale {self.scale} tests {len(claims) - num_untested} of {len(claims)} claims; the"
+            " others are shown as not tested at this scale (a paper's claim needs an effect of"
+            f" {TESTABLE:g} BLEU or more in the paper, or scale {PAPER_SCALE})"
+        )
 
     @cached_property
     def runs(self) -> list[Cell]:
@@ -235,7 +249,11 @@ def write_items(
                     command=plan.command,
                     version=__version__,
                     time=datetime.now(UTC).isoformat(timespec="seconds"),
-                    tables=tuple(table for table in content.tables if table.rows),
+                    tables=tuple(
+                        table.with_overrides(plan.overrides)
+                        for table in content.tables
+                        if table.rows
+                    ),
                     findings=tuple(content.findings),
                     configs={cell.key: cell.config.to_yaml() for cell in done},
                     unfinished=tuple(x.name for x in distinct(x for x in cells if x not in done)),

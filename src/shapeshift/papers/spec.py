@@ -25,6 +25,12 @@ Show = Literal["mean", "mean ± stdev", "whole number"]
 Lengths = Literal["inside", "beyond"]
 """Test sentences whose source length training has shown, or those whose length it has not."""
 
+TESTABLE = 3.0
+"""BLEU: smaller effects of a paper show in its own models, data and length of training alone."""
+
+PAPER_SCALE = "paper"
+"""The scale whose runs have the paper's settings."""
+
 Rule = Literal["better", "no worse", "equivalent", "threshold"]
 _Named = TypeVar("_Named", bound=Mapping[str, str | tuple[str, ...]])
 
@@ -339,6 +345,9 @@ class ClaimSpec(Strict):
         against: settings in which the compared runs differ from the tested runs.
         each: axis → settings; the claim must hold for all of their combinations.
         pairs: further pairs (test, against) for which the claim must hold.
+        effect: in place of `scales`, for a claim of a paper: the smallest difference of a part in
+            the paper, in BLEU; 0 if the paper gives none. A claim of `better` is tested at every
+            scale if it is 3 or more. All others are tested at scale `paper` alone.
         scales: scales whose models, data and training lengths can test the claim; by default all.
         expected: the expected result, such as the paper's numbers, which is shown next to ours.
     """
@@ -356,8 +365,15 @@ class ClaimSpec(Strict):
     against: Settings = Field(default_factory=dict)
     each: SomeSettings = Field(default_factory=dict)
     pairs: tuple[tuple[Settings, Settings], ...] = ()
+    effect: float | None = Field(default=None, ge=0)
     scales: tuple[Scale, ...] = ()
     expected: str = ""
+
+    def is_tested_at(self, scale: str) -> bool:
+        """Return whether the runs of a scale can test the claim."""
+        if self.effect is None:
+            return not self.scales or scale in self.scales
+        return scale == PAPER_SCALE or (self.rule == "better" and self.effect >= TESTABLE)
 
     @property
     def comparisons(self) -> list[tuple[dict[str, str], dict[str, str]]]:
@@ -365,7 +381,11 @@ class ClaimSpec(Strict):
         return [*([(self.test, self.against)] if self.against else []), *self.pairs]
 
     @model_validator(mode="after")
-    def _fits_together(self) -> ClaimSpec:
+    def _fits_together(self, info: ValidationInfo) -> ClaimSpec:
+        if self.effect is not None:
+            _check_scale(PAPER_SCALE, info)
+            if self.scales:
+                raise ValueError("effect says which scales can test the claim; leave out scales")
         limits = [limit for limit in (self.at_most, self.at_least) if limit is not None]
         if len(limits) != (self.rule == "threshold"):
             raise ValueError("threshold needs at_most or at_least, the other rules neither")

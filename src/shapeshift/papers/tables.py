@@ -45,6 +45,7 @@ class TableBuilder:
     def __init__(self, spec: TableSpec, study: Study, *, trained: bool = True):
         self._spec, self._study, self._trained = spec, study, trained
         axis = spec.across
+        self._is_compared, self._untested = False, dict[str, None]()
         self._groups: list[Settings] = [{axis: x} for x in study.settings(axis)] if axis else [{}]
         cells = study.cells(spec.only)
         places = dict.fromkeys(tuple(cell.axes[axis] for axis in spec.rows) for cell in cells)
@@ -238,6 +239,10 @@ class TableBuilder:
             bounds = length_bounds(cells[0].config, column.lengths) if column.lengths else None
             if bounds or column.lengths != "beyond":
                 tests[at] = self._study.compare(settings, against, column.split, lengths=bounds)
+                if tests[at].comparison:
+                    self._is_compared = True
+                elif self._study.finished(settings):
+                    self._untested[" ".join((place | group).values())] = None
         return tests
 
     def _names(self, place: Settings) -> tuple[str, ...]:
@@ -251,7 +256,12 @@ class TableBuilder:
             several = len({cell.seed for cell in self._study.cells()}) > 1
             yield "mean ± standard deviation over seeds" if several else "one seed"
         if self._spec.baseline:
-            yield mark_note(", ".join(f"{axis} = {x}" for axis, x in self._spec.baseline.items()))
+            baseline = ", ".join(f"{axis} = {x}" for axis, x in self._spec.baseline.items())
+            if self._is_compared:
+                yield mark_note(baseline)
+            if self._untested:
+                reason = f"there is no finished run of {baseline} with the same seed"
+                yield f"not tested, as {reason}: {', '.join(self._untested)}"
         yield from self._spec.notes
         if note := self._spec.scale_notes.get(self._study.scale):
             yield note

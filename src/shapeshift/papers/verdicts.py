@@ -95,12 +95,12 @@ class Part:
     @property
     def _error(self) -> float:
         """The standard error of the mean."""
-        return statistics.stdev(self.values.values()) / len(self.values) ** 0.5
+        return statistics.stdev(self.values.values()) / math.sqrt(len(self.values))
 
 
 def judge(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Verdict:
     """Return what the measurements say about a claim; see the module."""
-    if claim.scales and scale not in claim.scales:
+    if not claim.is_tested_at(scale):
         return "not tested at this scale"
     if not parts or not all(part.values for part in parts.values()):
         return "not run"
@@ -189,7 +189,7 @@ def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
     counted = [f"{len(parts)} comparisons"]
     if len(ordered) < len(parts):
         counted.append(f"{len(parts) - len(ordered)} without runs")
-    if claim.rule == "better" and ordered:
+    if claim.rule == "better" and all(len(parts[x].values) >= MIN_SEEDS for x in ordered):
         counted.append("{} significantly better and {} worse".format(*_by_sign(parts)))
     untrained = [p for p in parts.values() if p.comparison and _is_untrained(p.comparison)]
     if untrained and not claim.minus:

@@ -16,6 +16,12 @@ _SIGNS = str.maketrans(
 )
 """Signs of our tables that LaTeX does not know as text."""
 
+_SPECIAL = str.maketrans(
+    {sign: rf"\{sign}" for sign in "&%$#_{}"}
+    | {"~": r"\textasciitilde ", "^": r"\textasciicircum ", "\\": r"\textbackslash "}
+)
+"""Signs that mean something in LaTeX."""
+
 
 def write_item(document: ItemDocument, directory: Path) -> list[Path]:
     """Write everything into a folder and return the files, the document last: where it is, the
@@ -45,19 +51,26 @@ def markdown(table: DocumentTable) -> str:
 
 
 def latex(table: DocumentTable) -> str:
-    """Return a table as a `tabular` in LaTeX, for the package `booktabs`."""
+    """Return a table as a `tabular` in LaTeX, for the package `booktabs`, its notes below."""
     import pandas as pd
 
     texts = [[entry.text for entry in row] for row in table.rows]
     frame = pd.DataFrame(texts, columns=[*table.header])
     form = "l" + "r" * (len(table.header) - 1)
-    return str(frame.to_latex(index=False, escape=True, column_format=form)).translate(_SIGNS)
+    tabular = str(frame.to_latex(index=False, escape=True, column_format=form))
+    notes = [rf"\par\footnotesize {note.translate(_SPECIAL)}" for note in table.notes]
+    return "\n".join([tabular.rstrip(), *notes, ""]).translate(_SIGNS)
 
 
 def comma_separated(table: DocumentTable) -> str:
     """Return a table as CSV: numbers in full, words as they are shown; behind each column with
-    tests one of their p-values."""
-    return csv_text(with_p_values(table, lambda x: x.text if x.value is None else x.value))
+    tests one of their p-values; in a last column the overrides of the runs, if there are any."""
+    lines = with_p_values(table, lambda x: x.text if x.value is None else x.value)
+    if table.overrides:
+        lines[0].append("overrides")
+        for line in lines[1:]:
+            line.append(" ".join(table.overrides))
+    return csv_text(lines)
 
 
 def with_p_values(table: DocumentTable, show: Callable[[Entry], object]) -> list[list[object]]:

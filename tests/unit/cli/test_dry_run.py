@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shapeshift.cli import train
+from shapeshift.cli import dry_run, train
 from shapeshift.training import estimate
 
 from .running import shapeshift
@@ -45,6 +45,16 @@ def test_the_papers_model(shown, measured):
     assert 60e6 < int(parameters.replace(",", "")) < 63e6
     assert (updates, seconds, time) == ("200,000", "2 s", "111.1 h")
     assert disk.endswith("GB")
+
+
+def test_measuring_many_models_says_how_far_it_is(tmp_path, measured, monkeypatch):
+    """In a pipe, where no status is drawn. Of 24 runs eight differ in more than the seed."""
+    monkeypatch.setattr(dry_run, "_PATIENCE_S", 0)
+    status, _, said = shapeshift(tmp_path, "reproduce", "nhk:table2", "--dry-run")
+    assert (status, len(measured)) == (0, 8)
+    first, *lines = [line for line in said.splitlines() if "measur" in line]
+    assert first == "measuring a few updates of each of 8 models"
+    assert [line.split(",")[0] for line in lines] == [f"{n} of 8 measured" for n in range(1, 8)]
 
 
 @pytest.mark.parametrize(

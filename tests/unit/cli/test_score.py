@@ -1,3 +1,4 @@
+import random
 import re
 
 import pytest
@@ -71,3 +72,33 @@ def test_another_system_is_tested_against_the_first(files):
     assert found, line
     assert float(found[2]) == pytest.approx(float(found[1]) - 100)
     assert float(found[3]) < 0.01
+
+
+def test_several_systems_are_corrected_together(files):
+    """Holm: the smallest of three p-values three times, the next twice; and the line says so."""
+    rng = random.Random(1)
+    references = [f"the cat number {n} sat on the mat and saw {n} dogs" for n in range(60)]
+
+    def noisy(share):
+        return [" ".join(w if rng.random() > share else "x" for w in x.split()) for x in references]
+
+    systems = {"base": noisy(0.3), "one": noisy(0.25), "two": noisy(0.2), "three": noisy(0.3)}
+    for name, lines in {"wanted": references, **systems}.items():
+        (files / name).write_text("".join(f"{line}\n" for line in lines))
+
+    def p_values(*names):
+        options = [each for name in names for each in ("--paired", name)]
+        status, out, _ = score(files, "base", "wanted", *options, "--metric", "chrf")
+        assert status == 0
+        lines = out.splitlines()[-len(names) :]
+        assert all(("Holm" in line) == (len(names) > 1) for line in lines)
+        return {x.partition(":")[0]: float(re.search(r", p = (\S+) ", x)[1]) for x in lines}
+
+    alone = {name: p_values(name)[name] for name in ("one", "two", "three")}
+    small, middle, large = sorted(alone, key=alone.get)
+    together = p_values("one", "two", "three")
+    assert 0 < alone[small] < alone[middle] < 0.5
+    assert together[small] == pytest.approx(3 * alone[small], abs=3e-4)
+    expected = min(1, max(together[small], 2 * alone[middle]))
+    assert together[middle] == pytest.approx(expected, abs=3e-4)
+    assert together[large] == pytest.approx(max(together[middle], alone[large]), abs=3e-4)

@@ -52,6 +52,14 @@ def test_interpolate_joins_neighbours_and_keeps_the_rest(split):
     assert not dropped
 
 
+def test_interpolate_joins_held_out_text_file_by_file():
+    """The paper scores each newstest by itself."""
+    pairs = [pair(1, 1, number) for number in range(8)]
+    joined = build(pairs, Interpolate(num_joined=3), "test", Counter(), ends=(4, 8))
+    sources = ["s0 <sep> s1 <sep> s2", "s3", "s4 <sep> s5 <sep> s6", "s7"]
+    assert [each.source for each in joined] == sources
+
+
 def test_interpolate_drops_empty_train_pairs_before_joining():
     pairs = [pair(1, 1, 0), pair(0, 1, 1), pair(1, 1, 2)]
     (joined,) = build(pairs, Interpolate(num_joined=2), "train", Counter())

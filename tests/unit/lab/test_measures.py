@@ -1,10 +1,11 @@
 """Measures: found by name, and the scores of splits that consist of several files."""
 
 import sys
-from types import SimpleNamespace
 
 import pytest
 
+from shapeshift.data.prepare import prepare
+from shapeshift.data.subwords import SEPARATOR
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.lab.measures import (
@@ -72,13 +73,14 @@ def test_bleu_is_not_needed_for_another_score(make_run):
     assert {m.metric for m in rows if m.bucket} == {"BLEU"}
 
 
-def test_joined_pairs_belong_to_the_file_that_they_begin_in(two_sets, make_config):
-    _, data = two_sets
+def test_files_of_joined_pairs_begin_with_a_group_of_their_own(make_config, tmp_path):
+    """Of 21 and 12 pairs, four of which are joined."""
     dataset = "data.dataset={name: interpolate, num_joined: 4}"
     joined = make_config("data.corpus.test=[test, valid]", dataset)
-    report = data.report.model_copy(update={"config": joined.data})
-    parts = files_of(SimpleNamespace(report=report), "test", 9)
-    assert parts == {"test/test": slice(0, 6), "test/valid": slice(6, 9)}
+    data = prepare(joined.data, tmp_path / "joined")
+    assert files_of(data, "test") == {"test/test": slice(0, 6), "test/valid": slice(6, 9)}
+    sources, _ = data.text("test")
+    assert [source.count(SEPARATOR) + 1 for source in sources] == [*[4] * 5, 1, *[4] * 3]
 
 
 def test_training_leaves_its_losses_speed_time_and_size(two_sets):

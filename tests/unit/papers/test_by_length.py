@@ -4,7 +4,11 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import Score
 from shapeshift.evaluation.scores import LengthBucket, Scores
 from shapeshift.lab.figures import draw_lines
-from shapeshift.papers.by_length import LengthBleu, gather
+from shapeshift.papers.by_length import LengthBleu, bleu_by_length, gather
+from shapeshift.papers.catalogue import find_grid
+from shapeshift.papers.spec import ByLengthSpec
+from shapeshift.papers.study import Study
+from shapeshift.papers.verdicts import Part
 
 BOUNDS = ((0, 10), (10, 20), (20, 30), (30, None))
 COUNTS = (40, 30, 0, 3)
@@ -77,3 +81,18 @@ def test_places_name_lengths_and_counts_and_small_buckets_are_hollow():
     [axes] = draw_lines([drawn], "").axes
     [hollow] = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
     assert list(hollow.get_ydata()) == [20]
+
+
+def test_the_first_system_is_the_baseline_even_without_runs(monkeypatch, tmp_path):
+    """A test against the next one would be another test in each panel."""
+    cells = find_grid("shape-table2").cells("tiny")
+    done = [x for x in cells if x.axes["position"] != "ape" and x.axes["dataset"] == "vanilla"]
+    compared = []
+    monkeypatch.setattr(Study, "is_finished", lambda self, cell: cell in done)
+    monkeypatch.setattr(Study, "scores", lambda *_: scores(20, 24, None, 4))
+    monkeypatch.setattr(Study, "compare", lambda *given, **_: compared.append(given) or Part({}))
+    spec = ByLengthSpec(title="t", systems="position", panels="dataset", tested=True)
+    [table] = bleu_by_length(Study(cells, tmp_path, tmp_path), spec, "t").tables
+    assert {"rpe", "shape"} <= {*table.header}
+    assert compared == []
+    assert table.notes[-1] == "not tested, as there is no finished run of ape and another: vanilla"

@@ -77,10 +77,28 @@ MARKED = {
 def test_a_column_marks_what_differs_from_its_baseline(grid, build):
     baseline, given, expected = MARKED[grid]
     table = build(grid, given)
-    [note] = [note for note in table.notes if note.startswith("* significantly different from ")]
-    assert baseline in note
+    notes = [note for note in table.notes if note.startswith("* significantly different from ")]
+    assert len(notes) == bool(expected)
+    assert all(baseline in note for note in notes)
     assert marked(table) == expected
     entries = [entry for row in table.rows for entry in row]
     assert all(x.p_value < 0.05 for x in entries if x.value is not None and x.text[-1] == "*")
     is_tested = [entry.p_value is not None for entry in entries if entry.text[-1:] != "*"]
     assert any(is_tested) == bool(expected)
+
+
+def test_what_has_no_baseline_is_said_to_be_untested(build):
+    """Else a score without a mark reads as one that does not differ."""
+    table = build("nhk-table2", {("less-feeding",): ALL, ("none",): HALF})
+    [note] = [note for note in table.notes if "test" in note]
+    assert "no finished run of system = original-qkv" in note
+    assert note.endswith(": less-feeding, none")
+    given = {
+        ("original-qkv", "en-de"): HALF,
+        ("relative", "en-de"): ALL,
+        ("relative", "de-en"): ALL,
+    }
+    table = build("nhk-table3", given)
+    marks, untested = (note for note in table.notes if "test" in note)
+    assert marks.startswith("* significantly different from system = original-qkv")
+    assert untested.endswith(": relative de-en")

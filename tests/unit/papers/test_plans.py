@@ -7,12 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from rich.filesize import decimal
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 
 from shapeshift.cli import reproduce as command
 from shapeshift.cli import run_plan
 from shapeshift.errors import ShapeshiftError
-from shapeshift.lab.grid import Grid
+from shapeshift.lab.grid import Grid, distinct
 from shapeshift.lab.launchers import InProcess, Slurm
 from shapeshift.lab.measures import Measurement, mean_of
 from shapeshift.lab.runner import run_cells
@@ -20,6 +21,7 @@ from shapeshift.papers import catalogue, planning
 from shapeshift.papers.document import ItemDocument
 from shapeshift.papers.item import STUDIES, Item, Paper
 from shapeshift.papers.spec import ItemSpec
+from shapeshift.training import estimate
 
 from .conftest import record_step
 
@@ -199,6 +201,12 @@ def test_results_with_other_settings_are_kept_apart_unless_they_are_empty(tmp_pa
     run(other, tmp_path)
     for _ in range(2):
         [one] = write(other, tmp_path)
+    for kind in ("md", "tex", "csv"):  # a table says so itself
+        shown = (tmp_path / f"tiny/toy/table1/{one.tables[0].name}.{kind}").read_text(
+            encoding="utf-8"
+        )
+        assert "training.max" in shown, kind
+        assert "updates=7" in shown, kind
     with pytest.raises(ShapeshiftError, match=r"with training.max_updates=7, .* --directory"):
         write(plan("table1"), tmp_path)
     [labelled] = write(plan("table1", label="other-grid"), tmp_path)
@@ -339,6 +347,10 @@ def test_another_grid_has_the_axes_and_the_measurements():
     untested = item("Mine", "one", GRIDS["two"] | {"steps": ["score-valid"]}).grid
     with pytest.raises(ShapeshiftError, match=r"^one.yaml: .*BLEU needs the step score-test"):
         plan("mine", paper=paper(mine=made.on(untested)))
+    shipped = catalogue.find_paper("shape").items["table2"]
+    assert shipped.spec.tables[0].scale_notes["tiny"].startswith("shape: K = 10")
+    elsewhere = shipped.on(catalogue.find_grid("beyond-datasets")).spec.tables[0]
+    assert (elsewhere.scale_notes, elsewhere.notes) == ({}, shipped.spec.tables[0].notes)
     other = GRIDS["one"] | {"axes": {"K": {"1": ["position=ape"]}}}
     with pytest.raises(ShapeshiftError, match="has the axes K, but what is made of one needs pos"):
         made.on(item("Mine", "one", other).grid)
@@ -375,3 +387,26 @@ def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, mon
     run(made, tmp_path)
     assert run_plan.run_cells(made, tmp_path, tmp_path, launcher) == []
     assert launcher.started == []
+
+
+def test_a_plan_says_which_claims_its_scale_cannot_test():
+    shape = catalogue.find_items("shape:table1,table2")
+    assert planning.plan_items(shape, "paper", seeds=[1]).untested == ""
+    told = planning.plan_items(shape, "tiny", seeds=[1]).untested
+    assert told.startswith("scale tiny tests 1 of 7 claims")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["shape", "shaw", "nhk"])
+def test_the_page_about_the_papers_scale_has_the_programs_own_estimates(name):
+    """Runs and disk space, as a dry run adds them up."""
+    num_parameters = dict[str, int]()
+    runs = distinct(planning.plan_items(catalogue.find_items(name), "paper").runs)
+    disk = 0
+    for config in (cell.config for cell in runs):
+        model = config.model, config.position.scheme, config.data.subwords.vocab_size
+        if str(model) not in num_parameters:
+            num_parameters[str(model)] = estimate.count_parameters(*model)
+        disk += estimate.disk_bytes(config.training, num_parameters[str(model)])
+    page = (Path(__file__).parents[3] / "docs" / "paper-scale.md").read_text(encoding="utf-8")
+    assert f"\n| `{name}` | {len(runs)} | {decimal(disk)} |\n" in page

@@ -49,12 +49,15 @@ def shipped(name):
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
-def test_a_shipped_item_can_be_measured_and_equality_is_judged_at_scale_paper_alone(name):
+def test_a_shipped_item_can_be_measured_and_one_rule_says_which_scales_test_its_claims(name):
     item = shipped(name)
     for scale in item.grid.config.scales:
         item.check([*filter(item.needs, item.grid.cells(scale))])
     for claim in item.spec.claims:
-        assert claim.rule not in ("equivalent", "no worse") or claim.scales == ("paper",)
+        assert claim.effect is not None, "the rule needs the paper's effect, in place of scales"
+        is_large = claim.rule == "better" and claim.effect >= 3
+        assert claim.is_tested_at("tiny") == claim.is_tested_at("small") == is_large
+        assert claim.is_tested_at("paper")
     asked = {column.metric for table in item.spec.tables for column in table.columns.values()}
     assert asked <= {*METRICS, *FACTS}
 
@@ -126,6 +129,7 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         ("x: position", "x: positon", "plot: no axis of rows 'positon'; did you mean 'position'?"),
         ("seeds: [1, 2, 3]", "seed: [1]", "grid.seed: unknown key; did you mean 'grid.seeds'"),
         ("split: valid", "lengths: inside", "lengths is for BLEU of split: valid or test"),
+        ("expected: none", "effect: 1\n    expected: none", "the grid has no scale 'paper'"),
         ("expected: none", "expected: none\n    scales: [tiny]", "the grid has no scale 'tiny'"),
         ("position: {ape:", "position: {ape: [position=apee], a:", "apee"),
         ("split: valid", "metric: BLUE", "metric: unknown 'BLUE'; did you mean 'BLEU'?"),

@@ -4,7 +4,7 @@ from statistics import stdev
 
 import pytest
 
-from shapeshift.lab.significance import Comparison
+from shapeshift.lab.significance import Comparison, student
 from shapeshift.papers.spec import ClaimSpec
 from shapeshift.papers.verdicts import Part, describe, finding, judge
 
@@ -69,13 +69,40 @@ def test_a_verdict_takes_three_seeds():
 
 @pytest.mark.parametrize(
     ("degrees", "quantile"),
-    [(2, 2.920), (9, 1.833), (10, 1.812), (20, 1.725), (30, 1.697), (120, 1.658)],
+    [(1, 6.314), (2, 2.920), (9, 1.833), (10, 1.812), (20, 1.725), (30, 1.697), (120, 1.658)],
 )
 def test_the_interval_is_students_for_any_number_of_seeds(degrees, quantile):
     values = [float(n % 3) for n in range(degrees + 1)]
     low, high = Part(dict(enumerate(values))).interval
     found = (high - low) / 2 / (stdev(values) / len(values) ** 0.5)
     assert found == pytest.approx(quantile, abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("t", "degrees", "expected"),
+    [(1.0, 1, 0.25), (12.706, 1, 0.025), (4.303, 2, 0.025), (-2.3534, 3, 0.95), (3.365, 5, 0.01)],
+)
+def test_students_probabilities_are_those_of_its_tables(t, degrees, expected):
+    assert student(t, degrees) == pytest.approx(expected, abs=1e-5)
+
+
+def test_some_part_beyond_a_limit_is_corrected_for_the_number_of_parts():
+    """One of two limits of one of four parts: its p-value has to be below 0.05 / 8."""
+    beyond, inside = (0.70, 0.74, 0.80), (0.1, 0.0, -0.1)
+    assert Part(dict(enumerate(beyond))).p_value(0.5, 1) == pytest.approx(0.0068, abs=1e-5)
+    assert verdict(claim("equivalent"), compared(*beyond)) == "contradicted"
+    assert verdict(claim("equivalent"), compared(*beyond), compared(*inside)) == "contradicted"
+    parts = [compared(*beyond), *[compared(*inside)] * 3]
+    assert verdict(claim("equivalent"), *parts) == "inconclusive"
+    assert verdict(claim("no worse"), *[compared(-x, -y, -z) for x, y, z in [beyond] * 8]) == (
+        "inconclusive"
+    )
+
+
+def test_better_needs_other_seeds_as_well_as_other_sentences():
+    """Of equal systems three seeds agree in sign once in four times."""
+    assert verdict(claim(), compared(0.5, 1.0, 4.5, p=0.0005)) == "inconclusive"
+    assert verdict(claim(), compared(1.9, 2.0, 2.1, p=0.0005)) == "supported"
 
 
 def test_what_has_no_runs_or_has_learned_nothing():
@@ -95,6 +122,20 @@ def test_a_claim_is_judged_at_the_scales_that_can_test_it():
     limited = claim(scales=("paper",))
     for scale, expected in (("tiny", "not tested at this scale"), ("paper", "supported")):
         assert judge(limited, {"a": compared(2.0, 2.0, 2.0)}, scale) == expected
+
+
+@pytest.mark.parametrize("gain", [-4.0, 4.0])
+@pytest.mark.parametrize(
+    ("rule", "effect", "is_tested"),
+    [("better", 3.0, True), ("better", 2.9, False), ("equivalent", 5.0, False)],
+)
+def test_what_a_scale_can_test_depends_on_the_papers_effect_not_on_ours(
+    rule, effect, is_tested, gain
+):
+    parts = {"a": compared(gain, gain + 0.1, gain - 0.1)}
+    tiny, paper = (judge(claim(rule, effect=effect), parts, x) for x in ("tiny", "paper"))
+    assert paper in ("supported", "contradicted")
+    assert tiny == (paper if is_tested else "not tested at this scale")
 
 
 def test_all_parts_of_a_claim_have_to_be_significant_together():
@@ -123,7 +164,7 @@ def test_many_parts_are_counted_and_the_extremes_named():
     parts = {str(n): compared(n - 3.0, n - 3.0, n - 3.0, p=0.001) for n in range(7)}
     parts["none"] = Part({}, reason="no finished run")
     told = describe(claim(), parts)
-    assert told.startswith("8 comparisons, 1 without runs, 3 significantly better and 4 worse")
+    assert told.startswith("8 comparisons, 1 without runs, 3 significantly better and 3 worse")
     assert "0: 27.00 against 30.00" in told
     assert "6: 33.00 against 30.00" in told
     assert "3: " not in told

@@ -6,7 +6,7 @@ import io
 from matplotlib.figure import Figure
 
 from shapeshift.papers.document import DocumentTable, Entry, ItemDocument, words
-from shapeshift.papers.write import comma_separated, latex, write_item
+from shapeshift.papers.write import comma_separated, latex, markdown, write_item
 
 TABLE = DocumentTable(
     name="table2",
@@ -50,3 +50,19 @@ def test_an_item_is_all_files_the_document_last(tmp_path):
     assert sorted(names[:-1]) == [f"table2.{kind}" for kind in kinds]
     assert sorted(path.name for path in (tmp_path / "toy").iterdir()) == sorted(names)
     assert all(path.stat().st_size for path in paths)
+
+
+def test_overrides_stand_in_every_file_of_our_table_and_in_none_of_the_papers():
+    """Else a table of fewer updates passes for one of the paper's."""
+    drawn = TABLE.model_copy(update={"figure": "a figure"})
+    overrides = ("training.max_updates=100", "position=ape")
+    given = " ".join(overrides)
+    made = drawn.with_overrides(overrides)
+    assert made.figure == f"a figure (runs with {given})"
+    assert f"- runs with {given}\n" in markdown(made)
+    assert r"\par\footnotesize runs with training.max\_updates=100 position=ape" in latex(made)
+    header, *rows = csv.reader(io.StringIO(comma_separated(made), newline=""))
+    assert (header[-1], {row[-1] for row in rows}) == ("overrides", {given})
+    assert drawn.with_overrides(()) == drawn
+    papers = drawn.model_copy(update={"origin": "paper"})
+    assert papers.with_overrides(overrides) == papers

@@ -153,7 +153,7 @@ class Toolkit:
         lines = self.translations(baseline, split)
         hypotheses = [detokenize(text) for text in join(lines, data, split)]
         _, references = data.text(split)
-        parts = files_of(data, split, len(references)) or {split: slice(None)}
+        parts = files_of(data, split) or {split: slice(None)}
         rows = []
         for name, part in parts.items():
             texts = hypotheses[part], references[part]
