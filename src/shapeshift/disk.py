@@ -1,4 +1,4 @@
-"""Writing files and folders so that they survive a crash and never reach outside their folder.
+"""Reading files that end, and writing so that it survives a crash and stays in its folder.
 
 A rename is atomic, but it reaches the disk in its own time, and so do the bytes of a file. Hence
 fsync(file) → rename → fsync(directory): a reader that finds the new name finds all bytes behind it.
@@ -10,7 +10,11 @@ Three ways to write:
   or a device is written into.
 - `open_in_place`: a log or a lock in a folder of ours.
 
-Deleting never follows a link either.
+Deleting never follows a link either. The callers refuse a folder of ours that is a link
+(`refuse_link`): only the path that the user named may lead elsewhere.
+
+A file is read whole by `read`, which alone decides whether it may be: a pipe would block, and a
+device may never end.
 """
 
 from __future__ import annotations
@@ -34,6 +38,12 @@ from shapeshift.errors import ShapeshiftError
 
 PARTIAL = ".partial-"
 """Begins the name of what is not finished, or not quite deleted. Nothing reads such a file."""
+
+
+MAX_DOCUMENT = 1 << 26
+"""Bytes of a document, such as JSON, that is read whole; none of ours is near it."""
+MAX_FILE = 1 << 30
+"""Bytes of a subword model, a figure or a log that is read whole."""
 
 
 class Disk:
@@ -64,6 +74,53 @@ class Disk:
 
 
 DISK = Disk()
+
+
+def open_regular(path: str | Path) -> io.BufferedReader:
+    """Open a regular file for reading; a link is followed.
+
+    Raises:
+        OSError: it cannot be opened, or is a folder, a pipe or a device.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(0, "not a regular file", str(path))
+    # Whatever has taken its place since then does not block.
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+
+
+def read(path: str | Path, most: int | None = MAX_DOCUMENT) -> bytes:
+    """Return the content of a regular file.
+
+    Args:
+        path: a link is followed.
+        most: the largest size in bytes; None reads any.
+
+    Raises:
+        OSError: see `open_regular`, or the file is larger.
+    """
+    with open_regular(path) as file:
+        if most is not None and os.fstat(file.fileno()).st_size > most:
+            raise OSError(errno.EFBIG, f"larger than {most:,} bytes", str(path))
+        return file.read()
+
+
+def refuse_irregular(folder: Path) -> None:
+    """Raise a `ShapeshiftError` if a folder, whose files another library will read, holds what is
+    neither a regular file nor a folder: it would read a pipe or a device for ever."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.exists() and not (path.is_file() or path.is_dir()):
+                raise ShapeshiftError("not a regular file; remove it", path=path)
+
+
+def refuse_link(folder: Path) -> None:
+    """Raise a `ShapeshiftError` if a folder of ours, which is to be changed, is a link."""
+    if folder.is_symlink():
+        raise ShapeshiftError(
+            f"is a link to {os.readlink(folder)}, and nothing is written or deleted through it;"
+            " put the folder itself here, or link the whole folder around it",
+            path=folder,
+        )
 
 
 def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
@@ -109,7 +166,12 @@ def remove(path: Path) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """Remove what killed processes have left unfinished in a folder that no other one writes to."""
+    """Remove what killed processes have left unfinished in a folder that no other one writes to.
+
+    Raises:
+        ShapeshiftError: the folder is a link.
+    """
+    refuse_link(folder)
     for left in list(folder.glob(f"{PARTIAL}*")):
         remove(left)
 

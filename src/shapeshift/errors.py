@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import re
 import shlex
 from collections.abc import Collection, Iterable
@@ -70,8 +71,39 @@ def require(extra: str, *modules: str) -> Any:
         first, *_ = map(import_module, modules)
         return first
     except ImportError as error:
+        if lack := out_of_memory(error):
+            raise lack from error
         problem = f"this needs {modules[0]} ({reason(error)})"
         raise ShapeshiftError(f"{problem}; {install_extra(extra)}") from error
+
+
+def out_of_memory(error: BaseException) -> ShapeshiftError | None:
+    """Return the error to show where memory ran out, and None for an error of another kind.
+
+    The libraries below have no class for it in common, and some raise another error from theirs.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        named = isinstance(cause, MemoryError) or type(cause).__name__ == "OutOfMemoryError"
+        no_room = isinstance(cause, OSError) and cause.errno == errno.ENOMEM
+        if named or no_room or any(sign in str(cause) for sign in _NO_MEMORY):
+            return ShapeshiftError(
+                f"out of memory ({reason(cause)}); allow the process more (`ulimit -v`), end other"
+                " programs, or take a smaller model, batch or text"
+            )
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+_NO_MEMORY = (
+    "DefaultCPUAllocator",  # PyTorch
+    "could not create a primitive",  # oneDNN
+    "failed to map segment from shared object",  # the loader, for a module of Python
+    "can't start new thread",
+    "annot allocate memory",
+    "bad_alloc",
+)
+"""What messages say that stand for a lack of memory."""
 
 
 def reason(error: BaseException) -> str:

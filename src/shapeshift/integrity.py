@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import stat
+import re
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from shapeshift.disk import DISK, save
+from shapeshift.disk import DISK, open_regular, read, refuse_link, save
 from shapeshift.errors import ShapeshiftError
 
 SUMS = "SHA256SUMS"
 _UNVERIFIED = "remove it to use the files that it lists without a check"
+_FORBIDDEN, _PERMISSIONS = "may not be read", "fix its permissions"
+_LINE = re.compile(r"([0-9a-f]{64})  ([^\0]+)")
 
 
 def seal(directory: Path) -> None:
@@ -37,9 +39,15 @@ def seal(directory: Path) -> None:
 def store(directory: Path, contents: Mapping[str, bytes]) -> None:
     """Write those files into a folder that are not there yet, and their hashes, which come first:
     a crash in between looks like damage until the same files are stored again.
+
+    Raises:
+        ShapeshiftError: a file cannot be written, or is in a folder below that is a link.
     """
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     known = read_sums(directory)
+    for name in contents:
+        for below in PurePosixPath(name).parents[:-1]:
+            refuse_link(directory / below)
     if known | hashes != known:
         _write_sums(directory, known | hashes)
     for name, content in contents.items():
@@ -74,23 +82,33 @@ def verify(
         damages = threads.map(_damage, expected.keys(), expected.values())
         for path, damage in zip(expected, damages, strict=True):
             if damage:
-                raise ShapeshiftError(f"{damage}; {remedy}", path=path)
+                advice = _PERMISSIONS if damage == _FORBIDDEN else remedy
+                raise ShapeshiftError(f"{damage}; {advice}", path=path)
 
 
 def read_sums(directory: Path, remedy: str = _UNVERIFIED) -> dict[str, str]:
     """Return name → SHA-256 of the files that are listed; nothing where there is no list."""
     path = directory / SUMS
     try:
-        content = path.read_bytes()
+        content = read(path)
     except FileNotFoundError:
         return {}
+    except PermissionError as error:
+        raise ShapeshiftError(f"{_FORBIDDEN}; {_PERMISSIONS}", path=path) from error
     except OSError as error:
         raise ShapeshiftError(f"cannot be read: {error.strerror}; {remedy}", path=path) from error
     body, _, own = content.rpartition(b"# ")
     if own != _own_hash(body):
         raise ShapeshiftError(f"differs from what was written; {remedy}", path=path)
-    lines = (line.split("  ", 1) for line in body.decode().splitlines())
-    return {name: expected for expected, name in lines}
+    sums = {}
+    for number, line in enumerate(body.decode(errors="replace").split("\n")[:-1], start=1):
+        match = _LINE.fullmatch(line)
+        name = PurePosixPath(match[2]) if match else None
+        if match is None or name is None or name.is_absolute() or ".." in name.parts:
+            problem = "not a hash and the name of a file in this folder"
+            raise ShapeshiftError(f"{problem}; {remedy}", path=path, line=number)
+        sums[match[2]] = match[1]
+    return sums
 
 
 def digest(document: Any) -> str:
@@ -112,6 +130,8 @@ def _damage(path: Path, expected: str) -> str | None:
         return None if hash_file(path) == expected else "differs from what was written (SHA-256)"
     except FileNotFoundError:
         return "is missing"
+    except PermissionError:
+        return _FORBIDDEN
     except OSError as error:
         return f"cannot be read: {error.strerror}"
 
@@ -119,8 +139,6 @@ def _damage(path: Path, expected: str) -> str | None:
 def hash_file(path: Path) -> str:
     """Return the SHA-256 of a regular file in hexadecimal; each version of a file is read once."""
     status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(0, "not a regular file, which can be read several times")
     changed = max(status.st_mtime_ns, status.st_ctime_ns)
     # A file that changes twice within a tick of the file system's clock has one version: only what
     # has not changed for two seconds is known by it.
@@ -131,5 +149,5 @@ def hash_file(path: Path) -> str:
 
 @cache
 def _read_hash(path: Path, *version: int) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from shapeshift.disk import open_in_place
+from shapeshift.disk import open_in_place, open_regular
 from shapeshift.errors import ShapeshiftError
 
 
@@ -25,7 +25,7 @@ def is_locked(path: Path) -> bool:
     During this check `locked` may fail in another process, which should then try again later.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:  # else: no file yet, or no locks here, which `locked` reports
         return isinstance(error, BlockingIOError)

@@ -14,8 +14,10 @@ from typing import Any
 
 import yaml
 
+from shapeshift.disk import read
 from shapeshift.errors import ShapeshiftError, nearest
 
+_MAX_BYTES = 1 << 20
 _MAX_DEPTH = 50
 _MAX_VALUES = 50_000
 _MAX_DIGITS = 18  # what fits into 64 bits
@@ -116,10 +118,12 @@ def parse_yaml(text: str, path: Path | None = None) -> Any:
 def read_yaml(path: Path) -> Any:
     """Return what a file of YAML says."""
     try:
-        text = path.read_bytes().decode()
+        text = read(path, _MAX_BYTES).decode()
     except FileNotFoundError:
         others = [each.name for each in path.parent.glob("*.y*ml")]
         raise ShapeshiftError(f"no such file{nearest(path.name, others)}", path=path) from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
+    except ValueError as error:
         raise ShapeshiftError(f"cannot be read: {error}", path=path) from error
     return parse_yaml(text, path)

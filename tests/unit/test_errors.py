@@ -6,8 +6,10 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import shapeshift
-from shapeshift.errors import ShapeshiftError, install_extra, nearest
+from shapeshift.errors import ShapeshiftError, install_extra, nearest, out_of_memory
 
 
 def test_the_message_starts_with_the_place_and_is_short() -> None:
@@ -49,3 +51,33 @@ def test_an_extra_that_a_page_names_is_one_that_there_is() -> None:
             re.findall(r"\.\[([\w,]+)\]'", text) + re.findall(r"[Ee]xtra `(\w+)`", text)
         )
         assert set(filter(None, named.split(","))) <= extras, page
+
+
+def raised(error: BaseException, cause: BaseException) -> BaseException:
+    try:
+        raise error from cause
+    except BaseException as caught:
+        return caught
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(12, "Cannot allocate memory"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to"),
+        RuntimeError("could not create a primitive"),
+        RuntimeError("can't start new thread"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        raised(RuntimeError("of another library"), MemoryError("std::bad_alloc")),
+    ],
+)
+def test_a_lack_of_memory_is_known_whoever_says_so(error: BaseException) -> None:
+    lack = out_of_memory(error)
+    assert str(lack).startswith("out of memory (")
+    assert "ulimit" in str(lack)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), ImportError("no module"), OSError(2, "")])
+def test_other_errors_are_not_a_lack_of_memory(error: BaseException) -> None:
+    assert out_of_memory(error) is None

@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training": {"attention", "model", "positions", "data", *FOUNDATIONS},
     "evaluation": {"decoding", "training", "model", "positions", "data", *FOUNDATIONS},
 }
-MAY_IMPORT["yaml_file"] = {"errors"}
+MAY_IMPORT["yaml_file"] = {"disk", "errors"}
 MAY_IMPORT["foreign_names"] = set()
 MAY_IMPORT["config_errors"] = {*MAY_IMPORT["decoding"], "decoding", "foreign_names"}
 MAY_IMPORT["config_file"] = {*MAY_IMPORT["config_errors"], "config_errors", "yaml_file"}

@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import sys
 import threading
 from difflib import get_close_matches
@@ -27,7 +28,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from shapeshift import __version__
 from shapeshift.cli.signals import ending_on_signals
-from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.errors import ShapeshiftError, nearest, out_of_memory
 
 GROUPS = {
     "Your text and models": "init prepare train translate score inspect export import serve",
@@ -152,6 +153,9 @@ def shapeshift(
     """Position representations for Transformers: prepare, train, translate, score, compare."""
 
 
+_SIGNALLED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
+
+
 def main() -> None:
     """Run the command line on `sys.argv` and exit with its status."""
     _open_closed_streams()
@@ -162,25 +166,47 @@ def main() -> None:
             typer.main.get_command(app)(prog_name="shapeshift")
         finally:
             _flush_output()
+    except SystemExit as end:
+        if end.code in _SIGNALLED:  # else Python would wait for threads that are still computing
+            os._exit(end.code)
+        raise
     except BrokenPipeError:
         sys.exit(1)
     except ShapeshiftError as error:
         _fail(str(error))
-    except MemoryError:
-        _fail("out of memory")
-    except OSError as error:
-        if _is_bug(error):
+    except Exception as error:
+        if lack := out_of_memory(error):
+            _fail(str(lack))
+        if not isinstance(error, OSError) or _is_bug(error):
             raise
         name = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
         _fail(f"{name}{error.strerror}")
 
 
+class _Closed(io.FileIO):
+    """Standard output that was closed when the process began: the first results are refused. What
+    is still buffered then is discarded, since its flush at exit would fail again."""
+
+    _refused = False
+
+    def write(self, data: Any) -> int:
+        if self._refused:
+            return len(data)
+        self._refused = True
+        raise OSError(0, "standard output is closed; the results are lost")
+
+
 def _open_closed_streams() -> None:
     """Open closed standard streams on `/dev/null`; otherwise the next opened file would get the
-    file descriptor of one, and our notices would go into it."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+    file descriptor of one, and our notices would go into it. Results that nobody can read are an
+    error, notices are not."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        raw = io.BufferedWriter(_Closed(os.devnull, "w"))
+        sys.stdout = io.TextIOWrapper(raw, encoding="utf-8")
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
@@ -197,14 +223,20 @@ def _flush_output() -> None:
 def _report_thread(arguments: threading.ExceptHookArgs) -> None:
     # An error of the disk in TensorBoard's thread is raised again in the main thread.
     error = arguments.exc_value
-    if not isinstance(error, OSError) or _is_bug(error):
+    if error is not None and (lack := out_of_memory(error)):
+        print(f"shapeshift: {lack}", file=sys.stderr)
+    elif not isinstance(error, OSError) or _is_bug(error):
         threading.__excepthook__(arguments)
 
 
 def _fail(message: str) -> NoReturn:
-    from shapeshift.cli.output import notice
+    line = "shapeshift: error: " + " ".join(message.split("\n"))
+    try:
+        from shapeshift.cli.output import notice
 
-    notice("shapeshift: error: " + " ".join(message.split("\n")))
+        notice(line)
+    except (ImportError, MemoryError):  # where memory has run out, there may be none for rich
+        print(line, file=sys.stderr)
     sys.exit(1)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from shapeshift.errors import ShapeshiftError, require
+from shapeshift.errors import ShapeshiftError, reason, require
 
 if TYPE_CHECKING:
     from torch import nn
@@ -90,19 +90,20 @@ def _load(name: str) -> tuple[nn.Module, Run | None]:
         raise ShapeshiftError("no such folder", path=path)
     transformers = require("hf", "transformers")
     import shapeshift.huggingface  # noqa: F401  registers our classes
+    from shapeshift.disk import refuse_irregular
 
     masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING
+    refuse_irregular(path)
     try:
-        config = transformers.AutoConfig.from_pretrained(name)
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
         kind = transformers.AutoModelForCausalLM
         if config.is_encoder_decoder:
             kind = transformers.AutoModelForSeq2SeqLM
         elif type(config) in masked and not getattr(config, "is_decoder", False):
             kind = transformers.AutoModelForMaskedLM  # BERT, unless its configuration says more
-        return kind.from_pretrained(name), None
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
+        return kind.from_pretrained(name, trust_remote_code=False), None
+    except Exception as error:  # a stranger's files may raise any of transformers, or of pickle
         raise ShapeshiftError(
             f"{name!r} is neither the folder of a run, nor module:factory, nor a causal, masked or"
-            f" encoder-decoder model of Hugging Face: {reason}"
+            f" encoder-decoder model of Hugging Face: {reason(error)}"
         ) from error

@@ -85,16 +85,16 @@ def score(
         raise usage_error("--comet-model", "needs --metric comet")
     if tokenize and "bleu" not in metrics and source is None:
         raise usage_error("--tokenize", "applies to BLEU, which --metric leaves out")
-    from shapeshift.data.sources.files import read_lines
+    from shapeshift.data.sources.files import hold, read_lines
     from shapeshift.evaluation.comet import DEFAULT_MODEL
     from shapeshift.evaluation.scores import evaluate, up_to_longest
     from shapeshift.evaluation.tokenizers import DEFAULT
 
     tokenizer = tokenize or DEFAULT
     title, lines = read_text(hypotheses)
-    translations, wanted = list(lines), list(read_lines(references))
-    sources = None if source is None else list(read_lines(source))
-    others = {str(path): list(read_lines(path)) for path in paired or ()}
+    translations, wanted = hold(lines, title), hold(read_lines(references), references)
+    sources = None if source is None else hold(read_lines(source), source)
+    others = {str(path): hold(read_lines(path), path) for path in paired or ()}
     for name, other in others.items():
         if len(other) != len(wanted):
             raise ShapeshiftError(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -11,7 +13,10 @@ from types import FrameType
 import typer
 
 from shapeshift.cli.output import notice
-from shapeshift.training.stopping import StoppedError, heard_signals
+from shapeshift.training.stopping import SIGNALS, StoppedError, heard_signals
+
+_PATIENCE_S = 1.0
+"""Seconds from a second signal until the process ends even if Python has not run its handler."""
 
 
 class SignalledError(KeyboardInterrupt):
@@ -31,7 +36,8 @@ def ending_on_signals(remark: str = "") -> Iterator[None]:
     """Leave the block at a SIGTERM or SIGINT, print one line, and exit with 143 or 130.
 
     The signal raises an exception in the block, so that it can clean up; a second signal interrupts
-    the cleanup.
+    the cleanup. Python runs the handlers between two of its own instructions alone: if a long
+    computation of another library keeps it from that, the second signal ends the process.
     Training handles the first signal itself: it finishes its update and saves, see
     `training.stopping.StopSignals`. During an import, which is most of the start, a signal ends the
     process at once, because modules may catch the exception and fail later, half imported.
@@ -47,6 +53,7 @@ def ending_on_signals(remark: str = "") -> Iterator[None]:
             if frame.f_code.co_filename.startswith("<frozen importlib."):
                 os._exit(128 + number)
             frame = frame.f_back
+        os.write(writing_end, _HEARD)
         received += 1
         if received == 2:
             restore()
@@ -56,6 +63,10 @@ def ending_on_signals(remark: str = "") -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
 
+    reading_end, writing_end = os.pipe()
+    os.set_blocking(writing_end, False)
+    threading.Thread(target=_end_unheard, args=[reading_end], daemon=True).start()
+    watched = signal.set_wakeup_fd(writing_end, warn_on_full_buffer=False)
     before = {number: signal.signal(number, note) for number in heard_signals()}
     try:
         yield
@@ -68,3 +79,33 @@ def ending_on_signals(remark: str = "") -> Iterator[None]:
         raise typer.Exit(stopped.status) from None
     finally:
         restore()
+        signal.set_wakeup_fd(watched)
+        os.close(writing_end)
+
+
+_HEARD = b"\0"
+"""Follows the numbers of signals whose handler has run, in the pipe that `_end_unheard` reads."""
+
+
+def _end_unheard(reading_end: int) -> None:
+    """End the process at a second signal that Python does not hear in time.
+
+    Args:
+        reading_end: of the pipe into which Python's own handler, in C, writes the numbers of
+            signals.
+    """
+    received, unheard = 0, b""
+    try:
+        while byte := os.read(reading_end, 1):
+            if byte == _HEARD:
+                unheard = b""
+            elif byte[0] in SIGNALS:
+                received, unheard = received + 1, byte
+            if (
+                received > 1
+                and unheard
+                and not select.select([reading_end], [], [], _PATIENCE_S)[0]
+            ):
+                os._exit(128 + unheard[0])
+    finally:
+        os.close(reading_end)

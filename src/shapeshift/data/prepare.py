@@ -53,7 +53,7 @@ from shapeshift.data.sources.download import Progress, watched
 from shapeshift.data.sources.folders import build_once
 from shapeshift.data.store import TokenStore, write_store
 from shapeshift.data.subwords import Subwords, join_pieces
-from shapeshift.disk import save
+from shapeshift.disk import MAX_FILE, read, save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import digest, verify
 
@@ -144,7 +144,7 @@ def _train_subwords(
     if config.subwords.models is not None:
         subwords = _subwords_of(config.subwords.models, config)
         for path in (config.subwords.models / "subwords").iterdir():
-            save(directory / path.name, path.read_bytes())
+            save(directory / path.name, read(path, MAX_FILE))
         return subwords
     return Subwords.train(
         lambda: watched(read_split(corpus, "train"), "train subwords", None, report),

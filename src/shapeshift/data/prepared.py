@@ -22,6 +22,7 @@ from shapeshift.data.config import SPLITS, DataConfig, Split
 from shapeshift.data.sources.files import read_lines
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import Subwords
+from shapeshift.disk import read
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import SUMS, verify
 from shapeshift.schema import Strict
@@ -84,7 +85,9 @@ class Report(Strict):
     def read(cls, path: Path, remedy: str) -> Report:
         """Read a report."""
         try:
-            return cls.model_validate_json(path.read_bytes())
+            return cls.model_validate_json(read(path))
+        except OSError as error:
+            raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
         except ValidationError as error:
             raise ShapeshiftError(
                 f"is damaged, or of another version; {remedy}", path=path

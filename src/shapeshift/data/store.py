@@ -5,7 +5,8 @@ A store is a folder: `store.json` (sizes of the vocabularies), and for `source` 
 65,536) and `<side>.offsets` (num_pairs + 1 little-endian int64: where each sentence starts, and the
 end). Neither writing nor reading holds the text of a corpus in memory.
 
-Files are not checked here: `Prepared` compares them with their hashes before it opens a store.
+`Prepared` compares the files with their hashes before it opens a store. Here it is checked that
+they fit each other, since a stranger's hashes say nothing about that.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from shapeshift.disk import read
+from shapeshift.errors import ShapeshiftError, reason
 
 HEADER = "store.json"
 _OFFSET = np.dtype("<i8")
@@ -51,15 +55,19 @@ class TokenStore:
 
     def __init__(self, directory: str | Path):
         self.directory = Path(directory)
-        header = json.loads((self.directory / HEADER).read_bytes())
-        self.source_size, self.target_size = header["source_size"], header["target_size"]
-        self._sides = [
-            (
-                _memory_map(self.directory / f"{side}.tokens", _dtype(size)),
-                _memory_map(self.directory / f"{side}.offsets", _OFFSET),
-            )
-            for side, size in (("source", self.source_size), ("target", self.target_size))
-        ]
+        try:
+            header = json.loads(read(self.directory / HEADER))
+            self.source_size, self.target_size = header["source_size"], header["target_size"]
+            self._sides = [
+                _open_side(self.directory, side, size)
+                for side, size in (("source", self.source_size), ("target", self.target_size))
+            ]
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+            raise ShapeshiftError(
+                f"holds no prepared text that can be read ({reason(error)}); remove the folder"
+                " around it and run the command again, which prepares the data anew",
+                path=self.directory,
+            ) from error
 
     def __len__(self) -> int:
         return len(self._sides[0][1]) - 1
@@ -134,6 +142,16 @@ def write_store(
     header = {"source_size": source_size, "target_size": target_size}
     (directory / HEADER).write_text(json.dumps(header, indent=2) + "\n", "utf-8")
     return TokenStore(directory)
+
+
+def _open_side(directory: Path, side: str, size: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the tokens and offsets of a side; `ValueError` if they do not fit each other."""
+    tokens = _memory_map(directory / f"{side}.tokens", _dtype(size))
+    offsets = _memory_map(directory / f"{side}.offsets", _OFFSET)
+    ordered = len(offsets) and offsets[0] == 0 and offsets[-1] == len(tokens)
+    if not ordered or (np.diff(offsets) < 0).any() or (len(tokens) and tokens.max() >= size):
+        raise ValueError(f"{side}: offsets or ids out of range")
+    return tokens, offsets
 
 
 def _dtype(vocab_size: int) -> np.dtype[Any]:

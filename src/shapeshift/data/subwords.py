@@ -23,8 +23,8 @@ from typing import Any
 import sentencepiece
 
 from shapeshift.data.config import SubwordsConfig
-from shapeshift.disk import save
-from shapeshift.errors import ShapeshiftError
+from shapeshift.disk import MAX_FILE, read, save
+from shapeshift.errors import ShapeshiftError, reason
 
 PAD, UNK, BOS, EOS, SEP = range(5)
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>", "<sep>")
@@ -67,7 +67,11 @@ class Subwords:
     """
 
     def __init__(self, source: bytes, target: bytes | None = None):
-        """Load serialised models; without `target` the source model serves both languages."""
+        """Load serialised models; without `target` the source model serves both languages.
+
+        Raises:
+            ValueError: what is given is not a model with our special pieces.
+        """
         self.joint = target is None
         self._source = _model(source)
         self._target = self._source if target is None else _model(target)
@@ -107,7 +111,11 @@ class Subwords:
 
     @classmethod
     def load(cls, directory: Path) -> Subwords:
-        """Load what `train` wrote."""
+        """Load what `train` wrote.
+
+        Raises:
+            ShapeshiftError: there is none, or it is not a model of ours.
+        """
         joint, *both = (directory / f"{name}.model" for name in ("joint", "source", "target"))
         paths = [joint] if joint.exists() else both
         if not all(path.is_file() for path in paths):
@@ -115,7 +123,14 @@ class Subwords:
                 "no subword model; expected joint.model, or source.model and target.model",
                 path=directory,
             )
-        return cls(*(path.read_bytes() for path in paths))
+        try:
+            return cls(*(read(path, MAX_FILE) for path in paths))
+        except (OSError, ValueError) as error:
+            raise ShapeshiftError(
+                f"cannot be used ({reason(error)}); bring the models back that the run or the data"
+                " were made with",
+                path=directory,
+            ) from error
 
     def encode_source(self, texts: Sequence[str], *, joined: bool = False) -> list[list[int]]:
         """Return the ids of each text, without `<s>` and `</s>`; of joined texts, those of their
@@ -205,7 +220,13 @@ def _model(data: bytes) -> Any:
     if data.startswith("".join(piece + "\n" for piece in SPECIAL_PIECES).encode()):
         return Pieces(data.decode().splitlines())
     model = sentencepiece.SentencePieceProcessor()
-    model.LoadFromSerializedProto(data)
+    try:
+        model.LoadFromSerializedProto(data)
+    except (RuntimeError, OSError) as error:
+        raise ValueError(f"not a SentencePiece model: {reason(error)}") from error
+    pieces = model.id_to_piece([*range(model.get_piece_size())])  # an error where one is no text
+    if tuple(pieces[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
+        raise ValueError(f"the first pieces are not {' '.join(SPECIAL_PIECES)}")
     return model
 
 

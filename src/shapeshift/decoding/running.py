@@ -25,7 +25,7 @@ from shapeshift.decoding.invariance import (
 )
 from shapeshift.decoding.scoring import evaluating, score_references
 from shapeshift.decoding.search import Hypothesis, beam_search
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, out_of_memory
 from shapeshift.model import Transformer, copy_for_inference
 
 Ids = Sequence[Sequence[int]]
@@ -200,8 +200,7 @@ class Runner:
             try:
                 yield
             except (MemoryError, RuntimeError) as error:
-                exhausted = isinstance(error, MemoryError | torch.OutOfMemoryError)
-                if not exhausted and "DefaultCPUAllocator" not in str(error):  # of a CPU
+                if not out_of_memory(error):
                     raise
                 raise ShapeshiftError(
                     "not enough memory; cut long lines with decoding.on_long=split and"

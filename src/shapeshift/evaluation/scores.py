@@ -15,6 +15,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shapeshift import __version__
+from shapeshift.disk import read
 from shapeshift.errors import ShapeshiftError, reason
 from shapeshift.evaluation.comet import DEFAULT_MODEL
 from shapeshift.evaluation.metrics import (
@@ -101,7 +102,7 @@ class Scores(Strict):
     def load(cls, path: str | Path) -> Scores:
         """Read a file that holds such a document."""
         try:
-            return cls.model_validate_json(Path(path).read_bytes())
+            return cls.model_validate_json(read(path))
         except (OSError, ValidationError) as error:
             raise ShapeshiftError(
                 f"no scores can be read ({reason(error)}); write them again with"

@@ -16,10 +16,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.capacity import Capacity
 from shapeshift.decoding.config import DecodingConfig
-from shapeshift.disk import make_directory, move, partial_directory, save, writing
+from shapeshift.disk import MAX_FILE, make_directory, move, partial_directory, read, save, writing
 from shapeshift.errors import ShapeshiftError, shell_command
 from shapeshift.integrity import seal
 from shapeshift.model import ModelConfig, Transformer
@@ -77,7 +79,7 @@ class Report:
         """Write `export.json`, and copies of the subword models, into the folder of a model."""
         save(folder / REPORT, json.dumps(asdict(self), indent=2) + "\n")
         for path in sorted(subword_models.glob("*.model")) if subword_models else ():
-            save(folder / "subwords" / path.name, path.read_bytes())
+            save(folder / "subwords" / path.name, read(path, MAX_FILE))
 
 
 def engines(run: Path) -> str:
@@ -92,16 +94,17 @@ def read_report(folder: Path) -> Report:
         ShapeshiftError: it holds no exported model.
     """
     try:
-        report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-        capacity, parity = Capacity(*report["capacity"]), Parity(**report["parity"])
-        report = Report(**{**report, "capacity": capacity, "parity": parity})
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return TypeAdapter(Report).validate_json(read(folder / REPORT))
+    except PermissionError as error:
+        raise ShapeshiftError(
+            "may not be read; fix its permissions", path=folder / REPORT
+        ) from error
+    except (OSError, ValueError) as error:
         raise ShapeshiftError(
             f"holds no model that `shapeshift export` wrote; there are {engines(folder.parent)}; to"
             f" make one: {shell_command('export', folder.parent, '--to', 'ctranslate2')} (or onnx)",
             path=folder,
         ) from error
-    return report
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES, Subwords
 from shapeshift.decoding.capacity import Capacity, capacity
 from shapeshift.decoding.config import DecodingConfig, exponent
-from shapeshift.disk import save
+from shapeshift.disk import MAX_FILE, read, save
 from shapeshift.errors import ShapeshiftError, require
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.position_config import PositionConfig
@@ -155,7 +155,7 @@ def _write_tokenizer(folder: Path, subwords: Subwords, models: Path, max_length:
 
     for side in ("source", "target"):
         name = "joint" if subwords.joint else side
-        save(folder / f"{side}.spm", (models / f"{name}.model").read_bytes())
+        save(folder / f"{side}.spm", read(models / f"{name}.model", MAX_FILE))
     vocabularies = {"vocab": subwords.source_pieces(range(subwords.source_size))}
     if not subwords.joint:
         vocabularies["target_vocab"] = subwords.target_pieces(range(subwords.target_size))

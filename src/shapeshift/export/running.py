@@ -12,6 +12,7 @@ from shapeshift.decoding.capacity import Capacity
 from shapeshift.decoding.config import DecodingConfig, exponent
 from shapeshift.decoding.running import Ids, Runner
 from shapeshift.decoding.search import Hypothesis
+from shapeshift.disk import refuse_irregular
 from shapeshift.errors import ShapeshiftError, reason, shell_command
 from shapeshift.integrity import verify
 
@@ -30,6 +31,7 @@ def open_export(
             one with other subword models; the engine is not installed.
     """
     limits = read_report(folder).capacity
+    refuse_irregular(folder)
     verify(folder, remedy=REMEDY, sums_remedy=REMEDY)
     is_onnx = (folder / "encoder.onnx").exists()
     if not is_onnx and (folder / "config.json").exists() and not (folder / "model.bin").exists():

@@ -19,6 +19,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shapeshift.config import Config
+from shapeshift.disk import open_regular, read
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import digest, hash_file, store, verify
 from shapeshift.lab.identity import how_to_score
@@ -59,6 +60,7 @@ class CellFolder:
     Attributes:
         path: of the folder.
         run: the run's folder.
+        steps: the folder of the records.
         start: holds the SHA-256 of the weights that training began from.
         lock: the lock file.
         output: what the last process at work printed.
@@ -67,7 +69,7 @@ class CellFolder:
     def __init__(self, path: Path):
         self.path = path
         self.run = path / "run"
-        self.start = path / "start"
+        self.steps, self.start = path / "steps", path / "start"
         self.lock, self.output = path / "lock", path / "output.log"
 
     def record(self, step: str, config: Config) -> StepRecord | None:
@@ -82,7 +84,7 @@ class CellFolder:
         remedy = "remove it, and the step is done again"
         verify(path.parent, path.name, remedy=remedy)
         try:
-            return StepRecord.model_validate_json(path.read_bytes())
+            return StepRecord.model_validate_json(read(path))
         except (OSError, ValidationError) as error:
             raise ShapeshiftError(f"not the record of a step; {remedy}", path=path) from error
 
@@ -103,7 +105,7 @@ class CellFolder:
     def check_start(self, config: Config) -> None:
         """Raise `ShapeshiftError` if training began from other weights than its start now has."""
         now = start_of(config)
-        if now and has_begun(self.run) and self.start.exists() and self.start.read_text() != now:
+        if now and has_begun(self.run) and self.start.exists() and read(self.start) != now.encode():
             raise ShapeshiftError(
                 f"began from other weights than {config.training.init_from} now has; give each"
                 " start a --directory of its own, or bring the old weights back",
@@ -133,7 +135,7 @@ class CellFolder:
         name = re.sub(r"[^\w.-]+", "-", step)
         if step != TRAIN:  # a measure may depend on these, which the key leaves out
             name += "." + digest(how_to_score(config))[:8]
-        return self.path / "steps" / f"{name}.json"
+        return self.steps / f"{name}.json"
 
 
 def start_of(config: Config) -> str | None:
@@ -146,7 +148,7 @@ def start_of(config: Config) -> str | None:
 
 def tail(path: Path) -> str:
     """Return the last 16 KiB of a text file; nothing if there is none."""
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), open_regular(path) as file:
         file.seek(max(0, file.seek(0, 2) - (1 << 14)))
         return file.read().decode(errors="replace")
     return ""

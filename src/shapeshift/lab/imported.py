@@ -13,7 +13,8 @@ from shapeshift.data.config import SPLITS
 from shapeshift.data.prepared import IMPORTED_FROM, REPORT_OF_RUN, Report
 from shapeshift.data.subwords import BOS, EOS, Subwords
 from shapeshift.decoding.scoring import evaluating
-from shapeshift.errors import ShapeshiftError, require
+from shapeshift.disk import refuse_irregular
+from shapeshift.errors import ShapeshiftError, reason, require
 from shapeshift.export import marian, marian_subwords
 from shapeshift.export.marian_subwords import Side
 from shapeshift.export.parity import TOLERANCE
@@ -47,6 +48,25 @@ def import_marian(
     if has_begun(directory):
         raise ShapeshiftError("holds a run already; name a new folder", path=directory)
     theirs, tokenizer = _load(name)
+    try:
+        return _import(theirs, tokenizer, name, directory, source, target)
+    except (ShapeshiftError, OSError, MemoryError):
+        raise
+    except Exception as error:  # a stranger's settings and vocabularies may say anything
+        raise ShapeshiftError(
+            f"is no MarianMT model that can be imported ({type(error).__name__}: {reason(error)})",
+            path=name,
+        ) from error
+
+
+def _import(
+    theirs: MarianMTModel,
+    tokenizer: Any,
+    name: str,
+    directory: Path,
+    source: str | None,
+    target: str | None,
+) -> Run:
     source, target = source or tokenizer.source_lang, target or tokenizer.target_lang
     if not source or not target:
         raise ShapeshiftError(
@@ -89,14 +109,15 @@ def _load(name: str) -> tuple[MarianMTModel, MarianTokenizer]:
     require("hf", "transformers")
     from transformers import AutoConfig, MarianMTModel, MarianTokenizer
 
+    refuse_irregular(Path(name))
     try:
-        kind = AutoConfig.from_pretrained(name).model_type
+        kind = AutoConfig.from_pretrained(name, trust_remote_code=False).model_type
         if kind == "marian":
             model: Any = MarianMTModel.from_pretrained(name, dtype=torch.float32)
             return model.eval(), MarianTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # a stranger's files may raise any of transformers, or of pickle
         raise ShapeshiftError(
-            f"cannot be opened by transformers: {str(error).strip().splitlines()[0]}", path=name
+            f"cannot be opened by transformers: {reason(error)}", path=name
         ) from error
     raise ShapeshiftError(f"is a model of type {kind}, expected marian", path=name)
 

@@ -22,6 +22,7 @@ from shapeshift.data.config import GrammarCorpus, Interpolate
 from shapeshift.data.corpora import file_ends, labels, local_corpus
 from shapeshift.data.prepared import Prepared
 from shapeshift.data.sources.files import read_lines
+from shapeshift.disk import refuse_link
 from shapeshift.errors import ShapeshiftError, unknown
 from shapeshift.evaluation.metrics import Score as MetricScore
 from shapeshift.evaluation.scores import Scores, evaluate
@@ -168,6 +169,7 @@ def translate_and_score(
         on_translate: receives the number of translated sentences and of all.
     """
     config = run.config
+    refuse_link(run.directory / RESULTS)
     make_bleu(config.bleu_tokenizer)  # an error now, not when the run ends
     data = Prepared(prepared_directory(config.data, prepared_root))
     sources, references = data.text(split)
@@ -257,6 +259,7 @@ def keep_lines(run: Path, split: str, kind: str, lines: Iterable[str]) -> None:
     last.
     """
     content = "".join(line + "\n" for line in lines).encode()
+    refuse_link(run / RESULTS)
     store(run / RESULTS, {f"{split}.{kind}.txt": content})
 
 

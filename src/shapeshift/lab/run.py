@@ -22,7 +22,7 @@ from shapeshift.data.prepared import REPORT_OF_RUN
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import Translator
-from shapeshift.disk import PARTIAL, remove, writing
+from shapeshift.disk import PARTIAL, refuse_link, remove, writing
 from shapeshift.errors import ShapeshiftError, nearest, shell_command
 from shapeshift.evaluation.tokenizers import moses
 from shapeshift.export.folder import engines, read_report
@@ -119,9 +119,11 @@ class Run:
 
         Raises:
             ShapeshiftError: if the folder holds a run that cannot be continued with these
-                settings, or something else.
+                settings, or something else; or a folder in it is a link.
         """
         directory = Path(directory)
+        for name in ("checkpoints", SUBWORDS, RESULTS, "tensorboard"):
+            refuse_link(directory / name)
         if has_begun(directory):
             restore(directory, {CONFIG: config.to_yaml().encode()})
             return _check_same(cls(directory), config)

@@ -13,7 +13,7 @@ from shapeshift.config import Config
 from shapeshift.data.prepare import prepare
 from shapeshift.data.prepared import REPORT, REPORT_OF_RUN, Prepared, Report
 from shapeshift.data.subwords import Subwords
-from shapeshift.disk import free_bytes, make_directory, tidy, writing
+from shapeshift.disk import MAX_FILE, free_bytes, make_directory, read, tidy, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation import comet
 from shapeshift.evaluation.metrics import score_corpus
@@ -204,8 +204,8 @@ def _open_run(
         if parallel.is_main:
             _left_to_average(directory, trainer)
             with writing(directory):
-                tidy(directory)
-                tidy(directory / SUBWORDS)
+                for folder in (directory.resolve(), directory / SUBWORDS, directory / RESULTS):
+                    tidy(folder)
             Run.create(directory, config)
             store(directory, contents)
         return Run(directory), resumed
@@ -301,8 +301,8 @@ def _contents(data: Prepared, directory: Path) -> dict[str, bytes]:
         ShapeshiftError: a run that has begun there was trained on other data.
     """
     models = sorted((data.directory / SUBWORDS).iterdir())
-    contents = {f"{SUBWORDS}/{path.name}": path.read_bytes() for path in models}
-    contents[REPORT_OF_RUN] = (data.directory / REPORT).read_bytes()
+    contents = {f"{SUBWORDS}/{path.name}": read(path, MAX_FILE) for path in models}
+    contents[REPORT_OF_RUN] = read(data.directory / REPORT)
     if not has_begun(directory):
         return contents
     restore(directory, {REPORT_OF_RUN: contents[REPORT_OF_RUN]})
@@ -317,5 +317,5 @@ def _contents(data: Prepared, directory: Path) -> dict[str, bytes]:
                 " holds; name a new folder, or bring the old ones back",
                 path=directory,
             )
-        contents[REPORT_OF_RUN] = account.read_bytes()
+        contents[REPORT_OF_RUN] = read(account)
     return contents

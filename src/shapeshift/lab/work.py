@@ -20,8 +20,8 @@ from shapeshift import __version__
 from shapeshift.config import Config
 from shapeshift.data.corpora import corpus_fingerprint, fetch
 from shapeshift.data.prepare import prepare
-from shapeshift.disk import make_directory, open_in_place, save
-from shapeshift.errors import ShapeshiftError
+from shapeshift.disk import make_directory, open_in_place, refuse_link, save, tidy, writing
+from shapeshift.errors import ShapeshiftError, out_of_memory
 from shapeshift.integrity import hash_file
 from shapeshift.lab.cell_folder import CellFolder, StepRecord, start_of
 from shapeshift.lab.measures import TRAIN, find_measure, measure_training
@@ -73,8 +73,12 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
         ShapeshiftError: from training or a measure.
     """
     folder, root = CellFolder(order.folder), order.prepared_root
+    refuse_link(folder.path)
     make_directory(folder.path)
     with locked(folder.lock):
+        with writing(folder.path):
+            for own in (folder.path, folder.steps, folder.run):
+                tidy(own)
         open_in_place(folder.output, "wb").close()  # which is our standard output, perhaps
         config = order.config
         missing = folder.missing(order.steps, config)
@@ -126,8 +130,8 @@ def attempt(order: Order) -> int:
         _log(folder, str(stopped))
         raise
     except Exception as error:
-        is_known = isinstance(error, ShapeshiftError)
-        _log(folder, f"error: {error}" if is_known else traceback.format_exc().rstrip())
+        known = error if isinstance(error, ShapeshiftError) else out_of_memory(error)
+        _log(folder, f"error: {known}" if known else traceback.format_exc().rstrip())
         return 1
     return 0
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from shapeshift.data.sources.files import reading
-from shapeshift.disk import save
+from shapeshift.disk import read, save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.integrity import digest
@@ -217,7 +217,7 @@ class ItemDocument(Strict):
         """
         remedy = "remove it and run `shapeshift reproduce` again"
         with reading(path):
-            content = path.read_bytes()
+            content = read(path)
         try:
             document = json.loads(content)
             expected = document.pop("sha256", None)

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from shapeshift import __version__
 from shapeshift.data.prepare import prepare
 from shapeshift.data.prepared import Prepared
-from shapeshift.disk import save
+from shapeshift.disk import read, save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.integrity import digest
@@ -254,7 +254,7 @@ class Study:
         adapter = TypeAdapter(kind)
         # It may not be there, be damaged, or have another form.
         with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            document = json.loads(path.read_bytes())
+            document = json.loads(read(path))
             if document["sha256"] == digest(document["data"]):
                 return adapter.validate_python(document["data"])
         data = compute()

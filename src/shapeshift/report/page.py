@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 from jinja2 import Environment, StrictUndefined
 
-from shapeshift.disk import replacing
+from shapeshift.disk import read, replacing
 from shapeshift.papers.document import FILE, DocumentTable
 from shapeshift.papers.verdicts import shown
 from shapeshift.report.collect import VERDICTS, ReportItem, ReportPaper, collect, count
@@ -124,7 +124,7 @@ def _image(path: Path) -> tuple[str, str]:
     """Return an SVG file as the source of an image, in which nothing can run or reach the network,
     and its width; empty if it is missing or damaged."""
     try:
-        content = path.read_bytes()
+        content = read(path)
         root = ElementTree.fromstring(content)
     except (OSError, ElementTree.ParseError):
         return "", ""

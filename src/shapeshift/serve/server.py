@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
+import json
 import socket
 import time
+from http import HTTPStatus
 from types import FrameType
 from typing import Any
 
@@ -15,9 +17,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from shapeshift.errors import ShapeshiftError
 
-from .app import make_app
+from .app import HEADERS, make_app
 from .limits import Limits
 from .service import Service
+
+_LINGER_S = 2.0
+"""How long a connection is read after a refusal."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -64,7 +69,8 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, service: Service, listener: socket.socket):
-        protocol = type("Protocol", (_Protocol,), {"limits": service.limits})
+        own = {"limits": service.limits, "refused": set()}
+        protocol = type("Protocol", (_Protocol,), own)
         super().__init__(
             uvicorn.Config(
                 make_app(service, loopback_only=is_loopback(listener)),
@@ -111,26 +117,53 @@ class Server(uvicorn.Server):
 
 class _Protocol(H11Protocol):
     """Closes a connection whose client does not send the head of a request in time, or does not
-    read the response."""
+    read the response. Refuses what is not HTTP, and connections above the limit."""
 
     limits: Limits
+    refused: set[_Protocol]
     _head_timer: asyncio.TimerHandle | None = None
     _reader_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         if len(self.connections) > self.limits.max_connections:
-            transport.write(
-                b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\n"
-                b"Connection: close\r\n\r\n"
-            )
-            transport.close()
+            message = "there are too many connections; ask again later"
+            self._refuse(503, message, (b"retry-after", b"1"))
         else:
             self._watch_head()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._watch_head()
+        if self not in self.refused:
+            super().data_received(data)
+            self._watch_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is not HTTP, as all other refusals are: in JSON."""
+        self._refuse(400, "the request is not HTTP/1.1")
+
+    def _refuse(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:
+        """Send a refusal, then close. What the client still sends is read and discarded for a
+        while: a connection that is closed with unread data is reset, and loses the answer."""
+        responding = self.cycle is not None and self.cycle.response_started
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.connections.discard(self)
+        if (responding and not self.cycle.response_complete) or (
+            len(self.refused) >= self.limits.max_connections
+        ):
+            self.transport.abort()
+            return
+        body = json.dumps({"error": message}).encode()
+        own = {b"content-type": b"application/json", b"content-length": b"%d" % len(body)}
+        lines = [*own.items(), (b"connection", b"close"), *headers, *HEADERS]
+        head = b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode())
+        head += b"".join(b"%s: %s\r\n" % line for line in lines)
+        self.transport.write(head + b"\r\n" + body)
+        self.transport.write_eof()
+        self.refused.add(self)
+        _stop(self._head_timer)
+        self._head_timer = self.loop.call_later(_LINGER_S, self.transport.close)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -147,6 +180,7 @@ class _Protocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self.refused.discard(self)
         _stop(self._head_timer)
         _stop(self._reader_timer)
 

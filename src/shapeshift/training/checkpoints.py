@@ -127,6 +127,7 @@ class Checkpoints:
         """Replace the progress of the checkpoint at `progress.update`, which validation has changed
         since it was saved."""
         path = self.path(progress.update) / STATE
+        disk.refuse_link(path.parent)
         manifest = self._manifest(progress.update).model_copy(update={"progress": progress})
         remedy = "the checkpoint is complete: run the same command again to repeat the validation"
         disk.save(path, manifest.encode(), remedy)
@@ -195,8 +196,10 @@ class Checkpoints:
 
     def _tidy(self) -> None:
         """Remove what an interrupted save or deletion left."""
-        for folder in (self.directory, *self.directory.glob("update-*")):
-            disk.tidy(folder)
+        disk.tidy(self.directory)
+        for folder in self.directory.glob("update-*"):
+            if not folder.is_symlink():
+                disk.tidy(folder)
 
     def _manifest(self, update: int) -> Manifest:
         path = self.path(update)

@@ -12,7 +12,7 @@ import torch
 from torch.utils.tensorboard import SummaryWriter
 
 from shapeshift.data.sources.files import reading
-from shapeshift.disk import open_in_place, save, writing
+from shapeshift.disk import MAX_FILE, open_in_place, read, save, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Loss
 from shapeshift.training.parallel import Parallel
@@ -78,7 +78,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     with reading(path):
-        lines = path.read_bytes().split(b"\n")
+        lines = read(path, MAX_FILE).split(b"\n")
     parsed = []
     for number, line in enumerate(lines[:-1], start=1):
         try:

@@ -15,6 +15,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
+from shapeshift.disk import MAX_DOCUMENT, read
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import digest
 from shapeshift.schema import Strict
@@ -110,7 +111,7 @@ def read_verified(checkpoint: Path, name: Name, manifest: Manifest) -> bytes:
 def read_file(path: Path) -> bytes:
     """Return a file's content."""
     try:
-        return path.read_bytes()
+        return read(path, None if path.name != STATE else MAX_DOCUMENT)
     except PermissionError as error:
         raise ShapeshiftError("may not be read; fix its permissions", path=path) from error
     except OSError as error:

@@ -11,7 +11,7 @@ from torch import nn
 from shapeshift.attention import varlen
 from shapeshift.data.batching import Batch, make_batch
 from shapeshift.data.subwords import SPECIAL_PIECES
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, out_of_memory
 from shapeshift.model import Loss, Transformer, label_smoothed_loss
 from shapeshift.model.attention import Attention
 from shapeshift.training.config import TrainingConfig
@@ -103,8 +103,7 @@ class TrainingStep:
                     f"torch.compile failed ({reason}); provide what it needs, or set"
                     " training.compile=false"
                 ) from error
-            exhausted = isinstance(error, torch.OutOfMemoryError | MemoryError)
-            if not exhausted and "DefaultCPUAllocator" not in str(error):
+            if not out_of_memory(error):
                 raise
             what = "the optimiser's step; lower the size of the model"
             if batch is not None:

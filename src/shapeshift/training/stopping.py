@@ -55,14 +55,19 @@ class StopSignals:
         self.received: int | None = None
         self._grace_s = grace_s
         self._since = 0.0
+        self._watched = -1
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
+        if self._grace_s:  # nothing else may take the repeated signal for a second one
+            self._watched = signal.set_wakeup_fd(-1)
         self._before = {number: signal.signal(number, self._note) for number in heard_signals()}
         return self
 
     def __exit__(self, *error: object) -> None:
         self._restore()
+        if self._grace_s:
+            signal.set_wakeup_fd(self._watched)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.received is None:

@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
+from shapeshift.disk import open_regular
 from shapeshift.errors import ShapeshiftError, reason
 from shapeshift.integrity import store, verify
 from shapeshift.training.manifest import MODEL, read_file, read_manifest, read_verified
@@ -103,6 +104,7 @@ def is_average_of(path: Path, paths: Sequence[Path]) -> bool:
     """Return whether a file exists, is intact, and is the average of exactly these `paths`."""
     try:
         verify(path.parent, path.name, remedy="")
+        open_regular(path).close()
         with safe_open(path, "pt") as file:
             return bool(file.metadata() == _note(paths))
     except (ShapeshiftError, OSError, SafetensorError):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -98,3 +101,37 @@ def test_what_is_no_model_is_one_line(
     assert err.startswith("shapeshift: error: ")
     assert err.count("\n") == 1
     assert message in err
+
+
+class Running:
+    """What a pickle of a stranger may hold."""
+
+    def __reduce__(self) -> Any:
+        return Path("ran").touch, ()
+
+
+@pytest.mark.parametrize("kind", ["pickle", "no weights", "pipe", "odd", "own code"])
+def test_a_folder_of_a_stranger_is_refused_in_one_line(tmp_path: Path, kind: str) -> None:
+    hf.LlamaForCausalLM(CONFIG).save_pretrained(tmp_path / "mine")
+    weights, config = (tmp_path / "mine" / x for x in ("model.safetensors", "config.json"))
+    settings = json.loads(config.read_text())
+    if kind == "pickle":
+        weights.unlink()
+        weights.with_name("pytorch_model.bin").write_bytes(pickle.dumps(Running()))
+    elif kind == "no weights":
+        weights.write_bytes(b"\0" * 100)
+    elif kind == "pipe":
+        config.unlink()
+        os.mkfifo(config)
+    elif kind == "odd":
+        config.write_text(json.dumps(settings | {"num_attention_heads": 0}))
+    else:
+        config.write_text(
+            json.dumps(settings | {"auto_map": {"AutoConfig": "a.B"}, "model_type": "b"})
+        )
+    code, out, err = shapeshift(tmp_path, "check", "mine")
+    assert (code, out) == (1, "")
+    last = err.splitlines()[-1]
+    assert last.startswith("shapeshift: error: ")
+    assert "mine" in last
+    assert not (tmp_path / "ran").exists()

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -124,3 +125,43 @@ def test_ctrl_c_ends_a_command_wherever_it_starts():
             continue  # Python itself was starting, on a busy machine
         assert process.returncode in (130, -2) or "alibi" in stdout, stderr
         assert process.returncode == -2 or "Traceback" not in stderr
+
+
+DEAF = """
+import hashlib, os, signal, sys, threading, time
+from shapeshift.cli.signals import ending_on_signals
+def send():
+    for _ in range(int(sys.argv[1])):
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGTERM)
+threading.Thread(target=send, daemon=True).start()
+with ending_on_signals():
+    hashlib.pbkdf2_hmac("sha256", b"", b"", int(sys.argv[2]))  # in C, which hears no handler
+    print("computed", flush=True)
+"""
+
+
+def test_a_second_signal_ends_a_computation_that_python_cannot():
+    begun = time.monotonic()
+    done = python("-c", DEAF, 2, 2 * 10**9)
+    assert (done.returncode, done.stdout) == (143, ""), done.stderr
+    assert time.monotonic() - begun < 60
+
+
+def test_one_signal_waits_for_what_it_interrupts():
+    done = python("-c", DEAF, 1, 3 * 10**6)  # about two seconds
+    assert done.returncode == 143
+    assert "stopped by SIGTERM" in done.stderr
+
+
+def test_no_watch_is_left_behind():
+    before = threading.active_count()
+    watched = signal.set_wakeup_fd(-1)
+    signal.set_wakeup_fd(watched)
+    for _ in range(3):
+        status_of(lambda: signal.raise_signal(signal.SIGTERM))
+    assert signal.set_wakeup_fd(watched) == watched
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

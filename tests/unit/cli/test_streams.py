@@ -31,6 +31,22 @@ def shell(tmp_path_factory):
     return run
 
 
+PRINTING = ["--help", "--version", "positions", "translate --help", "score text text"]
+
+
+@pytest.mark.parametrize("arguments", PRINTING)
+def test_results_for_a_closed_standard_output_are_an_error(shell, arguments):
+    assert shell(f"{arguments} >&-") == (
+        1, "", "shapeshift: error: standard output is closed; the results are lost\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", PRINTING)
+def test_a_reader_that_goes_ends_the_command_without_a_word(shell, arguments):
+    status, _, err = shell(f"{arguments} | true; exit ${{PIPESTATUS[0]}}")
+    assert (status, err) == (1, "")
+
+
 @pytest.mark.parametrize("arguments", ["--help", "score text text"])
 def test_output_that_is_lost_is_an_error_of_one_line(shell, arguments):
     status, out, err = shell(f"{arguments} >/dev/full")
@@ -41,14 +57,17 @@ def test_output_that_is_lost_is_an_error_of_one_line(shell, arguments):
 @pytest.mark.parametrize(
     ("redirection", "status", "said"),
     [
-        (">&-", 0, ""),
+        (">&-", 1, "shapeshift: error: standard output is closed; the results are lost"),
         ("<&- 2>&-", 0, ""),
         ("- text <&-", 1, "shapeshift: error: 0 hypotheses but 2 references"),
     ],
 )
-def test_a_closed_stream_is_an_empty_one(shell, redirection, status, said):
+def test_of_a_closed_stream_nothing_is_read_and_what_cannot_be_written_is_an_error(
+    shell, redirection, status, said
+):
     arguments = redirection if redirection.startswith("-") else f"text text {redirection}"
     found = shell(f"score {arguments} --json scores.json; s=$?; head -c1 scores.json; exit $s")
     assert found[0] == status
     assert found[2].startswith(said)
-    assert status or found[1].endswith("{")  # of the file; a notice in it would come first
+    if found[1]:
+        assert found[1] == "{" or found[1].endswith("\n{")  # a notice in it would come first

@@ -1,15 +1,29 @@
 """Subwords: fixed special ids, user text that looks special, errors with a way out."""
 
+import io
+import os
 import random
 import re
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
+import sentencepiece
 import yaml
+from sentencepiece import sentencepiece_model_pb2 as protobuf
 
 from shapeshift.data.config import SubwordsConfig
-from shapeshift.data.subwords import BOS, EOS, PAD, SEP, UNK, Subwords, split_parts
+from shapeshift.data.subwords import (
+    BOS,
+    EOS,
+    PAD,
+    SEP,
+    SPECIAL_PIECES,
+    UNK,
+    Subwords,
+    split_parts,
+)
 from shapeshift.errors import ShapeshiftError
 
 SPECIAL = {PAD, UNK, BOS, EOS, SEP}
@@ -184,3 +198,112 @@ def test_an_error_in_the_text_comes_through(tmp_path):
 def test_missing_models_are_named(tmp_path):
     with pytest.raises(ShapeshiftError, match=r"no subword model; expected joint\.model"):
         Subwords.load(tmp_path)
+
+
+def serialised(algorithm: str, **settings: object) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([side for pair in pairs() for side in pair]), model_writer=model,
+        model_type=algorithm, vocab_size=80, minloglevel=2, **settings,
+    )  # fmt: skip
+    return model.getvalue()
+
+
+OURS = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "pad_piece": "<pad>"}
+SPECIAL_LINES = "".join(f"{piece}\n" for piece in SPECIAL_PIECES).encode()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\0" * 100,
+        b"no model\n" * 50,
+        SPECIAL_LINES + b"\xff\n",
+        serialised("bpe"),  # another order of the special pieces
+        serialised("unigram", **OURS),  # without <sep>
+        serialised("bpe", **OURS, control_symbols=["<sep>"])[:-200],
+    ],
+    ids=["empty", "zeros", "text", "pieces that are no text", "order", "no <sep>", "cut"],
+)
+def test_what_is_no_model_of_ours_is_refused_in_one_line(tmp_path, content):
+    (tmp_path / "joint.model").write_bytes(content)
+    with pytest.raises(ShapeshiftError, match="cannot be used") as caught:
+        Subwords.load(tmp_path)
+    assert caught.value.path == tmp_path
+    assert "\n" not in str(caught.value)
+
+
+def test_a_piece_that_is_no_text_is_refused(tmp_path):
+    content = serialised("bpe", **OURS, control_symbols=["<sep>"])
+    piece = protobuf.ModelProto.FromString(content).pieces[-1].piece.encode()
+    (tmp_path / "joint.model").write_bytes(content.replace(piece, b"\xff" * len(piece)))
+    with pytest.raises(ShapeshiftError, match="cannot be used"):
+        Subwords.load(tmp_path)
+
+
+def changed(content: bytes, rng: random.Random) -> bytes:
+    """Return a model with changed bytes, or with other pieces, settings or normalisation."""
+    data = bytearray(content)
+    if rng.random() < 0.3:
+        for _ in range(rng.randint(1, 6)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        return bytes(data)
+    proto = protobuf.ModelProto.FromString(content)
+    for _ in range(rng.randint(1, 4)):
+        piece, how = rng.choice(proto.pieces), rng.randrange(6)
+        if how == 0:
+            piece.piece = rng.choice(["", "a", "<0x41>", "<unk>", "▁" * 9, "x" * 100_000])
+        elif how == 1:
+            piece.score = rng.choice([float("nan"), float("inf"), -1e38, 0.0])
+        elif how == 2:
+            piece.type = rng.randint(1, 6)
+        elif how == 3:
+            proto.trainer_spec.model_type = rng.randint(1, 4)
+            proto.trainer_spec.byte_fallback = rng.random() < 0.5
+        elif how == 4:
+            name = rng.choice(["pad_id", "unk_id", "bos_id", "eos_id"])
+            setattr(proto.trainer_spec, name, rng.choice([-1, 0, 99_999, 2**31 - 1]))
+        else:  # the size of a trie, the trie, and texts
+            trie = rng.randbytes(1024 * rng.randint(0, 4))
+            size = rng.choice([len(trie), 0, 4, 2 * len(trie), 2**32 - 4])
+            spec = rng.choice([proto.normalizer_spec, proto.denormalizer_spec])
+            spec.precompiled_charsmap = (
+                size.to_bytes(4, "little") + trie + rng.randbytes(30) + b"\0"
+            )
+    return proto.SerializeToString()
+
+
+def ending(content: bytes, texts: list[str]) -> str:
+    """Use a model in a process of its own; return how that ended."""
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            subwords = Subwords(content)
+            for ids in subwords.encode_source(texts):
+                status = 2 if any(not 0 <= i < subwords.source_size for i in ids) else status
+                subwords.decode_target(ids)
+            subwords.decode_target(range(subwords.target_size))
+            status = 0 if status == 1 else status
+        except ValueError:
+            status = 3
+        finally:
+            os._exit(status)
+    result = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return {0: "used", 1: "traceback", 2: "id out of range", 3: "refused"}.get(result, f"{result}")
+
+
+@pytest.mark.parametrize("num_cases", [150, pytest.param(5_000, marks=pytest.mark.soak)])
+def test_no_model_of_a_stranger_ends_the_process(num_cases):
+    rng, endings = random.Random(0), Counter()
+    symbols = ["<sep>"]
+    models = [
+        serialised("unigram", **OURS, control_symbols=symbols),
+        serialised("bpe", **OURS, control_symbols=symbols),
+        serialised("unigram", **OURS, control_symbols=symbols, normalization_rule_name="identity"),
+    ]
+    texts = ["a dog", "ｗｉｄｅ ½ … 가각 日本語", "", "\ufffd\U0001f600 </s>", "x" * 2_000]
+    for _ in range(num_cases):
+        endings[ending(changed(rng.choice(models), rng), texts)] += 1
+    assert endings.keys() == {"used", "refused"}

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import random
+from collections import Counter
 
 import pytest
 import sentencepiece
@@ -220,3 +223,44 @@ def test_training_starts_from_an_imported_model(make, make_config, tmp_path):
     for name, weight in old.model().named_parameters():
         torch.testing.assert_close(after[name], weight, rtol=0, atol=1e-20)
     assert after["output_bias"].abs().max() == 100
+
+
+ODD = [0, -1, 3, 7.5, "a", None, True, [], [[-1]], {}, 10**12, float("nan"), "\ud800", ["x"]]
+
+
+@pytest.mark.parametrize("num_cases", [25, pytest.param(1_000, marks=pytest.mark.soak)])
+def test_no_model_of_a_stranger_ends_in_a_traceback(num_cases, make, tmp_path):
+    """Settings, vocabularies and subword models are changed; none is imported to the wrong model,
+    since the logits are compared."""
+    folder, *_ = make()
+    rng, names = random.Random(0), ("config", "tokenizer_config", "generation_config", "vocab")
+    files = {path: path.read_bytes() for path in folder.iterdir()}
+    documents = [folder / f"{name}.json" for name in names]
+    others = [path for path in files if path.suffix in (".spm", ".safetensors")]
+    endings = Counter()
+    for number in range(num_cases):
+        path = rng.choice(documents if rng.random() < 0.8 else others)
+        if path in documents:
+            document = json.loads(files[path])
+            for key in rng.sample([*document, "new"], min(2, len(document))):
+                document[key] = rng.choice(ODD)
+            path.write_text(json.dumps(document))
+        else:
+            content = bytearray(files[path])
+            for _ in range(4):
+                content[rng.randrange(min(4_000, len(content)))] = rng.randrange(256)
+            path.write_bytes(content)
+        try:
+            import_marian(str(folder), tmp_path / f"run-{number}", "en", "de")
+            endings["imported"] += 1
+        except ShapeshiftError:  # whose message is one line
+            endings["refused"] += 1
+        path.write_bytes(files[path])
+    assert endings["refused"] > num_cases / 4
+
+
+def test_a_pipe_in_the_folder_of_a_model_is_not_read(make, tmp_path):
+    folder, *_ = make()
+    os.mkfifo(folder / "added_tokens.json")
+    with pytest.raises(ShapeshiftError, match=r"added_tokens\.json: not a regular file"):
+        import_marian(str(folder), tmp_path / "run")

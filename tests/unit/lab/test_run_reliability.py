@@ -131,3 +131,35 @@ def test_other_text_or_subword_models_are_not_mixed_with_the_run_s(
         with pytest.raises(ShapeshiftError, match="on other text or with other subword models"):
             train(config, copied, Observer(), prepared_root=tmp_path / root.name)
     assert snapshot(copied) == snapshot(finished.directory)
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "subwords", "results", "tensorboard"])
+def test_nothing_is_written_or_deleted_through_a_linked_folder_of_a_run(again, copied, name):
+    """Whatever the folder holds: here it would be continued, and tidied."""
+    (copied / name).mkdir(exist_ok=True)
+    theirs = (copied / name).rename(copied.parent / "elsewhere")
+    (theirs / ".partial-mine").write_text("precious")
+    (copied / name).symlink_to(theirs)
+    before = snapshot(copied), snapshot(theirs)
+    with pytest.raises(ShapeshiftError, match=f"{name}: is a link to .*put the folder itself here"):
+        again(copied, "training.max_updates=8")
+    assert (snapshot(copied), snapshot(theirs)) == before
+    (theirs / ".partial-mine").unlink()
+    (copied / name).unlink()
+    theirs.rename(copied / name)  # the advice
+    again(copied, "training.max_updates=8")
+
+
+def test_the_folder_that_the_user_names_may_be_a_link(again, copied):
+    (copied.parent / "link").symlink_to(copied)
+    again(copied.parent / "link", "training.max_updates=8")
+    assert Run(copied).checkpoints.updates()[-1] == 8
+
+
+@pytest.mark.parametrize("folder", ["", "subwords", "results", "checkpoints"])
+def test_what_a_killed_process_left_is_removed_by_the_next_training(again, copied, folder):
+    left = copied / folder / ".partial-123-test.average.json"
+    left.parent.mkdir(exist_ok=True)
+    left.write_text("half")
+    again(copied)
+    assert not left.exists()

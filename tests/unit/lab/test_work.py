@@ -19,6 +19,7 @@ from shapeshift.lab.significance import compare_cells, translations
 from shapeshift.lab.work import BUSY, attempt
 from shapeshift.locks import LockedError, locked
 
+from ..conftest import snapshot  # noqa: TID252 (`tests` is no package)
 from .conftest import do_work, make_order
 
 BUCKETS = ["evaluation.length_buckets=[5]"]
@@ -175,3 +176,18 @@ def test_translations_that_another_study_has_detokenised_are_not_compared(
         path.unlink()
     do_work(folder, raw.config, ["score-test"], trained.prepared)
     assert compare_cells([raw], [raw], tmp_path).difference == 0
+
+
+def test_a_cell_is_not_changed_through_a_linked_folder(make_config, prepared, tmp_path):
+    config, theirs = make_config("training.max_updates=3"), tmp_path / "theirs"
+    for name in ("cell", "cell/run", "cell/steps"):
+        folder = CellFolder(tmp_path / name.replace("/", "-") / "cell")
+        link = folder.path.parent / name
+        (theirs / name).mkdir(parents=True, exist_ok=True)
+        (theirs / name / ".partial-mine").write_text("precious")
+        link.parent.mkdir(parents=True)
+        link.symlink_to(theirs / name)
+        before = snapshot(theirs)
+        with pytest.raises(ShapeshiftError, match="is a link to"):
+            do_work(folder, config, [], prepared)
+        assert snapshot(theirs) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 import threading
@@ -303,6 +304,11 @@ def test_no_more_connections_than_may_be(folders):
         several = [socket.create_connection(urlsplit(url).netloc.split(":"), 10) for _ in range(3)]
         with connect(url) as one_more:
             assert status_of(one_more) == 503
+        refused = []
+        for _ in range(20):  # clients that have sent a request when the answer comes
+            response = httpx2.get(f"{url}/health")
+            refused.append((response.status_code, "too many" in response.json()["error"]))
+        assert refused == [(503, True)] * 20
         for connection in several:
             connection.close()
         wait_until(lambda: httpx2.get(f"{url}/health").status_code == 200)
@@ -326,3 +332,29 @@ def test_the_longest_sentence_is_that_of_the_run(tmp_path, position, decoding, m
     run = ServedRun(write_run(tmp_path / "run", position, decoding={"beam": 1, **decoding}))
     service = Service([run], Limits())
     assert service.info()[0].max_subwords == most
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET /health HTTP/9.9\r\n\r\n",
+        b"GET /health HTTP/1.1\r\n\r\n",  # without Host
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: -1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 200_000,
+        b"POST /translate HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"\x16\x03\x01" + b"\0" * 5_000_000,  # TLS, and more than the server reads
+    ],
+    ids=lambda sent: repr(sent[:30]),
+)
+def test_what_is_not_http_is_refused_in_json(client, served, sent):
+    with connect(served[1]) as connection:
+        with suppress(ConnectionError, TimeoutError):
+            connection.sendall(sent)
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        assert response.status == 400
+        assert response.headers.get_content_type() == "application/json"
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert json.loads(response.read())["error"]
+    assert client.get("/health").status_code == 200

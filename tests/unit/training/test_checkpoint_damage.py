@@ -112,10 +112,10 @@ def test_a_file_that_fits_the_manifest_but_is_none_of_ours(two, name, content, m
 def test_what_may_not_be_read_is_not_called_damaged(two, monkeypatch):
     from shapeshift.training import manifest
 
-    def refuse(path):
+    def refuse(path, most=None):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(manifest.Path, "read_bytes", refuse)
+    monkeypatch.setattr(manifest, "read", refuse)
     with pytest.raises(ShapeshiftError, match="may not be read; fix its permissions"):
         two.resume(*linear(9))
     assert two.updates() == [1, 2]

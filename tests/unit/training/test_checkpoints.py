@@ -9,7 +9,7 @@ from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.manifest import MODEL, OPTIMIZER, STATE, DamagedError, Progress
 from shapeshift.training.weights import load_weights
 
-from ..conftest import flip  # noqa: TID252 (`tests` is no package)
+from ..conftest import flip, snapshot  # noqa: TID252 (`tests` is no package)
 from .models import linear, same, state
 
 FILES = (MODEL, OPTIMIZER, STATE)
@@ -129,3 +129,39 @@ def test_cleaning_up_never_reaches_through_a_link(tmp_path):
     assert [x.name for x in checkpoints.directory.iterdir()] == ["update-00000004"]
     assert not checkpoints.path(4).is_symlink()
     assert (archive / "deep" / "file").read_text() == "precious"
+
+
+def elsewhere(tmp_path, *names):
+    """A folder with files of these names and content of their own."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    for name in names:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "precious").write_text("precious")
+    return folder
+
+
+def test_nothing_is_written_or_deleted_through_a_linked_folder(tmp_path):
+    theirs = elsewhere(tmp_path, ".partial-update-00000001", "update-00000001")
+    before = snapshot(theirs)
+    (tmp_path / "checkpoints").symlink_to(theirs)
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=1)
+    for act in (
+        lambda: checkpoints.save(*linear(0), Progress(9)),
+        lambda: checkpoints.resume(*linear(0)),
+    ):
+        with pytest.raises(ShapeshiftError, match=r"is a link to .*/elsewhere, and nothing is"):
+            act()
+    assert snapshot(theirs) == before
+
+
+def test_nothing_is_written_or_deleted_through_a_linked_checkpoint(saved, tmp_path):
+    theirs = saved.path(7).rename(tmp_path / "elsewhere")
+    (theirs / ".partial-mine").write_text("precious")
+    saved.path(7).symlink_to(theirs)
+    before = snapshot(theirs)
+    assert saved.resume(*linear(0)).progress.update == 7  # reading follows it
+    with pytest.raises(ShapeshiftError, match="update-00000007: is a link to"):
+        saved.record(Progress(7, 1, 3, elapsed_s=0.2))
+    saved.save(*linear(0), Progress(9))
+    assert snapshot(theirs) == before

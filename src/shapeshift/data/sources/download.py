@@ -6,6 +6,7 @@ import errno
 import filecmp
 import hashlib
 import http.client
+import os
 import re
 import tarfile
 import time
@@ -20,7 +21,14 @@ from shapeshift import __version__
 from shapeshift.data.config import Archive
 from shapeshift.data.sources.files import reading
 from shapeshift.data.sources.folders import exclusive
-from shapeshift.disk import make_directory, move, partial_directory, write_file, writing
+from shapeshift.disk import (
+    make_directory,
+    move,
+    open_regular,
+    partial_directory,
+    write_file,
+    writing,
+)
 from shapeshift.errors import ShapeshiftError, reason
 
 T = TypeVar("T")
@@ -29,6 +37,11 @@ Progress = Callable[[str, int, int | None], None]
 
 _PROGRESS_EVERY = 10_000
 _CHUNK = 1 << 20
+_MOST_UNPACKED = 1 << 30
+_MOST_TIMES = 100
+"""What is unpacked of an archive may have a gibibyte, or this many times the archive's size: text
+is packed to about a quarter, and a few bytes can stand for a disk full of zeros."""
+_ARCHIVES = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz")
 _WAITS_S = (1, 2, 4)  # before another attempt
 
 
@@ -99,7 +112,7 @@ def _receive(url: str, path: Path, on_progress: Progress | None) -> Iterator[byt
 def _compare(file: Path, path: Path, archive: Archive) -> None:
     """Raise `ShapeshiftError` if a file, which is or will be `path`, has another hash."""
     algorithm, _, expected = archive.hash.partition(":")
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
         actual = hashlib.file_digest(stream, algorithm).hexdigest()
     if actual != expected:
         raise ShapeshiftError(
@@ -119,14 +132,24 @@ def unpack(archive: Path, folder: Path, wanted: Callable[[str], bool]) -> list[P
             would leave the folder.
 
     Raises:
-        ShapeshiftError: the archive is damaged, a file cannot be written, or one of its name is
-            there already and differs.
+        ShapeshiftError: the archive is damaged, or unpacks to far more than it holds; a file cannot
+            be written, or one of its name is there already and differs.
     """
 
     def is_wanted(name: str) -> bool:
         path = PurePosixPath(name)
         return wanted(str(path)) and not path.is_absolute() and ".." not in path.parts
 
+    def refuse_size(unpacked: int) -> None:
+        if unpacked > most:
+            raise ShapeshiftError(
+                f"unpacks to more than {most:,} bytes, {_MOST_TIMES} times its size; unpack it"
+                " yourself if you trust it, and name the files",
+                path=archive,
+            )
+
+    with reading(archive), open_regular(archive) as file:
+        most = max(_MOST_UNPACKED, _MOST_TIMES * os.fstat(file.fileno()).st_size)
     with reading(archive), writing(folder):
         make_directory(folder)
         with exclusive(folder / archive.name), partial_directory(folder / archive.name) as scratch:
@@ -134,16 +157,20 @@ def unpack(archive: Path, folder: Path, wanted: Callable[[str], bool]) -> list[P
                 if tarfile.is_tarfile(archive):
                     with tarfile.open(archive) as tar:
                         tar.extraction_filter = lambda member, _: member  # chosen here: see above
+                        stream: Any = tar.fileobj
                         for member in tar:
+                            refuse_size(member.offset_data + member.size)
                             if member.isfile() and is_wanted(member.name):
                                 tar.extract(member, scratch, set_attrs=False)
-                        stream: Any = tar.fileobj
                         while stream.read(_CHUNK):  # the checksum of what is compressed comes last
-                            pass
+                            refuse_size(stream.tell())
                 else:
                     with zipfile.ZipFile(archive) as zipped:
-                        names = [name for name in zipped.namelist() if is_wanted(name)]
-                        zipped.extractall(scratch, names)
+                        members = [x for x in zipped.infolist() if is_wanted(x.filename)]
+                        refuse_size(sum(member.file_size for member in members))
+                        zipped.extractall(scratch, members)
+            except ShapeshiftError:
+                raise
             except Exception as error:  # of tarfile, zipfile and four decompressors
                 if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
                     raise
@@ -179,6 +206,8 @@ def find_prefixes(
     """
     ending = re.compile(rf"\.({'|'.join(map(re.escape, languages))})(\.gz)?$")
     if not path.is_file() or not (tarfile.is_tarfile(path) or zipfile.is_zipfile(path)):
+        if path.is_file() and path.name.lower().endswith(_ARCHIVES):
+            raise ShapeshiftError("is no archive or damaged; fetch it again", path=path)
         return [ending.sub("", str(path))]
     name = path.name.partition(".")[0]
     named = dict.fromkeys(x.resolve() for x in paths if x.name.partition(".")[0] == name)

@@ -12,17 +12,20 @@ import codecs
 import gzip
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from shapeshift.disk import open_regular
 from shapeshift.errors import ShapeshiftError
 
 _MAX_LINE = 1 << 24
 """Bytes of a line: a file without line ends, such as a disk image, would fill the memory."""
+_MAX_HELD, _LINE_OVERHEAD = 1 << 30, 64
+"""Bytes of a text that is held in memory, and of what Python adds to each line."""
 
 
 def find_file(path: str | Path) -> Path:
@@ -102,13 +105,38 @@ def read_stream(stream: BinaryIO, name: str | Path) -> Iterator[str]:
             raise refused(f"{problem}; unpack or fetch the file again", None) from error
 
 
-def read_parallel(*paths: str | Path) -> Iterator[tuple[str, ...]]:
-    """Yield the lines of several files in parallel.
+def hold(lines: Iterable[str], name: str | Path) -> list[str]:
+    """Return all lines of a text that is held in memory.
+
+    Args:
+        lines: of `read_lines` or `read_stream`.
+        name: what an error calls the text.
 
     Raises:
-        ShapeshiftError: as `read_lines`; or one file has more lines than another, which is known
-            only at the end of the shorter one.
+        ShapeshiftError: there are too many: the text may never end.
     """
+    held, size = [], 0
+    for number, line in enumerate(lines, start=1):
+        size += len(line) + _LINE_OVERHEAD
+        if size > _MAX_HELD:
+            problem = (
+                f"the lines up to here are too many to be held in memory ({_MAX_HELD:,} bytes)"
+            )
+            raise ShapeshiftError(f"{problem}; expected a test set", path=name, line=number)
+        held.append(line)
+    return held
+
+
+def read_parallel(*paths: str | Path) -> Iterator[tuple[str, ...]]:
+    """Yield the lines of several regular files in parallel.
+
+    Raises:
+        ShapeshiftError: as `read_lines`; a file is a pipe, which cannot be read again; or one file
+            has more lines than another, which is known only at the end of the shorter one.
+    """
+    for path in map(find_file, paths):
+        with reading(path):
+            open_regular(path).close()
     files = [read_lines(path) for path in paths]
     num_lines = 0
     for lines in zip_longest(*files):

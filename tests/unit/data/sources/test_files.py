@@ -1,12 +1,15 @@
 """Lines and parallel lines: what ends a line, what is refused, and where the error points."""
 
 import gzip
+import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from shapeshift.data.sources import files
 from shapeshift.data.sources.files import read_lines, read_parallel
 from shapeshift.errors import ShapeshiftError
 
@@ -95,3 +98,17 @@ def test_an_endless_line_ends_under_a_memory_limit():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "ShapeshiftError: /dev/zero:1: longer than" in done.stderr
+
+
+def test_a_text_that_does_not_end_is_not_held(monkeypatch):
+    monkeypatch.setattr(files, "_MAX_HELD", 10_000)
+    assert files.hold(iter(["a", "b"]), "text") == ["a", "b"]
+    with pytest.raises(ShapeshiftError, match=r"text:154: the lines up to here are too many"):
+        files.hold(itertools.repeat("a"), "text")
+
+
+def test_a_pipe_is_not_read_in_parallel(tmp_path):
+    os.mkfifo(tmp_path / "a.en")
+    write(tmp_path / "a.de", b"a")
+    with pytest.raises(ShapeshiftError, match=r"a\.en: cannot be read: not a regular file"):
+        next(read_parallel(tmp_path / "a.en", tmp_path / "a.de"))
