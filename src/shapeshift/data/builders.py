@@ -6,12 +6,12 @@ LengthSlice: NHK (2024), Figure 3. Lengths are subwords without `<s>` and `</s>`
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
 from shapeshift.data.config import Dataset, Extrapolate, Interpolate, LengthSlice, Split
+from shapeshift.data.filter import Dropped, empty_side
 from shapeshift.data.subwords import SEPARATOR, join_ids
 
 
@@ -22,16 +22,18 @@ class Pair(NamedTuple):
         source, target: as the corpus has them; a translation is scored against `target`.
         source_ids, target_ids: of the text, or, where the target is tokenised and split and
             `target` is its raw form, of the split one.
+        number: of the pair in its split of the corpus, from 0; of joined pairs, that of the first.
     """
 
     source: str
     target: str
     source_ids: list[int]
     target_ids: list[int]
+    number: int = 0
 
 
 def build(
-    pairs: Iterable[Pair], dataset: Dataset, split: Split, dropped: Counter[str]
+    pairs: Iterable[Pair], dataset: Dataset, split: Split, dropped: Dropped
 ) -> Iterator[Pair]:
     """Yield the pairs of one split of a dataset, and count in `dropped` those that are left out, by
     the first reason that fits.
@@ -53,13 +55,14 @@ def build(
             target=SEPARATOR.join(pair.target for pair in group),
             source_ids=join_ids([pair.source_ids for pair in group]),
             target_ids=join_ids([pair.target_ids for pair in group]),
+            number=group[0].number,
         )
 
 
-def _kept(pairs: Iterable[Pair], dataset: Dataset, dropped: Counter[str]) -> Iterator[Pair]:
+def _kept(pairs: Iterable[Pair], dataset: Dataset, dropped: Dropped) -> Iterator[Pair]:
     for pair in pairs:
         if reason := _why_dropped(pair, dataset):
-            dropped[reason] += 1
+            dropped.add(reason, pair)
         else:
             yield pair
 
@@ -67,8 +70,8 @@ def _kept(pairs: Iterable[Pair], dataset: Dataset, dropped: Counter[str]) -> Ite
 def _why_dropped(pair: Pair, dataset: Dataset) -> str | None:
     """Return why a pair is not in the training data, or None if it is."""
     source, target = len(pair.source_ids), len(pair.target_ids)
-    if not source or not target:
-        return "empty target" if source else "empty source"
+    if reason := empty_side(pair):
+        return reason
     match dataset:
         case Extrapolate(max_length=limit) if max(source, target) > limit:
             return f"{'source' if source > limit else 'target'} over {limit} subwords"

@@ -24,7 +24,7 @@ from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import Subwords
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import SUMS, verify
-from shapeshift.schema import Strict
+from shapeshift.schema import Strict, added
 
 REPORT = "prepared.json"
 REPORT_OF_RUN = "data.json"
@@ -51,15 +51,22 @@ class SplitReport(Strict):
         kept: pairs of the corpus that are in the dataset.
         built: pairs of the dataset: `kept`, or fewer where several were joined into one.
         dropped: pairs left out, by reason.
+        noticed: pairs that are kept and may spoil scores, by reason.
+        first: `FILE:LINE` of the first pair of each reason; pairs of the grammar have none.
         source_length, target_length: in the dataset.
+        longest: `FILE:LINE` of the longest source and of the longest target in the dataset; nothing
+            for the grammar.
     """
 
     read: int
     kept: int
     built: int
     dropped: dict[str, int]
+    noticed: dict[str, int] = added({})
+    first: dict[str, str] = added({})
     source_length: LengthStatistics
     target_length: LengthStatistics
+    longest: tuple[str, ...] = added(())
 
 
 class Report(Strict):
@@ -79,6 +86,20 @@ class Report(Strict):
     subwords: str
     splits: dict[Split, SplitReport]
     versions: dict[str, str]
+
+    def notices(self) -> list[str]:
+        """Return a line for each split of which pairs are left out or may spoil scores."""
+        lines = []
+        for name, split in self.splits.items():
+            for what, counts in (("left out", split.dropped), ("kept", split.noticed)):
+                if counts:
+                    found = ", ".join(
+                        f"{count:,} {reason}"
+                        + (f" (first: {split.first[reason]})" if reason in split.first else "")
+                        for reason, count in counts.items()
+                    )
+                    lines.append(f"{name}: of {split.read:,} pairs {what}: {found}")
+        return lines
 
     @classmethod
     def read(cls, path: Path, remedy: str) -> Report:

@@ -1,11 +1,10 @@
 """The papers' datasets on pairs small enough to see through."""
 
-from collections import Counter
-
 import pytest
 
 from shapeshift.data.builders import Pair, build
 from shapeshift.data.config import Extrapolate, Interpolate, LengthSlice, Vanilla
+from shapeshift.data.filter import Dropped
 from shapeshift.data.subwords import SEP
 
 
@@ -15,7 +14,7 @@ def pair(source: int, target: int, number: int = 0) -> Pair:
 
 
 def built(lengths, dataset, split="train"):
-    dropped = Counter()
+    dropped = Dropped()
     pairs = [pair(source, target, number) for number, (source, target) in enumerate(lengths)]
     result = list(build(pairs, dataset, split, dropped))
     return [(len(x.source_ids), len(x.target_ids)) for x in result], dropped
@@ -44,7 +43,7 @@ def test_held_out_splits_lose_nothing(dataset, split):
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
 def test_interpolate_joins_neighbours_and_keeps_the_rest(split):
-    pairs, dropped = [pair(1, 2, number) for number in range(5)], Counter()
+    pairs, dropped = [pair(1, 2, number) for number in range(5)], Dropped()
     first, second, rest = build(pairs, Interpolate(num_joined=2), split, dropped)
     assert first == Pair("s0 <sep> s1", "t0 <sep> t1", [10, SEP, 11], [50, 50, SEP, 51, 51])
     assert second.source_ids == [12, SEP, 13]
@@ -54,7 +53,7 @@ def test_interpolate_joins_neighbours_and_keeps_the_rest(split):
 
 def test_interpolate_drops_empty_train_pairs_before_joining():
     pairs = [pair(1, 1, 0), pair(0, 1, 1), pair(1, 1, 2)]
-    (joined,) = build(pairs, Interpolate(num_joined=2), "train", Counter())
+    (joined,) = build(pairs, Interpolate(num_joined=2), "train", Dropped())
     assert joined.source == "s0 <sep> s2"
-    first, _ = build(pairs, Interpolate(num_joined=2), "valid", Counter())
+    first, _ = build(pairs, Interpolate(num_joined=2), "valid", Dropped())
     assert (first.source_ids, first.target_ids) == ([10, SEP], [50, SEP, 51])
