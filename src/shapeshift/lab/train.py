@@ -100,7 +100,7 @@ def train(
             observer.started(started)
         if parallel.is_main and not resumed:
             for line in text_notices(config, folder):
-                observer.started(line)
+                observer.noticed(line)
         if resumed and (unfinished or resumed.skipped):
             observer.resumed(resumed)
         if unfinished:
