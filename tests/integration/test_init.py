@@ -1,11 +1,13 @@
 """`shapeshift init`: from one's own text to a configuration that trains."""
 
+import gzip
 import random
 from zipfile import ZipFile
 
 import pytest
 
 from shapeshift.config import load_config
+from shapeshift.data.corpora import read_split
 from shapeshift.data.grammar import generate
 
 from ..unit.cli.running import shapeshift  # noqa: TID252 (`tests` is no package)
@@ -118,3 +120,45 @@ def test_an_archive_never_replaces_a_file_of_the_user(text):
     assert not own.with_suffix(".de").exists()
     own.rename(text / "away")
     assert shapeshift(text, "init", *LANGUAGES, "--train", "opus.zip")[0] == 0
+
+
+def test_files_of_both_languages_are_taken_apart(text):
+    pairs = [(text / f"mine.{x}").read_text("utf-8").splitlines() for x in ("en", "de")]
+    pairs = [*zip(*pairs, strict=True)]
+    with gzip.open(text / "talks.tsv.gz", "wt", encoding="utf-8") as file:
+        file.write("".join(f"{a}\t{b}\n" for a, b in pairs[:900]) + "no partner\n")
+    units = "".join(
+        f'<tu><tuv xml:lang="en"><seg>{a}</seg></tuv><tuv xml:lang="de"><seg>{b}</seg></tuv></tu>'
+        for a, b in pairs[900:]
+    )
+    (text / "talks.tmx").write_text(f"<tmx><body>{units}</body></tmx>", "utf-8")
+    given = ("init", *LANGUAGES, "--train", "talks.tsv.gz", "--valid", "talks.tmx")
+    status, printed, said = shapeshift(text, *given, "--test", "talks.tmx")
+    assert status == 0, said
+    assert "talks.tsv.gz: 900 pairs were written to mine/talks.{en,de}; 1 without" in printed
+    corpus = load_config("mine.yaml").data.corpus
+    assert (corpus.train, corpus.valid, corpus.test) == (
+        ["mine/talks"],
+        ["mine/talks-2"],
+        ["mine/talks-2"],
+    )
+    assert [*read_split(corpus, "train")] == pairs[:900]
+    assert [*read_split(corpus, "test")] == pairs[900:]
+    own = (text / "mine" / "talks.en").read_text("utf-8")
+    (text / "talks.tsv").write_text("a\tb\n", "utf-8")
+    again = shapeshift(text, "init", *LANGUAGES, "--train", "talks.tsv", "--output", "mine.yml")
+    assert (again[0], "talks.en: exists already" in again[2]) == (1, True)
+    assert (text / "mine" / "talks.en").read_text("utf-8") == own
+
+
+def test_tokenised_japanese_is_noticed(text):
+    for language in ("ja", "en"):
+        lines = "".join(f"私 は {n} 番 の 本 を 読み まし た 。\n" for n in range(300))
+        if language == "en":
+            lines = "".join(f"I read the book number {n} .\n" for n in range(300))
+        (text / f"tok.{language}").write_text(lines, encoding="utf-8")
+    given = ("init", "--source", "en", "--target", "ja", "--train", "tok", "--output")
+    assert "the ja text has spaces between words" in shapeshift(text, *given, "a.yaml")[1]
+    raw = (text / "tok.ja").read_text("utf-8").replace(" ", "")
+    (text / "tok.ja").write_text(raw, "utf-8")
+    assert "has spaces" not in shapeshift(text, *given, "b.yaml")[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +36,8 @@ def init(
         typer.Option(
             help="Training text: data/train stands for data/train.en and data/train.de, plain or"
             " with the ending .gz. An archive with such files, as from OPUS (.zip, .tar.gz), is"
-            " unpacked. May be given several times, like the next two options.",
+            " unpacked, and a file of both languages (.tsv, .tmx, also with .gz) is taken apart."
+            " May be given several times, like the next two options.",
         ),
     ] = None,
     valid: Annotated[Text, typer.Option(help="Validation text, in the same form.")] = None,
@@ -57,12 +58,10 @@ def init(
     """
     from shapeshift.cli.train import announce
     from shapeshift.config import load_config
-    from shapeshift.data.config import SPLITS, FilesCorpus, SubwordsConfig
+    from shapeshift.data.config import SPLITS, FilesCorpus
     from shapeshift.data.corpora import read_split, require_files
-    from shapeshift.data.sources.download import find_prefixes
-    from shapeshift.data.subwords import least_size
     from shapeshift.data.survey import hold_out, survey_corpus
-    from shapeshift.lab.suggest import suggest
+    from shapeshift.lab.suggest import suggest, suggest_subwords
     from shapeshift.schema import check_plain
 
     if not output.suffix:  # the folder of the text that is taken out has the name without it
@@ -90,9 +89,9 @@ def init(
         raise usage_error("--target", f"is {target}, as --source is; they name different files")
     languages, folder = (source, target), output.with_suffix("")
     every = [*train, *(valid or ()), *(test or ())]
+    found = {path: _prefixes(path, languages, folder, every) for path in dict.fromkeys(every)}
     prefixes = [
-        [prefix for path in paths or () for prefix in find_prefixes(path, languages, folder, every)]
-        for paths in (train, valid, test)
+        [prefix for path in paths or () for prefix in found[path]] for paths in (train, valid, test)
     ]
     names = dict(zip(SPLITS, (each or prefixes[0] for each in prefixes), strict=True))
     corpus = FilesCorpus(source=source, target=target, **names)
@@ -105,8 +104,10 @@ def init(
     show(f"the first pair of {corpus.train[0]}:")
     for language, line in zip(languages, next(read_split(corpus, "train")), strict=True):
         show(f"  {language}: {line[:MAX_SHOWN]}")
-    least = least_size(lambda: read_split(corpus, "train"), SubwordsConfig())
-    write(output, suggest(corpus, surveys["train"], least))
+    subwords = suggest_subwords(surveys, lambda: read_split(corpus, "train"))
+    for line in _remarks(surveys, corpus):
+        show(line)
+    write(output, suggest(corpus, surveys, subwords))
     config = load_config(output)
     show(f"{output}: a {config.model.size} model")
     announce(config)
@@ -114,6 +115,49 @@ def init(
     show(f"  {shell_command('train', output)}")
     others = ("--position", "ape,rpe", "--system", SHAPE_10)
     show(f"  {shell_command('compare', output, *others)}")
+
+
+def _prefixes(
+    path: Path, languages: tuple[str, str], folder: Path, paths: Sequence[Path]
+) -> list[str]:
+    """Return the prefixes of the text files that a path names; an archive is unpacked, and a file
+    of both languages is taken apart, into `folder`."""
+    from shapeshift.data.sources.download import find_prefixes, own_name
+    from shapeshift.data.sources.tables import is_table, split_table
+
+    if not (is_table(path) and path.is_file()):
+        return find_prefixes(path, languages, folder, paths)
+    prefix = folder / own_name(path, paths)
+    num_pairs, num_others = split_table(path, languages, prefix)
+    left = f"; {num_others:,} without both languages are left out" if num_others else ""
+    show(f"{path}: {num_pairs:,} pairs were written to {prefix}.{{{','.join(languages)}}}{left}")
+    return [str(prefix)]
+
+
+def _remarks(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Iterator[str]:
+    """Yield what was found in the text that changes the configuration or spoils scores."""
+    from shapeshift.data.config import SubwordsConfig
+    from shapeshift.data.scripts import is_tokenised
+
+    num_changed = sum(survey.num_changed for survey in surveys.values())
+    if num_changed:
+        before, after = next(survey.changed for survey in surveys.values() if survey.changed)
+        yield (
+            f"{num_changed:,} {corpus.target} lines would be changed by the usual normalisation"
+            f" ({SubwordsConfig().normalization}), so that no translation could equal them; the"
+            " configuration has normalization: identity, which keeps the text as it is"
+        )
+        yield f"  such as: {before[:MAX_SHOWN]}"
+        yield f"  becomes: {after[:MAX_SHOWN]}"
+    pairs = [*zip(*surveys["train"].sample, strict=True)]
+    for language, lines in zip((corpus.source, corpus.target), pairs, strict=True):
+        if is_tokenised(lines):
+            yield (
+                f"the {language} text has spaces between words, where {language} has none: it is"
+                " already tokenised. The model will read and write such text, and its scores do"
+                " not compare with those on raw text. Better take the raw text; or name raw"
+                " references (data.corpus.test_references) and set evaluation.detokenize=moses"
+            )
 
 
 def _ask(option: str, question: str, default: str | None = None) -> str:
@@ -128,6 +172,7 @@ def _ask(option: str, question: str, default: str | None = None) -> str:
 def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:
     import numpy as np
 
+    from shapeshift.data.scripts import script
     from shapeshift.evaluation.tables import Table
 
     def lengths(words: Sequence[int]) -> str:
@@ -136,11 +181,15 @@ def _table(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Table:
         return f"{np.mean(words):.1f} / {np.percentile(words, 95):.0f} / {max(words)}"
 
     every = [*surveys.values()]
-    rows = [
+    rows: list[tuple[str, ...]] = [
         ("pairs", *(f"{one.num_pairs:,}" for one in every)),
         (f"words, {corpus.source}", *(lengths(one.source_words) for one in every)),
         (f"words, {corpus.target}", *(lengths(one.target_words) for one in every)),
     ]
     for problem in dict.fromkeys(name for one in every for name in one.problems):
         rows.append((problem, *(f"{one.problems[problem]:,}" for one in every)))
-    return Table(("", *surveys), rows, ["words: mean / 95 % / longest"])
+    note = "words: mean / 95 % / longest"
+    sides = zip(*surveys["train"].sample, strict=True)
+    if {script(lines) for lines in sides} & {"han", "kana", "southern"}:
+        note += "; of text without spaces, each character counts as one"
+    return Table(("", *surveys), rows, [note])

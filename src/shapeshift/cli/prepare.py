@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shapeshift.cli.options import PREPARED_ROOT, ConfigFile, Overrides, PreparedRoot
-from shapeshift.cli.output import show, show_table
+from shapeshift.cli.output import notice, show, show_table
 
 
 def prepare(
@@ -20,6 +20,7 @@ def prepare(
     from shapeshift.config import load_config
     from shapeshift.data.prepare import prepare as prepare_data
     from shapeshift.evaluation.tables import Table
+    from shapeshift.lab.requirements import text_notices
     from shapeshift.lab.run import prepared_directory
 
     settings = load_config(config, overrides or [])
@@ -35,4 +36,6 @@ def prepare(
         rows.append((name, *counts, *spans))
     header = ("split", "read", "kept", "dropped", "sequences", "source length", "target length")
     show_table(Table(header, rows), numbers=False)
+    for line in text_notices(settings, directory):
+        notice(line)
     show(directory)

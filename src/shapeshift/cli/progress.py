@@ -111,6 +111,9 @@ class TrainingDisplay(Observer):
     def started(self, line: str) -> None:
         notice(line)
 
+    def noticed(self, line: str) -> None:
+        notice(line)
+
     def resumed(self, resumed: Resumed) -> None:
         for skipped in resumed.skipped:
             notice(f"warning: {skipped}", "yellow")

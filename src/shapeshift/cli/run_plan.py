@@ -106,6 +106,8 @@ def run_cells(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -
     from shapeshift.lab import runner
     from shapeshift.lab.launchers import Slurm
     from shapeshift.lab.measures import usable
+    from shapeshift.lab.requirements import text_notices
+    from shapeshift.lab.run import prepared_directory
     from shapeshift.papers.planning import CELLS, get_ready
 
     unfinished = plan.unfinished(directory)
@@ -120,7 +122,7 @@ def run_cells(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -
         for line in usable(grid.steps)[1]:
             notice(line)
     with Display() as display:
-        return runner.run_cells(
+        failed = runner.run_cells(
             plan.runs,
             directory / CELLS,
             launcher,
@@ -128,3 +130,8 @@ def run_cells(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -
             changed=GridDisplay(display, plan.runs).changed,
             command=plan.command,
         )
+    folders = {prepared_directory(x.config.data, prepared): x.config for x in unfinished}
+    for folder, config in folders.items():
+        for line in text_notices(config, folder) if folder.is_dir() else ():
+            notice(line)
+    return failed

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from shapeshift.cli.options import read_text, usage_error
-from shapeshift.cli.output import show, write
+from shapeshift.cli.output import notice, show, write
 from shapeshift.errors import ShapeshiftError
 
 LENGTH_BUCKETS = (10, 20, 30, 40, 50)
@@ -40,10 +40,11 @@ def score(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="sacreBLEU's tokenizer for BLEU, for the language of the translations: 13a for"
-            " most, zh for Chinese, ja-mecab for Japanese, ko-mecab for Korean, flores200 for any"
-            " (Thai, for one, has no spaces between words), char for single characters. Also intl,"
-            " none and the others of sacreBLEU. [default: 13a]",
+            help="sacreBLEU's tokenizer for BLEU: 13a for most languages, zh for Chinese, ja-mecab"
+            " for Japanese, ko-mecab for Korean, char (single characters) for others without spaces"
+            " between words, such as Thai, flores200 for any. Also intl, none and the others of"
+            " sacreBLEU. [default: that of the language by which REFERENCES ends, such as .ja, or"
+            " else of the script]",
         ),
     ] = None,
     source: Annotated[
@@ -88,11 +89,16 @@ def score(
     from shapeshift.data.sources.files import hold, read_lines
     from shapeshift.evaluation.comet import DEFAULT_MODEL
     from shapeshift.evaluation.scores import evaluate, up_to_longest
-    from shapeshift.evaluation.tokenizers import DEFAULT
+    from shapeshift.evaluation.tokenizers import by_text, misfit, one_is_tokenised
 
-    tokenizer = tokenize or DEFAULT
     title, lines = read_text(hypotheses)
     translations, wanted = hold(lines, title), hold(read_lines(references), references)
+    language = references.name.removesuffix(".gz").rpartition(".")[2]
+    tokenizer = tokenize or by_text(language, wanted)
+    if "bleu" in metrics:
+        for line in (misfit(tokenizer, wanted), one_is_tokenised(translations, wanted)):
+            if line is not None:
+                notice(f"warning: {line}", "yellow")
     sources = None if source is None else hold(read_lines(source), source)
     others = {str(path): hold(read_lines(path), path) for path in paired or ()}
     for name, other in others.items():

@@ -165,7 +165,9 @@ def _with_notices(lines: Iterator[TranslatedLine], title: str) -> Iterator[Trans
             if line.exceeded is not None:
                 num_long += 1
                 how = f"split ({line.num_pieces:,} pieces)" if line.num_pieces else "left empty"
-                subwords = f"{line.num_subwords:,} subwords, over {line.exceeded}"
+                subwords = f"more subwords than {line.exceeded}"
+                if line.num_subwords is not None:
+                    subwords = f"{line.num_subwords:,} subwords, over {line.exceeded}"
                 notice(f"{title}:{number}: {subwords}: {how}")
             num_at_limit += any(candidate.at_limit for candidate in line.candidates)
             yield line

@@ -137,8 +137,9 @@ def measure(
     if len(longest) and longest.max() > config.max_tokens:
         worst = int(longest.argmax())
         raise ShapeshiftError(
-            f"pair {worst} (counted from 0) has {longest[worst]:,} tokens with </s>, over"
-            f" max_tokens={config.max_tokens}; set training.batch.max_tokens={longest[worst]}"
+            f"pair {worst} (counted from 0) has {longest[worst]:,} tokens with </s>, and"
+            f" max_tokens={config.max_tokens}; leave such pairs out with"
+            f" data.filter.max_length={config.max_tokens - 1}"
         )
     return longest, (longest << 32) | (source + target)
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationInfo, field_validator
 
+from shapeshift.data.filter import FilterConfig
 from shapeshift.errors import unknown
 from shapeshift.schema import HomePath, PlainName, Strict, added
 
@@ -293,6 +294,11 @@ class DataConfig(Strict):
         default=GrammarCorpus(), description="a section, or the name of one of the papers' corpora"
     )
     subwords: SubwordsConfig = SubwordsConfig()
+    filter: FilterConfig | None = added(
+        None,
+        description="pairs that are left out; null leaves out training pairs with an empty"
+        " side alone",
+    )
     dataset: Dataset = Vanilla()
 
     @field_validator("corpus", mode="before")

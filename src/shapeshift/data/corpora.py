@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from difflib import get_close_matches
@@ -62,6 +64,38 @@ def split_files(corpus: FilesCorpus, split: Split) -> Iterator[list[Path]]:
     references = corpus.references(split)
     for number, entry in enumerate(corpus.prefixes(split)):
         yield [*files(entry), *(files(references[number])[1:] if references else ())]
+
+
+class Places:
+    """Where the pairs of a split stand in its files."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._files: list[list[Path]] = []
+
+    def read(self, corpus: FilesCorpus, split: Split) -> Iterator[tuple[str, ...]]:
+        """Yield what `read_split` does, and remember which file the lines are from."""
+        number = 0
+        for paths in split_files(corpus, split):
+            self._starts.append(number)
+            self._files.append(paths)
+            for lines in read_parallel(*paths):
+                number += 1
+                yield lines
+
+    def file_of(self, number: int) -> int:
+        """Return which entry of the split a pair that was read is from."""
+        return bisect_right(self._starts, number) - 1
+
+    def count_by_file(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        """Return how many of some pairs each entry has."""
+        counts = Counter(map(self.file_of, numbers))
+        return tuple(counts[entry] for entry in range(len(self._starts)))
+
+    def find(self, number: int, side: int = 0) -> str:
+        """Return `FILE:LINE` of a pair that was read, of its source (0) or its target (1)."""
+        entry = self.file_of(number)
+        return f"{find_file(self._files[entry][side])}:{number - self._starts[entry] + 1}"
 
 
 def fetch(

@@ -6,11 +6,10 @@ The folder appears only when it is complete and flushed to the disk; `prepared` 
 from __future__ import annotations
 
 import platform
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +28,16 @@ from shapeshift.data.config import (
     Split,
 )
 from shapeshift.data.corpora import (
+    Places,
     check_text,
     corpus_fingerprint,
     fetch,
-    file_ends,
     labels,
     local_corpus,
     read_split,
     write_grammar,
 )
+from shapeshift.data.filter import MAX_CHARACTERS, Dropped, empty_side, filter_pairs
 from shapeshift.data.prepared import (
     FORMAT,
     REPORT,
@@ -52,12 +52,14 @@ from shapeshift.data.prepared import (
 from shapeshift.data.sources.download import Progress, watched
 from shapeshift.data.sources.folders import build_once
 from shapeshift.data.store import TokenStore, write_store
-from shapeshift.data.subwords import Subwords, join_pieces
+from shapeshift.data.subwords import UNK, Subwords, join_pieces
 from shapeshift.disk import MAX_FILE, read, save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import digest, verify
 
 _CHUNK = 10_000
+
+UNWRITABLE = "whose target these subwords cannot write"
 
 
 def prepare(
@@ -101,24 +103,38 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
     subwords = _train_subwords(directory / "subwords", config, corpus, report)
     splits: dict[Split, SplitReport] = {}
     for split in ("test", "valid", "train"):  # train last: a fault in the others shows sooner
-        dropped: Counter[str] = Counter()
-        lines = watched(read_split(corpus, split), f"encode {split}", sizes[split], report)
-        ends = file_ends(corpus, split) if split != "train" else ()
-        built = build(_encode(lines, subwords), config.dataset, split, dropped, ends)
-        store = _write_split(directory, split, built, subwords)
+        places, dropped, noticed = Places(), Dropped(), Dropped()
+        generated = isinstance(config.corpus, GrammarCorpus)  # its files have no lasting path
+        lines = watched(places.read(corpus, split), f"encode {split}", sizes[split], report)
+        max_length = None if config.filter is None else config.filter.max_length
+        pairs = _encode(lines, subwords, max_length)
+        if config.filter is not None:
+            pairs = filter_pairs(pairs, config.filter, split, dropped)
+        if split != "train":
+            pairs = _notice(pairs, subwords, noticed, has_references=bool(corpus.references(split)))
+        built = build(pairs, config.dataset, split, dropped, places.file_of)
+        store, longest, numbers = _write_split(directory, split, built, subwords)
         if not len(store):
             reasons = ", ".join(f"{number:,} {reason}" for reason, number in dropped.items())
             raise ShapeshiftError(
                 f"none of {sizes[split]:,} {split} pairs is left (dropped: {reasons}); "
-                "set wider limits in data.dataset"
+                "set wider limits in data.dataset or data.filter"
             )
         splits[split] = SplitReport(
             read=sizes[split],
             kept=sizes[split] - dropped.total(),
             built=len(store),
             dropped=dict(dropped),
+            noticed=dict(noticed),
+            first={
+                reason: places.find(number)
+                for reason, number in (dropped.first | noticed.first).items()
+                if not generated
+            },
             source_length=_statistics(store.source_lengths),
             target_length=_statistics(store.target_lengths),
+            longest=() if generated else tuple(places.find(*each) for each in longest),
+            files=() if split == "train" else places.count_by_file(numbers),
         )
     if _fingerprint(config, directory) != fingerprint:
         raise ShapeshiftError("the text changed while it was prepared; run the command again")
@@ -153,17 +169,29 @@ def _train_subwords(
     )
 
 
-def _encode(lines: Iterator[tuple[str, ...]], subwords: Subwords) -> Iterator[Pair]:
-    """Encode the lines of a split, a chunk at a time, each while the one before is written."""
+def _encode(
+    lines: Iterator[tuple[str, ...]], subwords: Subwords, max_length: int | None
+) -> Iterator[Pair]:
+    """Encode the lines of a split, a chunk at a time, each while the one before is written. A text
+    that is certainly longer than `max_length` is not encoded: it gets one id more than that."""
+    numbers = count()
+
+    def encode_side(model: Callable[[Sequence[str]], list[list[int]]], texts: Sequence[str]) -> Any:
+        if max_length is None:
+            return model(texts)
+        most, too_long = MAX_CHARACTERS * max_length, [UNK] * (max_length + 1)
+        ids = model([text if len(text) <= most else "" for text in texts])
+        return [y if len(x) <= most else too_long for x, y in zip(texts, ids, strict=True)]
 
     def encode(chunk: list[tuple[str, ...]]) -> list[Pair]:
         sources, targets, *references = map(list, zip(*chunk, strict=True))
-        source_ids, target_ids = subwords.encode_source(sources), subwords.encode_target(targets)
+        source_ids = encode_side(subwords.encode_source, sources)
+        target_ids = encode_side(subwords.encode_target, targets)
         if references:
             [targets] = references
         elif subwords.presplit:
             targets = [join_pieces(target) for target in targets]
-        return list(map(Pair, sources, targets, source_ids, target_ids))
+        return list(map(Pair, sources, targets, source_ids, target_ids, numbers))
 
     with ThreadPoolExecutor(max_workers=1) as thread:
         before: Future[list[Pair]] | None = None
@@ -176,26 +204,50 @@ def _encode(lines: Iterator[tuple[str, ...]], subwords: Subwords) -> Iterator[Pa
             yield from before.result()
 
 
+def _notice(
+    pairs: Iterable[Pair], subwords: Subwords, noticed: Dropped, *, has_references: bool
+) -> Iterator[Pair]:
+    """Yield the pairs of valid or test, and count those that may spoil scores: with an empty side,
+    or a target that the model cannot write, since normalisation or an unknown character changes
+    it."""
+    raw = not (has_references or subwords.presplit)
+    for pair in pairs:
+        if empty_side(pair):
+            noticed.add("with an empty side", pair)
+        elif raw and subwords.decode_target(pair.target_ids).split() != pair.target.split():
+            noticed.add(UNWRITABLE, pair)
+        yield pair
+
+
 def _write_split(
     directory: Path, split: Split, pairs: Iterator[Pair], subwords: Subwords
-) -> TokenStore:
-    """Write the store of a split and, except for train, its text."""
+) -> tuple[TokenStore, list[tuple[int, int]], list[int]]:
+    """Write the store of a split and, except for train, its text. Return the store, the number and
+    the side (0 or 1) of the pairs with the longest source and the longest target, and the numbers
+    of all pairs, except for train."""
+    lengths, longest, numbers = [-1, -1], [(0, 0), (0, 1)], list[int]()
     texts = [] if split == "train" else text_paths(directory, split)
     with ExitStack() as stack:
         files = [stack.enter_context(x.open("w", encoding="utf-8", newline="\n")) for x in texts]
 
         def encoded() -> Iterator[tuple[list[int], list[int]]]:
             for pair in pairs:
+                if split != "train":
+                    numbers.append(pair.number)
                 for file, text in zip(files, (pair.source, pair.target), strict=False):
                     file.write(text + "\n")
+                for side, ids in enumerate((pair.source_ids, pair.target_ids)):
+                    if len(ids) > lengths[side]:
+                        lengths[side], longest[side] = len(ids), (pair.number, side)
                 yield pair.source_ids, pair.target_ids
 
-        return write_store(
+        store = write_store(
             directory / split,
             encoded(),
             source_size=subwords.source_size,
             target_size=subwords.target_size,
         )
+    return store, longest, numbers
 
 
 def _statistics(lengths: NDArray[np.int32]) -> LengthStatistics:

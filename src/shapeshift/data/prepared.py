@@ -25,7 +25,7 @@ from shapeshift.data.subwords import Subwords
 from shapeshift.disk import read
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import SUMS, verify
-from shapeshift.schema import Strict
+from shapeshift.schema import Strict, added
 
 REPORT = "prepared.json"
 REPORT_OF_RUN = "data.json"
@@ -52,15 +52,24 @@ class SplitReport(Strict):
         kept: pairs of the corpus that are in the dataset.
         built: pairs of the dataset: `kept`, or fewer where several were joined into one.
         dropped: pairs left out, by reason.
+        noticed: pairs that are kept and may spoil scores, by reason.
+        first: `FILE:LINE` of the first pair of each reason; pairs of the grammar have none.
         source_length, target_length: in the dataset.
+        longest: `FILE:LINE` of the longest source and of the longest target in the dataset; nothing
+            for the grammar.
+        files: except for train, pairs of the dataset by file of the corpus.
     """
 
     read: int
     kept: int
     built: int
     dropped: dict[str, int]
+    noticed: dict[str, int] = added({})
+    first: dict[str, str] = added({})
     source_length: LengthStatistics
     target_length: LengthStatistics
+    longest: tuple[str, ...] = added(())
+    files: tuple[int, ...] = added(())
 
 
 class Report(Strict):
@@ -80,6 +89,20 @@ class Report(Strict):
     subwords: str
     splits: dict[Split, SplitReport]
     versions: dict[str, str]
+
+    def notices(self) -> list[str]:
+        """Return a line for each split of which pairs are left out or may spoil scores."""
+        lines = []
+        for name, split in self.splits.items():
+            for what, counts in (("left out", split.dropped), ("kept", split.noticed)):
+                if counts:
+                    found = ", ".join(
+                        f"{count:,} {reason}"
+                        + (f" (first: {split.first[reason]})" if reason in split.first else "")
+                        for reason, count in counts.items()
+                    )
+                    lines.append(f"{name}: of {split.read:,} pairs {what}: {found}")
+        return lines
 
     @classmethod
     def read(cls, path: Path, remedy: str) -> Report:

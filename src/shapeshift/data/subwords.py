@@ -335,6 +335,18 @@ def _explain(
     return ShapeshiftError(f"{key}={config.vocab_size} is {problem}; set {key} to {remedy}")
 
 
+def normaliser(rule: str) -> Callable[[str], str]:
+    """Return what a rule of SentencePiece (`SubwordsConfig.normalization`) does to a text; white
+    space stays."""
+    normalise: Callable[[str], str] = sentencepiece.SentencePieceNormalizer(
+        rule_name=rule,
+        add_dummy_prefix=False,
+        escape_whitespaces=False,
+        remove_extra_whitespaces=False,
+    ).normalize
+    return normalise
+
+
 def least_size(pairs: PairSource, config: SubwordsConfig) -> int:
     """Return the smallest `vocab_size` with room for the characters of the text, of which
     `character_coverage` may leave some out; 0 for text without any.

@@ -12,15 +12,26 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
-from shapeshift.data.config import SPLITS, FilesCorpus, Split
+from shapeshift.data.config import SPLITS, FilesCorpus, Split, SubwordsConfig
 from shapeshift.data.corpora import read_split, require_lines, split_files
+from shapeshift.data.scripts import count_words
 from shapeshift.data.sources.files import find_file
+from shapeshift.data.subwords import normaliser
 from shapeshift.disk import replacing
 from shapeshift.errors import ShapeshiftError
 
 MAX_HELD_OUT = 1_000
 """Source sentences of validation and of test text that are taken out of the training text, but no
 more than one in twenty each."""
+
+MAX_RATIO = 9
+"""Most words of the longer side for each of the shorter one: the limit of Moses' clean-corpus-n."""
+
+MAX_HELD_OUT_WORDS, _MAX_HELD_OUT_CHARACTERS = 300, 3_000
+"""Length of either side of a pair that is taken out of the training text, at most."""
+
+SAMPLE = 1_000
+"""Pairs that are kept as an example of the text."""
 
 _MISREAD = re.compile("[ÃÂ][\u0080-\u00bf]|â€|\ufffd")
 """UTF-8 that was read as Latin-1 or Windows-1252 and saved again, or a replacement character."""
@@ -32,14 +43,20 @@ class Survey:
 
     Attributes:
         problems: what may be wrong with pairs → how many there are of them.
-        source_words, target_words: words of each sentence.
+        source_words, target_words: words of each sentence; see `count_words`.
         sources: hashes of the source sentences.
+        num_changed: targets that the default normalisation of subwords changes, white space apart.
+        changed: the first of them, as it is and as it becomes.
+        sample: the first pairs.
     """
 
     problems: Counter[str] = field(default_factory=Counter)
     source_words: array[int] = field(default_factory=lambda: array("i"))
     target_words: array[int] = field(default_factory=lambda: array("i"))
     sources: set[int] = field(default_factory=set)
+    num_changed: int = 0
+    changed: tuple[str, str] | None = None
+    sample: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def num_pairs(self) -> int:
@@ -54,9 +71,14 @@ def survey(pairs: Iterable[tuple[str, ...]], training: Collection[int] = ()) -> 
         pairs: source and target; what else there is, is ignored.
         training: hashes of the source sentences of the training text (`Survey.sources`).
     """
-    result = Survey()
+    result, normalise = Survey(), normaliser(SubwordsConfig().normalization)
     for source, target, *_ in pairs:
-        key, words = _key(source), (len(source.split()), len(target.split()))
+        key, words = _key(source), (count_words(source), count_words(target))
+        if len(result.sample) < SAMPLE:
+            result.sample.append((source, target))
+        if not target.isascii() and (normal := normalise(target)).split() != target.split():
+            result.num_changed += 1
+            result.changed = result.changed or (target, normal)
         result.source_words.append(words[0])
         result.target_words.append(words[1])
         if not min(words):
@@ -67,8 +89,7 @@ def survey(pairs: Iterable[tuple[str, ...]], training: Collection[int] = ()) -> 
             for problem, found in (
                 ("with identical sides", source == target),
                 ("with a repeated source", key in result.sources),
-                # The limit of Moses' clean-corpus-n.
-                ("with 9 times as many words on one side", max(words) > 9 * min(words)),
+                (f"with {MAX_RATIO} times as many words on one side", _is_lopsided(words)),
                 ("with signs of a wrong encoding", _MISREAD.search(f"{source}\n{target}")),
                 ("whose source is in the training text", key in training),
             )
@@ -90,7 +111,8 @@ def survey_corpus(corpus: FilesCorpus) -> dict[Split, Survey]:
 
 def hold_out(corpus: FilesCorpus, folder: Path) -> FilesCorpus:
     """Split the training text of a corpus into training, validation and test text in new files; no
-    source sentence is in two of them. The split depends on the sentences alone.
+    source sentence is in two of them. The split depends on the sentences alone. Pairs with an empty
+    side, very long ones and lopsided ones stay in the training text.
 
     Returns:
         The corpus of the new files.
@@ -107,11 +129,15 @@ def hold_out(corpus: FilesCorpus, folder: Path) -> FilesCorpus:
             " file with --output",
             path=there[0],
         )
-    keys = sorted({_key(source) for source, *_ in read_split(corpus, "train")})
+    found: dict[int, bool] = {}  # whether all pairs of a source may be held out
+    for source, target, *_ in read_split(corpus, "train"):
+        key = _key(source)
+        found[key] = found.get(key, True) and _fits(source, target)
+    keys = sorted(key for key, fits in found.items() if fits)
     if len(keys) < 3:
         raise ShapeshiftError(
-            f"has {len(keys)} different sentences; three or more are needed to take validation and"
-            " test text out of them",
+            f"has {len(keys)} different sentences with a translation; three or more are needed to"
+            " take validation and test text out of them",
             path=find_file(next(split_files(corpus, "train"))[0]),
         )
     count = max(1, min(MAX_HELD_OUT, len(keys) // 20))
@@ -124,6 +150,18 @@ def hold_out(corpus: FilesCorpus, folder: Path) -> FilesCorpus:
             files[place].write(f"{source}\n")
             files[place + 1].write(f"{target}\n")
     return corpus.model_copy(update={"root": Path(), **names})
+
+
+def _is_lopsided(words: tuple[int, int]) -> bool:
+    return max(words) > MAX_RATIO * min(words)
+
+
+def _fits(source: str, target: str) -> bool:
+    """Return whether a pair may become validation or test text."""
+    words = count_words(source), count_words(target)
+    is_short = max(words) <= MAX_HELD_OUT_WORDS
+    is_short = is_short and max(len(source), len(target)) <= _MAX_HELD_OUT_CHARACTERS
+    return is_short and min(words) > 0 and not _is_lopsided(words)
 
 
 def _key(sentence: str) -> int:

@@ -13,6 +13,9 @@ from pydantic import Field
 
 from shapeshift.schema import Strict
 
+MAX_SOURCE_LENGTH = 4_096
+"""Most subwords of a line without `max_source_length`. Attention takes time with their square."""
+
 
 class NoPenalty(Strict):
     """lp(n) = 1: the score is the log-probability itself, which favours short output."""
@@ -70,7 +73,7 @@ class DecodingConfig(Strict):
         buffer_size: number of sentences that are read and sorted by length before the first is
             translated. A larger buffer needs less padding but answers later.
         max_source_length: a line of more subwords is too long, as is one that the model has no
-            positions for; None leaves only the second limit.
+            positions for; null stands for 4,096, beyond which time and memory run out.
         on_long: what to do with a line that is too long: `error` stops, `split` cuts it at the ends
             of sentences or words and joins the translations of its pieces, and `skip` gives an
             empty line.
@@ -89,6 +92,11 @@ class DecodingConfig(Strict):
     max_source_length: int | None = Field(default=None, ge=1)
     on_long: Literal["error", "split", "skip"] = "error"
     batch_invariant: bool = False
+
+    @property
+    def most_source_subwords(self) -> int:
+        """The most subwords of a line, whatever the model has positions for."""
+        return self.max_source_length or MAX_SOURCE_LENGTH
 
     def length_limit(self, source_length: int) -> int:
         """Return the most tokens, `</s>` included, for a source of `source_length` subwords."""

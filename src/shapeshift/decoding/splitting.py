@@ -39,18 +39,19 @@ def split_text(
         words = _WORDS.split(part.strip())
         sizes = zip(words, count(words), strict=True)
         units = [unit for word, size in sizes for unit in _cut_word(word, size, limit, count)]
-        while units:
-            end = total = best = 0
-            while end < len(units) and (end == 0 or total + units[end][2] <= limit):
+        start = 0
+        while start < len(units):
+            end, total, best = start, 0, 0
+            while end < len(units) and (end == start or total + units[end][2] <= limit):
                 total += units[end][2]
                 end += 1
                 if _SENTENCE_END.search(units[end - 1][0]):
                     best = end
             if end < len(units):
                 end = best or end
-            *first, (last, joiner, _) = units[:end]
+            *first, (last, joiner, _) = units[start:end]
             pieces.append(("".join(unit + space for unit, space, _ in first) + last, joiner))
-            units = units[end:]
+            start = end
         pieces[-1] = (pieces[-1][0], SEPARATOR)
     return pieces
 

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 
+from shapeshift.data.filter import MAX_CHARACTERS
 from shapeshift.data.subwords import EOS, Subwords
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.decoding.splitting import split_text
 from shapeshift.errors import ShapeshiftError
+
+_COUNTED = 1_000
+"""Texts that are encoded together where only their lengths are wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +41,14 @@ class TranslatedLine:
     Attributes:
         candidates: its translations, best score first. Where the line was split, the k-th one joins
             the k-th of each piece, and its numbers are sums.
-        num_subwords: of the source.
+        num_subwords: of the source; None where it has too many characters to be encoded.
         exceeded: the limit of subwords that the line was over, and so was split or skipped, if it
             was. (It has one piece if white space alone made it too long.)
         num_pieces: of the line: 1, more if it was split, 0 if it was skipped.
     """
 
     candidates: list[Translation]
-    num_subwords: int
+    num_subwords: int | None
     exceeded: int | None
     num_pieces: int
 
@@ -64,8 +68,8 @@ class Translator:
         detokenize: applied to the text of each translation.
 
     Attributes:
-        limit: the most subwords of a line: `max_source_length` of the runner's settings, or what
-            the model has positions for if that is less; None if neither is a limit.
+        limit: the most subwords of a line: `most_source_subwords` of the runner's settings, or what
+            the model has positions for if that is less.
     """
 
     def __init__(
@@ -80,8 +84,8 @@ class Translator:
         self.subwords = subwords
         self._joined = joined
         self._detokenize = detokenize
-        limits = (runner.config.max_source_length, runner.capacity.source_subwords)
-        self.limit = min((limit for limit in limits if limit is not None), default=None)
+        own, room = runner.config.most_source_subwords, runner.capacity.source_subwords
+        self.limit = own if room is None else min(own, room)
 
     def translate(self, lines: Iterable[str]) -> Iterator[str]:
         """Yield the best translation of every line: one line out for each line in, in order.
@@ -131,57 +135,92 @@ class Translator:
                 return
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Return the source ids of each line, none where it is blank."""
+        """Return the source ids of each line, none where it is blank.
+
+        Raises:
+            ShapeshiftError: a line has so many characters that it must exceed the limit; the
+                subword model would need much memory to say so.
+        """
+        if any(map(self._is_huge, lines)):
+            raise self._too_long(None)
         # A blank line may still have ids, depending on how the subword model normalises.
         texts = ["" if line.isspace() else line.removesuffix("\n") for line in lines]
         return self.subwords.encode_source(texts, joined=self._joined)
 
     def _read(
         self, lines: Iterator[str], size: int, number: int, name: str | Path
-    ) -> tuple[list[tuple[int, Pieces]], ShapeshiftError | None]:
+    ) -> tuple[list[tuple[int | None, Pieces]], ShapeshiftError | None]:
         """Take and encode the next `size` lines, of which the first has this number: return the
         subwords and the pieces of each. Fewer mean the end of the text, or an error: that of the
         line after them."""
-        texts: list[str] = []
+        texts: list[str | None] = []  # None: too long to be kept
         fault: ShapeshiftError | None = None
+        skips = self.runner.config.on_long == "skip"
         try:
             for line in islice(lines, size):
-                texts.append(line)
+                texts.append(None if skips and self._is_huge(line) else line)
         except ShapeshiftError as error:
             fault = error
-        plans: list[tuple[int, Pieces]] = []
-        for line, ids in zip(texts, self.encode(texts), strict=True):
+        encoded = iter(self.encode([x for x in texts if x is not None and not self._is_huge(x)]))
+        plans: list[tuple[int | None, Pieces]] = []
+        for text in texts:
+            ids = None if text is None or self._is_huge(text) else next(encoded)
             try:
-                plans.append((len(ids), self._pieces(line, ids)))
+                pieces = [] if text is None else self._pieces(text, ids)
             except ShapeshiftError as error:
                 return plans, ShapeshiftError(str(error), path=name, line=number + len(plans))
+            plans.append((None if ids is None else len(ids), pieces))
         return plans, fault
 
-    def _pieces(self, line: str, ids: list[int]) -> Pieces:
-        """Split, skip or refuse a line that is too long."""
+    def _is_huge(self, line: str) -> bool:
+        """Return whether a line has so many characters, white space between words apart, that it
+        certainly has more subwords than `limit`."""
+        most = MAX_CHARACTERS * self.limit
+        return len(line) > most and len(" ".join(line.split())) > most
+
+    def _too_long(self, num_subwords: int | None) -> ShapeshiftError:
+        limit, config = self.limit, self.runner.config
+        why = "the model has no positions for more"
+        if limit == config.most_source_subwords:
+            why = "decoding.max_source_length, which may be raised"
+        expected = f"{num_subwords or 0:,} subwords, expected at most {limit:,}"
+        if num_subwords is None:
+            expected = f"over {MAX_CHARACTERS * limit:,} characters, expected {limit:,} subwords"
+        return ShapeshiftError(
+            f"{expected} ({why}); cut such lines with"
+            " --on-long split or leave them empty with --on-long skip (decoding.on_long)"
+        )
+
+    def _count(self, texts: Sequence[str]) -> list[int]:
+        """Return the subwords of each text; of one that is too long to be encoded, one more than
+        the limit."""
+        counts = []
+        for start in range(0, len(texts), _COUNTED):
+            chunk = texts[start : start + _COUNTED]
+            ids = iter(self.encode([x for x in chunk if not self._is_huge(x)]))
+            counts += [self.limit + 1 if self._is_huge(x) else len(next(ids)) for x in chunk]
+        return counts
+
+    def _pieces(self, line: str, ids: list[int] | None) -> Pieces:
+        """Split, skip or refuse a line that is too long.
+
+        Args:
+            line: the text.
+            ids: of the line, or None if it is too long to be encoded.
+        """
         limit, on_long = self.limit, self.runner.config.on_long
-        if limit is None or len(ids) <= limit:
+        if ids is not None and len(ids) <= limit:
             return [(ids, "")]
         if on_long == "skip":
             return []
         if on_long == "error":
-            own = limit == self.runner.config.max_source_length
-            why = "decoding.max_source_length" if own else "the model has no positions for more"
-            raise ShapeshiftError(
-                f"{len(ids):,} subwords, expected at most {limit:,} ({why}); cut such lines with"
-                " --on-long split or leave them empty with --on-long skip (decoding.on_long)"
-            )
-        pieces = split_text(
-            line.removesuffix("\n"),
-            limit,
-            lambda texts: [len(ids) for ids in self.encode(texts)],
-            joined=self._joined,
-        )
+            raise self._too_long(None if ids is None else len(ids))
+        pieces = split_text(line.removesuffix("\n"), limit, self._count, joined=self._joined)
         texts, joiners = zip(*pieces, strict=True)
         return [*zip(self.encode(texts), joiners, strict=True)]
 
     def _answer(
-        self, plans: list[tuple[int, Pieces]], n_best: int, each_token: bool
+        self, plans: list[tuple[int | None, Pieces]], n_best: int, each_token: bool
     ) -> Iterator[TranslatedLine]:
         sources = [ids for _, pieces in plans for ids, _ in pieces]
         found = self.runner.search(sources, n_best)
@@ -200,7 +239,7 @@ class Translator:
         for num_subwords, pieces in plans:
             parts = [each or [nothing] for each in islice(candidates, len(pieces))]
             joined = _join(parts or [[nothing]], [joiner for _, joiner in pieces])
-            fits = self.limit is None or num_subwords <= self.limit
+            fits = num_subwords is not None and num_subwords <= self.limit
             exceeded = None if fits else self.limit
             yield TranslatedLine(joined, num_subwords, exceeded, len(pieces))
 

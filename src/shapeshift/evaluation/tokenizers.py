@@ -1,4 +1,4 @@
-"""sacreBLEU's tokenizers for BLEU, by name and by language, and Moses's detokeniser.
+"""sacreBLEU's tokenizers for BLEU, by name, by language and by script, and Moses's detokeniser.
 
 Most languages have spaces between words, and 13a splits off the punctuation. Without
 spaces, 13a reads a whole sentence as one word, and BLEU is near 0 for any translation.
@@ -7,10 +7,11 @@ spaces, 13a reads a whole sentence as one word, and BLEU is near 0 for any trans
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from sacrebleu.metrics.bleu import BLEU
 
+from shapeshift.data.scripts import is_tokenised, script
 from shapeshift.errors import ShapeshiftError, install_extra, nearest, reason, require
 
 AUTO = "auto"
@@ -19,10 +20,17 @@ AUTO = "auto"
 DEFAULT = "13a"
 """sacreBLEU's default, for all languages that are not in `BY_LANGUAGE`."""
 
-BY_LANGUAGE = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
-"""Language → the tokenizer that sacreBLEU chooses for it."""
+_LANGUAGES = {
+    "zh": "zh zho chi cmn cn chs cht yue wuu lzh gan hak hsn",
+    "ja-mecab": "ja jpn jp",
+    "ko-mecab": "ko kor kr",
+    "char": "th tha lo lao km khm my mya bur bo bod tib dz dzo shn",
+}
+BY_LANGUAGE = {code: name for name, codes in _LANGUAGES.items() for code in codes.split()}
+"""Language → the tokenizer that sacreBLEU chooses for it, and single characters for the other
+languages without spaces. `cn`, `jp` and `kr` are no codes of languages but stand for them."""
 
-_TWO_LETTERS = {"zho": "zh", "cmn": "zh", "jpn": "ja", "kor": "ko"}
+_BY_SCRIPT = {"han": "zh", "kana": "ja-mecab", "hangul": "ko-mecab", "southern": "char"}
 
 _EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
 """Tokenizer → the extra of this package that it needs."""
@@ -46,8 +54,47 @@ def resolve(name: str, language: str) -> str:
     """
     if name != AUTO:
         return name
-    code = re.split("[-_]", language.lower())[0]
-    return BY_LANGUAGE.get(_TWO_LETTERS.get(code, code), DEFAULT)
+    return BY_LANGUAGE.get(re.split("[-_]", language.lower())[0], DEFAULT)
+
+
+def by_text(language: str, references: Sequence[str]) -> str:
+    """Return the tokenizer of a language, as a run chooses it, or that of the text's script where
+    the language has none of its own, or is not known by this name.
+
+    Args:
+        language: what the names of its files end with.
+        references: of the text.
+    """
+    named = resolve(AUTO, language)
+    return named if named != DEFAULT else _BY_SCRIPT.get(script(references), DEFAULT)
+
+
+def misfit(tokenizer: str, references: Sequence[str]) -> str | None:
+    """Return why BLEU with this tokenizer says nothing about such a text, and what would, or `None`
+    if it fits."""
+    fitting = _BY_SCRIPT.get(script(references), DEFAULT)
+    if tokenizer not in (DEFAULT, "intl", "none") or fitting in (DEFAULT, "ko-mecab"):
+        return None
+    if is_tokenised(references):
+        return None
+    return (
+        f"the references have no spaces between words, so that BLEU with the tokenizer {tokenizer}"
+        f" is near 0 for any translation; use {fitting}"
+    )
+
+
+def one_is_tokenised(hypotheses: Sequence[str], references: Sequence[str]) -> str | None:
+    """Return what is wrong if either the translations or the references, in Chinese or Japanese,
+    have spaces between their words and the others have none."""
+    sides = {"translations": hypotheses, "references": references}
+    tokenised = [name for name, lines in sides.items() if is_tokenised(lines)]
+    if len(tokenised) != 1:
+        return None
+    [other] = sides.keys() - tokenised
+    return (
+        f"the {tokenised[0]} have spaces between words (they are tokenised) and the {other} have"
+        " none, which lowers the scores; score raw text against raw text"
+    )
 
 
 def make_bleu(tokenizer: str = DEFAULT) -> BLEU:

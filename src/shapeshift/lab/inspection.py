@@ -72,11 +72,11 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
         raise ShapeshiftError(f"expected one sentence, got {sentence!r}")
     subwords.check_source(sentence)
     (source,) = translator.encode([sentence])
-    most = capacity(model).source_subwords
-    if most is not None and len(source) > most:
+    most, limit = capacity(model).source_subwords, translator.limit
+    if len(source) > limit:
         raise ShapeshiftError(
-            f"the sentence has {len(source)} subwords, and the model of {run.directory} has"
-            f" positions for {most}; give a shorter one"
+            f"the sentence has {len(source)} subwords, and the model of {run.directory} takes"
+            f" {limit}; give a shorter one"
         )
     (translation,) = translator.translate_lines([sentence])
     (hypotheses,) = translator.runner.search([source])

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from shapeshift.data.config import GrammarCorpus, Interpolate
+from shapeshift.data.config import GrammarCorpus
 from shapeshift.data.corpora import file_ends, labels, local_corpus
 from shapeshift.data.prepared import Prepared
 from shapeshift.data.sources.files import read_lines
@@ -298,10 +298,9 @@ def files_of(data: Prepared, split: Literal["valid", "test"]) -> dict[str, slice
     corpus = data.report.config.corpus
     if isinstance(corpus, GrammarCorpus) or len(corpus.prefixes(split)) < 2:
         return {}
-    dataset = data.report.config.dataset
-    joined = dataset.num_joined if isinstance(dataset, Interpolate) else 1
-    files = pairwise((0, *file_ends(local_corpus(corpus), split)))
-    ends = [*accumulate(-(-(end - begin) // joined) for begin, end in files)]
+    # Data of an earlier version, of which nothing was filtered or joined, has no numbers by file.
+    built = data.report.splits[split].files
+    ends = [*accumulate(built)] if built else file_ends(local_corpus(corpus), split)
     names = [f"{split}/{label}" for label in labels(corpus, split)]
     return {
         name: slice(begin, end)

@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from shapeshift.config import Config
-from shapeshift.data.config import FilesCorpus, HubCorpus
+from shapeshift.data.config import FilesCorpus, HubCorpus, Split
 from shapeshift.data.corpora import require_files
-from shapeshift.data.prepared import Prepared
+from shapeshift.data.prepare import UNWRITABLE
+from shapeshift.data.prepared import Prepared, read_report, text_paths
+from shapeshift.data.sources.files import read_lines
 from shapeshift.data.sources.hub import NEEDED, folder_of
 from shapeshift.decoding.capacity import capacity
 from shapeshift.errors import ShapeshiftError, require
 from shapeshift.evaluation import comet
-from shapeshift.evaluation.tokenizers import make_bleu
+from shapeshift.evaluation.tokenizers import make_bleu, misfit
 from shapeshift.lab.run import detokenizer
 from shapeshift.model import Transformer, build
 from shapeshift.positions import Randomized
@@ -50,6 +52,7 @@ def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested:
     Raises:
         ShapeshiftError: a sentence is too long.
     """
+    _check_batches(config, data)
     training, inference = capacity(model, training=True), capacity(model)
     read = [
         ("training", data.train.source_lengths, training.source),
@@ -61,10 +64,10 @@ def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested:
         translated = [("test", data.test.source_lengths)] if tested else []
         if config.training.validated_metrics:
             translated.append(("validation", data.valid.source_lengths))
-        limit = config.decoding.max_source_length
+        limit = config.decoding.most_source_subwords
         for split, lengths in translated:
             read.append((split, lengths, inference.source))
-            if limit is not None and lengths.max() > limit:
+            if lengths.max() > limit:
                 raise ShapeshiftError(
                     f"{split} pair {lengths.argmax()} (counted from 0) has {lengths.max():,} source"
                     f" subwords, over decoding.max_source_length={limit}; raise that to"
@@ -87,6 +90,52 @@ def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested:
             f" model has positions for {most:,}; add {more} to {options}, or use a kind without a"
             f" limit, such as position=ape{cut}",
             path=data.directory,
+        )
+
+
+def text_notices(config: Config, prepared: Path) -> list[str]:
+    """Return a line for each thing about prepared text that its user should know: pairs that are
+    left out, and what keeps good translations from good scores.
+
+    Args:
+        config: of the run.
+        prepared: the folder of its prepared data.
+    """
+    report = read_report(prepared)
+    lines = report.notices()
+    if any(UNWRITABLE in split.noticed for split in report.splits.values()):
+        remedy = "data.subwords.character_coverage=1.0"
+        if config.data.subwords.normalization != "identity":
+            remedy = "data.subwords.normalization=identity"
+        lines.append(
+            "no translation can equal a reference that normalisation or an unknown character"
+            f" changes; {remedy} keeps more of the text as it is"
+        )
+    fault = misfit(config.bleu_tokenizer, list(read_lines(text_paths(prepared, "test")[1])))
+    return [*lines, f"{fault} (evaluation.tokenize)"] if fault else lines
+
+
+def _check_batches(config: Config, data: Prepared) -> None:
+    """Raise a `ShapeshiftError` that names the line for a pair that no batch of training takes."""
+    most = config.training.batch.max_tokens
+    splits: tuple[Split, ...] = ("train", "valid")
+    for split in splits:
+        store, places = data.store(split), data.report.splits[split].longest
+        sides = (store.source_lengths, store.target_lengths)
+        longest = [int(lengths.max(initial=0)) + 1 for lengths in sides]
+        if max(longest) <= most:
+            continue
+        side = longest.index(max(longest))
+        which = places[side] if places else f"{split} pair {sides[side].argmax()} (from 0)"
+        remedy = f"if it is a mistake, leave such pairs out with data.filter.max_length={most - 1}"
+        if split == "valid":
+            remedy = (
+                "take the line out of the validation text if it is a mistake, or set"
+                f" training.batch.max_tokens={longest[side]}"
+            )
+        raise ShapeshiftError(
+            f"{which}: {longest[side]:,} tokens with </s>, and a batch has {most:,} at most"
+            f" (training.batch.max_tokens); {remedy}"
         )
 
 

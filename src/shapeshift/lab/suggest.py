@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import torch
 
-from shapeshift.data.config import SPLITS, FilesCorpus
-from shapeshift.data.survey import Survey
+from shapeshift.data.config import SPLITS, FilesCorpus, Split, SubwordsConfig
+from shapeshift.data.subwords import PairSource, least_size
+from shapeshift.data.survey import MAX_RATIO, Survey
+from shapeshift.evaluation.tokenizers import AUTO, by_text, resolve
 
 _VOCABULARIES = ((5_000, 1_000), (20_000, 4_000), (100_000, 6_000), (1_000_000, 16_000))
 _LARGEST_VOCABULARY = 32_000
 """Pieces of a joint vocabulary, by pairs of training text."""
+
+_MANY_CHARACTERS = 3_000
+"""Characters of the text above which the rarest are left out of the vocabulary, as SentencePiece's
+documentation recommends for Chinese and Japanese."""
+
+_MAX_LENGTH = 1_000
+"""Subwords of a training sentence."""
 
 _EPOCHS = ((10_000, 40, 0.3), (50_000, 25, 0.3), (300_000, 15, 0.2), (2_000_000, 8, 0.1))
 """Times that training reads its text, and dropout, by pairs of training text."""
@@ -33,6 +43,9 @@ data:
     test: {test}
   subwords:
     vocab_size: {vocab_size}  # pieces of one vocabulary for both languages
+{subwords}\
+  # Training pairs that are left out, as well as those with an empty side in all splits:
+  filter: {{max_length: {max_length}, max_ratio: {max_ratio}, drop_duplicates: true}}
 model:
   size: {size}  # tiny, small, base or big
   dropout: {dropout}  # the less text, the more
@@ -46,10 +59,36 @@ training:
   average_checkpoints: 5
 decoding:
   beam: 5
+{evaluation}\
 """
 
 
-def suggest(corpus: FilesCorpus, train: Survey, least_vocab_size: int) -> str:
+def suggest_subwords(surveys: Mapping[Split, Survey], pairs: PairSource) -> SubwordsConfig:
+    """Return subwords that fit a text: they change no target, and have room for merges beside the
+    characters.
+
+    Args:
+        surveys: what was found in each split.
+        pairs: of the training text, see `Subwords.train`.
+    """
+    train = surveys["train"]
+    config = SubwordsConfig()
+    if any(survey.num_changed for survey in surveys.values()):
+        config = config.model_copy(update={"normalization": "identity"})
+    least = least_size(pairs, config)
+    if least > _MANY_CHARACTERS:
+        config = config.model_copy(update={"character_coverage": 0.9995})
+        least = least_size(pairs, config)
+    size = next(
+        (size for limit, size in _VOCABULARIES if train.num_pairs < limit), _LARGEST_VOCABULARY
+    )
+    size = max(100, min(size, len(train.sources) // 200 * 100))  # there are as many
+    if least > size // 4:  # an alphabet is less
+        size += least
+    return config.model_copy(update={"vocab_size": size})
+
+
+def suggest(corpus: FilesCorpus, surveys: Mapping[Split, Survey], subwords: SubwordsConfig) -> str:
     """Return a configuration as YAML.
 
     Size, dropout and updates depend on how much training text there is, and the size on whether
@@ -57,17 +96,20 @@ def suggest(corpus: FilesCorpus, train: Survey, least_vocab_size: int) -> str:
 
     Args:
         corpus: the text.
-        train: what was found in the training text.
-        least_vocab_size: pieces that its characters need, see `subwords.least_size`.
+        surveys: what was found in each split.
+        subwords: see `suggest_subwords`.
     """
+    train = surveys["train"]
     num_pairs = train.num_pairs
     gpu = torch.cuda.is_available()
     size = "tiny" if num_pairs < 15_000 else "base" if gpu and num_pairs > 500_000 else "small"
-    vocab_size = next(
-        (size for limit, size in _VOCABULARIES if num_pairs < limit), _LARGEST_VOCABULARY
-    )
-    vocab_size = max(100, min(vocab_size, len(train.sources) // 200 * 100))  # there are as many
-    vocab_size = max(vocab_size, least_vocab_size)
+    notes = {
+        "normalization": "the text as it is: the usual nmt_nfkc would change the references",
+        "character_coverage": "the rarest characters are left out",
+    }
+    others = subwords.model_dump(exclude_defaults=True, exclude={"vocab_size"})
+    tokenizer = by_text(corpus.target, [target for _, target in train.sample])
+    evaluation = f"evaluation:\n  tokenize: {tokenizer}\n"
     max_tokens, peak = _BATCHES[size]
     epochs, dropout = next((values for limit, *values in _EPOCHS if num_pairs < limit), [5, 0.1])
     words = sum(map(max, train.source_words, train.target_words))  # of the longer side
@@ -79,7 +121,11 @@ def suggest(corpus: FilesCorpus, train: Survey, least_vocab_size: int) -> str:
         source=corpus.source,
         target=corpus.target,
         **{split: json.dumps(corpus.prefixes(split)) for split in SPLITS},
-        vocab_size=vocab_size,
+        vocab_size=subwords.vocab_size,
+        subwords="".join(f"    {x}: {y}  # {notes[x]}\n" for x, y in others.items()),
+        max_length=_MAX_LENGTH,
+        max_ratio=MAX_RATIO,
+        evaluation="" if tokenizer == resolve(AUTO, corpus.target) else evaluation,
         size=size,
         dropout=dropout,
         updates=int(updates),

@@ -18,7 +18,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation import comet
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.integrity import restore, store, verify
-from shapeshift.lab.requirements import check_lengths, missing_requirements
+from shapeshift.lab.requirements import check_lengths, missing_requirements, text_notices
 from shapeshift.lab.run import (
     AS_IT_IS,
     AVERAGE,
@@ -98,6 +98,9 @@ def train(
         unfinished = unfinished or trainer.validation_is_due
         if parallel.is_main and started:
             observer.started(started)
+        if parallel.is_main and not resumed:
+            for line in text_notices(config, folder):
+                observer.noticed(line)
         if resumed and (unfinished or resumed.skipped):
             observer.resumed(resumed)
         if unfinished:

@@ -97,8 +97,7 @@ class ServedRun:
         self.model = None if is_export else self.translator.runner.model
         self.subwords = self.translator.subwords
         self.limit = self.config.decoding.max_source_length or MAX_SUBWORDS
-        if self.translator.limit is not None:
-            self.limit = min(self.limit, self.translator.limit)
+        self.limit = min(self.limit, self.translator.limit)
 
     @cached_property
     def _ids(self) -> dict[str, int]:

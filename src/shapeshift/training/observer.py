@@ -20,6 +20,10 @@ class Observer:
     def started(self, line: str) -> None:
         """Called when a new run has taken weights from another one, with which they are."""
 
+    def noticed(self, line: str) -> None:
+        """Called when a new run begins, with each line about its text: pairs that are left out, and
+        what spoils scores."""
+
     def resumed(self, resumed: Resumed) -> None:
         """Called with the checkpoint from which training goes on, and the damaged ones."""
 

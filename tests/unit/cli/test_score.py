@@ -50,11 +50,25 @@ def test_a_tokenizer_can_be_chosen(files):
     (files / "references").write_text("私は新しい本を借りました。\n", "utf-8")
     (files / "source").write_text("I read a book .\n")
     given = ["hypotheses", "references", "--metric", "bleu"]
-    assert re.match(r"BLEU 0\.00 .*tok:13a", score(files, *given)[1])
+    thirteen = score(files, *given, "--tokenize", "13a")[1]
+    assert re.match(r"BLEU 0\.00 .*tok:13a", thirteen)
     chosen = ("--tokenize", "char", "--source", "source")
     whole, bucket, *_ = score(files, *given, *chosen)[1].splitlines()
     assert re.match(r"BLEU [5-9]\d\..*tok:char", whole)
     assert bucket.split()[1] == whole.split()[1]
+
+
+def test_the_ending_or_the_script_of_the_references_chooses(files):
+    for name in ("ref.cn", "ref.txt", "hypotheses"):
+        (files / name).write_text("这是一个测试句子。\n", "utf-8")
+    for name in ("ref.cn", "ref.txt"):
+        status, out, err = score(files, "hypotheses", name, "--metric", "bleu")
+        assert (status, err) == (0, "")
+        assert re.match(r"BLEU 100\.00 .*tok:zh", out)
+    err = score(files, "hypotheses", "ref.cn", "--metric", "bleu", "--tokenize", "13a")[2]
+    assert "warning: the references have no spaces between words" in err
+    (files / "hypotheses").write_text("这 是 一个 测试 句子 。\n", "utf-8")
+    assert "are tokenised" in score(files, "hypotheses", "ref.cn")[2]
 
 
 def test_another_system_is_tested_against_the_first(files):

@@ -1,21 +1,21 @@
 """The papers' datasets on pairs small enough to see through."""
 
-from collections import Counter
-
 import pytest
 
 from shapeshift.data.builders import Pair, build
 from shapeshift.data.config import Extrapolate, Interpolate, LengthSlice, Vanilla
+from shapeshift.data.filter import Dropped
 from shapeshift.data.subwords import SEP
 
 
 def pair(source: int, target: int, number: int = 0) -> Pair:
     """A pair with these numbers of subwords."""
-    return Pair(f"s{number}", f"t{number}", [10 + number] * source, [50 + number] * target)
+    ids = [10 + number] * source, [50 + number] * target
+    return Pair(f"s{number}", f"t{number}", *ids, number=number)
 
 
 def built(lengths, dataset, split="train"):
-    dropped = Counter()
+    dropped = Dropped()
     pairs = [pair(source, target, number) for number, (source, target) in enumerate(lengths)]
     result = list(build(pairs, dataset, split, dropped))
     return [(len(x.source_ids), len(x.target_ids)) for x in result], dropped
@@ -44,7 +44,7 @@ def test_held_out_splits_lose_nothing(dataset, split):
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])
 def test_interpolate_joins_neighbours_and_keeps_the_rest(split):
-    pairs, dropped = [pair(1, 2, number) for number in range(5)], Counter()
+    pairs, dropped = [pair(1, 2, number) for number in range(5)], Dropped()
     first, second, rest = build(pairs, Interpolate(num_joined=2), split, dropped)
     assert first == Pair("s0 <sep> s1", "t0 <sep> t1", [10, SEP, 11], [50, 50, SEP, 51, 51])
     assert second.source_ids == [12, SEP, 13]
@@ -55,14 +55,14 @@ def test_interpolate_joins_neighbours_and_keeps_the_rest(split):
 def test_interpolate_joins_held_out_text_file_by_file():
     """The paper scores each newstest by itself."""
     pairs = [pair(1, 1, number) for number in range(8)]
-    joined = build(pairs, Interpolate(num_joined=3), "test", Counter(), ends=(4, 8))
+    joined = build(pairs, Interpolate(num_joined=3), "test", Dropped(), lambda number: number // 4)
     sources = ["s0 <sep> s1 <sep> s2", "s3", "s4 <sep> s5 <sep> s6", "s7"]
     assert [each.source for each in joined] == sources
 
 
 def test_interpolate_drops_empty_train_pairs_before_joining():
     pairs = [pair(1, 1, 0), pair(0, 1, 1), pair(1, 1, 2)]
-    (joined,) = build(pairs, Interpolate(num_joined=2), "train", Counter())
+    (joined,) = build(pairs, Interpolate(num_joined=2), "train", Dropped())
     assert joined.source == "s0 <sep> s2"
-    first, _ = build(pairs, Interpolate(num_joined=2), "valid", Counter())
+    first, _ = build(pairs, Interpolate(num_joined=2), "valid", Dropped())
     assert (first.source_ids, first.target_ids) == ([10, SEP], [50, SEP, 51])

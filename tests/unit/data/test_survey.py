@@ -43,6 +43,31 @@ def test_what_may_be_wrong_with_pairs_is_counted():
     assert [*found.source_words] == [3, 3, 0, 1, 1, 1, 1, 5]
 
 
+def test_a_character_is_a_word_where_there_are_no_spaces():
+    pairs = [("这是一个测试。", "This is a test ."), ("我们 GPU 好", "our GPU is good")]
+    found = survey(iter(pairs))
+    assert [*found.source_words] == [7, 4]
+    assert not found.problems
+
+
+def test_targets_that_normalisation_changes_are_counted():
+    targets = ["plain", "„ja“", "über alles", "a\u00a0b  c", "so …", "½", "你好，", "می‌خواهم"]
+    found = survey(("x y", target) for target in targets)
+    assert found.num_changed == 4
+    assert found.changed == ("so …", "so ...")
+
+
+def test_dirty_pairs_are_not_held_out(tmp_path):
+    long = ("long " * 400, "x " * 400)
+    dirty = [("", "x"), ("a b", " "), long, ("s", "t " * 10), ("v" * 4000, "w")]
+    clean = [(f"source {n}", f"target {n}") for n in range(40)]
+    write(tmp_path, a=[*clean, *dirty, (dirty[3][0], "t")])
+    made = hold_out(corpus(str(tmp_path / "a")), tmp_path / "parts")
+    held_out = [pair for split in ("valid", "test") for pair in read_split(made, split)]
+    assert len(held_out) == 4
+    assert set(held_out) <= set(clean)
+
+
 @pytest.mark.parametrize("count", [0, 2])
 def test_too_little_text_to_hold_some_out_is_refused(tmp_path, count):
     write(tmp_path, a=[(n, n) for n in range(count)])

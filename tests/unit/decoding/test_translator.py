@@ -9,7 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.data.subwords import join_ids, split_parts
-from shapeshift.decoding.config import AveragePenalty, DecodingConfig, NoPenalty
+from shapeshift.decoding.config import (
+    MAX_SOURCE_LENGTH,
+    AveragePenalty,
+    DecodingConfig,
+    NoPenalty,
+)
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import TranslatedLine, Translation, Translator
 from shapeshift.errors import ShapeshiftError
@@ -194,6 +199,53 @@ def test_all_lines_before_a_faulty_one_are_answered(buffer_size: int) -> None:
     assert [next(lines).candidates[0].text for _ in range(3)] == ["a", "b", "c"]
     with pytest.raises(ShapeshiftError, match=r"^text:4: not text"):
         next(lines)
+
+
+def counting_encoder(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the length of each text that is encoded."""
+    sizes: list[int] = []
+    encode = Characters.encode_source
+
+    def counted(self: Characters, texts: Sequence[str], **options: bool) -> list[list[int]]:
+        sizes.extend(map(len, texts))
+        return encode(self, texts, **options)
+
+    monkeypatch.setattr(Characters, "encode_source", counted)
+    return sizes
+
+
+def test_a_line_has_a_limit_by_default() -> None:
+    assert translator().limit == MAX_SOURCE_LENGTH == 4_096
+    assert translator(max_source_length=9_000).limit == 9_000
+    translate = translator(on_long="skip", max_length_a=0.0, max_length_b=2)
+    lines = ["a" * 4_097, "ab", "a" * 4_096]
+    exceeded = [line.exceeded for line in translate.translate_lines(lines)]
+    assert exceeded == [4_096, None, None]
+    assert [max(shape) for shape in translate.runner.model.shapes] == [4_097, 3]
+    with pytest.raises(ShapeshiftError, match=r"^t:1: 4,097 subwords, .* 4,096 \(decoding\.max_so"):
+        next(translator().translate_lines(lines, name="t"))
+
+
+@pytest.mark.parametrize("on_long", ["error", "skip", "split"])
+def test_a_huge_line_is_never_encoded_whole(on_long: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = counting_encoder(monkeypatch)
+    lines = ["ab", "abc" * 100, " " * 600 + "abc", "c"]  # over 64 characters for each subword
+    settings = {"max_source_length": 4, "on_long": on_long}
+    found = translator(**settings).translate_lines(lines, name="t")
+    assert next(found).candidates[0].text == "ab"
+    if on_long == "error":
+        with pytest.raises(
+            ShapeshiftError, match=r"^t:2: over 256 characters, expected 4 subwords"
+        ):
+            next(found)
+        return
+    results = [*found]
+    assert max(size for size in sizes if size != 603) <= 256
+    assert (results[0].num_subwords, results[0].exceeded) == (None, 4)
+    assert results[-1].candidates[0].text == "c"
+    text = results[0].candidates[0].text
+    assert text == ("" if on_long == "skip" else lines[1])
+    assert (results[0].num_pieces == 0) == (on_long == "skip")
 
 
 def test_candidates_of_a_split_line_join_those_of_its_pieces() -> None:

@@ -62,7 +62,7 @@ def test_the_mean_by_distance_is_over_the_pairs_of_that_distance():
     [
         ("  ", "expected one sentence, got '  '"),
         ("a\nb", "expected one sentence"),
-        ("abc " * 40, "subwords, and the model of .* has positions for 19; give a shorter one"),
+        ("abc " * 40, "subwords, and the model of .* takes 19; give a shorter one"),
     ],
 )
 def test_what_is_no_sentence_for_this_model_is_refused(make_run, sentence, said):

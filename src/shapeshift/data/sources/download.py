@@ -192,6 +192,15 @@ def unpack(archive: Path, folder: Path, wanted: Callable[[str], bool]) -> list[P
     return files
 
 
+def own_name(path: Path, paths: Sequence[Path]) -> str:
+    """Return the name of a file without its endings; of several with one name, the second gets
+    `name-2`."""
+    name = path.name.partition(".")[0]
+    named = dict.fromkeys(x.resolve() for x in paths if x.name.partition(".")[0] == name)
+    number = [*named, path.resolve()].index(path.resolve())
+    return f"{name}-{number + 1}" if number else name
+
+
 def find_prefixes(
     path: Path, languages: tuple[str, str], folder: Path, paths: Sequence[Path] = ()
 ) -> list[str]:
@@ -202,18 +211,14 @@ def find_prefixes(
         languages: what the names of source and target files end with.
         folder: where an archive is unpacked, into a folder of its own, which has the archive's
             name.
-        paths: all that are unpacked there; of several with one name, the second gets `name-2`.
+        paths: all that are unpacked there; see `own_name`.
     """
     ending = re.compile(rf"\.({'|'.join(map(re.escape, languages))})(\.gz)?$")
     if not path.is_file() or not (tarfile.is_tarfile(path) or zipfile.is_zipfile(path)):
         if path.is_file() and path.name.lower().endswith(_ARCHIVES):
             raise ShapeshiftError("is no archive or damaged; fetch it again", path=path)
         return [ending.sub("", str(path))]
-    name = path.name.partition(".")[0]
-    named = dict.fromkeys(x.resolve() for x in paths if x.name.partition(".")[0] == name)
-    if number := [*named, path.resolve()].index(path.resolve()):
-        name += f"-{number + 1}"
-    files = unpack(path, folder / name, lambda name: bool(ending.search(name)))
+    files = unpack(path, folder / own_name(path, paths), lambda name: bool(ending.search(name)))
     sides = Counter(ending.sub("", str(file)) for file in files)
     prefixes = [name for name, count in sides.items() if count == 2]
     if not prefixes:

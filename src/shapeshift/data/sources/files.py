@@ -2,8 +2,9 @@
 
 Only `\\n` ends a line, so `\\r`, form feed, U+0085 and U+2028 are text like any other: line n of
 one side stays the partner of line n of the other. The `\\r` of a CRLF file thus stays at the end of
-its line, where subwords ignore it. A last line without `\\n` counts; a byte order mark at the start
-of a file is dropped, and a file that holds nothing else has no lines.
+its line, where subwords ignore it. Text that has `\\r` and no `\\n` at all is refused. A last line
+without `\\n` counts; a byte order mark at the start of a file is dropped, and a file that holds
+nothing else has no lines.
 """
 
 from __future__ import annotations
@@ -89,7 +90,12 @@ def read_stream(stream: BinaryIO, name: str | Path) -> Iterator[str]:
             for number, raw in enumerate(lines, start=1):
                 if len(raw) > _MAX_LINE:
                     expected = "expected a sentence or a document a line"
+                    if b"\r" in raw:
+                        expected += ", ended by \\n; it has \\r, which ends no line"
                     raise refused(f"longer than {_MAX_LINE:,} bytes; {expected}", number)
+                if number == 1 and b"\r" in raw[:-1] and not raw.endswith(b"\n"):
+                    convert = "convert the text with: tr '\\r' '\\n'"
+                    raise refused(f"ends its lines with \\r alone, not with \\n; {convert}", None)
                 if b"\0" in raw:
                     expected = "expected UTF-8 text (is it UTF-16 or a binary file?)"
                     raise refused(f"a NUL character; {expected}", number)

@@ -67,6 +67,18 @@ def test_bad_bytes_are_reported_with_file_and_line(tmp_path, bad, reason):
     assert (caught.value.path, caught.value.line) == (path, 3)
 
 
+@pytest.mark.parametrize("name", ["text.en", "text.en.gz"])
+@pytest.mark.parametrize("data", [b"one\rtwo\rthree\r", b"one\rtwo"])
+def test_text_whose_lines_end_in_a_carriage_return_alone_is_refused(tmp_path, name, data):
+    lines = read_lines(write(tmp_path / name, data))
+    with pytest.raises(ShapeshiftError, match=r"ends its lines with \\r alone.*tr '\\r' '\\n'"):
+        next(lines)
+
+
+def test_a_carriage_return_at_the_end_of_the_only_line_is_no_fault(tmp_path):
+    assert list(read_lines(write(tmp_path / "a", b"one\r"))) == ["one\r"]
+
+
 @pytest.mark.parametrize("damage", [lambda data: data[:-12], lambda data: b"plain text\n"])
 def test_damaged_gzip_is_an_error_of_the_users(tmp_path, damage):
     path = tmp_path / "text.en.gz"
