@@ -8,9 +8,10 @@ order of the file, and the seed, which only `seeds` and the base set.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -245,12 +246,20 @@ class Grid:
                 f"has no scale {scale!r}{nearest(scale, known)} (it has {', '.join(known)})",
                 path=self.path,
             )
-        self._refuse_axes(overrides)
         if any(map(sets_seed, overrides)):
             raise ShapeshiftError(
                 "a grid sets training.seed itself; choose among its seeds with --seed",
                 path=self.path,
             )
+        cells = self._resolve(scale, overrides)
+        if overrides:
+            without: Sequence[Cell] = ()
+            with suppress(ShapeshiftError):  # settings may be right with the overrides alone
+                without = self._resolve(scale, ())
+            self._refuse_undone(without, cells, overrides)
+        return cells
+
+    def _resolve(self, scale: str, overrides: Sequence[str]) -> tuple[Cell, ...]:
         recipe = self.config.scales[scale]
         document = self._base(recipe)
         cells: list[Cell] = []
@@ -290,17 +299,45 @@ class Grid:
             where = " ".join(f"{axis}={value}" for axis, value in place.items())
             raise ShapeshiftError(f"in the run {where}: {error}", path=self.path) from error
 
-    def _refuse_axes(self, overrides: Sequence[str]) -> None:
-        """Raise a `ShapeshiftError` if an override would give all settings of an axis one value."""
-        for key in (override.partition("=")[0] for override in overrides):
-            for axis, settings in self.config.axes.items():
-                own = {each.partition("=")[0] for values in settings.values() for each in values}
-                if any(f"{each}.".startswith(f"{key}.") for each in own):
+    def _refuse_undone(
+        self, without: Sequence[Cell], cells: Sequence[Cell], overrides: Sequence[str]
+    ) -> None:
+        """Raise a `ShapeshiftError` for an override that undoes what an axis varies, or that makes
+        one run of two. What rules give to some runs, it may give to all of them.
+
+        Args:
+            without: the cells without the overrides; none if their settings are wrong.
+            cells: the same cells with them.
+            overrides: that are applied last.
+        """
+        before, after = (
+            [_flat(each.config.model_dump(mode="json")) for each in some]
+            for some in (without, cells)
+        )
+        rules = [each for rule in self.config.rules for each in rule.overrides]
+        for one, two in combinations(range(len(before)), 2):
+            axes, others = cells[one].axes, cells[two].axes
+            varied = [axis for axis in axes if axes[axis] != others[axis]]
+            if cells[one].seed != cells[two].seed:
+                continue
+            both = f"{'/'.join(axes.values())} and {'/'.join(others.values())}"
+            keys = sorted(before[one].keys() | before[two].keys()) if len(varied) == 1 else ()
+            for key in keys:
+                was_varied = before[one].get(key) != before[two].get(key)
+                is_varied = after[one].get(key) != after[two].get(key)
+                if was_varied and not is_varied and not any(_concerns(x, key) for x in rules):
+                    given = [x for x in overrides if _concerns(x, key)] or overrides
                     raise ShapeshiftError(
-                        f"{key} is what the axis {axis} varies ({', '.join(settings)}), and cannot"
-                        " have one value in all runs; leave it out, or write a grid of your own",
+                        f"{' '.join(given)} undoes what the axis {varied[0]} varies: {key}, in"
+                        f" {both}; leave it out, or write a grid of your own",
                         path=self.path,
                     )
+            if cells[one].key == cells[two].key and without[one].key != without[two].key:
+                raise ShapeshiftError(
+                    f"{' '.join(overrides)} makes one run of {both}; leave it out, or write a grid"
+                    " of your own",
+                    path=self.path,
+                )
 
     def _base(self, recipe: Recipe) -> Any:
         base = self.config.base if recipe.base is None else recipe.base
@@ -319,6 +356,20 @@ def seed_of(document: Mapping[str, Any]) -> int:
     seed = training.get("seed") if isinstance(training, Mapping) else None
     default: int = TrainingConfig.model_fields["seed"].default
     return seed if isinstance(seed, int) and seed >= 0 else default
+
+
+def _flat(node: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the plain values of a document by their dotted keys."""
+    if not isinstance(node, dict | list):
+        return {prefix.rstrip("."): node}
+    items = node.items() if isinstance(node, dict) else enumerate(node)
+    return {x: y for key, below in items for x, y in _flat(below, f"{prefix}{key}.").items()}
+
+
+def _concerns(override: str, key: str) -> bool:
+    """Return whether an override sets a key, a section that it is in, or something in it."""
+    own = override.partition("=")[0]
+    return f"{key}.".startswith(f"{own}.") or own.startswith(f"{key}.")
 
 
 def _holds(condition: Condition, place: Mapping[str, str]) -> bool:
