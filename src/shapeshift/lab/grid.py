@@ -237,8 +237,9 @@ class Grid:
             overrides: for all cells, after all others, such as `data.corpus.root=PATH`.
 
         Raises:
-            ShapeshiftError: an unknown scale, settings that are wrong (the cell is named), an
-                override of the seed or of what an axis sets, or no cell left.
+            ShapeshiftError: an unknown scale; once for all settings that are wrong (a cell is
+                named for each); an override of the seed, or one that undoes what an axis varies;
+                or no cell left.
         """
         if scale not in self.config.scales:
             known = self.config.scales
@@ -264,6 +265,8 @@ class Grid:
         document = self._base(recipe)
         cells: list[Cell] = []
         before: list[Sequence[str]] | None = None
+        found: Config | None = None
+        wrong: dict[str, str] = {}  # what, and in which run first
         seeds = recipe.seeds or self.config.seeds or (seed_of(document),)
         for values, seed in product(product(*self.config.axes.values()), seeds):
             axes = dict(zip(self.config.axes, values, strict=True))
@@ -278,26 +281,24 @@ class Grid:
             ]
             if layers != before:  # as they are for the next seed, unless a rule names one
                 before = layers
-                found = self._parse(document, layers, place)
+                try:
+                    found = _parse(document, layers)
+                except ShapeshiftError as error:
+                    found = None
+                    where = " ".join(f"{axis}={value}" for axis, value in place.items())
+                    wrong.setdefault(str(error), f"in the run {where}: {error}")
+            if found is None:
+                continue
             training = found.training.model_copy(update={"seed": seed})
             config = found.model_copy(update={"training": training})
             cells.append(Cell(self.name, scale, axes, seed, config, self.config.steps))
+        if wrong:
+            raise ShapeshiftError("; ".join(wrong.values()), path=self.path)
         if not cells:
             raise ShapeshiftError(
                 f"no cell is left at scale {scale!r}; look at `exclude`", path=self.path
             )
         return tuple(cells)
-
-    def _parse(
-        self, document: Any, layers: Sequence[Sequence[str]], place: Mapping[str, str]
-    ) -> Config:
-        for layer in layers:
-            document = lay_over(document, layer) if layer else document
-        try:
-            return parse_config(document)
-        except ShapeshiftError as error:
-            where = " ".join(f"{axis}={value}" for axis, value in place.items())
-            raise ShapeshiftError(f"in the run {where}: {error}", path=self.path) from error
 
     def _refuse_undone(
         self, without: Sequence[Cell], cells: Sequence[Cell], overrides: Sequence[str]
@@ -347,6 +348,12 @@ class Grid:
             return read_document(find_config(base, self.path.parent))
         except ShapeshiftError as error:
             raise ShapeshiftError(f"base: {error}", path=self.path) from error
+
+
+def _parse(document: Any, layers: Sequence[Sequence[str]]) -> Config:
+    for layer in layers:
+        document = lay_over(document, layer) if layer else document
+    return parse_config(document)
 
 
 def seed_of(document: Mapping[str, Any]) -> int:

@@ -12,6 +12,7 @@ from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.foreign_names import FOREIGN_POSITIONS
 from shapeshift.model.config import ModelConfig
 from shapeshift.model.meta import without_numbers
+from shapeshift.own_modules import is_own
 from shapeshift.positions import (
     KINDS,
     POSITION_IDS,
@@ -24,6 +25,7 @@ from shapeshift.positions import (
     check,
     place,
 )
+from shapeshift.positions.registry import find_kind, kind_names
 from shapeshift.schema import PlainName, Strict
 
 
@@ -70,7 +72,9 @@ class PositionConfig(Strict):
             options = dict(given)
             own = {key: options.pop(key) for key in PART_FIELDS if key in options}
             if "kind" not in own:
-                raise ShapeshiftError(f"a part needs a kind ({', '.join(KINDS)}), got {given}")
+                raise ShapeshiftError(
+                    f"a part needs a kind ({', '.join(KINDS)}, or module:Class), got {given}"
+                )
             parts.append(Part(**own, options=options))
         name = position_ids.pop("name", "absolute")
         return Scheme(PositionIds(name, position_ids), tuple(parts))
@@ -124,8 +128,8 @@ def no_preset(name: str) -> str:
     preset = FOREIGN_POSITIONS.get(name.lower().replace("-", "_"))
     if preset is not None:
         return f"unknown preset {name!r}; did you mean {preset!r}?"
-    if name in KINDS:
-        part = f"{{kind: {name}, place: {KINDS[name].build.places[0]}}}"
+    if name in KINDS or is_own(name) or name in kind_names():
+        part = f"{{kind: {name}, place: {find_kind(name).build.places[0]}}}"
         return f"{name!r} is a kind, not a preset; write position='{{name: mine, parts: [{part}]}}'"
     if name in POSITION_IDS:
         return f"{name!r} are position ids, not a preset; set position.position_ids.name={name}"

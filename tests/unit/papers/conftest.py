@@ -122,6 +122,8 @@ def make_study(papers_root):
         grid = find_grid(name)
         extra = LONGER_PIECES if name == "nhk-figure3" else ()
         given = {each.partition("=")[0]: each for each in (*MINUSCULE, *extra)}
+        if "model" in grid.config.axes:  # whose settings would be one run
+            del given["model.ff_dim"]
         first = (grid.config.scales["tiny"].seeds or grid.config.seeds or (1,))[0]
         cells = [
             with_seed(cell, seed)
