@@ -39,8 +39,9 @@ class PositionConfig(Strict):
     Attributes:
         name: a preset, or the name of your scheme.
         position_ids: `name` and options of the position ids.
-        parts: a list; each part has `kind`, `place`, `stacks`, `layers`, `share_layers` and the
-            options of the kind. By default the parts of the preset.
+        parts: a list; each part has `kind` (or `package.module:Class`, a kind of your own),
+            `place`, `stacks`, `layers`, `share_layers` and the options of the kind. By default the
+            parts of the preset.
     """
 
     name: PlainName = "custom"
@@ -57,6 +58,14 @@ class PositionConfig(Strict):
     @model_validator(mode="after")
     def _check(self) -> PositionConfig:
         scheme = self.scheme
+        problems = []
+        for kind in dict.fromkeys(part.kind for part in scheme.parts):
+            try:
+                find_kind(kind)
+            except ShapeshiftError as error:
+                problems.append(str(error))
+        if problems:
+            raise ShapeshiftError("; ".join(problems))
         check(scheme)
         with without_numbers():  # costs nothing, and finds values that are out of range
             build_position_ids(scheme)
