@@ -11,7 +11,7 @@ from shapeshift.data.subwords import EOS, Subwords
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.decoding.splitting import split_text
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, is_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,9 @@ class Translator:
         fault: ShapeshiftError | None = None
         try:
             for line in islice(lines, size):
+                if not is_text(line):
+                    problem = f"not UTF-8 text: {line[:100]!r}"
+                    raise ShapeshiftError(problem, path=name, line=number + len(texts))
                 texts.append(line)
         except ShapeshiftError as error:
             fault = error
