@@ -1,10 +1,16 @@
 """`shapeshift` and `python -m shapeshift`, as `torchrun -m shapeshift` starts it, too."""
 
+import sys
+
+# `python -m` puts the current folder first, where a file of the user's may have the name of a
+# module of Python's: here it comes last, see `own_modules`.
+if __name__ == "__main__" and not sys.flags.safe_path:
+    sys.path.append(sys.path.pop(0))
+
 import atexit
 import gc
 import os
 import signal
-import sys
 from pathlib import Path
 
 TESTBED = {
@@ -22,6 +28,8 @@ def main() -> None:
     # Large tensors in huge pages, where the kernel leaves that to programs: less memory, and less
     # time for its pages (dev/log.md). PyTorch reads this before its first tensor.
     os.environ.setdefault(HUGE_PAGES, "1")
+    # Figures are files. Jupyter names a backend here that may not be installed in this environment.
+    os.environ["MPLBACKEND"] = "agg"
     _start_without_small_caches()
     # Else the end of the process searches all that was imported for garbage: 0.3 s with PyTorch.
     atexit.register(gc.freeze)

@@ -4,7 +4,7 @@ Files and overrides follow one rule: what is laid over a configuration replaces 
 leaves all else as it is. The name of a preset (`position`, `data.corpus`) replaces the whole
 section by that preset. Nothing that was given is ever dropped: a value that the section does not
 take in the end, since another schedule was chosen, say, is an error when the configuration is
-checked. What a model's size, or a preset for its position ids, has filled in goes with it.
+checked. What a preset has filled in for its position ids goes with it.
 """
 
 from __future__ import annotations
@@ -176,9 +176,8 @@ def _merge(base: Any, over: Any, keys: _Keys) -> Any:
         base = _spell_out_position(base, over)
     elif keys == ("data", "corpus") and str(over.get("corpus")) in CORPORA:
         base = {}  # a preset replaces the whole section
-    elif keys == ("model",) and "size" in over and isinstance(base, dict):
-        filled_in = SIZES.get(str(base.get("size", "base")), {})
-        base = {key: value for key, value in base.items() if filled_in.get(key) != value}
+    elif keys == ("model",) and isinstance(base, dict):
+        _check_size(base, over)
     if isinstance(base, list):
         items = {str(number): item for number, item in enumerate(base)}
         if missing := [key for key in over if str(key) not in items]:
@@ -190,6 +189,16 @@ def _merge(base: Any, over: Any, keys: _Keys) -> Any:
         raise ShapeshiftError(f"{place!r} goes through a plain value, which has no keys")
     base = base or {}
     return {**base, **{key: _merge(base.get(key), over[key], (*keys, key)) for key in over}}
+
+
+def _check_size(base: Mapping[str, Any], over: Mapping[str, Any]) -> None:
+    """Refuse another size of a model that gives all that a size stands for itself."""
+    size, own = over.get("size"), SIZES["base"].keys() - over.keys()
+    if "size" in over and size != base.get("size") and own and own <= base.keys():
+        fields = ", ".join(f"model.{key}" for key in SIZES["base"] if key in own)
+        raise ShapeshiftError(
+            f"model.size={size} has no effect: {fields} are given as well; change those instead"
+        )
 
 
 def _spell_out_position(base: Any, over: Mapping[str, Any]) -> Any:

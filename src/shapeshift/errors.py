@@ -38,6 +38,11 @@ def shell_command(*words: object) -> str:
     return shlex.join(["shapeshift", *map(str, words)])
 
 
+def is_text(text: str) -> bool:
+    """Return whether text can be written as UTF-8; an argument of other bytes cannot."""
+    return text.isascii() or not re.search("[\ud800-\udfff]", text)
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return `"; did you mean 'x'?"` for the known word closest to `word`, or an empty string."""
     match = closest(word, known)

@@ -376,9 +376,22 @@ def test_what_a_preset_filled_in_goes_with_it_and_what_was_given_does_not() -> N
     # Other parts do not have the name of the preset.
     position = parse_config({"position": "rope"}, ["position={parts: [{kind: alibi}]}"]).position
     assert (position.name, position.scheme.parts[0].kind) == ("custom", "alibi")
+
+
+@pytest.mark.parametrize("given", [{"size": "tiny", "dim": 128}, {"dim": 512}, {"dim": 96}])
+def test_a_width_that_is_given_stays_under_another_size(given: dict[str, Any]) -> None:
+    model = parse_config({"model": given}, ["model.size=small"]).model
+    assert (model.dim, model.ff_dim, model.encoder_layers) == (given["dim"], 1024, 3)
+
+
+def test_a_size_without_effect_is_refused() -> None:
     spelled_out = yaml.safe_load(parse_config({"model": {"size": "tiny", "ff_dim": 96}}).to_yaml())
-    model = parse_config(spelled_out, ["model.size=small"]).model
-    assert model == parse_config({"model": {"size": "small", "ff_dim": 96}}).model
+    message = refused(spelled_out, "model.size=small")
+    assert "model.size=small has no effect: model.dim, model.num_heads, model.ff_dim" in message
+    own = {key: spelled_out["model"][key] for key in ("dim", "num_heads", "ff_dim")}
+    layers = ["model.encoder_layers=1", "model.decoder_layers=1"]
+    assert "no effect" in refused({"model": own}, "model.size=small", *layers)
+    assert parse_config(spelled_out, ["model.size=tiny"]).model.ff_dim == 96
 
 
 def test_fields_that_two_choices_share_stay() -> None:

@@ -18,7 +18,7 @@ from shapeshift.__main__ import TESTBED
 from .cli.running import python
 
 ROOT = Path(shapeshift.__file__).parent
-FOUNDATIONS = {"disk", "errors", "integrity", "locks", "schema", "seeds", "threads"}
+FOUNDATIONS = {"disk", "errors", "integrity", "locks", "own_modules", "schema", "seeds", "threads"}
 TORCH_ONLY = ("kernels", "positions", "attention", "interop", "conformance")
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -29,7 +29,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "threads": set(),
     "schema": set(),
     "kernels": {"errors"},
-    "positions": {"kernels", "errors"},
+    "own_modules": {"errors"},
+    "positions": {"kernels", "own_modules", "errors"},
     "attention": {"kernels", "positions", "errors"},
     "interop": {"attention", "positions", "errors"},
     "conformance": {"interop", "positions", "errors"},

@@ -28,7 +28,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from shapeshift import __version__
 from shapeshift.cli.signals import ending_on_signals
-from shapeshift.errors import ShapeshiftError, nearest, out_of_memory
+from shapeshift.errors import ShapeshiftError, is_text, nearest, out_of_memory
 
 GROUPS = {
     "Your text and models": "init prepare train translate score inspect export import serve",
@@ -159,6 +159,9 @@ _SIGNALLED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 def main() -> None:
     """Run the command line on `sys.argv` and exit with its status."""
     _open_closed_streams()
+    for argument in sys.argv[1:]:
+        if not is_text(argument) and sys.argv[1] not in ("translate", "score"):  # which only read
+            _fail(f"{argument!r} is not UTF-8, as all text and names here; rename the file")
     threading.excepthook = _report_thread
     try:
         try:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from shapeshift.errors import ShapeshiftError, reason, require
+from shapeshift.own_modules import find, is_own
 
 if TYPE_CHECKING:
     from torch import nn
@@ -78,11 +77,11 @@ def _load(name: str) -> tuple[nn.Module, Run | None]:
 
         run = load_run(name)
         return run.model(), run
-    if ":" in name and not path.exists():
-        sys.path.insert(0, "")  # the current folder
+    if is_own(name) and not path.exists():
+        factory = find(name, "function")
         try:
-            return resolve_name(name)(), None
-        except (ImportError, AttributeError, TypeError, ValueError) as error:
+            return factory(), None
+        except (TypeError, ValueError) as error:
             raise ShapeshiftError(
                 f"no function {name!r} without arguments returns a model: {error}"
             ) from error

@@ -10,6 +10,7 @@ import typer
 
 from shapeshift.cli.output import show, show_table
 from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift.own_modules import is_own
 
 PURPOSE = {
     "none": "A decoder with a causal mask can infer positions by itself. An encoder cannot: it"
@@ -52,7 +53,10 @@ PURPOSE = {
 def positions(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="A preset or a kind to describe."),
+        typer.Argument(
+            metavar="[NAME]",
+            help="A preset or a kind to describe; one of your own is module:Class.",
+        ),
     ] = None,
 ) -> None:
     """List the position representations, or describe one.
@@ -67,6 +71,7 @@ def positions(
     from shapeshift.evaluation.tables import Table
     from shapeshift.model import catalogue
     from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
+    from shapeshift.positions.registry import find_kind, kind_names
 
     presets = []
     for preset, scheme in PRESETS.items():
@@ -77,6 +82,9 @@ def positions(
         place = f"{cell.at} ({catalogue.count_parameters(cell):,})"
         places.setdefault(cell.kind, []).append(place)
     kinds = [(kind, x.summary, ", ".join(places[kind]), x.source) for kind, x in KINDS.items()]
+    for kind in (name for name in kind_names() if name not in KINDS):  # of installed packages
+        own = find_kind(kind)
+        kinds.append((kind, own.summary, ", ".join(own.build.places), own.source))
     position_ids = [(ids, entry.summary, entry.source) for ids, entry in POSITION_IDS.items()]
     for header, rows in (
         (("preset", "kind at place", "parameters"), presets),
@@ -102,12 +110,13 @@ def _describe(name: str) -> None:
         Representation,
         Scheme,
     )
+    from shapeshift.positions.registry import find_kind, kind_names
 
     usage = f"position: {name}"
     if name in PRESETS:
         scheme = PRESETS[name]
-    elif name in KINDS:
-        scheme = Scheme(parts=(Part(name, KINDS[name].build.places[0]),))
+    elif name in KINDS or is_own(name) or name in kind_names():
+        scheme = Scheme(parts=(Part(name, find_kind(name).build.places[0]),))
         place = scheme.parts[0].place
         usage = f"position: {{name: mine, parts: [{{kind: {name}, place: {place}}}]}}"
     elif name in POSITION_IDS:
@@ -124,8 +133,10 @@ def _describe(name: str) -> None:
     ids = scheme.position_ids.name
     shown = (each for each in (*kinds, ids) if each != "absolute" or name == each)
     for title in dict.fromkeys(shown):
-        entry = KINDS.get(title) or POSITION_IDS[title]
-        show(f"\n{title}: {entry.summary} ({entry.source})\n\n{PURPOSE[title]}\n")
+        entry = POSITION_IDS.get(title) or find_kind(title)
+        show(f"\n{title}: {entry.summary} ({entry.source})\n")
+        if title in PURPOSE:
+            show(f"{PURPOSE[title]}\n")
         if entry.build is not Representation:  # whose documentation is for authors of kinds
             text = inspect.getdoc(entry.build) or ""
             show(re.split(r"\n(?:Raises|Attributes):", text)[0].rstrip() + "\n")

@@ -12,7 +12,7 @@ from shapeshift.data.subwords import EOS, Subwords
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.decoding.splitting import split_text
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, is_text
 
 _COUNTED = 1_000
 """Texts that are encoded together where only their lengths are wanted."""
@@ -158,6 +158,9 @@ class Translator:
         skips = self.runner.config.on_long == "skip"
         try:
             for line in islice(lines, size):
+                if not is_text(line):
+                    problem = f"not UTF-8 text: {line[:100]!r}"
+                    raise ShapeshiftError(problem, path=name, line=number + len(texts))
                 texts.append(None if skips and self._is_huge(line) else line)
         except ShapeshiftError as error:
             fault = error

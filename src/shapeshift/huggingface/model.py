@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import fields
+from itertools import chain
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -18,6 +21,7 @@ from shapeshift.interop.changed import tied
 from shapeshift.model import DecoderState, Memory, ModelConfig, Transformer, build
 from shapeshift.model.position_config import PositionConfig
 from shapeshift.model.transformer import check_padding, padding_mask
+from shapeshift.own_modules import outside
 
 CACHE = "cache" if "cache" in {x.name for x in fields(Seq2SeqLMOutput)} else "past_key_values"
 """What transformers calls the cache in what a model returns; 5.24 renamed it."""
@@ -106,7 +110,9 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
     def __init__(self, config: ShapeshiftConfig):
         super().__init__(config)
         # `from_pretrained` creates models without memory, which tables that no file holds need.
-        with torch.device("cpu"):
+        # Its folder may be a stranger's: kinds of one's own are never imported from there.
+        folder = Path(config.name_or_path) if config.name_or_path else None
+        with torch.device("cpu"), outside(folder) if folder else nullcontext():
             self.model = build(
                 ModelConfig(**config.shape),
                 PositionConfig(**config.position).scheme,

@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -25,6 +26,7 @@ from shapeshift.integrity import digest, hash_file, store, verify
 from shapeshift.lab.identity import how_to_score
 from shapeshift.lab.measures import TRAIN, Measurement
 from shapeshift.lab.run import AVERAGE, has_begun
+from shapeshift.own_modules import is_own, source_sha256
 from shapeshift.schema import Strict
 
 
@@ -134,7 +136,10 @@ class CellFolder:
         """Return where a step is recorded."""
         name = re.sub(r"[^\w.-]+", "-", step)
         if step != TRAIN:  # a measure may depend on these, which the key leaves out
-            name += "." + digest(how_to_score(config))[:8]
+            depends: Any = how_to_score(config)
+            if is_own(step):  # whose function may change
+                depends = [depends, source_sha256(step, "measure")]
+            name += "." + digest(depends)[:8]
         return self.steps / f"{name}.json"
 
 

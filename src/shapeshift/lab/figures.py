@@ -51,6 +51,7 @@ _SETTINGS: dict[Any, Any] = {
     "lines.linewidth": 1.2,
     "lines.markersize": 4.5,
     "lines.markeredgewidth": 0.7,
+    "text.parse_math": False,  # `$` in a name is a dollar
     "savefig.dpi": 300,
     "pdf.fonttype": 42,  # TrueType: publishers refuse matplotlib's default, Type 3
     "svg.hashsalt": "shapeshift",  # the same figure gives the same bytes

@@ -8,9 +8,10 @@ order of the file, and the seed, which only `seeds` and the base set.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -236,8 +237,9 @@ class Grid:
             overrides: for all cells, after all others, such as `data.corpus.root=PATH`.
 
         Raises:
-            ShapeshiftError: an unknown scale, settings that are wrong (the cell is named), an
-                override of the seed or of what an axis sets, or no cell left.
+            ShapeshiftError: an unknown scale; once for all settings that are wrong (a cell is
+                named for each); an override of the seed, or one that undoes what an axis varies;
+                or no cell left.
         """
         if scale not in self.config.scales:
             known = self.config.scales
@@ -245,16 +247,26 @@ class Grid:
                 f"has no scale {scale!r}{nearest(scale, known)} (it has {', '.join(known)})",
                 path=self.path,
             )
-        self._refuse_axes(overrides)
         if any(map(sets_seed, overrides)):
             raise ShapeshiftError(
                 "a grid sets training.seed itself; choose among its seeds with --seed",
                 path=self.path,
             )
+        cells = self._resolve(scale, overrides)
+        if overrides:
+            without: Sequence[Cell] = ()
+            with suppress(ShapeshiftError):  # settings may be right with the overrides alone
+                without = self._resolve(scale, ())
+            self._refuse_undone(without, cells, overrides)
+        return cells
+
+    def _resolve(self, scale: str, overrides: Sequence[str]) -> tuple[Cell, ...]:
         recipe = self.config.scales[scale]
         document = self._base(recipe)
         cells: list[Cell] = []
         before: list[Sequence[str]] | None = None
+        found: Config | None = None
+        wrong: dict[str, str] = {}  # what, and in which run first
         seeds = recipe.seeds or self.config.seeds or (seed_of(document),)
         for values, seed in product(product(*self.config.axes.values()), seeds):
             axes = dict(zip(self.config.axes, values, strict=True))
@@ -269,38 +281,64 @@ class Grid:
             ]
             if layers != before:  # as they are for the next seed, unless a rule names one
                 before = layers
-                found = self._parse(document, layers, place)
+                try:
+                    found = _parse(document, layers)
+                except ShapeshiftError as error:
+                    found = None
+                    where = " ".join(f"{axis}={value}" for axis, value in place.items())
+                    wrong.setdefault(str(error), f"in the run {where}: {error}")
+            if found is None:
+                continue
             training = found.training.model_copy(update={"seed": seed})
             config = found.model_copy(update={"training": training})
             cells.append(Cell(self.name, scale, axes, seed, config, self.config.steps))
+        if wrong:
+            raise ShapeshiftError("; ".join(wrong.values()), path=self.path)
         if not cells:
             raise ShapeshiftError(
                 f"no cell is left at scale {scale!r}; look at `exclude`", path=self.path
             )
         return tuple(cells)
 
-    def _parse(
-        self, document: Any, layers: Sequence[Sequence[str]], place: Mapping[str, str]
-    ) -> Config:
-        for layer in layers:
-            document = lay_over(document, layer) if layer else document
-        try:
-            return parse_config(document)
-        except ShapeshiftError as error:
-            where = " ".join(f"{axis}={value}" for axis, value in place.items())
-            raise ShapeshiftError(f"in the run {where}: {error}", path=self.path) from error
+    def _refuse_undone(
+        self, without: Sequence[Cell], cells: Sequence[Cell], overrides: Sequence[str]
+    ) -> None:
+        """Raise a `ShapeshiftError` for an override that undoes what an axis varies, or that makes
+        one run of two. What rules give to some runs, it may give to all of them.
 
-    def _refuse_axes(self, overrides: Sequence[str]) -> None:
-        """Raise a `ShapeshiftError` if an override would give all settings of an axis one value."""
-        for key in (override.partition("=")[0] for override in overrides):
-            for axis, settings in self.config.axes.items():
-                own = {each.partition("=")[0] for values in settings.values() for each in values}
-                if any(f"{each}.".startswith(f"{key}.") for each in own):
+        Args:
+            without: the cells without the overrides; none if their settings are wrong.
+            cells: the same cells with them.
+            overrides: that are applied last.
+        """
+        before, after = (
+            [_flat(each.config.model_dump(mode="json")) for each in some]
+            for some in (without, cells)
+        )
+        rules = [each for rule in self.config.rules for each in rule.overrides]
+        for one, two in combinations(range(len(before)), 2):
+            axes, others = cells[one].axes, cells[two].axes
+            varied = [axis for axis in axes if axes[axis] != others[axis]]
+            if cells[one].seed != cells[two].seed:
+                continue
+            both = f"{'/'.join(axes.values())} and {'/'.join(others.values())}"
+            keys = sorted(before[one].keys() | before[two].keys()) if len(varied) == 1 else ()
+            for key in keys:
+                was_varied = before[one].get(key) != before[two].get(key)
+                is_varied = after[one].get(key) != after[two].get(key)
+                if was_varied and not is_varied and not any(_concerns(x, key) for x in rules):
+                    given = [x for x in overrides if _concerns(x, key)] or overrides
                     raise ShapeshiftError(
-                        f"{key} is what the axis {axis} varies ({', '.join(settings)}), and cannot"
-                        " have one value in all runs; leave it out, or write a grid of your own",
+                        f"{' '.join(given)} undoes what the axis {varied[0]} varies: {key}, in"
+                        f" {both}; leave it out, or write a grid of your own",
                         path=self.path,
                     )
+            if cells[one].key == cells[two].key and without[one].key != without[two].key:
+                raise ShapeshiftError(
+                    f"{' '.join(overrides)} makes one run of {both}; leave it out, or write a grid"
+                    " of your own",
+                    path=self.path,
+                )
 
     def _base(self, recipe: Recipe) -> Any:
         base = self.config.base if recipe.base is None else recipe.base
@@ -312,6 +350,12 @@ class Grid:
             raise ShapeshiftError(f"base: {error}", path=self.path) from error
 
 
+def _parse(document: Any, layers: Sequence[Sequence[str]]) -> Config:
+    for layer in layers:
+        document = lay_over(document, layer) if layer else document
+    return parse_config(document)
+
+
 def seed_of(document: Mapping[str, Any]) -> int:
     """Return the seed of training that a configuration gives, or the default, also in place of a
     value that is no seed: it is refused when the configuration is checked."""
@@ -319,6 +363,20 @@ def seed_of(document: Mapping[str, Any]) -> int:
     seed = training.get("seed") if isinstance(training, Mapping) else None
     default: int = TrainingConfig.model_fields["seed"].default
     return seed if isinstance(seed, int) and seed >= 0 else default
+
+
+def _flat(node: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the plain values of a document by their dotted keys."""
+    if not isinstance(node, dict | list):
+        return {prefix.rstrip("."): node}
+    items = node.items() if isinstance(node, dict) else enumerate(node)
+    return {x: y for key, below in items for x, y in _flat(below, f"{prefix}{key}.").items()}
+
+
+def _concerns(override: str, key: str) -> bool:
+    """Return whether an override sets a key, a section that it is in, or something in it."""
+    own = override.partition("=")[0]
+    return f"{key}.".startswith(f"{own}.") or own.startswith(f"{key}.")
 
 
 def _holds(condition: Condition, place: Mapping[str, str]) -> bool:

@@ -3,7 +3,8 @@
 Left out, because they change speed, messages or names alone: see `NEUTRAL`. Left out of the name
 as well: settings that have their default value, so that a setting which a later version adds does
 not rename the runs that were made without it. A position scheme counts by what it does: a preset's
-name and the same scheme spelled out are one, and a part of the kind `none` is no part.
+name and the same scheme spelled out are one, and a part of the kind `none` is no part. A kind of
+the user's own counts with the source of its module.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any
 from shapeshift.config import Config
 from shapeshift.evaluation.tokenizers import DEFAULT
 from shapeshift.integrity import digest
+from shapeshift.own_modules import source_sha256
 from shapeshift.positions import KINDS, POSITION_IDS, Part, Scheme
-from shapeshift.positions.registry import Entry
+from shapeshift.positions.registry import Entry, find_kind
 
 NEUTRAL = (
     "training.log_every",
@@ -103,7 +105,7 @@ def _position(scheme: Scheme) -> dict[str, Any]:
 
 
 def _part(part: Part) -> dict[str, Any]:
-    kind = KINDS[part.kind]
+    kind = find_kind(part.kind)
     document = {
         "kind": part.kind,
         "place": part.at,
@@ -111,6 +113,8 @@ def _part(part: Part) -> dict[str, Any]:
         "layers": part.layers,
         "options": _own_options(kind, part.options),
     }
+    if part.kind not in KINDS:  # code of the user's own may change
+        document["source"] = source_sha256(kind.source, "kind")
     if part.share_layers not in (None, kind.build.share_layers):
         document["share_layers"] = part.share_layers
     return document

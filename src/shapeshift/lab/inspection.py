@@ -14,7 +14,7 @@ from shapeshift.data.batching import Batch, make_batch
 from shapeshift.data.subwords import BOS, EOS
 from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.scoring import evaluating, score_references
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, is_text
 from shapeshift.lab.analysis.similarity import compute as compare_under_shifts
 from shapeshift.lab.run import Run
 from shapeshift.model import Transformer
@@ -68,8 +68,8 @@ def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
     """
     translator = run.translator(which)
     model, subwords = translator.runner.model, translator.subwords
-    if not sentence.strip() or "\n" in sentence:
-        raise ShapeshiftError(f"expected one sentence, got {sentence!r}")
+    if not sentence.strip() or "\n" in sentence or not is_text(sentence):
+        raise ShapeshiftError(f"expected one sentence, in UTF-8, got {sentence!r}")
     subwords.check_source(sentence)
     (source,) = translator.encode([sentence])
     most, limit = capacity(model).source_subwords, translator.limit

@@ -121,17 +121,18 @@ class Subprocesses:
 
 class _Process(Job):
     def __init__(self, order: Order, environment: Mapping[str, str]):
-        command = [sys.executable, "-m", "shapeshift.lab.work", order.model_dump_json()]
+        # -P: a file of the current folder hides no module of Python's; see `own_modules`.
+        command = [sys.executable, "-P", "-m", "shapeshift.lab.work", order.model_dump_json()]
         # It finds the package that this process runs, installed or not.
         paths = [str(Path(shapeshift.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-        own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), **environment}
+        own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "MPLBACKEND": "agg"}
         with open_in_place(CellFolder(order.folder).output, "ab") as output:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,  # never written: it closes when this process ends
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **own},
+                env={**os.environ, **own, **environment},
                 start_new_session=True,  # Ctrl-C reaches us alone, and we ask it to end, once
             )
 
@@ -176,6 +177,7 @@ class Slurm:
         cluster: str = "slurm",
     ):
         submitit = require("slurm", "submitit")
+        os.environ.setdefault("PYTHONSAFEPATH", "1")  # in the jobs, as -P in `_Process`
         self.num_slots = num_jobs
         try:
             self._executor = submitit.AutoExecutor(folder=str(directory / "%j"), cluster=cluster)

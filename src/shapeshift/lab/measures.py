@@ -1,8 +1,7 @@
 """What can be measured on a trained run, by name.
 
 A measure is a function of a trained run and its data. `MEASURES` says where each is; a grid may
-also name one that is not in it, as `package.module:function`. A module is imported when one of its
-measures is due.
+also name one that is not in it, as `package.module:function`; see `own_modules`.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
-from pkgutil import resolve_name
 from statistics import fmean, median
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
+from shapeshift import own_modules
 from shapeshift.data.config import GrammarCorpus
 from shapeshift.data.corpora import file_ends, labels, local_corpus
 from shapeshift.data.prepared import Prepared
@@ -100,21 +99,19 @@ def find_measure(name: str) -> Measure:
         ShapeshiftError: there is none of this name, or it cannot be imported.
     """
     check_measures((name,))
-    return find_function(MEASURES.get(name, name), "measure")
+    found: Measure = find_function(MEASURES.get(name, name), "measure")
+    return found
 
 
 def find_function(name: str, what: str, path: Path | None = None) -> Callable[..., Any]:
-    """Import what `package.module:function` names.
+    """Import what `package.module:function` names; see `own_modules`.
 
     Raises:
         ShapeshiftError: there is no such module or function.
     """
-    try:
-        found: Callable[..., Any] | None = resolve_name(name) if ":" in name else None
-        if found is None or not callable(found):
-            raise ValueError("expected package.module:function")
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ShapeshiftError(f"no {what} {name!r}: {error}", path=path) from error
+    found: Callable[..., Any] = own_modules.find(name, what, path)
+    if not callable(found):
+        raise ShapeshiftError(f"no {what} {name!r}: expected a function, got {found!r}", path=path)
     return found
 
 

@@ -8,6 +8,7 @@ is not a run yet: everything in it may be replaced.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -16,7 +17,9 @@ from typing import Any
 
 import torch
 
+from shapeshift import own_modules, positions
 from shapeshift.config import Config, load_config
+from shapeshift.config_file import read_document
 from shapeshift.data.config import DataConfig, GrammarCorpus, Interpolate
 from shapeshift.data.prepared import REPORT_OF_RUN
 from shapeshift.data.subwords import Subwords
@@ -30,6 +33,7 @@ from shapeshift.export.running import CTranslate2Runner, open_export
 from shapeshift.integrity import SUMS, hash_file, read_sums, restore, store, verify
 from shapeshift.lab.identity import identity_fields
 from shapeshift.model import Transformer, build
+from shapeshift.positions.registry import find_kind
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.config import Cosine
 from shapeshift.training.manifest import MODEL, read_manifest
@@ -51,6 +55,8 @@ CONFIG = "config.yaml"
 SUBWORDS = "subwords"
 TORCH = "torch"
 """Our own engine, as opposed to exported models."""
+KINDS = "kinds.json"
+"""The kinds of the user's own, each with the SHA-256 of its source."""
 LOCK = "lock"
 AVERAGE = "average.safetensors"
 RESULTS = "results"
@@ -82,6 +88,7 @@ class Run:
                 + (f", such as {inside[0]}" if inside else nearest(str(self.directory), near)),
                 path=self.directory,
             )
+        _import_kinds(self.directory)
         try:
             self.config = load_config(self.directory / CONFIG)
         except ShapeshiftError as error:
@@ -107,9 +114,12 @@ class Run:
         if cls.check(directory, config):
             delete(directory / RESULTS)
         if not has_begun(directory):
-            for name in (SUMS, REPORT_OF_RUN, SUBWORDS):
+            for name in (SUMS, REPORT_OF_RUN, SUBWORDS, KINDS):
                 delete(directory / name)
-        store(directory, {CONFIG: config.to_yaml().encode()})
+        contents = {CONFIG: config.to_yaml().encode()}
+        if sources := _kind_sources(config):
+            contents[KINDS] = json.dumps(sources, indent=1).encode() + b"\n"
+        store(directory, contents)
         return cls(directory)
 
     @classmethod
@@ -126,7 +136,9 @@ class Run:
             refuse_link(directory / name)
         if has_begun(directory):
             restore(directory, {CONFIG: config.to_yaml().encode()})
-            return _check_same(cls(directory), config)
+            run = cls(directory)
+            run._check_kinds()
+            return _check_same(run, config)
         names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
         ours = CONFIG in names or all(x.startswith(PARTIAL) or x in (LOCK, SUMS) for x in names)
         if not ours:
@@ -182,9 +194,28 @@ class Run:
     ) -> Transformer:
         """Return the trained model in evaluation mode; see `weights` for `which`, or a file that
         `weights` returned."""
+        self._check_kinds()
         model = build(self.config.model, self.config.position.scheme, *self.subwords().sizes)
         load_weights(model, which if isinstance(which, Path) else self.weights(which))
         return model.to(device or "cpu").eval()
+
+    def _check_kinds(self) -> None:
+        """Raise a `ShapeshiftError` if a kind of the user's own is not as it was in training."""
+        path, remedy = self.directory / KINDS, "remove it to use the modules as they are now"
+        if not path.exists():
+            return
+        verify(self.directory, KINDS, remedy=remedy)
+        try:
+            trained = json.loads(path.read_bytes())
+            changed = [x for x, y in _kind_sources(self.config).items() if trained[x] != y]
+        except (ValueError, LookupError, TypeError) as error:
+            raise ShapeshiftError(f"not what was written; {remedy}", path=path) from error
+        if changed:
+            raise ShapeshiftError(
+                f"the source of {', '.join(changed)} has changed since this model was trained;"
+                f" bring it back, or {remedy}",
+                path=path,
+            )
 
     def translator(self, which: str | Path = "average", engine: str = TORCH) -> Translator:
         """Return what translates text with this run's model.
@@ -315,6 +346,26 @@ def delete(path: Path) -> None:
     """Remove a file or a folder of a run, if it exists."""
     with writing(path), suppress(FileNotFoundError):
         remove(path)
+
+
+def _import_kinds(directory: Path) -> None:
+    """Import the kinds of the user's own that a run names, never from the run's folder."""
+    position = read_document(directory / CONFIG).get("position")
+    parts = position.get("parts") if isinstance(position, dict) else None
+    kinds = [str(each.get("kind")) for each in parts or () if isinstance(each, dict)]
+    with own_modules.outside(directory):
+        for kind in filter(own_modules.is_own, kinds):
+            try:
+                find_kind(kind)
+            except ShapeshiftError as error:
+                raise ShapeshiftError(str(error), path=directory) from error
+
+
+def _kind_sources(config: Config) -> dict[str, str]:
+    """Return kind → SHA-256 of its source, for the kinds of the user's own."""
+    kinds = dict.fromkeys(part.kind for part in config.position.scheme.parts)
+    own = {kind: find_kind(kind).source for kind in kinds if kind not in positions.KINDS}
+    return {kind: own_modules.source_sha256(source, "kind") for kind, source in own.items()}
 
 
 def _check_same(run: Run, new: Config) -> bool:

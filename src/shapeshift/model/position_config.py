@@ -12,6 +12,7 @@ from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.foreign_names import FOREIGN_POSITIONS
 from shapeshift.model.config import ModelConfig
 from shapeshift.model.meta import without_numbers
+from shapeshift.own_modules import is_own
 from shapeshift.positions import (
     KINDS,
     POSITION_IDS,
@@ -24,6 +25,7 @@ from shapeshift.positions import (
     check,
     place,
 )
+from shapeshift.positions.registry import find_kind, kind_names
 from shapeshift.schema import PlainName, Strict
 
 
@@ -37,8 +39,9 @@ class PositionConfig(Strict):
     Attributes:
         name: a preset, or the name of your scheme.
         position_ids: `name` and options of the position ids.
-        parts: a list; each part has `kind`, `place`, `stacks`, `layers`, `share_layers` and the
-            options of the kind. By default the parts of the preset.
+        parts: a list; each part has `kind` (or `package.module:Class`, a kind of your own),
+            `place`, `stacks`, `layers`, `share_layers` and the options of the kind. By default the
+            parts of the preset.
     """
 
     name: PlainName = "custom"
@@ -55,6 +58,14 @@ class PositionConfig(Strict):
     @model_validator(mode="after")
     def _check(self) -> PositionConfig:
         scheme = self.scheme
+        problems = []
+        for kind in dict.fromkeys(part.kind for part in scheme.parts):
+            try:
+                find_kind(kind)
+            except ShapeshiftError as error:
+                problems.append(str(error))
+        if problems:
+            raise ShapeshiftError("; ".join(problems))
         check(scheme)
         with without_numbers():  # costs nothing, and finds values that are out of range
             build_position_ids(scheme)
@@ -70,7 +81,9 @@ class PositionConfig(Strict):
             options = dict(given)
             own = {key: options.pop(key) for key in PART_FIELDS if key in options}
             if "kind" not in own:
-                raise ShapeshiftError(f"a part needs a kind ({', '.join(KINDS)}), got {given}")
+                raise ShapeshiftError(
+                    f"a part needs a kind ({', '.join(KINDS)}, or module:Class), got {given}"
+                )
             parts.append(Part(**own, options=options))
         name = position_ids.pop("name", "absolute")
         return Scheme(PositionIds(name, position_ids), tuple(parts))
@@ -124,8 +137,8 @@ def no_preset(name: str) -> str:
     preset = FOREIGN_POSITIONS.get(name.lower().replace("-", "_"))
     if preset is not None:
         return f"unknown preset {name!r}; did you mean {preset!r}?"
-    if name in KINDS:
-        part = f"{{kind: {name}, place: {KINDS[name].build.places[0]}}}"
+    if name in KINDS or is_own(name) or name in kind_names():
+        part = f"{{kind: {name}, place: {find_kind(name).build.places[0]}}}"
         return f"{name!r} is a kind, not a preset; write position='{{name: mine, parts: [{part}]}}'"
     if name in POSITION_IDS:
         return f"{name!r} are position ids, not a preset; set position.position_ids.name={name}"

@@ -15,7 +15,6 @@ from shapeshift.config_errors import messages
 from shapeshift.config_file import read_document
 from shapeshift.errors import ShapeshiftError, nearest, shell_command, unknown
 from shapeshift.lab.grid import Grid, GridConfig
-from shapeshift.lab.measures import find_function
 from shapeshift.papers.item import STUDIES, Item, Paper
 from shapeshift.papers.spec import ItemSpec
 
@@ -91,8 +90,6 @@ def read_study(path: Path) -> Paper:
         ShapeshiftError: a file that cannot be read, and for all that is wrong in it.
     """
     item = read_item(path, path.stem)
-    for name in item.spec.analyses:
-        find_function(name, "analysis", path)
     citation = f"a study of one's own, {relpath(path)}"
     return Paper(STUDIES, item.spec.title, citation, {path.stem: item})
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
+import shapeshift
 from shapeshift import __version__
 from shapeshift.data.corpora import fetch
 from shapeshift.data.sources.download import Progress
@@ -15,11 +16,12 @@ from shapeshift.disk import free_bytes, make_directory, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell, distinct
-from shapeshift.lab.measures import usable
+from shapeshift.lab.measures import find_function, usable
 from shapeshift.lab.requirements import missing_requirements
 from shapeshift.lab.results import write_csv
 from shapeshift.lab.run import prepared_directory
 from shapeshift.locks import locked
+from shapeshift.own_modules import is_own
 from shapeshift.papers.document import FILE, ItemDocument
 from shapeshift.papers.item import Paper
 from shapeshift.papers.spec import PAPER_SCALE, TESTABLE
@@ -149,11 +151,20 @@ def plan_items(
         label: of the results, see `Plan`.
 
     Raises:
-        ShapeshiftError: no such scale, settings that are wrong, nothing to run with what is asked
-            for, or settings that leave an axis open, see `Item.check`.
+        ShapeshiftError: once for all modules of one's own that are missing, no such scale and
+            settings that are wrong; nothing to run with what is asked for; or settings that leave
+            an axis open, see `Item.check`.
     """
     items = paper.items
-    every = [cell for grid in paper.grids.values() for cell in grid.cells(scale, overrides)]
+    every: list[Cell] = []
+    problems = _missing_modules(paper)
+    for grid in paper.grids.values():
+        try:
+            every += grid.cells(scale, overrides)
+        except ShapeshiftError as error:
+            problems.append(str(error))
+    if problems:
+        raise ShapeshiftError("; ".join(dict.fromkeys(problems)))
     needed = [cell for cell in every if any(item.needs(cell) for item in items.values())]
     known = {cell.seed for cell in needed}
     if unknown := set(seeds) - known:
@@ -166,6 +177,22 @@ def plan_items(
     for item in chosen.values():
         item.check([*filter(item.needs, cells)])
     return Plan(replace(paper, items=chosen), scale, cells, overrides, command, label)
+
+
+def _missing_modules(paper: Paper) -> list[str]:
+    """Return what is wrong with each measure and analysis of one's own."""
+    named = [(step, "measure", x.path) for x in paper.grids.values() for step in x.config.steps]
+    named += [
+        (x, "analysis", item.path) for item in paper.items.values() for x in item.spec.analyses
+    ]
+    problems = []
+    for name, what, path in named:
+        try:
+            if is_own(name) and not name.startswith(f"{shapeshift.__name__}."):
+                find_function(name, what, path)
+        except ShapeshiftError as error:
+            problems.append(str(error))
+    return problems
 
 
 def get_ready(

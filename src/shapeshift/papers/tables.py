@@ -30,7 +30,7 @@ from shapeshift.papers.spec import (
 )
 from shapeshift.papers.study import Settings, Study
 from shapeshift.papers.verdicts import Part, mark_note, significant, with_p_value
-from shapeshift.positions import KINDS
+from shapeshift.positions.registry import find_kind
 from shapeshift.training.log import read_log
 
 _BUCKET = ""
@@ -273,7 +273,7 @@ def _fact(name: str, config: Config) -> str:
     """Return one of `measurements.FACTS`."""
     if name == "trained lengths":
         return bounds_label(trained_lengths(config))
-    kinds = (KINDS[part.kind].build for part in config.position.scheme.parts)
+    kinds = (find_kind(part.kind).build for part in config.position.scheme.parts)
     return "yes" if all(kind.shift_invariant for kind in kinds) else "no"
 
 

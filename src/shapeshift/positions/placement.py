@@ -7,13 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shapeshift import own_modules
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation
 from .chain import Chain
 from .checks import check_arguments, whole_number
 from .position_ids import Absolute, Randomized, Shifted
-from .registry import FIXED_BY_MODEL, KINDS, POSITION_IDS, check_name, check_options, entry
+from .registry import (
+    FIXED_BY_MODEL,
+    KINDS,
+    POSITION_IDS,
+    check_name,
+    check_options,
+    entry,
+    find_kind,
+    kind_names,
+)
 from .scheme import PLACES, PRESETS, STACKS, Part, Scheme
 
 
@@ -62,7 +72,8 @@ def get(name: str, /, **options: Any) -> Representation:
         get("rpe", num_heads=8, head_dim=64, max_distance=32)
 
     Args:
-        name: a kind, or a preset that is one kind in all layers with absolute positions.
+        name: a kind (also `package.module:Class`), or a preset that is one kind in all layers with
+            absolute positions.
         options: arguments of its class, see `shapeshift positions NAME`; the preset's options are
             the defaults. Model arguments (`dim`, `num_heads`, `head_dim`, `causal`) that the kind
             does not need are ignored, so that one call works for all kinds.
@@ -75,22 +86,26 @@ def get(name: str, /, **options: Any) -> Representation:
     kind, preset_options = _kind_of(name)
     options = {**preset_options, **options}
     sizes = {key: options.pop(key) for key in FIXED_BY_MODEL if key in options}
-    check_options(KINDS[kind], options, repr(name))
-    if KINDS[kind].build.causal_only and not sizes.get("causal", True):
+    build = find_kind(kind).build
+    check_options(find_kind(kind), options, repr(name))
+    if build.causal_only and not sizes.get("causal", True):
         raise ShapeshiftError(
             f"{name!r} has no meaning for tokens on the right, which an encoder sees, got"
             " causal=False; use it in the decoder alone (stacks: decoder), or another kind, such as"
             " 'rotary'"
         )
-    taken = inspect.signature(KINDS[kind].build).parameters
-    return KINDS[kind].build(**{key: sizes[key] for key in sizes if key in taken}, **options)
+    taken = inspect.signature(build).parameters
+    return build(**{key: sizes[key] for key in sizes if key in taken}, **options)
 
 
 def _kind_of(name: str) -> tuple[str, Mapping[str, Any]]:
     """Return the kind of a preset or the kind itself, and the preset's options."""
-    if name in KINDS:
+    if name in KINDS or own_modules.is_own(name):
         return name, {}
-    check_name({**PRESETS, **KINDS}, name, "preset or kind")
+    if name not in PRESETS:
+        names = kind_names()
+        check_name([*PRESETS, *names], name, "preset or kind")
+        return name, {}
     scheme = PRESETS[name]
     part, *others = scheme.parts or (Part("none"),)
     is_limited = part.layers is not None or part.stacks != "both"
@@ -113,7 +128,7 @@ def check(scheme: Scheme) -> None:
     registered = entry(POSITION_IDS, position_ids.name, "position ids")
     check_options(registered, position_ids.options, f"position ids {position_ids.name!r}")
     for part in scheme.parts:
-        kind = entry(KINDS, part.kind, "kind")
+        kind = find_kind(part.kind)
         check_options(kind, part.options, f"kind {part.kind!r}")
         check_name(PLACES, part.at, "place")
         check_name(STACKS, part.stacks, "stacks")

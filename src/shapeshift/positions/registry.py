@@ -6,10 +6,12 @@ import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
 from torch import nn
 
+from shapeshift import own_modules
 from shapeshift.errors import ShapeshiftError, nearest
 
 from .alibi import ALiBi
@@ -81,17 +83,55 @@ POSITION_IDS: dict[str, Entry[Absolute]] = {
 }
 
 
+ENTRY_POINTS = "shapeshift.kinds"
+"""Group of the entry points by which an installed package brings kinds, each under a name."""
+
+_own: dict[str, Entry[Representation]] = {}
+
+
+def kind_names() -> list[str]:
+    """Return the names of all kinds here: of `KINDS`, and of installed packages."""
+    return [*KINDS, *entry_points(group=ENTRY_POINTS).names]
+
+
+def find_kind(name: str) -> Entry[Representation]:
+    """Return the entry of a kind: one of `KINDS`, the name of an entry point of an installed
+    package, or a class of the user's own, `package.module:Class`; see `own_modules`.
+
+    Raises:
+        ShapeshiftError: there is none of this name, or it is no `Representation`.
+    """
+    if name in KINDS:
+        return KINDS[name]
+    if name not in _own:
+        if own_modules.is_own(name):
+            source = name
+        else:
+            check_name(kind_names(), name, "kind", ", or module:Class")
+            source = entry_points(group=ENTRY_POINTS)[name].value
+        build = own_modules.find(source, "kind")
+        if not (isinstance(build, type) and issubclass(build, Representation)):
+            raise ShapeshiftError(
+                f"kind {name!r}: expected a subclass of shapeshift.positions.Representation, got"
+                f" {build!r}"
+            )
+        summary = (inspect.getdoc(build) or "").partition("\n")[0].rstrip(".")
+        _own[name] = Entry(build, summary, source)
+    return _own[name]
+
+
 def entry(registry: Mapping[str, T], name: str, what: str) -> T:
     """Return the entry `name`, or raise an error that names the nearest one."""
     check_name(registry, name, what)
     return registry[name]
 
 
-def check_name(names: Collection[str], name: str, what: str) -> None:
-    """Raise a `ShapeshiftError` that tells the nearest of the names if `name` is none of them."""
+def check_name(names: Collection[str], name: str, what: str, more: str = "") -> None:
+    """Raise a `ShapeshiftError` that tells the nearest of the names if `name` is none of them;
+    `more` stands behind the names."""
     if name not in names:
         raise ShapeshiftError(
-            f"unknown {what} {name!r}{nearest(str(name), names)} (known: {', '.join(names)})"
+            f"unknown {what} {name!r}{nearest(str(name), names)} (known: {', '.join(names)}{more})"
         )
 
 

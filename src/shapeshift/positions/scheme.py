@@ -9,7 +9,7 @@ from typing import Any
 from shapeshift.errors import ShapeshiftError
 
 from .checks import check_arguments, whole_number
-from .registry import KINDS, entry
+from .registry import find_kind
 
 PLACES = ("embedding", "self", "cross")
 STACKS = ("encoder", "decoder", "both")
@@ -35,7 +35,7 @@ class Part:
     """One kind at one place.
 
     Args:
-        kind: a name from the registry's KINDS.
+        kind: a name from the registry's KINDS, or `package.module:Class`; see `find_kind`.
         place: `embedding`, `self` or `cross`; None is the kind's first place.
         stacks: `encoder`, `decoder` or `both` (`cross` exists in the decoder only).
         layers: the first n layers only (all layers of a shorter stack); None means all. Has no
@@ -61,7 +61,7 @@ class Part:
     @property
     def at(self) -> str:
         """The place; by default the kind's first."""
-        return self.place or entry(KINDS, self.kind, "kind").build.places[0]
+        return self.place or find_kind(self.kind).build.places[0]
 
     def __str__(self) -> str:
         """Return `sinusoidal at self (decoder, first 1 layer, add_to=qk)`."""

@@ -45,8 +45,9 @@ def inspection_page(sentence: str, runs: Sequence[Inspection]) -> str:
 def _kind(anchor: str, run: Inspection, name: Kind, probs: NDArray[np.float32]) -> dict[str, Any]:
     """Return what the template shows of the attention of one kind, `(L, H, Q, K)`."""
     layers = []
+    causal = name == "decoder self-attention"  # nothing is to the right of a token
     for layer, heads in enumerate(probs):
-        reach, highest, lines = (0, 0.0, []) if name == "cross-attention" else _lines(heads)
+        reach, highest, lines = (0, 0.0, []) if name == "cross-attention" else _lines(heads, causal)
         shown = [
             {"id": f"map-{anchor}-{layer}-{head}", "image": _image(matrix)}
             for head, matrix in enumerate(heads)
@@ -57,6 +58,7 @@ def _kind(anchor: str, run: Inspection, name: Kind, probs: NDArray[np.float32]) 
         "rows": run.source if name == "encoder self-attention" else run.target,
         "columns": run.target if name == "decoder self-attention" else run.source,
         "layers": layers,
+        "causal": causal,
     }
 
 
@@ -70,14 +72,15 @@ def _image(matrix: NDArray[np.float32]) -> str:
     return "data:image/png;base64," + base64.b64encode(written.getvalue()).decode()
 
 
-def _lines(heads: NDArray[np.float32]) -> tuple[int, float, list[str]]:
+def _lines(heads: NDArray[np.float32], causal: bool) -> tuple[int, float, list[str]]:
     """Return the charts of a layer: the furthest distance, the highest value, and for each head the
     line of its mean attention by distance."""
     distances, means = by_distance(heads)
     reach = min(_FURTHEST, max(1, distances[-1]))
-    shown = [n for n, distance in enumerate(distances) if abs(distance) <= reach]
+    last = 0 if causal else reach
+    shown = [n for n, distance in enumerate(distances) if -reach <= distance <= last]
     highest = float(means[:, shown].max())
-    across = [_WIDTH * (distances[n] + reach) / (2 * reach) for n in shown]
+    across = [_WIDTH * (distances[n] + reach) / (last + reach) for n in shown]
     up = _HEIGHT * (1 - means[:, shown] / highest)
     lines = [" ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, row, strict=True)) for row in up]
     return reach, highest, lines

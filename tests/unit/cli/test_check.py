@@ -84,7 +84,7 @@ def test_an_encoder_is_opened_as_one(tmp_path: Path, model: Any, side: str) -> N
     ("name", "message"),
     [
         ("nowhere", "nowhere"),
-        ("no_such_module:make", "'no_such_module:make' without arguments returns a model: No"),
+        ("no_such_module:make", "no function 'no_such_module:make': there is no module"),
         ("forgetful_models:sized", "missing 1 required positional argument: 'dim'"),
         ("runs", "neither the folder of a run, nor module:factory, nor"),
         ("runs/none", "runs/none: no such folder"),

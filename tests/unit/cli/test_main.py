@@ -86,6 +86,25 @@ def test_the_end_of_the_program_searches_for_no_garbage():
     assert done.stdout.splitlines() == [f"shapeshift {__version__}", "True"]
 
 
+def test_an_argument_that_is_no_text_is_one_line(tmp_path):
+    for arguments in (
+        ("inspect", "run", "caf\udce9"),
+        ("compare", "demo", "--directory", "\udcff"),
+    ):
+        status, out, err = shapeshift(tmp_path, *arguments)
+        assert (status, out) == (1, "")
+        assert re.fullmatch(
+            r"shapeshift: error: .*\\udc.. is not UTF-8, .*\n".replace(" is", "' is"), err
+        )
+
+
+def test_a_backend_of_jupyter_that_is_not_installed_does_no_harm(tmp_path):
+    environment = os.environ | {"MPLBACKEND": "module://not_installed.backend_inline"}
+    for arguments in (("reproduce", "--list"), ("compare", "demo", "--position", "ap,rope")):
+        ended = python("-m", "shapeshift", *arguments, cwd=tmp_path, env=environment)
+        assert "Traceback" not in ended.stderr
+
+
 def test_every_registered_command_is_in_the_help_and_has_one_itself(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     status, overview, _ = shapeshift(tmp_path, "-h")

@@ -120,10 +120,49 @@ def test_what_is_wrong_in_a_file_is_named(make, settings, message):
         ("tiny", "training.max_udpates=3", r"in the run dataset=vanilla K=0 .*max_udpates"),
         ("tiny", "training.seed=7", r"sets training\.seed itself.* --seed"),
         ("tiny", "training={seed: 7}", r"sets training\.seed itself.* --seed"),
-        ("tiny", "position=rope", "is what the axis K varies"),
-        ("tiny", "data.dataset={name: interpolate}", "is what the axis dataset varies"),
+        ("tiny", "position=rope", "position=rope undoes what the axis K varies"),
+        ("tiny", "data.dataset={name: interpolate}", "undoes what the axis dataset varies"),
     ],
 )
 def test_what_is_wrong_in_a_cell_or_set_by_the_grid_is_named(make, scale, override, message):
     with pytest.raises(ShapeshiftError, match=message):
         make(TWO_AXES).cells(scale, [override])
+
+
+def _axis(one, two, **settings):
+    return {"base": {"model": {"ff_dim": 64}}, "axes": {"x": {"a": one, "b": two}}, **settings}
+
+
+@pytest.mark.parametrize(
+    ("settings", "override", "message"),
+    [
+        (
+            _axis(["model.dim=16"], ["model.dim=64"]),
+            "model.dim=32",
+            "model.dim=32 undoes .* axis x",
+        ),
+        (_axis(["model={dim: 16}"], ["model={dim: 64}"]), "model.dim=32", "model.dim, in a and b"),
+        (_axis(["model.size=tiny"], ["model.size=small"]), "model.dim=32", "model.dim, in a and b"),
+        (_axis(["position=ape"], ["position=shape"]), "position.name=rope", "undoes .* axis x"),
+        (
+            _axis([], [], rules=[{"when": {"x": "b"}, "overrides": ["model.dim=64"]}]),
+            "model.dim=32",
+            "model.dim=32 makes one run of a and b",
+        ),
+    ],
+)
+def test_an_override_does_not_undo_what_an_axis_varies(make, settings, override, message):
+    grid = make(settings)
+    assert len({cell.key for cell in grid.cells("full")}) == 2
+    with pytest.raises(ShapeshiftError, match=message):
+        grid.cells("full", [override])
+
+
+def test_an_override_of_what_rules_set_and_runs_that_were_one_already_are_accepted(make):
+    rule = {"when": {"x": "b"}, "overrides": ["training.max_updates=7"]}
+    settings = _axis(["model.dim=16"], ["model.dim=64"], rules=[rule])
+    cells = make(settings).cells("full", ["training.max_updates=3"])
+    assert [cell.config.training.max_updates for cell in cells] == [3, 3]
+    same = _axis(["position=ape"], ["position=ape", "position.name=same"])
+    one, two = make(same).cells("full", ["training.max_updates=3"])
+    assert one.key == two.key

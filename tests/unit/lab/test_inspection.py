@@ -60,8 +60,9 @@ def test_the_mean_by_distance_is_over_the_pairs_of_that_distance():
 @pytest.mark.parametrize(
     ("sentence", "said"),
     [
-        ("  ", "expected one sentence, got '  '"),
+        ("  ", "expected one sentence, in UTF-8, got '  '"),
         ("a\nb", "expected one sentence"),
+        ("caf\udce9", "expected one sentence, in UTF-8"),
         ("abc " * 40, "subwords, and the model of .* takes 19; give a shorter one"),
     ],
 )
@@ -88,3 +89,32 @@ def test_the_page_has_a_picture_for_each_head_and_loads_nothing(make_run):
     assert "<script" not in page
     assert re.findall(r'(?:src|href)="(?!data:|#)[^"]*"', page) == []
     assert "shift invariant" in page
+
+
+def test_charts_by_distance_of_the_decoder_end_at_the_query(make_run):
+    page = inspection_page(SENTENCE, [inspect_run(make_run("position=rpe")[0], SENTENCE)])
+    encoder, decoder = (
+        page.partition(f"<h3>{kind} self-attention</h3>")[2].partition("<h3>")[0]
+        for kind in ("Encoder", "Decoder")
+    )
+    for part, origin, end in (
+        (encoder, "50.0", "to the right"),
+        (decoder, "100", "the query itself"),
+    ):
+        assert f'<line x1="{origin}"' in part
+        assert end in part.partition('class="scale-note"')[2]
+        (points, *_) = re.findall(r'points="([^"]+)"', part)
+        xs = [float(point.partition(",")[0]) for point in points.split()]
+        assert (xs[0], xs[-1]) == (0, 100)
+    ys = [
+        float(y)
+        for points in re.findall(r'points="([^"]+)"', decoder)
+        for y in re.findall(r",([\d.]+)", points)
+    ]
+    assert all(y < 30 for y in ys)  # nothing is empty: each distance has some attention
+
+
+def test_a_line_that_is_no_text_is_named(make_run):
+    run, _ = make_run("position=ape")
+    with pytest.raises(ShapeshiftError, match=r"<lines>:2: not UTF-8 text: 'caf\\udce9'"):
+        run.translate(["abc", "caf\udce9"])

@@ -103,6 +103,12 @@ def with_seed(cell, seed):
     return replace(cell, seed=seed, config=cell.config.model_copy(update={"training": training}))
 
 
+def minuscule(grid):
+    """Return `MINUSCULE` without what would make one run of the settings of an axis."""
+    varied = ("model.ff_dim=",) if "model" in grid.config.axes else ()
+    return [each for each in MINUSCULE if not each.startswith(varied)] if varied else MINUSCULE
+
+
 def find_item(name):
     paper, _, item = name.partition(":")
     return find_paper(paper).items[item]
@@ -121,7 +127,7 @@ def make_study(papers_root):
     def make(name, done=lambda cell: True, seeds=(1, 2)):
         grid = find_grid(name)
         extra = LONGER_PIECES if name == "nhk-figure3" else ()
-        given = {each.partition("=")[0]: each for each in (*MINUSCULE, *extra)}
+        given = {each.partition("=")[0]: each for each in (*minuscule(grid), *extra)}
         first = (grid.config.scales["tiny"].seeds or grid.config.seeds or (1,))[0]
         cells = [
             with_seed(cell, seed)

@@ -9,7 +9,7 @@ from shapeshift.papers.catalogue import PAPERS
 from shapeshift.papers.document import ItemDocument
 from shapeshift.papers.study import Study
 
-from .conftest import MINUSCULE, find_item
+from .conftest import find_item, minuscule
 
 ITEMS = [f"{name}:{item}" for name, paper in PAPERS.items() for item in paper["items"]]
 NO_RUNS = ["shape:table7", "nhk:table3", "nhk:table5", "nhk:table6"]
@@ -44,7 +44,7 @@ def test_an_item_makes_a_whole_document(name, build):
 @pytest.mark.parametrize("name", ITEMS)
 def test_without_runs_there_are_dashes_and_nothing_is_judged(name, scale, tmp_path):
     item = find_item(name)
-    overrides = MINUSCULE if scale == "tiny" else ()
+    overrides = minuscule(item.grid) if scale == "tiny" else ()
     study = Study(item.grid.cells(scale, overrides), tmp_path / "cells", tmp_path / "prepared")
     if not item.spec.trained:  # it needs text, which is built in at `tiny` alone
         with pytest.raises(ShapeshiftError) if scale != "tiny" else nullcontext():

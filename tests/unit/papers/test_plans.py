@@ -299,15 +299,20 @@ def test_an_item_says_what_is_not_finished_and_has_all_measurements(tmp_path):
     assert not (tmp_path / "tiny/toy/sizes/results.csv").exists()
 
 
+def broken_analysis(study):
+    raise ShapeshiftError("cannot be made")
+
+
 def test_what_cannot_be_made_or_written_does_not_stop_the_others(tmp_path):
     run(plan(), tmp_path)
-    made = plan(paper=paper(bad=item("Bad", "two", analyses=["nowhere:nothing"])))
+    analyses = [f"{broken_analysis.__module__}:broken_analysis"]
+    made = plan(paper=paper(bad=item("Bad", "two", analyses=analyses)))
     folder = tmp_path / "tiny" / "toy"
     folder.mkdir(parents=True)
     (folder / "table1").touch()
     found, errors = planning.write_items(made, tmp_path, tmp_path / "prepared")
     assert [one.item for one in found] == ["table2", "sizes"]
-    assert str(errors["bad"]).startswith("no analysis 'nowhere:nothing'")
+    assert str(errors["bad"]) == "cannot be made"
     assert "table1/results.csv: cannot be written: " in str(errors["table1"])
 
 

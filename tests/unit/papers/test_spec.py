@@ -274,7 +274,7 @@ def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):
 
 
 def test_own_steps_measure_anything(write):
-    text = STUDY.replace("steps: [", "steps: ['my:own', ")
+    text = STUDY.replace("steps: [", "steps: ['statistics:fmean', ")
     study = read_study(write(text.replace("{split: valid}", "{metric: speed of light}")))
     assert plan_items(study, "full")
 
