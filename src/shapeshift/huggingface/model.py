@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import fields
-from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
