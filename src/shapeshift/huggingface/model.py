@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Any, ClassVar
 
 import torch
@@ -16,6 +15,7 @@ from shapeshift.data.subwords import BOS, EOS, PAD
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import DecoderState, Memory, ModelConfig, Transformer, build
 from shapeshift.model.position_config import PositionConfig
+from shapeshift.model.tied import tied_names
 from shapeshift.model.transformer import check_padding, padding_mask
 
 IGNORED = -100
@@ -113,7 +113,7 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
             for name, buffer in [*module.named_buffers(recurse=False)]:
                 module.register_buffer(name, buffer, persistent=True)
         self._encoder = Encoder(self.model)
-        self._tied_weights_keys = _tied(self)
+        self._tied_weights_keys = tied_names(self)  # files hold the first name
         self.post_init()
 
     @classmethod
@@ -241,14 +241,3 @@ def _check_mask(attention_mask: Tensor, shape: torch.Size) -> None:
         raise ShapeshiftError(
             f"attention_mask must be (B, S) = {tuple(shape)}, got {tuple(attention_mask.shape)}"
         )
-
-
-def _tied(module: nn.Module) -> dict[str, str]:
-    """Return each further name of a tensor → the first one, under which files hold it."""
-    first: dict[Tensor, str] = {}
-    tied = {}
-    tensors = (module.named_parameters, module.named_buffers)
-    for name, tensor in chain(*(named(remove_duplicate=False) for named in tensors)):
-        if first.setdefault(tensor, name) != name:
-            tied[name] = first[tensor]
-    return tied
