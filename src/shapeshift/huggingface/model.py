@@ -15,7 +15,7 @@ from shapeshift.data.subwords import BOS, EOS, PAD
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import DecoderState, Memory, ModelConfig, Transformer, build
 from shapeshift.model.position_config import PositionConfig
-from shapeshift.model.tied import tied_names
+from shapeshift.model.tied import tie, tied_names
 from shapeshift.model.transformer import check_padding, padding_mask
 
 IGNORED = -100
@@ -122,6 +122,14 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
 
     def _init_weights(self, module: nn.Module) -> None:
         pass  # `build` has drawn them
+
+    def tie_weights(
+        self, missing_keys: set[str] | None = None, recompute_mapping: bool = True
+    ) -> None:
+        """Put each tensor under all its names; files have the first one alone."""
+        tie(self, self._tied_weights_keys)
+        if missing_keys is not None:
+            missing_keys.difference_update(self._tied_weights_keys)
 
     def get_encoder(self, *_: Any, **__: Any) -> Encoder:
         return self._encoder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from itertools import chain
@@ -46,6 +46,11 @@ def keeping_ties(module: nn.Module) -> Iterator[None]:
     `load_state_dict(assign=True)`."""
     tied = tied_names(module)
     yield
+    tie(module, tied)
+
+
+def tie(module: nn.Module, tied: Mapping[str, str]) -> None:
+    """Put the tensor of each first name under its further names; see `tied_names`."""
     for name, first in tied.items():
         owner, _, last = name.rpartition(".")
         setattr(module.get_submodule(owner), last, attrgetter(first)(module))
