@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -43,8 +43,6 @@ that takes several times as long as the training step."""
 
 MAX_ROWS = 512
 """Rows of a table for which a GPU's kernel has registers."""
-
-Again = list[Callable[[], Tensor]] | None
 
 
 class Kept(Protocol):
@@ -94,7 +92,6 @@ def attend(
     dropout_p: float = 0.0,
     *,
     causal: bool = False,
-    again: Again = None,
 ) -> Tensor:
     """Return the attention output `(B, H, Q, E)`.
 
@@ -108,7 +105,6 @@ def attend(
         dropout_p: of the probabilities; 0 in evaluation.
         causal: whether query i sees only the keys up to i + K - Q, so that the last query sees all.
             Without a bias, a fused kernel needs no mask for it.
-        again: see `attend_rows`; it receives nothing where another way serves.
 
     Raises:
         ShapeshiftError: if heads, positions, the mask and the sizes of `position` do not fit each
@@ -132,7 +128,7 @@ def attend(
     part = q, k, v, mask, position, pos_q, pos_k, dropout_p
     fused = prefers_fused(position, q, num_keys, dropout_p)
     if not fused or num_queries > 1:
-        served = _attend_here(part, causal, again)
+        served = _attend_here(part, causal)
         if served is not None:
             return served
     if fused and not is_recording():
@@ -200,9 +196,7 @@ def _additive_for(mask: Tensor, q: Tensor, num_keys: int) -> Tensor:
     return additive(mask, q.dtype)
 
 
-def _attend_here(
-    part: tuple[Any, ...], causal: bool, again: Again = None, *, whole: bool = True
-) -> Tensor | None:
+def _attend_here(part: tuple[Any, ...], causal: bool, *, whole: bool = True) -> Tensor | None:
     """As `attend`, by `attend_rows`; None where that does not serve, for the `whole` or a block."""
     q, k, v, mask, position, pos_q, pos_k, dropout_p = part
     if mask is not None and mask.requires_grad:
@@ -217,7 +211,7 @@ def _attend_here(
             if whole and k.shape[2] >= RECOMPUTED_FROM:  # a number for each pair: too much memory
                 return None
             bias = total_bias(position, _scaled(q), pos_q, pos_k)
-    return attend_rows((q, k, v), vectors, mask, dropout_p, bias=bias, causal=causal, again=again)
+    return attend_rows((q, k, v), vectors, mask, dropout_p, bias=bias, causal=causal)
 
 
 def _attend_part(part: tuple[Any, ...], causal: bool) -> Tensor:
@@ -354,7 +348,6 @@ def attend_rows(
     num_heads: int = 0,
     spans: tuple[kernels.Spans, kernels.Spans] | None = None,
     turns: tuple[kernels.Turn, kernels.Turn] | None = None,
-    again: Again = None,
 ) -> Tensor:
     """Return the attention `(…, H · E)`, or of heads `(B, H, Q, E)`, computed by a kernel without
     tensors of scores.
@@ -368,8 +361,6 @@ def attend_rows(
         spans: which rows are a sentence, on the sides of the queries and of the keys. The result is
             zero for other rows.
         turns: how queries and keys rotate before.
-        again: a list, to which a function is appended that recomputes the result, to the same bits,
-            if the probabilities are kept for the backward pass.
         bias: added to the scaled scores, as `mask` is, which needs no gradient.
         mask, dropout_p, causal: as of `attend`.
     """
@@ -383,7 +374,7 @@ def attend_rows(
         x.requires_grad for x in (*inputs, *added) if x is not None
     )
     how = mask, spans, causal, turns, origin
-    call = num_heads, dropout_p, [x and x.rows for x in vectors], how, again, wanted
+    call = num_heads, dropout_p, [x and x.rows for x in vectors], how, wanted
     out: Tensor = _Attention.apply(*call, *added, *inputs)  # type: ignore[no-untyped-call]
     if inputs[0].ndim == 4:
         return out.view(inputs[0].transpose(1, 2).shape).transpose(1, 2)
@@ -472,7 +463,6 @@ class _Attention(torch.autograd.Function):
         dropout_p: float,
         rows: list[kernels.Rows | None],
         how: tuple[Any, ...],
-        again: Again,
         wanted: bool,
         bias: Tensor | None,
         keys: Tensor | None,
@@ -487,18 +477,15 @@ class _Attention(torch.autograd.Function):
         keeps = wanted and attention.most_keys < RECOMPUTED_FROM
         saved = heads[0].new_empty(attention.num_pairs) if keeps else None
 
-        def compute() -> Tensor:
-            out = heads[0].new_empty(*shape, H * E)
-            attention.forward(split_heads((out,), H, 1)[0], drawn, saved)
-            if spans is not None:
-                out[int(spans[0].size.sum()) :] = 0
-            return out
-
+        out = heads[0].new_empty(*shape, H * E)
+        attention.forward(split_heads((out,), H, 1)[0], drawn, saved)
+        if spans is not None:
+            out[int(spans[0].size.sum()) :] = 0
         ctx.num_heads, ctx.rows, ctx.how = H, rows, how
         ctx.bias_shape = None if bias is None else bias.shape
         needed = bias is not None and (bias.ndim == 2 or not keeps)
         ctx.save_for_backward(saved, bias if needed else None, keys, values, *inputs)
-        return compute()
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -510,12 +497,12 @@ class _Attention(torch.autograd.Function):
         grad = split_heads((grad.contiguous(),), H, 1)[0]
         grads = [torch.empty_like(x) for x in inputs]
         grads = [x if x.stride(-1) == 1 else x.contiguous() for x in grads]
-        shape = ctx.bias_shape if ctx.needs_input_grad[6] else None
+        shape = ctx.bias_shape if ctx.needs_input_grad[5] else None
         added = attention.backward(grad, ctx.drawn, saved, split_heads(grads, H), shape)
         if spans is not None:
             for x, span in zip(grads, (spans[0], *spans[1:] * 2), strict=False):
                 x[int(span.size.sum()) :] = 0
-        return *(None,) * 6, *added, *grads
+        return *(None,) * 5, *added, *grads
 
 
 def split_heads(rows: Sequence[Tensor], num_heads: int, num_parts: int = 3) -> list[Tensor]:

@@ -36,7 +36,7 @@ Jobs = Annotated[
     int | None,
     typer.Option(
         min=0,
-        help="Number of runs at a time, which share the cores; 0 trains one after the other in this"
+        help="Number of runs at a time; 0 trains one after the other in this"
         " process. [default: one for each GPU; without a GPU, as many as the cores allow: a narrow"
         " model (model.dim up to 128) takes one core, a wider one four]",
     ),

@@ -16,11 +16,12 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from shapeshift.data.subwords import BOS, EOS, PAD
 from shapeshift.errors import ShapeshiftError
-from shapeshift.interop.changed import tied
 from shapeshift.model import DecoderState, Memory, ModelConfig, Transformer, build
 from shapeshift.model.position_config import PositionConfig
+from shapeshift.model.tied import tie
 from shapeshift.model.transformer import check_padding, padding_mask
 from shapeshift.own_modules import outside
+from shapeshift.positions.base import tied_names
 
 CACHE = "cache" if "cache" in {x.name for x in fields(Seq2SeqLMOutput)} else "past_key_values"
 """What transformers calls the cache in what a model returns; 5.24 renamed it."""
@@ -123,7 +124,7 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
             for name, buffer in [*module.named_buffers(recurse=False)]:
                 module.register_buffer(name, buffer, persistent=True)
         self._encoder = Encoder(self.model)
-        self._tied_weights_keys = tied(self)
+        self._tied_weights_keys = tied_names(self)  # files hold the first name
         self.post_init()
 
     @classmethod
@@ -132,6 +133,14 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
 
     def _init_weights(self, module: nn.Module) -> None:
         pass  # `build` has drawn them
+
+    def tie_weights(
+        self, missing_keys: set[str] | None = None, recompute_mapping: bool = True
+    ) -> None:
+        """Put each tensor under all its names; files have the first one alone."""
+        tie(self, self._tied_weights_keys)
+        if missing_keys is not None:
+            missing_keys.difference_update(self._tied_weights_keys)
 
     def get_encoder(self, *_: Any, **__: Any) -> Encoder:
         return self._encoder

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from shapeshift.attention import attend
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import PRESETS, SHAPE, Representation, Scheme, get
-from shapeshift.positions.base import check_sizes
+from shapeshift.positions.base import check_sizes, tied_names
 
 from .changed import (
     UNDO,
@@ -27,7 +27,6 @@ from .changed import (
     no_vectors,
     refuse_changed,
     require_attention,
-    tied,
     use_attention,
 )
 
@@ -89,7 +88,7 @@ def use_position(model: nn.Module, position: Representation | str, **options: An
     placed = _build(position, config, rotary, len(attentions), options)
     weight = next(base.parameters())
     base.shapeshift_positions = placed.to(weight.device, weight.dtype)
-    placed._tied_weights_keys = tied(placed)  # type: ignore[assignment]  # for `save_pretrained`
+    placed._tied_weights_keys = tied_names(placed)  # type: ignore[assignment]  # for `save_pretrained`
     attention = config._attn_implementation
     use_attention(model, config, NAME, _attention)
     is_trained = any(table.requires_grad for table in own.parameters())

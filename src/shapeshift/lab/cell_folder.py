@@ -24,6 +24,7 @@ from shapeshift.disk import open_regular, read
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import digest, hash_file, store, verify
 from shapeshift.lab.identity import how_to_score
+from shapeshift.lab.machine import Machine
 from shapeshift.lab.measures import TRAIN, Measurement
 from shapeshift.lab.run import AVERAGE, has_begun
 from shapeshift.own_modules import is_own, source_sha256
@@ -73,6 +74,17 @@ class CellFolder:
         self.run = path / "run"
         self.steps, self.start = path / "steps", path / "start"
         self.lock, self.output = path / "lock", path / "output.log"
+
+    def machine(self, config: Config, *, here: bool) -> Machine | None:
+        """Return what the run began on; where it has not begun, this machine if it would run
+        `here`, else None. None also for runs of earlier versions.
+
+        Raises:
+            ShapeshiftError: this machine lacks the device or the precision.
+        """
+        if has_begun(self.run) or not here:
+            return Machine.read(self.run)
+        return Machine.here(config.training)
 
     def record(self, step: str, config: Config) -> StepRecord | None:
         """Return what is recorded of a step, or `None` if it is not done.

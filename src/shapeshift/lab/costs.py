@@ -54,7 +54,7 @@ def measure_speed(run: Run, data: Prepared, budget_s: float = 4.0) -> list[Measu
         run, data: what to measure.
         budget_s: how long to measure; nine rounds are measured however long they take.
     """
-    training = run.config.training
+    training = run.training
     lengths = data.train.source_lengths, data.train.target_lengths
     plan = plan_epoch(*lengths, training.batch, seed=training.seed, epoch=0)
     batches = [collate(data.train, pairs).to(run.device) for pairs in plan[:_NUM_BATCHES]]
@@ -73,7 +73,7 @@ def measure_decoding_speed(run: Run, data: Prepared) -> list[Measurement]:
     the model's own, the median over rounds (`decoding_speed`; 1 for APE itself, by definition).
     Both write `DECODED_LENGTH` tokens for each sentence whatever they would say, so that both do
     the same work."""
-    dtype = choose_precision(run.config.training.precision, run.device)
+    dtype = choose_precision(run.training.precision, run.device)
     batch = random_batch(_NUM_SENTENCES, DECODED_LENGTH, data.subwords.sizes, run.device)
 
     def decoder(scheme: Scheme) -> Work:
@@ -183,7 +183,7 @@ def _fresh_model(
 
 
 def _peak_bytes(run: Run, data: Prepared, scheme: Scheme, length: int) -> int:
-    config, device = run.config.training, run.device
+    config, device = run.training, run.device
     step = TrainingStep(_fresh_model(run, data, scheme, device), config)
     num_sentences = max(1, config.batch.max_tokens // length)
     batch = random_batch(num_sentences, length, data.subwords.sizes, device)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 import shapeshift
+from shapeshift.config import Config
 from shapeshift.disk import open_in_place
 from shapeshift.errors import ShapeshiftError, require
 from shapeshift.lab.cell_folder import CellFolder
@@ -30,7 +31,13 @@ NARROW = 128
 each other are done sooner than one after the other with two threads."""
 
 THREADS = 4
-"""Threads of a run of a wider model."""
+"""Threads of a run of a wider model, if there are as many cores."""
+
+
+def num_threads(config: Config) -> int:
+    """Return the threads of a run on a CPU. How sums are rounded depends on their number, so that
+    it depends on the run and the machine alone, not on what else runs."""
+    return 1 if config.model.dim <= NARROW else min(THREADS, num_cores())
 
 
 class RefusedError(ShapeshiftError):
@@ -56,10 +63,9 @@ class Job:
 
 
 class InProcess(Job):
-    """One cell after the other, in this process, for debuggers: itself the job of the cell that was
-    started last, all of whose work is done when it is polled."""
+    """Runs each cell synchronously in this process, inside `poll`; for debugging."""
 
-    num_slots = 1
+    num_slots, max_threads = 1, None
 
     def start(self, order: Order, slot: int) -> Job:
         """Return the job of a cell."""
@@ -68,7 +74,12 @@ class InProcess(Job):
 
     def poll(self) -> int:
         """Do the work of the cell, and return its exit status."""
-        return attempt(self._order)
+        before = torch.get_num_threads()
+        torch.set_num_threads(num_threads(self._order.config))
+        try:
+            return attempt(self._order)
+        finally:
+            torch.set_num_threads(before)
 
 
 class Subprocesses:
@@ -77,46 +88,48 @@ class Subprocesses:
     The processes end when this one does, however that ends.
 
     Args:
-        environments: for each slot, the variables that differ from this process's.
+        environments: for each slot, the variables that differ from this process's; on a CPU those
+            of OpenMP are added.
+        max_threads: of all cells that run at a time, None if that does not matter.
     """
 
-    def __init__(self, environments: Sequence[Mapping[str, str]]):
+    def __init__(self, environments: Sequence[Mapping[str, str]], max_threads: int | None = None):
         self._environments = environments
-        self.num_slots = len(environments)
+        self.num_slots, self.max_threads = len(environments), max_threads
 
     @classmethod
     def on_cpu(cls, num_processes: int) -> Subprocesses:
-        """Return a launcher of some cells at a time, among which the cores are divided."""
-        threads = str(max(1, num_cores() // num_processes))
-        return cls([{"OMP_NUM_THREADS": threads}] * num_processes)
+        """Return a launcher of some cells at a time, whatever the number of cores."""
+        return cls([{}] * num_processes)
 
     @classmethod
     def for_cells(cls, cells: Collection[Cell]) -> Subprocesses:
         """Return a launcher that fits cells: one at a time on each GPU if they may use GPUs;
-        otherwise as many as the cores leave room for.
-
-        The number of threads decides how sums round. Here it depends on the width of the models
-        alone, not on the number of cells at a time as in `on_cpu`.
-        """
+        otherwise as many as the cores leave room for."""
         wanted = {cell.config.training.device for cell in cells}
         if wanted <= {"auto", "cuda"} and torch.cuda.is_available():
             seen = os.environ.get("CUDA_VISIBLE_DEVICES")
             devices = seen.split(",") if seen else [*map(str, range(torch.cuda.device_count()))]
             return cls([{"CUDA_VISIBLE_DEVICES": device.strip()} for device in devices])
         cores = num_cores()
-        if any(cell.config.model.dim > NARROW for cell in cells):
-            threads = min(THREADS, cores)
-            return cls([{"OMP_NUM_THREADS": str(threads)}] * (cores // threads))
+        if any(num_threads(cell.config) > 1 for cell in cells):
+            return cls([{}] * cores, cores)
         # Three runs on two cores go all at once: after two of them, the third would leave a core
         # idle. More than that share the cores in rounds of equal size.
         num_runs = len({cell.key for cell in cells})
         rounds = max(1, num_runs // cores)
         slots = max(cores, math.ceil(num_runs / rounds))
-        return cls([{"OMP_NUM_THREADS": "1"}] * slots)
+        return cls([{}] * slots)
 
     def start(self, order: Order, slot: int) -> Job:
         """Start the process of a cell."""
-        return _Process(order, self._environments[slot])
+        environment = self._environments[slot]
+        if not environment:
+            threads = num_threads(order.config)
+            environment = {"OMP_NUM_THREADS": str(threads)}
+            if self.max_threads is None and threads * self.num_slots > num_cores():
+                environment["OMP_WAIT_POLICY"] = "passive"  # idle threads leave the cores to others
+        return _Process(order, environment)
 
 
 class _Process(Job):
@@ -178,7 +191,7 @@ class Slurm:
     ):
         submitit = require("slurm", "submitit")
         os.environ.setdefault("PYTHONSAFEPATH", "1")  # in the jobs, as -P in `_Process`
-        self.num_slots = num_jobs
+        self.num_slots, self.max_threads = num_jobs, None
         try:
             self._executor = submitit.AutoExecutor(folder=str(directory / "%j"), cluster=cluster)
             self._executor.update_parameters(**parameters)
@@ -223,5 +236,6 @@ class _SlurmJob(Job):
 
 
 Launcher = InProcess | Subprocesses | Slurm
-"""Where cells run. `num_slots` is how many jobs there may be at a time; `start` begins the work on
-a cell in a slot, from 0, that no running job has."""
+"""Where cells run. `num_slots` is how many jobs there may be at a time, and `max_threads` how many
+threads they may have together, None if that does not matter; `start` begins the work on a cell in a
+slot, from 0, that no running job has."""

@@ -12,6 +12,7 @@ from pydantic import Field
 from shapeshift.disk import save
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
+from shapeshift.lab.machine import Machine, check_alike
 from shapeshift.lab.measures import TRAIN, Measurement, Text
 
 AXIS = "axis:"
@@ -50,8 +51,12 @@ def collect(cells: Iterable[Cell], root: Path) -> list[Row]:
     """Gather what is recorded of `cells` in the folders under `root`.
 
     Two cells that share a folder have rows of their own.
+
+    Raises:
+        ShapeshiftError: see `machine.check_alike`.
     """
-    rows = []
+    cells, rows = [*cells], []
+    check_alike(cells, (Machine.read(CellFolder(root / cell.key).run) for cell in cells))
     for cell in cells:
         folder = CellFolder(root / cell.key)
         for step in (TRAIN, *cell.steps):

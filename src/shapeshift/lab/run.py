@@ -32,10 +32,11 @@ from shapeshift.export.folder import engines, read_report
 from shapeshift.export.running import CTranslate2Runner, open_export
 from shapeshift.integrity import SUMS, hash_file, read_sums, restore, store, verify
 from shapeshift.lab.identity import identity_fields
+from shapeshift.lab.machine import Machine
 from shapeshift.model import Transformer, build
 from shapeshift.positions.registry import find_kind
 from shapeshift.training.checkpoints import Checkpoints
-from shapeshift.training.config import Cosine
+from shapeshift.training.config import Cosine, TrainingConfig
 from shapeshift.training.manifest import MODEL, read_manifest
 from shapeshift.training.precision import choose_device, choose_precision
 from shapeshift.training.weights import load_weights
@@ -152,6 +153,18 @@ class Run:
         """Where this run's model works, by `training.device`."""
         return choose_device(self.config.training.device)
 
+    @property
+    def training(self) -> TrainingConfig:
+        """The settings of training; in place of `training.precision=auto` the precision that the
+        run began with, if this run's device is of the same kind and has it."""
+        training, machine = self.config.training, Machine.read(self.directory)
+        if machine is None or training.precision != "auto" or self.device.type != machine.device:
+            return training
+        with suppress(ShapeshiftError):
+            choose_precision(machine.precision, self.device)
+            return training.model_copy(update={"precision": machine.precision})
+        return training
+
     def subwords(self) -> Subwords:
         """Return the subword models."""
         verify(self.directory, "subwords/", remedy=_REMEDY)
@@ -232,7 +245,8 @@ class Run:
         """
         subwords = self.subwords()
         if engine == TORCH:
-            return make_translator(self.config, self.model(which, self.device), subwords)
+            config = self.config.model_copy(update={"training": self.training})
+            return make_translator(config, self.model(which, self.device), subwords)
         if Path(engine).name != engine or engine in ("", ".."):
             raise ShapeshiftError(
                 f"expected the name of an engine of {self.directory} ({engines(self.directory)}),"

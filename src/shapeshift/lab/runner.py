@@ -17,7 +17,8 @@ from shapeshift.integrity import digest
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.identity import how_to_score
-from shapeshift.lab.launchers import Job, Launcher, RefusedError
+from shapeshift.lab.launchers import Job, Launcher, RefusedError, Slurm, num_threads
+from shapeshift.lab.machine import check_alike
 from shapeshift.lab.measures import TRAIN
 from shapeshift.lab.run import Run
 from shapeshift.lab.work import BUSY, Order
@@ -74,11 +75,16 @@ def run_cells(
         command: what the user typed, for the records.
 
     Raises:
-        ShapeshiftError: a folder that was made from other text or settings.
+        ShapeshiftError: a folder that was made from other text or settings, or runs that would be
+            compared and are trained on different kinds of device or in different precisions.
         RefusedError: the launcher starts no cell although none is running.
         StoppedError: a signal has ended training in this process; a checkpoint is saved.
     """
     runner = _Runner(root, launcher, changed, prepared_root, command, launcher.num_slots)
+    cells = [*cells]
+    here = not isinstance(launcher, Slurm)  # whose jobs run on other machines
+    machines = (CellFolder(root / cell.key).machine(cell.config, here=here) for cell in cells)
+    check_alike(cells, machines)
     for cell in _merged(cells):
         runner.enlist(cell)
     try:
@@ -124,7 +130,7 @@ class _Runner:
         for slot in list(self.running):
             self._look_after(slot)
         for cell in self.queue[:]:  # each once: a busy one goes to the end
-            if len(self.running) >= self.room:
+            if not self._has_room(cell):
                 break
             if any(cell.key == other.key for other, _ in self.running.values()):
                 continue  # the same run, scored in another way
@@ -151,6 +157,12 @@ class _Runner:
 
     def _is_finished(self, cell: Cell) -> bool:
         return not self._folder(cell).missing(cell.steps, cell.config)
+
+    def _has_room(self, cell: Cell) -> bool:
+        cells = [cell, *(other for other, _ in self.running.values())]
+        most = self.launcher.max_threads
+        fits = most is None or sum(num_threads(each.config) for each in cells) <= most
+        return len(self.running) < self.room and fits
 
     def _start(self, cell: Cell) -> None:
         path = self._folder(cell).path

@@ -18,6 +18,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation import comet
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.integrity import restore, store, verify
+from shapeshift.lab.machine import MACHINE, Machine
 from shapeshift.lab.requirements import check_lengths, missing_requirements, text_notices
 from shapeshift.lab.run import (
     AS_IT_IS,
@@ -38,10 +39,10 @@ from shapeshift.training.checkpoints import Checkpoints, Resumed
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.estimate import disk_bytes
 from shapeshift.training.log import Log
-from shapeshift.training.manifest import MODEL, DamagedError
+from shapeshift.training.manifest import MODEL, DamagedError, Progress
 from shapeshift.training.observer import Observer
 from shapeshift.training.parallel import Parallel
-from shapeshift.training.precision import check_hardware
+from shapeshift.training.precision import choose_device, choose_precision
 from shapeshift.training.stopping import StopSignals
 from shapeshift.training.trainer import Trainer
 from shapeshift.training.weights import average, is_average_of, read_weights
@@ -73,8 +74,9 @@ def train(
             `training.parallel.join`. The main process alone writes and calls back.
 
     Raises:
-        ShapeshiftError: if the settings, the data, the checkpoints or the disk do not allow it, or
-            what will score the run is not there.
+        ShapeshiftError: if the settings, the data, the checkpoints or the disk do not allow it,
+            what will score the run is not there, or the run began on another kind of device or in a
+            precision that this machine lacks.
         StoppedError: after a signal; a checkpoint is saved.
     """
     parallel = parallel or Parallel()
@@ -83,16 +85,18 @@ def train(
         folder = prepared_directory(config.data, prepared_root)
         if lines := missing_requirements(config, folder):
             raise ShapeshiftError("; ".join(lines))
-        check_hardware(config.training, parallel.local_rank)
         Run.check(directory, config)
+        machine, training = _find_machine(config.training, directory, parallel.local_rank)
         data = prepare(config.data, folder, observer.preparing if parallel.is_main else None)
-    trainer, started = _make_trainer(config, data, directory, parallel, tested=tested)
+    training = _agree(training, parallel)
+    resolved = config.model_copy(update={"training": training})
+    trainer, started = _make_trainer(resolved, data, directory, parallel, tested=tested)
     if parallel.is_main:  # all that can be refused without the folder has been
         with writing(directory):
             make_directory(directory)
     lock = locked(directory / LOCK, optional=True) if parallel.is_main else nullcontext()
     with lock:
-        run, resumed = _open_run(config, data, directory, trainer)
+        run, resumed = _open_run(config, data, directory, trainer, machine)
         progress = trainer.progress
         unfinished = progress.update < config.training.last_update(progress)
         unfinished = unfinished or trainer.validation_is_due
@@ -183,8 +187,51 @@ def _start_from(directory: Path, model: Transformer, config: Config, subwords: S
     return line
 
 
+def _find_machine(
+    training: TrainingConfig, directory: Path, local_rank: int | None
+) -> tuple[Machine, TrainingConfig]:
+    """Return what the run in a folder began on, or begins on here, and the settings with that in
+    place of `auto`.
+
+    Raises:
+        ShapeshiftError: updates are left, and this machine cannot continue with it.
+    """
+    began = Machine.read(directory) if has_begun(directory) else None
+    if began is None:
+        here = Machine.here(training, local_rank)
+        return here, here.settings(training)
+    try:
+        return began, began.continued(training, directory, local_rank)
+    except ShapeshiftError:
+        checkpoints = Checkpoints(directory / "checkpoints", 1)
+        updates = checkpoints.updates()
+        last = checkpoints.progress(updates[-1]) if updates else Progress()
+        if last.update < training.last_update(last):
+            raise
+        return began, Machine.here(training, local_rank).settings(training)
+
+
+def _agree(training: TrainingConfig, parallel: Parallel) -> TrainingConfig:
+    """Return the settings with the main process's precision, which need not be that of `auto` here.
+
+    Raises:
+        ShapeshiftError: this process lacks it, or has another kind of device.
+    """
+    device, names = choose_device(training.device, parallel.local_rank), ("fp32", "bf16")
+    own = 2 * (device.type == "cpu") + names.index(training.precision)
+    first = parallel.broadcast(own)
+    assert first is not None
+    if first // 2 != own // 2:
+        raise ShapeshiftError(
+            f"process {parallel.rank} has training.device={device.type}, the main process another;"
+            " start all processes on one kind of device, or set training.device=cpu"
+        )
+    choose_precision(names[first % 2], device)
+    return training.model_copy(update={"precision": names[first % 2]})
+
+
 def _open_run(
-    config: Config, data: Prepared, directory: Path, trainer: Trainer
+    config: Config, data: Prepared, directory: Path, trainer: Trainer, machine: Machine
 ) -> tuple[Run, Resumed | None]:
     """Load the last checkpoint and write what the folder of the run holds from the beginning.
 
@@ -202,6 +249,7 @@ def _open_run(
                     path=directory,
                 )
             contents = _contents(data, directory)
+            contents[MACHINE] = machine.model_dump_json(indent=2).encode() + b"\n"
     resumed = trainer.resume()
     with parallel.main_first():
         if parallel.is_main:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -17,9 +16,8 @@ from shapeshift.positions.base import check_sizes
 from shapeshift.positions.checks import check_positions, describe
 
 from .cache import FixedKeyValues, KeyValues, SourceKeyValues
-from .linear import Linear, linear
+from .linear import apply_linear, linear
 from .packing import Packing
-from .recompute import recomputed, recomputes
 
 
 class Attention(nn.Module):
@@ -48,7 +46,7 @@ class Attention(nn.Module):
         # One weight for the three projections: in self-attention they are one product.
         self.in_weight = nn.Parameter(torch.empty(3 * dim, dim))
         self.in_bias = nn.Parameter(torch.zeros(3 * dim))
-        self.out = Linear(dim, dim)
+        self.out = nn.Linear(dim, dim)
         for weight in (*self.in_weight.chunk(3), self.out.weight):
             nn.init.xavier_uniform_(weight)
         nn.init.zeros_(self.out.bias)
@@ -104,8 +102,7 @@ class Attention(nn.Module):
             rows = varlen.attend_packed(heads, self.position, *places, dropped, causal=causal)
         if rows is None and cache is None:
             added = prefers_rows(self.position, projected, self.num_heads, pos_q, pos_k)
-        again: list[Callable[[], Tensor]] = []
-        how: dict[str, Any] = {"causal": causal, "again": again}
+        how: dict[str, Any] = {"causal": causal}
         if rows is not None:
             packing = None
         elif added is not None:
@@ -128,25 +125,16 @@ class Attention(nn.Module):
                 at = mask, self.position, pos_q, pos_k
                 few = None if dropped else attend_few(cache, (q, k, v), *at)
                 if few is not None:
-                    result: Tensor = self.out(few.flatten(2))
-                    return result
+                    return apply_linear(self.out, few.flatten(2))
                 k, v = cache.append(k, v)
             rows = attend(q, k, v, mask, self.position, pos_q, pos_k, dropped, **how)
-
-        def join(rows: Tensor) -> Tensor:
-            rows = rows.transpose(1, 2).flatten(2) if rows.ndim == 4 else rows
-            return packing[0].pack(rows) if packing else rows
-
-        joined = join(rows)
-        again_here = again and recomputes(joined)
-        with recomputed(joined, lambda: join(again[0]())) if again_here else nullcontext():
-            out: Tensor = self.out(joined)
-        return out
+        rows = rows.transpose(1, 2).flatten(2) if rows.ndim == 4 else rows
+        return apply_linear(self.out, packing[0].pack(rows) if packing else rows)
 
     def keys_and_values(self, memory: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         """Return what `forward` puts into a cache for `memory (B, K, D)`: `(B, H, K, E)` each."""
         pos_q = pos_k[:, :1]
-        inputs = self.position.inputs(memory[:, :1], memory, memory, pos_q, pos_k)
+        inputs = self._inputs(memory[:, :1], memory, pos_q, pos_k)
         q, k, v = split_heads(self._project(*inputs), self.num_heads)
         return self.position.rotate(q, k, pos_q, pos_k)[1], v
 
@@ -154,9 +142,13 @@ class Attention(nn.Module):
         self, x: Tensor, memory: Tensor, pos_q: Tensor, pos_k: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the inputs of the three projections."""
-        given = x, memory, memory
         if not self.position.overrides("inputs"):
-            return given
+            return x, memory, memory
+        # Copies, which `inputs` may change in place: `x` may be the residual, and `memory` is that
+        # of all layers.
+        alone, x = memory is not x, x.clone()
+        memory = memory.clone() if alone else x
+        given = x, memory, memory
         inputs = self.position.inputs(*given, pos_q, pos_k)
         if any(got.shape != wanted.shape for got, wanted in zip(inputs, given, strict=True)):
             raise ShapeshiftError(

@@ -21,6 +21,7 @@ from shapeshift.positions.registry import entry
 from .attention import Attention
 from .config import ModelConfig
 from .layers import DecoderLayer, Embedding, EncoderLayer, FeedForward, Residual
+from .tied import separate_modules
 from .transformer import PAD, Transformer
 
 
@@ -65,7 +66,7 @@ def build(
     encoder = place(scheme, Stack("encoder", *sizes, config.encoder_layers))
     decoder = place(scheme, Stack("decoder", *sizes, config.decoder_layers))
     at_both = zip(decoder.self_attention, decoder.cross_attention, strict=True)
-    return Transformer(
+    model = Transformer(
         Embedding(source_table, build_position_ids(scheme), encoder.embedding, config.dropout),
         Embedding(target_table, build_position_ids(scheme), decoder.embedding, config.dropout),
         [
@@ -80,6 +81,8 @@ def build(
         final_norm=config.norm == "pre",
         output_bias=nn.Parameter(torch.zeros(target_size)) if config.output_bias else None,
     )
+    separate_modules(model)
+    return model
 
 
 def _table(num_tokens: int, dim: int) -> nn.Embedding:

@@ -13,7 +13,7 @@ from shapeshift import kernels
 
 from .attention import Attention
 from .layers import FeedForward
-from .linear import Linear, has_bf16_products
+from .linear import has_bf16_products, is_as_built
 from .transformer import Transformer
 
 
@@ -88,7 +88,7 @@ def copy_for_inference(model: Transformer, dtype: torch.dtype) -> Transformer:
         return nn.Parameter(weight.detach().to(dtype), requires_grad=False)
 
     for module in (*model.encoder.modules(), *model.decoder.modules()):
-        if isinstance(module, Attention | Linear):
+        if type(module) in (Attention, nn.Linear):
             memo |= {id(x): cast(x) for x in module.parameters(recurse=False)}
     copy = deepcopy(model, memo).eval()
     # A table of its own, for the embedding's may be the same one and stays as it is.
@@ -106,13 +106,19 @@ def _use(linear: type[BlockedLinear | PanelLinear], model: Transformer) -> None:
     for module in [*model.encoder.modules(), *model.decoder.modules()]:
         if isinstance(module, Attention):
             module.projections = _projections(linear, module)
-            module.register_module("out", linear(module.out.weight, module.out.bias))
+            names = ["out"]
         elif isinstance(module, FeedForward):
-            inner, outer, activation = module.inner, module.outer, "none"
-            if isinstance(module.activation, nn.ReLU):
+            names = ["inner", "outer"]
+        else:
+            continue
+        for name in names:
+            layer: nn.Linear = getattr(module, name)
+            if not is_as_built(layer):  # hooks see it, or it computes something else
+                continue
+            activation = "none"
+            if name == "inner" and is_as_built(module.get_submodule("activation")):
                 activation, module.activation = "relu", nn.Identity()
-            module.register_module("inner", linear(inner.weight, inner.bias, activation))
-            module.register_module("outer", linear(outer.weight, outer.bias))
+            module.register_module(name, linear(layer.weight, layer.bias, activation))
 
 
 def _projections(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import _has_any_global_hook as has_any_global_hook
 
 from shapeshift.attention.dropout import add_dropped, dropout
 from shapeshift.errors import ShapeshiftError
@@ -16,9 +14,8 @@ from shapeshift.positions import Absolute, Representation
 
 from .attention import Attention
 from .cache import FixedKeyValues, KeyValues, SourceKeyValues
-from .linear import Linear
+from .linear import apply_linear, is_as_built
 from .packing import Packing
-from .recompute import recomputed, recomputes
 
 NORM_EPS = 1e-6
 
@@ -28,7 +25,7 @@ class Embedding(nn.Module):
     position representation is (the released SHAPE code lost both for its relative baseline).
 
     Args:
-        tokens: the token table `(V, D)`; may be shared with another side or the output.
+        tokens: the token table `(V, D)`; its weight may be that of another side or the output.
         position_ids: numbers the tokens.
         position: acts at the embedding.
         dropout: of the sum.
@@ -74,8 +71,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, dim: int, ff_dim: int, activation: str, dropout: float):
         super().__init__()
-        self.inner = Linear(dim, ff_dim)
-        self.outer = Linear(ff_dim, dim)
+        self.inner = nn.Linear(dim, ff_dim)
+        self.outer = nn.Linear(ff_dim, dim)
         activations = {"relu": nn.ReLU(), "gelu": nn.GELU(), "silu": nn.SiLU()}
         self.activation: nn.Module = activations[activation]
         self.dropout = dropout
@@ -85,18 +82,12 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # One row a token: the gradient of what is done to a view in place is copied twice.
-        hidden = self.inner(x.flatten(0, -2))
-        # In place, unless a hook sees what is overwritten.
-        relu = type(self.activation) is nn.ReLU and not _have_hooks(self.inner, self.activation)
+        hidden = apply_linear(self.inner, x.flatten(0, -2))
+        # In place, unless a hook or another module sees what is overwritten.
+        relu = is_as_built(self.inner, self.activation) and type(self.activation) is nn.ReLU
         hidden = hidden if relu else self.activation(hidden)
-        out: Tensor = self.outer(dropout(hidden, self.dropout, self.training, relu))
+        out = apply_linear(self.outer, dropout(hidden, self.dropout, self.training, relu))
         return out.view(x.shape)
-
-
-def _have_hooks(*modules: nn.Module) -> bool:
-    names = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"
-    own = any(getattr(module, name) for module in modules for name in names)
-    return own or bool(has_any_global_hook())  # type: ignore[no-untyped-call]
 
 
 class Residual(nn.Module):
@@ -110,25 +101,9 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
         if self.pre_norm:
-            if recomputes(x):
-                with _normed(self.norm, x) as normed:
-                    out = branch(normed)
-            else:
-                out = branch(self.norm(x))
-            return add_dropped(x, out, self.dropout, self.training)
+            return add_dropped(x, branch(self.norm(x)), self.dropout, self.training)
         total: Tensor = self.norm(add_dropped(x, branch(x), self.dropout, self.training))
         return total
-
-
-@contextmanager
-def _normed(norm: nn.LayerNorm, x: Tensor) -> Iterator[Tensor]:
-    """Yield norm(x), computed again from `x` for the gradients."""
-    normed = norm(x)
-    if torch.is_autocast_enabled("cpu"):  # as the products would, each for itself
-        normed = normed.to(torch.get_autocast_dtype("cpu"))
-    source, dtype = x.detach(), normed.dtype
-    with recomputed(normed, lambda: norm(source).to(dtype)):
-        yield normed
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from shapeshift.positions.checks import can_read, describe, whole_number
 from .cache import ROOM, FixedKeyValues, KeyValues, Slots, SourceKeyValues
 from .layers import NORM_EPS, DecoderLayer, Embedding, EncoderLayer, LayerCache, Memory
 from .packing import Packing
+from .tied import keeping_ties
 
 PAD = 0
 """The id of padding, which stands right of a sentence."""
@@ -29,7 +31,7 @@ class Transformer(nn.Module):
         source: embeds and numbers the source.
         target: embeds and numbers the target.
         encoder, decoder: the layers.
-        output: the table `(V, D)` that projects; the target's own if they are tied.
+        output: the table `(V, D)` that projects; its weight is the target's if they are tied.
         final_norm: whether the stacks end in a LayerNorm, as pre-norm ones must.
         output_bias: added to the logits, `(V,)`.
 
@@ -61,6 +63,15 @@ class Transformer(nn.Module):
         self.projection: nn.Module | None = None  # in a copy for inference: what `project` does
         self.encoder_norm = nn.LayerNorm(dim, eps=NORM_EPS) if final_norm else nn.Identity()
         self.decoder_norm = nn.LayerNorm(dim, eps=NORM_EPS) if final_norm else nn.Identity()
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Self:
+        with keeping_ties(self):
+            super()._apply(*args, **kwargs)  # type: ignore[no-untyped-call]
+        return self
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        with keeping_ties(self):
+            return super().load_state_dict(*args, **kwargs)
 
     def encode(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, ClassVar
 
 import torch
@@ -324,3 +325,14 @@ def temporarily_set(modules: Sequence[nn.Module], name: str, value: object) -> I
     finally:
         for module, old in zip(modules, before, strict=True):
             setattr(module, name, old)
+
+
+def tied_names(module: nn.Module) -> dict[str, str]:
+    """Return each further name of a parameter or buffer → its first name."""
+    first: dict[Tensor, str] = {}
+    tied = {}
+    tensors = (module.named_parameters, module.named_buffers)
+    for name, tensor in chain(*(named(remove_duplicate=False) for named in tensors)):
+        if first.setdefault(tensor, name) != name:
+            tied[name] = first[tensor]
+    return tied

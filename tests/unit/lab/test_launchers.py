@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.lab import runner
 from shapeshift.lab.cell_folder import CellFolder
-from shapeshift.lab.launchers import RefusedError, Slurm, Subprocesses
+from shapeshift.lab.launchers import Job, RefusedError, Slurm, Subprocesses
 from shapeshift.lab.runner import run_cells
 from shapeshift.locks import LockedError
 from shapeshift.training.log import read_log
@@ -63,27 +64,56 @@ def _checkpoints(folder):
     return {path.parent.name: path.stat().st_mtime_ns for path in found}
 
 
+def started(launcher, cells, monkeypatch, tmp_path):
+    """Return the environments of the processes that start at once."""
+    environments = []
+
+    class Endless(Job):
+        def __init__(self, order, environment):
+            environments.append(environment)
+
+        def poll(self):
+            return None
+
+    monkeypatch.setattr("shapeshift.lab.launchers._Process", Endless)
+    rest = lambda *_: None, tmp_path, "", launcher.num_slots
+    runner._Runner(tmp_path, launcher, *rest, queue=[*cells]).advance()
+    return environments
+
+
 @pytest.mark.parametrize(
-    ("dim", "num_runs", "cores", "threads", "num_slots"),
+    ("dims", "cores", "threads"),
     [
-        (64, 1, 2, "1", 2),
-        (64, 3, 2, "1", 3),
-        (64, 6, 2, "1", 2),
-        (64, 9, 2, "1", 3),
-        (256, 3, 2, "2", 1),
-        (256, 3, 8, "4", 2),
+        ([64], 2, "1"),
+        ([64, 64, 64], 2, "111"),  # all at once
+        ([64] * 6, 2, "11"),
+        ([64] * 9, 2, "111"),  # rounds of equal size
+        ([256, 256, 256], 2, "2"),
+        ([256, 256, 256], 8, "44"),
+        ([256, 256], 3, "3"),
+        ([64, 256, 64], 2, "1"),  # the wide one waits for both cores, the others behind it
+        ([64, 64, 256], 2, "11"),
+        ([64, 256, 64, 64, 64, 64], 8, "14111"),
     ],
 )
-def test_narrow_runs_leave_no_core_idle_and_wide_ones_get_threads(
-    make_cell, monkeypatch, dim, num_runs, cores, threads, num_slots
+def test_the_threads_of_a_run_depend_on_its_width_and_the_cores_alone(
+    make_cell, monkeypatch, tmp_path, dims, cores, threads
 ):
     monkeypatch.setattr("shapeshift.lab.launchers.num_cores", lambda: cores)
     cells = [
-        make_cell(f"model.dim={dim}", f"training.seed={seed + 1}", "training.device=cpu")
-        for seed in range(num_runs)
+        make_cell(f"model.dim={dim}", f"training.seed={seed}", "training.device=cpu")
+        for seed, dim in enumerate(dims)
     ]
-    launcher = Subprocesses.for_cells(cells + cells)
-    assert launcher._environments == [{"OMP_NUM_THREADS": threads}] * num_slots
+    environments = started(Subprocesses.for_cells(cells + cells), cells, monkeypatch, tmp_path)
+    assert environments == [{"OMP_NUM_THREADS": n} for n in threads]
+
+
+def test_several_jobs_by_request_have_the_same_threads(make_cell, monkeypatch, tmp_path):
+    monkeypatch.setattr("shapeshift.lab.launchers.num_cores", lambda: 2)
+    cells = [make_cell(f"model.dim={dim}", "training.device=cpu") for dim in (64, 256)]
+    narrow, wide = started(Subprocesses.on_cpu(2), cells, monkeypatch, tmp_path)
+    assert narrow == {"OMP_NUM_THREADS": "1"}
+    assert wide == {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ class Stub:
     """A launcher whose jobs take `rounds` looks; `statuses` gives what they exit with, in turn.
     It refuses more than `limit` jobs."""
 
+    max_threads = None
+
     def __init__(self, num_slots=1, rounds=1, statuses=None, limit=99):
         self.num_slots, self.rounds, self.limit = num_slots, rounds, limit
         self.statuses = statuses or {}

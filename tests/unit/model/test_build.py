@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 import torch
 
@@ -35,13 +37,52 @@ def test_transformer_base_has_61_million_parameters() -> None:
 
 def test_one_table_two_tables_three_tables() -> None:
     one = make()
-    assert one.source.tokens is one.target.tokens is one.output
+    assert one.source.tokens.weight is one.target.tokens.weight is one.output.weight
     two = make(share_embeddings=False, sizes=(7, 9))
     assert two.source.tokens.weight.shape == (7, 8)
-    assert two.target.tokens is two.output
+    assert two.target.tokens.weight is two.output.weight
     three = make(share_embeddings=False, tie_output=False)
-    assert len({id(three.source.tokens), id(three.target.tokens), id(three.output)}) == 3
+    assert len({three.source.tokens.weight, three.target.tokens.weight, three.output.weight}) == 3
     assert count(three) - count(one) == 2 * 9 * 8
+
+
+SHARED = {"source.tokens.weight", "target.tokens.weight", "output.weight"}
+
+
+@pytest.mark.parametrize("scheme", ["ape", "t5", "tupe"])
+@pytest.mark.parametrize("named", ["once", "everywhere"])
+def test_a_functional_call_leaves_shared_weights_as_they_are(scheme: str, named: str) -> None:
+    model, ids = make(scheme).eval(), torch.tensor([[4, 5, 6], [7, 8, 3]])
+    own = dict(model.named_parameters(remove_duplicate=False))
+    other = {x: torch.randn_like(x) for x in own.values()}
+    first = dict(model.named_parameters())
+    assert len(own) > len(first)
+    given = {name: other[x] for name, x in (own if named == "everywhere" else first).items()}
+    found = torch.func.functional_call(model, given, (ids, ids))
+    now = dict(model.named_parameters(remove_duplicate=False))
+    assert all(now[name] is x for name, x in own.items())
+    twin = deepcopy(model)
+    twin.load_state_dict({name: other[x] for name, x in own.items()}, strict=False)
+    assert torch.equal(found, twin(ids, ids))
+
+
+@pytest.mark.parametrize("scheme", ["ape", "t5"])
+def test_shared_weights_have_their_names_and_stay_one_when_tensors_are_replaced(
+    scheme: str,
+) -> None:
+    """A checkpoint holds the first name, and `state_dict` all of them."""
+    model = make(scheme)
+    assert model.state_dict().keys() >= SHARED
+    assert {name for name, _ in model.named_parameters()} & SHARED == {"source.tokens.weight"}
+    sizes = [count(model)]
+    state = {name: x.clone() for name, x in model.state_dict().items()}
+    model.load_state_dict(state, assign=True)
+    with torch.device("meta"):
+        empty = make(scheme)
+    empty.to_empty(device="cpu").load_state_dict(state)
+    sizes += [count(model), count(empty), count(deepcopy(model)), count(model.double())]
+    assert len(set(sizes)) == 1
+    assert model.source.tokens.weight is model.output.weight
 
 
 def test_sides_of_different_size_cannot_share() -> None:

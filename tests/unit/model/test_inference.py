@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from shapeshift.decoding import running
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.model import ModelConfig, Transformer, build, copy_for_inference
 from shapeshift.model.inference import BlockedLinear, PanelLinear, linear_for
-from shapeshift.model.linear import Linear
 
 
 def translate(model: Transformer, source: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -37,7 +37,7 @@ def test_logits_are_the_same(position: str, tied: bool, dtype: torch.dtype) -> N
     source = torch.randint(4, 50, (3, 7))
     before = {name: x.clone() for name, x in model.state_dict().items()}
     copy = copy_for_inference(model, dtype)
-    linear = linear_for(model.output.weight, dtype) or Linear
+    linear = linear_for(model.output.weight, dtype) or nn.Linear
     assert isinstance(copy.decoder[0].feed_forward.inner, linear)
     torch.testing.assert_close(translate(copy, source, dtype), translate(model, source, dtype))
     assert all(torch.equal(x, before[name]) for name, x in model.state_dict().items())

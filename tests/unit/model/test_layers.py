@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+import warnings
+from copy import deepcopy
+from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+from torch.utils.checkpoint import checkpoint
 
 from shapeshift import kernels
 from shapeshift.model import (
     ModelConfig,
     Transformer,
-    attention,
     build,
     label_smoothed_loss,
     layers,
     linear,
-    recompute,
 )
+from shapeshift.model.attention import Attention
 from shapeshift.positions import PRESETS
 
 
@@ -66,34 +67,116 @@ def test_functions_of_a_model_have_gradients_by_torch_func():
         torch.testing.assert_close(slope, other, rtol=1e-4, atol=1e-4)
 
 
+def test_hooks_run_once_a_step_and_gradients_are_those_of_what_they_changed(seed_model):
+    """A hook that changes a tensor in place trains as one that returns another tensor."""
+    kept = (torch.rand(32) > 0.5).float()
+    gradients, calls = [], []
+
+    def multiply(module, args, out):
+        calls.append(module)
+        return out.mul_(kept) if in_place else out * kept
+
+    def multiply_input(module, args):
+        calls.append(module)
+        return (args[0].mul_(kept) if in_place else args[0] * kept, *args[1:])
+
+    for changes in (True, False):
+        in_place = changes
+        model = seed_model()
+        norms = [x for x in model.modules() if isinstance(x, nn.LayerNorm)]
+        outputs = [x.out for x in model.modules() if isinstance(x, Attention)]
+        for module in (*norms, *outputs):
+            module.register_forward_hook(multiply)
+        for module in (x for x in model.modules() if isinstance(x, layers.FeedForward)):
+            module.register_forward_pre_hook(multiply_input)
+        calls.clear()
+        loss = loss_of(model, torch.float32)
+        gradients.append(torch.autograd.grad(loss, [*model.parameters()]))
+        assert len(calls) == len(set(calls)) == len(norms) + len(outputs) + 2
+    assert all(map(torch.equal, *gradients))
+
+
+@pytest.fixture(params=["pre", "post"])
+def seed_model(request):
+    def make() -> Transformer:
+        torch.manual_seed(0)
+        shape = {"dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 1, "decoder_layers": 1}
+        return build(ModelConfig(norm=request.param, **shape), "ape", 9, 9)
+
+    return make
+
+
+def test_gradients_of_other_weights_are_those_of_a_model_that_has_them(seed_model):
+    model, ids = seed_model().eval(), torch.randint(4, 9, (2, 5))
+    other = {n: (x + 0.3 * torch.randn_like(x)).detach() for n, x in model.named_parameters()}
+    for weight in other.values():
+        weight.requires_grad_()
+    torch.func.functional_call(model, other, (ids, ids)).square().sum().backward()
+    twin = deepcopy(model)
+    with torch.no_grad():
+        for name, weight in twin.named_parameters():
+            weight.copy_(other[name])
+    twin(ids, ids).square().sum().backward()
+    for name, weight in twin.named_parameters():
+        assert torch.equal(weight.grad, other[name].grad)
+
+
+def test_checkpointed_layers_keep_their_input_alone(seed_model):
+    layer, x, pos = seed_model().encoder[0], torch.randn(2, 5, 32), torch.arange(5)[None]
+
+    def kept(call, *args):
+        sizes = []
+        pack = lambda saved: sizes.append(saved.numel()) or saved  # noqa: E731
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
+            out = call(*args)
+        (gradient,) = torch.autograd.grad(out.sum(), layer.attention.in_weight)
+        return sum(sizes), gradient
+
+    layer.eval()
+    x.requires_grad_()
+    plain, expected = kept(layer, x, pos, None)
+    checkpointed = partial(checkpoint, layer, use_reentrant=False)
+    least, gradient = kept(checkpointed, x, pos, None)
+    assert torch.equal(gradient, expected)
+    assert least == x.numel() + pos.numel()
+    assert plain > 10 * x.numel()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-@pytest.mark.parametrize("scheme", ["ape", "t5", "rpe"])
-def test_norms_and_heads_are_not_kept_but_computed_again_to_the_same_bits(
-    scheme: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = ModelConfig(
-        size="tiny", dim=8, num_heads=2, ff_dim=16, encoder_layers=1, decoder_layers=1
-    )
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_relu_leaves_alone_what_another_module_holds(rate, dtype):
+    """`Sigmoid` keeps its result for its gradient, and a parametrized layer is of another class."""
+
+    class Sigmoid(nn.Linear):
+        def forward(self, x):
+            self.result = super().forward(x).sigmoid() - 0.5
+            return self.result
+
     torch.manual_seed(0)
-    model = build(config, PRESETS[scheme], 9, 9)
-    tensors: list[weakref.ref[Tensor]] = []
+    feed_forward = layers.FeedForward(32, 64, "relu", rate)
+    feed_forward.inner = Sigmoid(32, 64)
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        feed_forward(torch.randn(3, 5, 32)).sum().backward()
+    assert (feed_forward.inner.result < 0).any()
+    changed = layers.FeedForward(32, 64, "relu", rate)
+    parametrize.register_parametrization(changed.inner, "weight", nn.Tanh())
+    assert not linear.is_as_built(changed.inner)
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        changed(torch.randn(3, 5, 32)).sum().backward()
+    assert changed.inner.parametrizations.weight.original.grad.any()
 
-    @contextmanager
-    def spy(x: Tensor, again: Callable[[], Tensor]) -> Iterator[None]:
-        tensors.append(weakref.ref(x))
-        with recompute.recomputed(x, again):
-            yield
 
-    for module in (layers, attention):
-        monkeypatch.setattr(module, "recomputed", spy)
-    loss = loss_of(model, dtype)
-    norms, attentions = 5, 3 * kernels.is_available(dtype)
-    assert [each() for each in tensors] == [None] * (norms + attentions)
-    fresh = torch.autograd.grad(loss, [*model.parameters()])
-    for module in (layers, attention):
-        monkeypatch.setattr(module, "recomputed", lambda x, again: nullcontext())
-    kept = torch.autograd.grad(loss_of(model, dtype), [*model.parameters()])
-    assert all(torch.equal(*pair) for pair in zip(fresh, kept, strict=True))
+def test_quantize_dynamic_finds_every_linear_layer():
+    model = build(ModelConfig(size="tiny"), "ape", 50, 50).eval()
+    ids = torch.randint(4, 50, (2, 7))
+    expected = model(ids, ids)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        quantized = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+        found = quantized(ids, ids)
+    assert not any(isinstance(x, nn.Linear) for x in quantized.modules())
+    assert (found - expected).norm() < 0.1 * expected.norm()
+    assert not torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("faster", [True, False], ids=["bf16", "in-fp32"])
@@ -105,19 +188,19 @@ def test_linear_layers_in_bf16_compute_what_pytorch_does(shape, faster, monkeypa
     calls, call = [], kernels._call
     monkeypatch.setattr(kernels, "_call", lambda *x: calls.append(x[0]) or call(*x))
     B, T, K, N = shape
-    layer = linear.Linear(K, N)
+    layer = torch.nn.Linear(K, N)
     x, grad = torch.randn(B, T, K).bfloat16().requires_grad_(), torch.randn(B, T, N).bfloat16()
     leaves = [x, layer.weight, layer.bias]
     with torch.autocast("cpu", torch.bfloat16):
-        out = layer(x)
+        out = linear.apply_linear(layer, x)
         found = [out, *torch.autograd.grad(out, leaves, grad, create_graph=True)]
         found[1].sum().backward()  # there are second derivatives
-        out = layer(x)
+        out = linear.apply_linear(layer, x)
     assert type(out.grad_fn.next_functions[0][0]).__name__ == "_LinearBackward"
     assert not calls
     found += torch.autograd.grad(out, leaves, grad)
     with torch.autocast("cpu", torch.float16):
-        assert layer(x).dtype == torch.float16
+        assert linear.apply_linear(layer, x).dtype == torch.float16
     assert calls == ["weight_gradient"] * (faster and K % 32 == N % 32 == 0)
     rounded = layer.weight.bfloat16().double(), layer.bias.bfloat16().double()
     out = torch.nn.functional.linear(x.double(), *rounded)

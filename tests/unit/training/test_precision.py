@@ -3,11 +3,13 @@
 import platform
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.kernels import processor
 from shapeshift.model import linear
 from shapeshift.training import precision
 from shapeshift.training.precision import choose_device, choose_precision
@@ -39,29 +41,28 @@ def test_each_process_has_its_device_or_none(name, local_rank, number, expected,
 
 
 @pytest.mark.parametrize(
-    ("native", "seconds", "expected"),
+    ("native", "faster", "expected"),
     [
-        (True, {torch.bfloat16: 1.0, torch.float32: 2.0}, torch.bfloat16),
-        (True, {torch.bfloat16: 2.0, torch.float32: 1.0}, torch.float32),
-        (False, {}, torch.float32),  # nothing is measured
+        (True, True, torch.bfloat16),
+        (True, False, torch.float32),
+        (False, True, torch.float32),  # PyTorch was built without oneDNN
     ],
 )
 def test_auto_takes_bf16_where_the_processor_multiplies_it_faster(
-    native, seconds, expected, monkeypatch
+    native, faster, expected, monkeypatch
 ):
-    now = 0.0
-
-    def product(a, b):
-        nonlocal now
-        now += seconds[a.dtype]
-
     monkeypatch.setattr(linear, "has_bf16_products", lambda: native)
-    monkeypatch.setattr(torch.nn.functional, "linear", product)
-    monkeypatch.setattr(linear.time, "perf_counter", lambda: now)
-    precision.multiplies_bf16_faster.cache_clear()
+    monkeypatch.setattr(processor, "multiplies_bf16_faster", lambda: faster)
     assert choose_precision("auto", CPU) == expected
     assert choose_precision("fp32", CPU) == torch.float32
-    precision.multiplies_bf16_faster.cache_clear()
+
+
+def test_auto_is_read_from_the_processor_and_never_measured(monkeypatch):
+    """A stopwatch answered otherwise next to a busy program than on an idle machine."""
+    expected = choose_precision("auto", CPU)
+    for clock in ("perf_counter", "monotonic", "process_time", "time"):
+        monkeypatch.setattr(time, clock, lambda: pytest.fail("a clock is read"))
+    assert {choose_precision("auto", CPU) for _ in range(3)} == {expected}
 
 
 def test_bf16_where_there_is_none_is_refused(monkeypatch):
