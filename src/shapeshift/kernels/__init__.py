@@ -17,7 +17,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -89,9 +89,15 @@ def _is_in_memory(x: Tensor) -> bool:
 
 
 def is_traced() -> bool:
-    """Return whether this is compiled, or computed in a transform of torch.func such as `vmap`,
-    where PyTorch has to see each step."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    """Return whether this is compiled, recorded by `torch.jit.trace`, or computed in a transform of
+    torch.func such as `vmap`, where PyTorch has to see each step."""
+    return is_captured() or torch._C._are_functorch_transforms_active()
+
+
+def is_captured() -> bool:
+    """Return whether this is compiled or exported, or recorded by `torch.jit.trace`."""
+    is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]
+    return torch.compiler.is_compiling() or is_tracing()
 
 
 def is_available(dtype: torch.dtype) -> bool:
@@ -99,21 +105,28 @@ def is_available(dtype: torch.dtype) -> bool:
     return dtype in _DTYPES and _library(dtype) is not None
 
 
-def refuse_other_gradients(grad: Tensor) -> None:
-    """Raise a `ShapeshiftError` in a backward pass with `create_graph`, or if `grad`, the gradient
-    of the result, is a batch of gradients."""
+def needs_steps(grad: Tensor) -> bool:
+    """Return whether a backward pass has to be steps of PyTorch: what it returns will be
+    differentiated (`create_graph`), or `grad` is a batch of gradients (`is_grads_batched`)."""
     is_batch = (
         not torch.compiler.is_compiling() and type(grad) is Tensor and not _is_in_memory(grad)
     )
-    if is_batch:
-        raise ShapeshiftError(
-            "gradients in a batch (is_grads_batched, vectorize=True) need float64; convert the"
-            " model and its inputs with .double()"
-        )
-    if torch.is_grad_enabled():
-        raise ShapeshiftError(
-            "second derivatives need float64; convert the model and its inputs with .double()"
-        )
+    return is_batch or torch.is_grad_enabled()
+
+
+def differentiate(
+    run: Callable[..., Any], inputs: Sequence[Tensor | None], grads: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """Return the gradients of `inputs`, which have gradients in turn, for those of `run(*inputs)`,
+    one or several tensors computed in steps of PyTorch."""
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad(), torch.autocast(grads[0].device.type, enabled=False):
+        # Views, because one tensor may be several inputs.
+        own = [x if x is None or not x.requires_grad else x.view_as(x) for x in inputs]
+        wanted = [x for x in own if x is not None and x.requires_grad]
+        how: Any = {"create_graph": create_graph, "allow_unused": True}
+        found = iter(torch.autograd.grad(run(*own), wanted, grads, **how))
+    return [next(found) if x is not None and x.requires_grad else None for x in own]
 
 
 class Rows(NamedTuple):
@@ -165,7 +178,7 @@ class Attention:
         origin: int = 0,
     ):
         self._heads = [x if x.stride(-1) == 1 else x.contiguous() for x in heads]
-        q, first, is_padded = heads[0], torch.arange(len(heads[0])), spans is not None
+        q, first, is_padded = heads[0], torch.arange(len(heads[0]), device="cpu"), spans is not None
         spans = spans or [Spans(first, torch.full_like(first, x.shape[2])) for x in heads[:2]]
         pairs = q.shape[1] * spans[0].size * spans[1].size
         self._tensors = *spans[0], *spans[1], pairs.cumsum(0) - pairs
@@ -348,7 +361,7 @@ def dropout(
     """
     x, added = x.contiguous(), None if added is None else added.contiguous()
     out = torch.empty_like(x if added is None else added)
-    kept = torch.empty(-(-x.numel() // 16) * 2, dtype=torch.uint8)
+    kept = x.new_empty(-(-x.numel() // 16) * 2, dtype=torch.uint8)
     either = (out, None) if added is None else (None, out)
     how = seed, threshold, scale, relu
     _call("dropout_forward", x, added, *how, *either, kept, x.numel())
@@ -358,7 +371,7 @@ def dropout(
 def dropout_backward(grad: Tensor, kept: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
     """Return the gradient of `x`, in its `dtype`, for that of the result."""
     if torch.is_grad_enabled() or not serves(grad):  # for the gradient of a gradient
-        bits = kept[:, None] >> torch.arange(8, dtype=torch.uint8) & 1
+        bits = kept[:, None] >> torch.arange(8, dtype=torch.uint8, device=kept.device) & 1
         return (grad * bits.flatten()[: grad.numel()].view(grad.shape)).mul_(scale).to(dtype)
     grad = grad.contiguous()
     out = torch.empty_like(grad, dtype=dtype)

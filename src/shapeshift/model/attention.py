@@ -120,7 +120,7 @@ class Attention(nn.Module):
                 sides = packed[0], *packed[1:] * 2
                 projected = [s.unpack(y) for s, y in zip(sides, projected, strict=False)]
             q, k, v = split_heads(projected, self.num_heads)  # (B, H, Q|K, E)
-            q, k = self.position.rotate(q, k, pos_q, pos_new)
+            q, k = self.position("rotate", q, k, pos_q, pos_new)
             if isinstance(cache, FixedKeyValues):
                 k, v = cache.append(k, v)
                 mask = cache.mask
@@ -146,9 +146,9 @@ class Attention(nn.Module):
     def keys_and_values(self, memory: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         """Return what `forward` puts into a cache for `memory (B, K, D)`: `(B, H, K, E)` each."""
         pos_q = pos_k[:, :1]
-        inputs = self.position.inputs(memory[:, :1], memory, memory, pos_q, pos_k)
+        inputs = self.position("inputs", memory[:, :1], memory, memory, pos_q, pos_k)
         q, k, v = split_heads(self._project(*inputs), self.num_heads)
-        return self.position.rotate(q, k, pos_q, pos_k)[1], v
+        return self.position("rotate", q, k, pos_q, pos_k)[1], v
 
     def _inputs(
         self, x: Tensor, memory: Tensor, pos_q: Tensor, pos_k: Tensor
@@ -157,7 +157,7 @@ class Attention(nn.Module):
         given = x, memory, memory
         if not self.position.overrides("inputs"):
             return given
-        inputs = self.position.inputs(*given, pos_q, pos_k)
+        inputs: tuple[Tensor, Tensor, Tensor] = self.position("inputs", *given, pos_q, pos_k)
         if any(got.shape != wanted.shape for got, wanted in zip(inputs, given, strict=True)):
             raise ShapeshiftError(
                 f"what inputs returns must be {', '.join(map(describe, given))}, as its arguments,"
