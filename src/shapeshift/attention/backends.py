@@ -170,19 +170,15 @@ def check_call(
             f" {', '.join(map(describe, (q, k, v)))}; repeat the keys and values of grouped-query"
             " heads with repeat_interleave"
         )
-    check_dtypes(q, k, v)
-    check_heads(q, k, pos_q, pos_k)
-    check_sizes(position, num_heads=q.shape[1], head_dim=q.shape[3])
-
-
-def check_dtypes(q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Raise a `ShapeshiftError` if heads have different dtypes that autocast does not unite."""
-    dtypes = {pairs.autocast_dtype(x) for x in (q, k, v)}
-    if len(dtypes) > 1:
+    device = q.device.type
+    casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    if not q.dtype == k.dtype == v.dtype and not casts:
         raise ShapeshiftError(
             "queries, keys and values must have one dtype, got"
-            f" {', '.join(map(describe, (q, k, v)))}; cast them, such as k.to(q.dtype)"
+            f" {', '.join(map(describe, (q, k, v)))}; convert them with .to(q.dtype)"
         )
+    check_heads(q, k, pos_q, pos_k)
+    check_sizes(position, num_heads=q.shape[1], head_dim=q.shape[3])
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -680,7 +676,6 @@ def attend_few(
     bias = total_bias(position, _scaled(q), pos_q, pos_k) if _is_biased(position) else None
     if any(x is not None and x.requires_grad for x in (*heads, mask, bias)):
         return None
-    check_dtypes(q, k, v)
     mixes = position.overrides("value_bias")
     out, probs = cache.attend(q, k, v, mask=mask, bias=bias, keeps=mixes)
     added = None if probs is None else total([position("value_bias", probs, pos_q, pos_k)])

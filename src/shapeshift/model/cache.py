@@ -74,7 +74,7 @@ class KeyValues:
             for buffer, x in zip(self._buffers, new, strict=True):
                 buffer[self.length : end, :num_rows] = x
         if self._rows is not None:
-            own = torch.arange(num_rows, dtype=torch.int32, device=self._rows.device)
+            own = torch.arange(num_rows, dtype=torch.int32, device=keys.device)
             self._rows = torch.cat((self._rows, own.expand(end - self.length, -1)))
         self.length = end
         kept_keys, kept_values = (x[:end].permute(1, 2, 0, 3) for x in self._buffers)

@@ -48,8 +48,7 @@ _MODULE_HOOKS = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "
 def inherits(position: Representation, hook: str, owner: type[Representation]) -> bool:
     """Return whether `hook` is the function that the class `owner` had when it was defined: not
     that of a subclass, of this one object, or one that a class got later."""
-    function = getattr(getattr(position, hook, None), "__func__", None)
-    return function is owner._defined[hook]
+    return getattr(getattr(position, hook), "__func__", None) is owner._defined[hook]
 
 
 def have_hooks(*modules: nn.Module) -> bool:
@@ -135,7 +134,7 @@ class Representation(nn.Module):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._defined = {name: getattr(cls, name, None) for name in _FUNCTIONS}
+        cls._defined = {name: getattr(cls, name) for name in _FUNCTIONS if hasattr(cls, name)}
         cls._owners = {
             name: next(
                 base
@@ -186,7 +185,7 @@ class Representation(nn.Module):
         nobody since the class was defined, has replaced one of those that it is about."""
         owner = self._owners[name]
         return bool(getattr(self, name)) and all(
-            inherits(self, hook, owner) for hook in _WRITTEN_FOR[name]
+            inherits(self, hook, owner) for hook in _WRITTEN_FOR[name] if hook in owner._defined
         )
 
     def forward(self, hook: str, *args: Any, **kwargs: Any) -> Any:
@@ -272,7 +271,7 @@ class Representation(nn.Module):
         return None
 
 
-Representation._defined = {name: getattr(Representation, name, None) for name in _FUNCTIONS}
+Representation._defined = {name: getattr(Representation, name) for name in ("embed", *AT_ATTENTION)}
 Representation._owners = dict.fromkeys(_WRITTEN_FOR, Representation)
 
 

@@ -51,7 +51,8 @@ class Table(NamedTuple):
 def autocast_dtype(x: Tensor) -> torch.dtype:
     """Return the dtype in which `x` is multiplied: that of autocast, where it is enabled."""
     device = x.device.type
-    enabled = device != "meta" and torch.is_autocast_enabled(device)  # which has no autocast
+    available = torch.amp.is_autocast_available(device)  # not on the meta device
+    enabled = available and torch.is_autocast_enabled(device)
     return torch.get_autocast_dtype(device) if enabled and x.dtype != torch.float64 else x.dtype
 
 
