@@ -18,11 +18,19 @@ from torch.utils.checkpoint import checkpoint
 from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation, pairs
-from shapeshift.positions.base import check_heads, check_sizes, total, total_bias
+from shapeshift.positions.base import (
+    check_heads,
+    check_sizes,
+    known_tables,
+    known_turns,
+    total,
+    total_bias,
+)
 from shapeshift.positions.checks import describe
 from shapeshift.positions.relative import common_lag
+from shapeshift.positions.rotary import rotate
 
-from .dropout import draw_seed, dropout
+from .dropout import draw_seed, dropout, numbers
 from .flex import attend_flex, prefers_flex
 
 FUSED_FROM = {torch.bfloat16: 512, torch.float32: 64, torch.float64: 64}
@@ -93,12 +101,14 @@ def attend(
     *,
     causal: bool = False,
 ) -> Tensor:
-    """Return the attention output `(B, H, Q, E)`.
+    """Return the attention output `(B, H, Q, E)`; a query that may see no key gets zeros, and no
+    gradient comes from it.
 
     Args:
-        q, k, v: heads `(B, H, Q|K, E)`; the queries are not scaled.
+        q, k, v: heads `(B, H, Q|K, E)` of one dtype; the queries are not scaled.
         mask: broadcastable to `(B, H, Q, K)`; boolean, true where attention is allowed, or a float
-            that is added to the scores, where `-inf` forbids.
+            that is added to the scores, where `-inf` forbids. A number that the dtype of the scores
+            does not have becomes its lowest: it stays finite.
         position: its `bias`, `query_bias` and `value_bias` are called, or its `score_mod` in place
             of the first two, or its `tables`; the caller has called `inputs` and `rotate`.
         pos_q, pos_k: positions `(B|1, Q|K)`.
@@ -108,7 +118,8 @@ def attend(
 
     Raises:
         ShapeshiftError: if heads, positions, the mask and the sizes of `position` do not fit each
-            other, or the mask is neither boolean nor float.
+            other, heads have different dtypes (outside autocast), or the mask is neither boolean
+            nor float.
     """
     check_call(q, k, v, position, pos_q, pos_k)
     num_queries, num_keys = q.shape[2], k.shape[2]
@@ -135,14 +146,18 @@ def attend(
         if causal and mask is None and not _is_biased(position) and num_queries == num_keys:
             return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, is_causal=True)
         mask = _with_triangle(mask, q, num_keys) if causal else mask
+        # Its kernels differ in what they return for a query that may see nothing.
+        blind = None if mask is None else (mask == float("-inf")).all(-1, keepdim=True)
+        mask = mask if mask is None or blind is None else mask.masked_fill(blind, 0.0)
         bias = total_bias(position, _scaled(q), pos_q, pos_k) if _is_biased(position) else None
         added = bias if mask is None else mask if bias is None else bias + mask
         if added is not None:
             added = added.to(q.dtype)
             if added.stride(-1) != 1:  # which no fused kernel of a GPU takes
                 added = added.contiguous()
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout_p)
-    splits = position.splits and q.device.type == "cpu" and not torch.compiler.is_compiling()
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=added, dropout_p=dropout_p)
+        return out if blind is None else out.masked_fill(blind, 0.0)
+    splits = position.holds("splits") and q.device.type == "cpu" and not kernels.is_traced()
     splits = splits and not is_recording() and not (causal and num_queries > num_keys)
     if splits and q.shape[:3].numel() * num_keys > BLOCK:
         return _attend_in_blocks(part, causal)
@@ -181,7 +196,13 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
             "a mask must be boolean, true where attention is allowed, or a float that is added to"
             f" the scores, got {describe(mask)}; give mask.bool() if its ones are what is allowed"
         )
-    return (mask if mask.ndim > 1 else mask.view(1, -1)).to(dtype)
+    mask = mask if mask.ndim > 1 else mask.view(1, -1)
+    if mask.dtype == dtype != torch.float16:
+        return mask
+    # A forbidding number such as the lowest of float32 would become -inf, and a row of it NaN. With
+    # half of the range, it does not overflow when a bias is added either, which in float16 is near.
+    limit = torch.finfo(dtype).max / 2
+    return torch.where(mask.isinf(), mask, mask.clamp(-limit, limit)).to(dtype)
 
 
 def _additive_for(mask: Tensor, q: Tensor, num_keys: int) -> Tensor:
@@ -193,7 +214,7 @@ def _additive_for(mask: Tensor, q: Tensor, num_keys: int) -> Tensor:
     wanted = *q.shape[:3], num_keys
     if not kernels.broadcasts(mask.shape, wanted):
         raise kernels.wrong_size("a mask", mask.shape, f"(B, H, Q, K) = {wanted}, or 1")
-    return additive(mask, q.dtype)
+    return additive(mask, pairs.autocast_dtype(q))
 
 
 def _attend_here(part: tuple[Any, ...], causal: bool, *, whole: bool = True) -> Tensor | None:
@@ -255,7 +276,7 @@ def _bias_by_distance(
     if lag is None:
         return None
     origin = pos_q.shape[1] - 1
-    distances = torch.arange(-origin - lag, pos_k.shape[1] - lag)
+    distances = torch.arange(-origin - lag, pos_k.shape[1] - lag, device=pos_q.device)
     numbers = position.bias_by_distance(distances, dtype=dtype)
     if numbers is None:
         return None
@@ -272,9 +293,9 @@ def vectors_of(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor
     if that does not serve for the representation and queries `q`, of any shape."""
     if is_recording() or not kernels.serves(q):
         return None
-    if not kernels.is_available(pairs.autocast_inputs(q[:0])[0].dtype):
+    if not kernels.is_available(pairs.autocast_dtype(q)):
         return None
-    tables = [x if x and x.vectors.ndim == 3 else None for x in position.tables()]
+    tables = [x if x and x.vectors.ndim == 3 else None for x in known_tables(position)]
     lag = common_lag(pos_q, pos_k) if any(tables) else None
     keys, values = (None if x is None else _diagonals(x, lag) for x in tables)
     mixes = position.overrides("value_bias") and values is None
@@ -290,7 +311,7 @@ def _diagonals(table: pairs.Table, lag: int | None) -> Diagonals | None:
 def tables_for_gpu(
     position: Representation, q: Tensor, num_keys: int, mask: Tensor | None, dropout_p: float
 ) -> tuple[pairs.Table | None, pairs.Table | None] | None:
-    """Return `position.tables()` if `gpu.attend_by_tables` serves for them, else None."""
+    """Return the tables of `position` if `gpu.attend_by_tables` serves for them, else None."""
     compiling = torch.compiler.is_compiling() and kernels.compiles_for(q.device.type)
     if is_recording() or not (compiling or kernels.serves_on_gpu(q)):
         return None
@@ -300,7 +321,7 @@ def tables_for_gpu(
         return None
     if mask is not None and (mask.requires_grad or mask.shape[1:] != (1, 1, num_keys)):
         return None
-    keys, values = tables = position.tables()
+    keys, values = tables = known_tables(position)
     found = [x for x in tables if x is not None]
     same = len({(x.low, x.vectors.shape[1]) for x in found}) == 1
     scores = keys is not None or not _is_biased(position)
@@ -325,7 +346,7 @@ def prefers_rows(
         return None
     if position.overrides("rotate"):
         q, k, _ = split_heads(projected, num_heads)
-        turns = how["turns"] = position.turns(q, k, pos_q, pos_k)
+        turns = how["turns"] = known_turns(position, q, k, pos_q, pos_k)
         if turns is None or any(x.requires_grad for turn in turns for x in (turn.cos, turn.sin)):
             return None
     if vectors[0] is None and _is_biased(position):
@@ -333,7 +354,7 @@ def prefers_rows(
         if how["bias"] is None:
             if position.overrides("query_bias") or pos_k.shape[-1] >= RECOMPUTED_FROM:
                 return None
-            how["bias"] = total([position.bias(pos_q, pos_k, dtype=first.dtype)])
+            how["bias"] = total([position("bias", pos_q, pos_k, dtype=first.dtype)])
     return vectors, how
 
 
@@ -365,6 +386,7 @@ def attend_rows(
         mask, dropout_p, causal: as of `attend`.
     """
     inputs, origin = pairs.autocast_inputs(*inputs), 0
+    mask = mask if mask is None else additive(mask, inputs[0].dtype)
     if isinstance(bias, DistanceBias):
         bias, origin = bias
     if any(vectors):
@@ -418,7 +440,8 @@ def attend_with_probs(
     pos_k: Tensor,
     dropout_p: float = 0.0,
 ) -> tuple[Tensor, Tensor]:
-    """As `attend`, in plain steps; also return the probabilities `(B, H, Q, K)` after dropout."""
+    """As `attend`, in plain steps; also return the probabilities `(B, H, Q, K)` after dropout,
+    zeros for a query that may see no key."""
     check_call(q, k, v, position, pos_q, pos_k)
     if mask is not None:
         mask = _additive_for(mask, q, k.shape[2])
@@ -427,12 +450,20 @@ def attend_with_probs(
     for added in (total_bias(position, q, pos_q, pos_k), mask):
         if added is not None:
             scores = _plus(scores, added)
-    probs = dropout(scores.softmax(-1), dropout_p, True).to(v.dtype)
+    probs = dropout(_softmax(scores, masked=mask is not None), dropout_p, True).to(v.dtype)
     if is_recording() and (recorded := _recorded.get()) is not None:
         recorded.append(probs.detach())
     heads = probs @ v  # (B, H, Q, E)
-    value_bias = total([position.value_bias(probs, pos_q, pos_k)])
+    value_bias = total([position("value_bias", probs, pos_q, pos_k)])
     return heads if value_bias is None else _plus(heads, value_bias), probs
+
+
+def _softmax(scores: Tensor, *, masked: bool) -> Tensor:
+    """Return the softmax, zeros where all scores of a query are -inf, if they are `masked`."""
+    if not masked or not scores.shape[-1]:
+        return scores.softmax(-1)
+    blind = scores.detach().amax(-1, keepdim=True) == float("-inf")
+    return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
 
 
 def _plus(x: Tensor, added: Tensor) -> Tensor:
@@ -483,15 +514,16 @@ class _Attention(torch.autograd.Function):
             out[int(spans[0].size.sum()) :] = 0
         ctx.num_heads, ctx.rows, ctx.how = H, rows, how
         ctx.bias_shape = None if bias is None else bias.shape
-        needed = bias is not None and (bias.ndim == 2 or not keeps)
-        ctx.save_for_backward(saved, bias if needed else None, keys, values, *inputs)
+        ctx.save_for_backward(saved, bias, keys, values, *inputs)
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        kernels.refuse_other_gradients(grad)
         saved, bias, keys, values, *inputs = ctx.saved_tensors
         H, spans = ctx.num_heads, ctx.how[1]
+        if kernels.needs_steps(grad):
+            run = partial(_in_steps, H, ctx.drawn, ctx.rows, *ctx.how)
+            return *(None,) * 6, *kernels.differentiate(run, (bias, keys, values, *inputs), [grad])
         made = (keys, values), ctx.rows, bias, *ctx.how
         attention = kernels.Attention(split_heads(inputs, H), *made)
         grad = split_heads((grad.contiguous(),), H, 1)[0]
@@ -503,6 +535,73 @@ class _Attention(torch.autograd.Function):
             for x, span in zip(grads, (spans[0], *spans[1:] * 2), strict=False):
                 x[int(span.size.sum()) :] = 0
         return *(None,) * 5, *added, *grads
+
+
+def _in_steps(
+    num_heads: int,
+    drawn: tuple[int, int, float],
+    rows: Sequence[kernels.Rows | None],
+    mask: Tensor | None,
+    spans: tuple[kernels.Spans, kernels.Spans] | None,
+    causal: bool,
+    turns: tuple[kernels.Turn, kernels.Turn] | None,
+    origin: int,
+    bias: Tensor | None,
+    *inputs: Tensor | None,
+) -> Tensor:
+    """As `_Attention.forward` of the same arguments, in steps of PyTorch, one sentence after the
+    other."""
+    keys, values, *given = inputs
+    heads = split_heads([x for x in given if x is not None], num_heads)
+    if spans is None:
+        sentences = list(zip(*(torch.split(x, 1) for x in heads), strict=True))
+    else:
+        sides = [zip(x.first.tolist(), x.size.tolist(), strict=True) for x in (*spans, spans[1])]
+        sentences = [
+            tuple(x[:, :, first : first + n] for x, (first, n) in zip(heads, at, strict=True))
+            for at in zip(*sides, strict=True)
+        ]
+    seed, threshold, scale = drawn
+    num_pairs = [q.shape[1] * q.shape[2] * k.shape[2] for q, k, _ in sentences]
+    kept = torch.split(numbers(sum(num_pairs), seed), num_pairs)
+    outputs = []
+    for b, sentence in enumerate(sentences):
+        q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in sentence)
+        (_, H, n, _), m = q.shape, k.shape[2]
+
+        def own(x: Tensor, b: int = b) -> Tensor:
+            return x[b : b + 1] if len(x) > 1 else x
+
+        if turns is not None:
+            by_side = [
+                kernels.Turn(own(cos)[:, : x.shape[2]], own(sin)[:, : x.shape[2]], halves)
+                for x, (cos, sin, halves) in zip((q, k), turns, strict=True)
+            ]
+            q, k = rotate(q, by_side[0]), rotate(k, by_side[1])
+        q = _scaled(q)
+        distances = torch.arange(m, device=q.device) - torch.arange(n, device=q.device)[:, None]
+        by_table = [x and (distances - x.shift).clamp(0, x.num_rows - 1)[None] for x in rows]
+        scores = q @ k.mT  # (1, H, n, m)
+        if bias is not None and bias.ndim == 2:
+            scores = scores + bias[:, distances + origin]
+        for added in (None if bias is None or bias.ndim == 2 else bias, mask):
+            if added is not None:
+                scores = scores + own(added[(None,) * (4 - added.ndim)])[..., :n, :m]
+        if keys is not None and by_table[0] is not None:
+            scores = scores + pairs.query_bias(q, keys.to(q.dtype), by_table[0])
+        if causal:
+            scores = scores.masked_fill(distances > m - n, float("-inf"))
+        probs = _softmax(scores, masked=True)
+        if scale != 1:
+            probs = probs * (kept[b].view(1, H, n, m) >= threshold) * scale
+        out = probs @ v  # (1, H, n, E)
+        if values is not None and by_table[1] is not None:
+            out = out + pairs.value_bias(probs, values.to(q.dtype), by_table[1])
+        outputs.append(out.transpose(1, 2).flatten(2).to(heads[0].dtype))  # (1, n, H · E)
+    if spans is None:
+        return torch.cat(outputs)
+    out = torch.cat(outputs, dim=1)[0]
+    return F.pad(out, (0, 0, 0, heads[0].shape[2] - len(out)))
 
 
 def split_heads(rows: Sequence[Tensor], num_heads: int, num_parts: int = 3) -> list[Tensor]:
@@ -574,7 +673,7 @@ def attend_few(
         return None
     mixes = position.overrides("value_bias")
     out, probs = cache.attend(q, k, v, mask=mask, bias=bias, keeps=mixes)
-    added = None if probs is None else total([position.value_bias(probs, pos_q, pos_k)])
+    added = None if probs is None else total([position("value_bias", probs, pos_q, pos_k)])
     return out if added is None else out + added.transpose(1, 2)
 
 

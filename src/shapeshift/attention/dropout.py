@@ -52,13 +52,15 @@ def draw_seed(p: float) -> tuple[int, int, float]:
     if not 0 < p < 1:
         raise ShapeshiftError(f"dropout must be at least 0 and below 1, got {p}")
     num_dropped = min(round(p * _LEVELS), _LEVELS - 1)
-    seed = torch.empty((), dtype=torch.int64).random_(-(2**63), None)
+    seed = torch.empty((), dtype=torch.int64, device="cpu").random_(-(2**63), None)
     return int(seed), num_dropped - _LEVELS // 2, _LEVELS / (_LEVELS - num_dropped)
 
 
 def numbers(count: int, seed: int) -> Tensor:
     """Return the uniform int16 numbers of a seed for `count` elements, as the kernels make them."""
-    words = torch.arange((count + 3) // 4).mul_(_signed(0x9E3779B97F4A7C15)).add_(seed)
+    words = (
+        torch.arange((count + 3) // 4, device="cpu").mul_(_signed(0x9E3779B97F4A7C15)).add_(seed)
+    )
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
         high = words >> shift & (1 << 64 - shift) - 1
         words = words.bitwise_xor_(high).mul_(_signed(factor))

@@ -17,9 +17,10 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
 
-from shapeshift.kernels import refuse_other_gradients
+from shapeshift.kernels import differentiate, needs_steps
 from shapeshift.positions.checks import as_positions
 from shapeshift.positions.pairs import Table, autocast_inputs, by_table
+from shapeshift.positions.relative import distances
 
 
 def attend_by_tables(
@@ -179,8 +180,39 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        refuse_other_gradients(grads[0])
+        if any(x is not None and needs_steps(x) for x in grads):
+            q, k, v, pos_q, pos_k, *_, by_row, mask = ctx.saved_tensors
+            how = mask, pos_q, pos_k, *ctx.how, ctx.with_sums
+            run = partial(_in_steps, how=how)
+            found = differentiate(run, (q, k, v, by_row), grads[: 1 + ctx.with_sums])
+            return *found, *(None,) * 7
         return _differentiate(ctx, *grads, run=_attend_backward)
+
+
+def _in_steps(
+    q: Tensor, k: Tensor, v: Tensor, by_row: Tensor | None, how: tuple[Any, ...]
+) -> list[Tensor]:
+    """As `_attend_forward`, in steps of PyTorch: the output and, if asked for, the sums."""
+    mask, pos_q, pos_k, low, num_rows, causal, with_sums = how
+    rows = (distances(pos_q, pos_k) - low).clamp(0, num_rows - 1).unsqueeze(1)  # (B|1, 1, Q, K)
+    rows = rows.expand(*q.shape[:3], -1)
+    scores = q.float() @ k.float().mT * q.shape[-1] ** -0.5  # (B, H, Q, K)
+    if by_row is not None:
+        numbers = by_row.unsqueeze(1) if by_row.ndim == 2 else by_row.transpose(1, 2)
+        scores = scores + numbers.float().expand(*q.shape[:3], -1).gather(-1, rows)
+    if mask is not None:
+        scores = scores + mask[:, None, None]
+    if causal:
+        last = torch.arange(q.shape[2], device=q.device)[:, None] + k.shape[2] - q.shape[2]
+        later = torch.arange(k.shape[2], device=q.device) > last
+        scores = scores.masked_fill(later, float("-inf"))
+    blind = scores.detach().amax(-1, keepdim=True) == float("-inf")
+    probs = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+    out = (probs @ v.float()).to(q.dtype)
+    if not with_sums:
+        return [out]
+    sums = probs.new_zeros(*q.shape[:3], _aligned(num_rows)).scatter_add(-1, rows, probs)
+    return [out, sums.transpose(1, 2).to(q.dtype)]
 
 
 # The same as operators of PyTorch, which `torch.compile` takes as they are, and which take a host

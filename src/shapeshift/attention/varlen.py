@@ -18,7 +18,8 @@ from torch import Tensor
 from shapeshift import kernels
 from shapeshift.kernels import Turn
 from shapeshift.positions import Representation
-from shapeshift.positions.pairs import autocast_inputs
+from shapeshift.positions.base import known_turns
+from shapeshift.positions.pairs import autocast_dtype, autocast_inputs
 from shapeshift.positions.rotary import rotate
 
 from . import backends
@@ -96,12 +97,12 @@ def attend_packed(
     """
     if backends.is_recording():
         return None
-    dtype, width = autocast_inputs(heads[0][:0])[0].dtype, heads[0].shape[-1]
+    dtype, width = autocast_dtype(heads[0]), heads[0].shape[-1]
     if not takes(position, width, dtype, dropout_p):
         return None
     q, k, v = (x.squeeze(0).transpose(0, 1) for x in heads)  # (N, H, E)
     if position.overrides("rotate"):
-        turns = position.turns(heads[0], heads[1], pos_q, pos_k)
+        turns = known_turns(position, heads[0], heads[1], pos_q, pos_k)
         if turns is None:
             return None
         q, k = _rotated(q, turns[0], side_q), _rotated(k, turns[1], side_k)

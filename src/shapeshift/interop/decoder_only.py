@@ -250,7 +250,7 @@ def _attention(
         attention_mask = torch.where(attention_mask, 0.0, torch.finfo(query.dtype).min)
     groups = query.shape[1] // key.shape[1]
     key, value = (x.repeat_interleave(groups, dim=1) if groups > 1 else x for x in (key, value))
-    query, key = position.rotate(query, key, position_ids, pos_k)
+    query, key = position("rotate", query, key, position_ids, pos_k)
     if scaling is not None:  # `attend` divides by sqrt(E)
         query = query * (scaling * query.shape[-1] ** 0.5)
     heads = attend(query, key, value, attention_mask, position, position_ids, pos_k, dropout)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -80,9 +80,15 @@ def _is_in_memory(x: Tensor) -> bool:
 
 
 def is_traced() -> bool:
-    """Return whether this is compiled, or computed in a transform of torch.func such as `vmap`,
-    where PyTorch has to see each step."""
-    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    """Return whether this is compiled, recorded by `torch.jit.trace`, or computed in a transform of
+    torch.func such as `vmap`, where PyTorch has to see each step."""
+    return is_captured() or torch._C._are_functorch_transforms_active()
+
+
+def is_captured() -> bool:
+    """Return whether this is compiled or exported, or recorded by `torch.jit.trace`."""
+    is_tracing: Any = torch.jit.is_tracing  # type: ignore[attr-defined]
+    return torch.compiler.is_compiling() or is_tracing()
 
 
 def is_available(dtype: torch.dtype) -> bool:
@@ -90,21 +96,28 @@ def is_available(dtype: torch.dtype) -> bool:
     return dtype in DTYPES and _library(dtype) is not None
 
 
-def refuse_other_gradients(grad: Tensor) -> None:
-    """Raise a `ShapeshiftError` in a backward pass with `create_graph`, or if `grad`, the gradient
-    of the result, is a batch of gradients."""
+def needs_steps(grad: Tensor) -> bool:
+    """Return whether a backward pass has to be steps of PyTorch: what it returns will be
+    differentiated (`create_graph`), or `grad` is a batch of gradients (`is_grads_batched`)."""
     is_batch = (
         not torch.compiler.is_compiling() and type(grad) is Tensor and not _is_in_memory(grad)
     )
-    if is_batch:
-        raise ShapeshiftError(
-            "gradients in a batch (is_grads_batched, vectorize=True) need float64; convert the"
-            " model and its inputs with .double()"
-        )
-    if torch.is_grad_enabled():
-        raise ShapeshiftError(
-            "second derivatives need float64; convert the model and its inputs with .double()"
-        )
+    return is_batch or torch.is_grad_enabled()
+
+
+def differentiate(
+    run: Callable[..., Any], inputs: Sequence[Tensor | None], grads: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """Return the gradients of `inputs`, which have gradients in turn, for those of `run(*inputs)`,
+    one or several tensors computed in steps of PyTorch."""
+    create_graph = torch.is_grad_enabled()
+    with torch.enable_grad(), torch.autocast(grads[0].device.type, enabled=False):
+        # Views, because one tensor may be several inputs.
+        own = [x if x is None or not x.requires_grad else x.view_as(x) for x in inputs]
+        wanted = [x for x in own if x is not None and x.requires_grad]
+        how: Any = {"create_graph": create_graph, "allow_unused": True}
+        found = iter(torch.autograd.grad(run(*own), wanted, grads, **how))
+    return [next(found) if x is not None and x.requires_grad else None for x in own]
 
 
 class Rows(NamedTuple):
@@ -171,7 +184,7 @@ class Attention:
             raise wrong_size("queries, keys and values", shapes, "(B, H, Q|K, E)")
         self._apart = spans is None  # else sentences are one behind the other
         if spans is None:
-            first = torch.arange(len(q), device=q.device)
+            first = torch.arange(len(q), device="cpu")
             spans = [Spans(first, torch.full_like(first, x.shape[2])) for x in heads[:2]]
         else:
             for span, tokens in zip(spans, heads[:2], strict=True):

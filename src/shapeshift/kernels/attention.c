@@ -156,7 +156,7 @@ struct query {
     long i, K, used, seen;
 };
 
-/* Scores -> probabilities, in place, negated where dropped. */
+/* Scores -> probabilities, in place, negated where dropped; zeros if all scores are -inf. */
 static inline void softmax(float *scores, struct query at, float scale, struct rows keys,
                            const float *by_row, const number *bias, const number *mask,
                            const int16_t *draws, long threshold, number *saved) {
@@ -171,13 +171,13 @@ static inline void softmax(float *scores, struct query at, float scale, struct r
         high = larger(high, x);
         *(vector *)(scores + j) = x;
     }
-    const float largest = largest_of(high);
+    const float largest = finite_peak(high);
     for (long j = 0; j < at.used; j += LANES) {
         vector x = exponentials(*(vector *)(scores + j) - largest);
         totals += x;
         *(vector *)(scores + j) = x;
     }
-    const float inverse = 1.0f / sum_of(totals); /* NaN if all are -inf, as PyTorch's */
+    const float total = sum_of(totals), inverse = total == 0.0f ? 0.0f : 1.0f / total;
     for (long j = 0; j < at.used; j += LANES) {
         vector x = as_number(*(vector *)(scores + j) * inverse);
         if (draws) {

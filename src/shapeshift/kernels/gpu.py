@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from . import Turn, refuse_other_gradients, wrong_size
+from . import Turn, needs_steps, wrong_size
 
 
 def cross_entropy(
@@ -63,9 +63,26 @@ class _Rotation(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_other_gradients(grad)
         cos, sin, places = ctx.saved_tensors
+        if needs_steps(grad):
+            return _in_steps(grad, cos, -sin, ctx.how, places), None, None, None, None
         return _turned(grad, cos, sin, ctx.how, places, -1.0), None, None, None, None
+
+
+def _in_steps(
+    x: Tensor, cos: Tensor, sin: Tensor, how: tuple[bool, float], places: Tensor | None
+) -> Tensor:
+    """As `_Rotation.forward`, in steps of PyTorch."""
+    (halves, factor), pairs = how, cos.shape[-1]
+    if places is not None:
+        places = places % cos.shape[:2].numel()
+        cos, sin = (y.flatten(0, 1).index_select(0, places).unsqueeze(0) for y in (cos, sin))
+    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)  # (B|1, 1, T, r/2)
+    turning = x[..., : 2 * pairs].float()
+    a, b = turning.chunk(2, -1) if halves else (turning[..., ::2], turning[..., 1::2])
+    both = a * cos - b * sin, a * sin + b * cos
+    turned = torch.cat(both, -1) if halves else torch.stack(both, -1).flatten(-2)
+    return torch.cat((turned, x[..., 2 * pairs :].float() * factor), -1).to(x.dtype)
 
 
 def _turned(

@@ -119,7 +119,7 @@ static inline __attribute__((always_inline)) void attend_one(
     }
     for (long j = K; j < blocks * LANES; j++) scores[j] = -INFINITY;
     for (long b = 0; b < blocks; b++) most = larger(most, probs[b]);
-    float largest = largest_of(most);
+    float largest = finite_peak(most);
     for (long b = 0; b < blocks; b++) {
         probs[b] = exponentials(probs[b] - largest);
         totals += probs[b];
@@ -128,13 +128,14 @@ static inline __attribute__((always_inline)) void attend_one(
         const number *value = v + (rows ? rows[j * N] : n) * steps[3] + j * steps[5];
         for (long e = 0; e < V; e++) sums[e] += scores[j] * load(value + e * LANES, LANES);
     }
-    float inverse = 1.0f / sum_of(totals);
+    const float total = sum_of(totals), inverse = total == 0.0f ? 0.0f : 1.0f / total;
     for (long e = 0; e < V; e++) store(out + e * LANES, sums[e] * inverse, LANES);
     for (long b = 0; kept && b < blocks; b++)
         store(kept + b * LANES, probs[b] * inverse, K - b * LANES);
 }
 
-/* Attention of few queries: out (N, Q, H, E) for queries (N, H, Q, E).
+/* Attention of few queries: out (N, Q, H, E) for queries (N, H, Q, E), zeros for one whose scores are
+   all -inf.
 
    steps   of the queries: 3, over n, h, i; of the keys and of the values: 3 each, over n, h, j; of
            the bias: 3, over n, h, i; the last dimension (E, or K of a bias) is contiguous

@@ -247,6 +247,12 @@ static inline float largest_of(vector x) {
 #endif
 }
 
+/* The largest of scores, or 0 if all are -inf, so that no difference to it is NaN. */
+static inline float finite_peak(vector scores) {
+    const float largest = largest_of(scores);
+    return largest == -INFINITY ? 0.0f : largest;
+}
+
 /* e^x for x <= 0, to 2 units in the last place; e^-inf = 0; NaN stays NaN. */
 static inline vector exponentials(vector x) {
     lanes is_zero = less(x, all(-87.0f));

@@ -117,7 +117,7 @@ class Attention(nn.Module):
                 sides = packed[0], *packed[1:] * 2
                 projected = [s.unpack(y) for s, y in zip(sides, projected, strict=False)]
             q, k, v = split_heads(projected, self.num_heads)  # (B, H, Q|K, E)
-            q, k = self.position.rotate(q, k, pos_q, pos_new)
+            q, k = self.position("rotate", q, k, pos_q, pos_new)
             if isinstance(cache, FixedKeyValues):
                 k, v = cache.append(k, v)
                 mask = cache.mask
@@ -136,7 +136,7 @@ class Attention(nn.Module):
         pos_q = pos_k[:, :1]
         inputs = self._inputs(memory[:, :1], memory, pos_q, pos_k)
         q, k, v = split_heads(self._project(*inputs), self.num_heads)
-        return self.position.rotate(q, k, pos_q, pos_k)[1], v
+        return self.position("rotate", q, k, pos_q, pos_k)[1], v
 
     def _inputs(
         self, x: Tensor, memory: Tensor, pos_q: Tensor, pos_k: Tensor
@@ -149,7 +149,7 @@ class Attention(nn.Module):
         alone, x = memory is not x, x.clone()
         memory = memory.clone() if alone else x
         given = x, memory, memory
-        inputs = self.position.inputs(*given, pos_q, pos_k)
+        inputs: tuple[Tensor, Tensor, Tensor] = self.position("inputs", *given, pos_q, pos_k)
         if any(got.shape != wanted.shape for got, wanted in zip(inputs, given, strict=True)):
             raise ShapeshiftError(
                 f"what inputs returns must be {', '.join(map(describe, given))}, as its arguments,"

@@ -62,7 +62,7 @@ class Embedding(nn.Module):
             )
         if pos is None:
             pos = self.position_ids(*ids.shape, start=start, offset=offset, device=ids.device)
-        x = self.position.embed(self.tokens(ids) * self.scale, pos)
+        x = self.position("embed", self.tokens(ids) * self.scale, pos)
         return dropout(x, self.dropout, self.training), pos
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -135,8 +136,7 @@ def linear_cross_entropy(
         bias: of the logits, `(V,)`.
 
     Raises:
-        ShapeshiftError: if there are more targets than hidden states, or targets are not integers;
-            or in a backward pass with `create_graph=True`, for there is no second derivative.
+        ShapeshiftError: if there are more targets than hidden states, or targets are not integers.
     """
     fits = targets.ndim == 1 and hidden.ndim == weight.ndim == 2 and len(targets) <= len(hidden)
     if not fits or not is_integer(targets) or not len(weight):
@@ -206,19 +206,26 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 grad_hidden[:count] -= smoothing * weight_sum.to(grad_hidden.dtype)
             if grad_weight is not None:
                 grad_weight -= smoothing * hidden_sum.to(grad_weight.dtype)
-        ctx.save_for_backward(grad_hidden, grad_weight)
+        ctx.save_for_backward(grad_hidden, grad_weight, hidden, weight, targets)
+        ctx.epsilon = epsilon
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            raise ShapeshiftError(
-                "linear_cross_entropy has no second derivative, got a backward pass with"
-                " create_graph=True; use torch.nn.functional.cross_entropy on model.project(hidden)"
-            )
-        grads = (x if x is None else x * grad.to(x.dtype) for x in ctx.saved_tensors)
+        *made, hidden, weight, targets = ctx.saved_tensors
+        if torch.is_grad_enabled():  # for the gradient of a gradient
+            run = partial(_smoothed, targets=targets, epsilon=ctx.epsilon)
+            return *kernels.differentiate(run, (hidden, weight), [grad]), None, None, None
+        grads = (x if x is None else x * grad.to(x.dtype) for x in made)
         return *grads, None, None, None
+
+
+def _smoothed(hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float) -> Tensor:
+    """Return the smoothed loss of `linear_cross_entropy` in steps of PyTorch."""
+    exact = torch.promote_types(weight.dtype, torch.float32)
+    logits = hidden[: len(targets)].to(exact) @ weight.to(exact).t()
+    return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=epsilon)
 
 
 def _softmax(

@@ -35,10 +35,26 @@ _FASTER = {
 }
 """Faster methods, and the hooks that each of them replaces."""
 
+_HELPERS = {"score_mod": ("_values",), "tables": ("_rows", "_values")}
+"""Methods through which hooks of this package compute, and that a faster method does without."""
 
-def inherits(cls: type[Representation], hook: str, owner: type[Representation]) -> bool:
-    """Return whether `cls` inherits `hook` unchanged from the class `owner`."""
-    return getattr(cls, hook) is getattr(owner, hook)
+_WRITTEN_FOR = {
+    name: (*hooks, *_HELPERS.get(name, ())) for name, hooks in (_FASTER | PROMISES).items()
+}
+_FUNCTIONS = ("embed", *AT_ATTENTION, *dict.fromkeys(sum(_HELPERS.values(), ())))
+
+_MODULE_HOOKS = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"
+
+
+def inherits(position: Representation, hook: str, owner: type[Representation]) -> bool:
+    """Return whether `hook` is the function that the class `owner` had when it was defined: not
+    that of a subclass, of this one object, or one that a class got later."""
+    return getattr(getattr(position, hook), "__func__", None) is owner._defined[hook]
+
+
+def have_hooks(*modules: nn.Module) -> bool:
+    """Return whether hooks are registered on one of these modules, as pruning and FSDP do."""
+    return any(getattr(module, name) for module in modules for name in _MODULE_HOOKS)
 
 
 def age(cls: type, *names: str) -> int:
@@ -69,6 +85,11 @@ class Representation(nn.Module):
 
     Shapes: B batch, Q and K query and key length, H heads, D model width, E = D / H. Positions are
     integer tensors `(B, T)` or `(1, T)`. A representation never receives or builds a mask.
+
+    Attention and models call a hook through the module, `position("bias", pos_q, pos_k, dtype=…)`,
+    so that what is registered on the module runs around it: pruning, FSDP, `register_forward_hook`.
+    Such a module, and one of which a hook was replaced after its class was defined, on the object
+    or on the class, is computed by its hooks alone, without the faster methods.
 
     A kind that is built for one D, H or E stores it as `dim`, `num_heads` or `head_dim`, so that an
     attention of another size can raise an error.
@@ -106,8 +127,23 @@ class Representation(nn.Module):
     """A promise: `bias`, `query_bias` and `value_bias` may be called for a subset of the sentences
     and queries."""
 
+    _defined: ClassVar[dict[str, Any]]
+    """Hooks and helpers that this class had when it was defined, see `inherits`."""
+
+    _owners: ClassVar[dict[str, type[Representation]]]
+    """The class that defined each faster method and promise."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls._defined = {name: getattr(cls, name) for name in _FUNCTIONS if hasattr(cls, name)}
+        cls._owners = {
+            name: next(
+                base
+                for base in cls.__mro__
+                if issubclass(base, Representation) and name in vars(base)
+            )
+            for name in _WRITTEN_FOR
+        }
         if "__init__" in vars(cls):
             cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
         for promise, hooks in PROMISES.items():
@@ -119,14 +155,13 @@ class Representation(nn.Module):
                     f"{cls.__name__} overrides {faster}, which may only compute faster what"
                     f" {' and '.join(hooks)} would add; override {' or '.join(hooks)} as well"
                 )
-            if age(cls, *hooks) < age(cls, faster):
-                setattr(cls, faster, getattr(Representation, faster))
         if not isinstance(cls.places, tuple) or not {*cls.places} <= {*Representation.places}:
             raise ShapeshiftError(
                 f"places of {cls.__name__} must be a tuple of {', '.join(Representation.places)},"
                 f" got {cls.places!r}"
             )
-        overridden = {h for h in ("embed", *AT_ATTENTION) if not inherits(cls, h, Representation)}
+        hooks = "embed", *AT_ATTENTION
+        overridden = {h for h in hooks if cls._defined[h] is not Representation._defined[h]}
         used = ["embedding"] * ("embed" in overridden)
         used += ["self", "cross"] * bool(overridden - {"embed"})
         if used:
@@ -140,8 +175,28 @@ class Representation(nn.Module):
 
     def overrides(self, hook: str) -> bool:
         """Return whether `hook` (`embed`, `inputs`, `rotate`, `bias`, `query_bias`, `value_bias`)
-        may do anything."""
-        return not inherits(type(self), hook, Representation)
+        may do anything, or whether a faster method computes what the hooks of this object do."""
+        if hook not in _FASTER:
+            return not inherits(self, hook, Representation)
+        is_own = getattr(type(self), hook) is not getattr(Representation, hook)
+        return is_own and hook not in vars(self) and self.holds(hook) and not have_hooks(self)
+
+    def holds(self, name: str) -> bool:
+        """Return whether a promise is kept by the hooks that this object has: no subclass, and
+        nobody since the class was defined, has replaced one of those that it is about."""
+        owner = self._owners[name]
+        return bool(getattr(self, name)) and all(
+            inherits(self, hook, owner) for hook in _WRITTEN_FOR[name] if hook in owner._defined
+        )
+
+    def forward(self, hook: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a hook by its name, and what is registered on this module around it."""
+        return getattr(self, hook)(*args, **kwargs)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "parametrizations" and type(value) is nn.ModuleDict:
+            value = _Parametrizations()
+        super().__setattr__(name, value)
 
     def kinds(self) -> Iterator[Representation]:
         """Yield this representation itself, or all parts of a chain."""
@@ -217,6 +272,18 @@ class Representation(nn.Module):
         return None
 
 
+Representation._defined = {name: getattr(Representation, name) for name in ("embed", *AT_ATTENTION)}
+Representation._owners = dict.fromkeys(_WRITTEN_FOR, Representation)
+
+
+class _Parametrizations(nn.ModuleDict):
+    """What `torch.nn.utils.parametrize` keeps by the names of tensors, which may be `keys` and
+    `values`, as methods of every ModuleDict are."""
+
+    def __setitem__(self, key: str, module: nn.Module) -> None:
+        self._modules[key] = module
+
+
 class Encoding(Representation):
     """A kind that gives each position a vector: PE(i) in R^D.
 
@@ -266,6 +333,18 @@ class Encoding(Representation):
         )
 
 
+def known_tables(position: Representation) -> tuple[Table | None, Table | None]:
+    """Return `tables()` if it computes what the hooks do, else (None, None)."""
+    return position.tables() if position.overrides("tables") else (None, None)
+
+
+def known_turns(
+    position: Representation, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor
+) -> tuple[Turn, Turn] | None:
+    """Return `turns` if it computes what `rotate` does, else None."""
+    return position.turns(q, k, pos_q, pos_k) if position.overrides("turns") else None
+
+
 def check_sizes(position: Representation, **sizes: int) -> None:
     """Raise a `ShapeshiftError` if a kind in `position` was built for a `dim`, `num_heads` or
     `head_dim` other than in `sizes`."""
@@ -290,8 +369,8 @@ def check_heads(q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> None:
 
 def total_bias(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
     """Return the sum of `bias` and `query_bias`, or None."""
-    bias = position.bias(pos_q, pos_k, dtype=q.dtype)
-    return total([bias, position.query_bias(q, pos_q, pos_k)])
+    bias = position("bias", pos_q, pos_k, dtype=q.dtype)
+    return total([bias, position("query_bias", q, pos_q, pos_k)])
 
 
 def total(terms: list[Tensor | None]) -> Tensor | None:

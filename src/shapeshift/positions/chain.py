@@ -11,7 +11,17 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 from shapeshift.kernels import Turn
 
-from .base import PROMISES, Representation, ScoreMod, check_sizes, inherits, total
+from .base import (
+    AT_ATTENTION,
+    PROMISES,
+    Representation,
+    ScoreMod,
+    check_sizes,
+    inherits,
+    known_tables,
+    known_turns,
+    total,
+)
 from .checks import SIZES
 from .pairs import Table
 
@@ -46,9 +56,13 @@ class Chain(Representation):
         self.causal_only = any(part.causal_only for part in parts)
 
     def overrides(self, hook: str) -> bool:
-        if inherits(type(self), hook, Chain):
+        if hook in ("embed", *AT_ATTENTION) and inherits(self, hook, Chain):
             return bool(self._parts(hook))
         return super().overrides(hook)
+
+    def holds(self, name: str) -> bool:
+        parts = self._parts() if name in PROMISES else []
+        return super().holds(name) and all(part.holds(name) for part in parts)
 
     def _parts(self, *hooks: str) -> list[Representation]:
         """Return the parts that override one of these hooks, by default all."""
@@ -65,38 +79,42 @@ class Chain(Representation):
 
     def embed(self, x: Tensor, pos: Tensor) -> Tensor:
         for part in self._parts():
-            x = part.embed(x, pos)
+            x = part("embed", x, pos)
         return x
 
     def inputs(
         self, q: Tensor, k: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         for part in self._parts():
-            q, k, v = part.inputs(q, k, v, pos_q, pos_k)
+            q, k, v = part("inputs", q, k, v, pos_q, pos_k)
         return q, k, v
 
     def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         for part in self._parts():
-            q, k = part.rotate(q, k, pos_q, pos_k)
+            q, k = part("rotate", q, k, pos_q, pos_k)
         return q, k
 
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor | None:
-        return total([part.bias(pos_q, pos_k, dtype=dtype) for part in self._parts()])
+        return total([part("bias", pos_q, pos_k, dtype=dtype) for part in self._parts()])
 
     def bias_by_distance(self, distances: Tensor, *, dtype: torch.dtype) -> Tensor | None:
         parts = self._parts("bias")
+        if not all(part.overrides("bias_by_distance") for part in parts):
+            return None
         rows = [part.bias_by_distance(distances, dtype=dtype) for part in parts]
         present = [row for row in rows if row is not None]
         return sum(present[1:], present[0]) if present and len(present) == len(rows) else None
 
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
-        return total([part.query_bias(q, pos_q, pos_k) for part in self._parts()])
+        return total([part("query_bias", q, pos_q, pos_k) for part in self._parts()])
 
     def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
-        return total([part.value_bias(probs, pos_q, pos_k) for part in self._parts()])
+        return total([part("value_bias", probs, pos_q, pos_k) for part in self._parts()])
 
     def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod | None:
         parts = self._parts("bias", "query_bias")
+        if not all(part.overrides("score_mod") for part in parts):
+            return None
         score_mods = [part.score_mod(q, pos_q, pos_k) for part in parts]
         present = [score_mod for score_mod in score_mods if score_mod is not None]
         if len(present) < len(parts) or not present:
@@ -111,13 +129,13 @@ class Chain(Representation):
 
     def tables(self) -> tuple[Table | None, Table | None]:
         scoring, mixing = self._parts("bias", "query_bias"), self._parts("value_bias")
-        keys = scoring[0].tables()[0] if len(scoring) == 1 else None
-        values = mixing[0].tables()[1] if len(mixing) == 1 else None
+        keys = known_tables(scoring[0])[0] if len(scoring) == 1 else None
+        values = known_tables(mixing[0])[1] if len(mixing) == 1 else None
         return keys, values
 
     def turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn] | None:
         turning = self._parts("rotate")
-        return turning[0].turns(q, k, pos_q, pos_k) if len(turning) == 1 else None
+        return known_turns(turning[0], q, k, pos_q, pos_k) if len(turning) == 1 else None
 
 
 def _check_heads(kinds: list[Representation]) -> None:
@@ -125,7 +143,7 @@ def _check_heads(kinds: list[Representation]) -> None:
     (R(i) q_i) a_ij depends on i, and two rotations may not commute."""
     apart = "give them different stacks or places"
     for turning, reading in permutations(kinds, 2):
-        if not turning.position_free_heads and reading.overrides("query_bias"):
+        if not turning.holds("position_free_heads") and reading.overrides("query_bias"):
             one, other = type(turning).__name__, type(reading).__name__
             raise ShapeshiftError(
                 f"{one} turns the queries that {other} reads, whose scores would depend on where a"
@@ -134,7 +152,7 @@ def _check_heads(kinds: list[Representation]) -> None:
             )
     changing = [kind for kind in kinds if kind.overrides("rotate")]
     for first, second in combinations(changing, 2):
-        turn = not (first.position_free_heads or second.position_free_heads)
+        turn = not (first.holds("position_free_heads") or second.holds("position_free_heads"))
         if turn or type(first) is type(second):
             one, other = type(first).__name__, type(second).__name__
             raise ShapeshiftError(

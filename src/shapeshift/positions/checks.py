@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.kernels import is_captured
 
 Init = TypeVar("Init", bound=Callable[..., None])
 
@@ -100,9 +101,10 @@ def can_read(pos: Tensor) -> bool:
     """Return whether the values of `pos` can be read without a cost.
 
     On a GPU the host would wait for the device in every call. In a graph that `torch.compile` or
-    `torch.export` captures, and on the meta device, there are no values.
+    `torch.export` captures, and on the meta device, there are no values; in one that
+    `torch.jit.trace` records, they would be those of the example.
     """
-    return pos.device.type in ("cpu", "mps") and not torch.compiler.is_compiling()
+    return pos.device.type in ("cpu", "mps") and not is_captured()
 
 
 WITHOUT_FLOAT64 = ("mps",)

@@ -62,4 +62,5 @@ class SHAPE(nn.Module):
                 " returns"
             )
         pos = self.position_ids(x.shape[0], x.shape[1], start=start, offset=offset, device=x.device)
-        return self.encoding.embed(x, pos)
+        embedded: Tensor = self.encoding("embed", x, pos)
+        return embedded

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .base import Representation
+from .base import Representation, have_hooks
 from .checks import as_positions, check_positive, whole_number
 
 
@@ -54,6 +54,11 @@ class FIRE(Representation):
         distances = (i - j).to(precise)  # (B|1, Q, K)
         furthest = torch.maximum(torch.maximum(i, j).to(precise), threshold)
         x = distances.sign() * torch.log1p(c * distances.abs()) / torch.log1p(c * furthest)
+        both = self.inner, self.outer
+        if have_hooks(*both) or any(type(each) is not nn.Linear for each in both):
+            values = x.to(self.log_c.dtype).unsqueeze(-1)  # (B|1, Q, K, 1)
+            by_pair: Tensor = self.outer(self.inner(values).relu())  # (B|1, Q, K, H)
+            return by_pair.permute(0, 3, 1, 2).to(dtype)
         weights = (self.inner.weight, self.inner.bias, self.outer.weight, self.outer.bias)
         inner, inner_bias, outer, outer_bias = (each.to(precise) for each in weights)
         hidden = (inner * x.flatten(1).unsqueeze(1) + inner_bias.unsqueeze(-1)).relu()

@@ -50,4 +50,6 @@ class Learned(Encoding):
                 f" learned table ends at {limit}; {remedy}, or use a kind without a limit such as"
                 " 'sinusoidal'"
             )
-        return F.embedding(pos, self.weight).to(like.dtype)  # (B|1, T, D)
+        # The gradient of a vector is a sum over sentences: in bfloat16 it would be too coarse.
+        precise = torch.promote_types(self.weight.dtype, torch.float32)
+        return F.embedding(pos, self.weight.to(precise)).to(like.dtype)  # (B|1, T, D)

@@ -26,7 +26,9 @@ def query_bias(q: Tensor, table: Tensor, rows: Tensor) -> Tensor:
     """Return q_i a_ij^T, `(B, H, Q, K)`, for `q (B, H, Q, E)` and a `table (H|1, R, E)` of which
     each pair has the row `rows (B|1, Q, K)`."""
     by_row = by_table(q, table.transpose(-1, -2))  # (B, H, Q, R)
-    return by_row.gather(-1, rows.unsqueeze(1).expand(*by_row.shape[:3], -1))
+    # In float32 at least: the gradient of a product is the sum over all pairs that have its row.
+    wide = by_row.to(torch.promote_types(by_row.dtype, torch.float32))
+    return wide.gather(-1, rows.unsqueeze(1).expand(*wide.shape[:3], -1)).to(by_row.dtype)
 
 
 def value_bias(probs: Tensor, table: Tensor, rows: Tensor) -> Tensor:
@@ -46,11 +48,15 @@ class Table(NamedTuple):
     low: int
 
 
+def autocast_dtype(x: Tensor) -> torch.dtype:
+    """Return the dtype in which `x` is multiplied: that of autocast, where it is enabled."""
+    device = x.device.type
+    available = torch.amp.is_autocast_available(device)  # not on the meta device
+    enabled = available and torch.is_autocast_enabled(device)
+    return torch.get_autocast_dtype(device) if enabled and x.dtype != torch.float64 else x.dtype
+
+
 def autocast_inputs(*tensors: Tensor) -> list[Tensor]:
     """Cast tensors to the dtype that autocast would use, because it does not reach the backward
     pass of a custom function."""
-    device = tensors[0].device.type
-    enabled = device != "meta" and torch.is_autocast_enabled(device)  # which has no autocast
-    if enabled and tensors[0].dtype != torch.float64:
-        return [x.to(torch.get_autocast_dtype(device)) for x in tensors]
-    return [x.to(tensors[0].dtype) for x in tensors]
+    return [x.to(autocast_dtype(tensors[0])) for x in tensors]

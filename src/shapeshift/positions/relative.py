@@ -27,7 +27,7 @@ def by_distance(
     if lag is None:
         return values(distances(pos_q, pos_k), dtype).transpose(0, 1).to(dtype)
     num_queries, num_keys = pos_q.shape[1], pos_k.shape[1]
-    counted = torch.arange(1 - num_queries - lag, num_keys - lag)
+    counted = torch.arange(1 - num_queries - lag, num_keys - lag, device=pos_q.device)
     row = values(counted, dtype).to(dtype)  # (H, Q + K − 1)
     rows = row.unsqueeze(-2).repeat(1, num_queries, 1)  # each query's, from which its keys are cut
     by_head, by_query, _ = rows.stride()
@@ -68,7 +68,7 @@ def common_lag(pos_q: Tensor, pos_k: Tensor) -> int | None:
     if not pos_q.numel() or not pos_k.numel():
         return None
     for pos in (pos_q,) if pos_k is pos_q else (pos_q, pos_k):
-        counted = torch.arange(pos.shape[1])
+        counted = torch.arange(pos.shape[1], device=pos.device)
         if not torch.equal(pos - pos[:, :1], counted.expand_as(pos)):
             return None
     lags = (pos_q[:, :1] - pos_k[:, :1]).flatten()

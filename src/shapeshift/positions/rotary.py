@@ -157,7 +157,7 @@ def rotate(x: Tensor, turn: Turn, factor: float = 1.0) -> Tensor:
     if turn.halves:
         a, b = wide.chunk(2, dim=-1)  # (B, H, T, r/2)
         turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
-    elif torch.compiler.is_compiling():  # compilers lack complex numbers, which are faster here
+    elif kernels.is_traced():  # compilers lack complex numbers, which are faster here
         a, b = wide[..., ::2], wide[..., 1::2]
         turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
     else:

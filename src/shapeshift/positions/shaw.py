@@ -84,7 +84,7 @@ class Shaw(Representation):
 
     def overrides(self, hook: str) -> bool:
         tables = {"query_bias": self.keys, "value_bias": self.values}
-        if hook in tables and inherits(type(self), hook, Shaw):
+        if hook in tables and inherits(self, hook, Shaw):
             return tables[hook] is not None
         return super().overrides(hook)
 
@@ -105,10 +105,14 @@ class Shaw(Representation):
         return distances(pos_q, pos_k).clamp(*self.limits) + self.max_distance
 
     def tables(self) -> tuple[pairs.Table | None, pairs.Table | None]:
-        keys, values = (
-            None if x is None else pairs.Table(x, self.limits[0]) for x in (self.keys, self.values)
-        )
-        return keys, values
+        first, last = (limit + self.max_distance for limit in self.limits)  # as `_rows`
+
+        def of(x: Tensor | None) -> pairs.Table | None:
+            if x is not None and (first, last) != (0, x.shape[1] - 1):  # a subclass set `limits`
+                x = x[:, first : last + 1] if 0 <= first <= last < x.shape[1] else None
+            return None if x is None else pairs.Table(x, self.limits[0])
+
+        return of(self.keys), of(self.values)
 
 
 def _share_tables(shaw: Shaw, _: object) -> None:

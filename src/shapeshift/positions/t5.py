@@ -7,6 +7,7 @@ from bisect import bisect_left
 import torch
 from torch import Tensor, nn
 
+from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
 
 from .base import Representation, ScoreMod
@@ -87,13 +88,15 @@ class T5(Representation):
     def _values(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
         to_left = -distances.clamp(max=0) if self.causal else distances.abs()
         borders = self._borders.to(distances.device)
-        if distances.device.type != "meta" and not torch.compiler.is_compiling():
+        if distances.device.type != "meta" and not kernels.is_traced():
             self._borders = borders  # there for the next call
         buckets = torch.bucketize(to_left, borders, right=True)
         if not self.causal:
             buckets = buckets + (distances > 0) * (len(borders) + 1)
-        # Each head's biases are contiguous, as fused attention kernels require.
-        return self.weight.t()[:, buckets]  # (H, …)
+        # Each head's biases are contiguous, as fused attention kernels require. The gradient of a
+        # number is the sum of those of its pairs, thousands, for which bfloat16 is too coarse.
+        precise = torch.promote_types(self.weight.dtype, torch.float32)
+        return self.weight.to(precise).t()[:, buckets]  # (H, …)
 
     def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:
         values, low = self.tables()[0]
@@ -104,7 +107,7 @@ class T5(Representation):
         # All distances beyond max_distance are in the last bucket of their direction.
         high = 0 if self.causal else self.max_distance
         distances = torch.arange(-self.max_distance, high + 1, device=self.weight.device)
-        return Table(self._values(distances, self.weight.dtype), -self.max_distance), None
+        return Table(self._values(distances, torch.float32), -self.max_distance), None
 
 
 def _borders(num_buckets: int, max_distance: int) -> list[int]:

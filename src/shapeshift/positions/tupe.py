@@ -68,7 +68,7 @@ class TUPE(Representation):
         return (at_q @ at_k.transpose(-1, -2)).to(dtype)  # (B|1, H, Q, K)
 
     def _project(self, pos: Tensor, weight: Tensor) -> Tensor:
-        projected = self.vectors.encode(pos, weight) @ weight  # (B|1, T, D)
+        projected: Tensor = self.vectors("encode", pos, weight) @ weight  # (B|1, T, D)
         head_dim = projected.shape[-1] // self.num_heads
         by_head = projected.view(*pos.shape, self.num_heads, head_dim)
         return by_head.transpose(1, 2)  # (B|1, H, T, E)

@@ -9,11 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift.attention import attend, attend_with_probs
-from shapeshift.attention.backends import split_heads
+from shapeshift.attention.backends import additive, split_heads
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 from shapeshift.positions.base import check_sizes
 from shapeshift.positions.checks import check_positions
+from shapeshift.positions.pairs import autocast_dtype
 
 from .checks import build, check_counting, check_inputs, check_mask, check_seeing_right
 
@@ -21,8 +22,8 @@ from .checks import build, check_counting, check_inputs, check_mask, check_seein
 class MultiheadAttention(nn.MultiheadAttention):
     """`torch.nn.MultiheadAttention` plus `position`.
 
-    For a query whose keys are all masked, the output is the bias of the output projection, and no
-    gradient flows back. With `need_weights` the output is NaN, as in torch.nn.
+    For a query whose keys are all masked, the probabilities are zeros, the output is the bias of
+    the output projection, and no gradient flows back; in torch.nn, the output may be NaN.
 
     Not supported: `add_bias_kv`, `add_zero_attn`, `kdim` and `vdim`.
 
@@ -140,12 +141,14 @@ class MultiheadAttention(nn.MultiheadAttention):
             pos_k = pos_q if is_self else _counted(key)
         pos_q = check_positions("pos_q", pos_q, B, Q)
         pos_k = check_positions("pos_k", pos_k, B, K)
-        inputs = self.position.inputs(query, key, value, pos_q, pos_k)
+        inputs = self.position("inputs", query, key, value, pos_q, pos_k)
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         projected = map(F.linear, inputs, self.in_proj_weight.chunk(3), biases)
         q, k, v = split_heads(list(projected), self.num_heads)  # (B, H, Q|K, E)
-        q, k = self.position.rotate(q, k, pos_q, pos_k)
-        masks = [_additive(x, q.dtype) for x in (attn_mask, key_padding_mask) if x is not None]
+        q, k = self.position("rotate", q, k, pos_q, pos_k)
+        masks = [
+            _additive(x, autocast_dtype(q)) for x in (attn_mask, key_padding_mask) if x is not None
+        ]
         added = sum(masks[1:], masks[0]) if masks else None  # broadcasts to (B, H, Q, K)
         padding = key_padding_mask if is_self else None
         unmasked = is_self and attn_mask is None and Q > 1
@@ -154,12 +157,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         probs = None
         if need_weights:
             heads, probs = attend_with_probs(q, k, v, added, *rest)
-        elif added is None:
-            heads = attend(q, k, v, None, *rest)
         else:
-            fully_masked = added.isneginf().all(-1, keepdim=True)  # (B|1, 1|H, 1|Q, 1)
-            added = added.masked_fill(fully_masked, 0.0)  # the softmax of nothing would be NaN
-            heads = attend(q, k, v, added, *rest).masked_fill(fully_masked, 0.0)
+            heads = attend(q, k, v, added, *rest)
         out: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))  # (B, Q, D)
         if probs is not None and average_attn_weights:
             probs = probs.mean(1)  # (B, Q, K)
@@ -173,6 +172,4 @@ def _counted(x: Tensor) -> Tensor:
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    if mask.dtype is not torch.bool:
-        return mask.to(dtype)
-    return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, float("-inf"))
+    return additive(~mask if mask.dtype is torch.bool else mask, dtype)

@@ -1,0 +1,159 @@
+"""Masks at their edges: a query that may see nothing, and numbers that a dtype does not have."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from shapeshift import kernels
+from shapeshift.attention import attend, attend_with_probs, backends
+from shapeshift.attention.backends import additive
+from shapeshift.model import ModelConfig, build
+from shapeshift.model.cache import KeyValues
+from shapeshift.positions import Representation, get
+
+B, H, E = 2, 2, 16
+KINDS = ("none", "t5", "shaw", "fire")
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+WAYS = ("default", "no kernels", "blocks", "probabilities")
+
+
+def heads(length: int, dtype: torch.dtype) -> list[Tensor]:
+    return [torch.randn(B, H, length, E, dtype=dtype, requires_grad=True) for _ in range(3)]
+
+
+def made(kind: str, dtype: torch.dtype) -> Representation:
+    return get(kind, dim=H * E, num_heads=H, head_dim=E).to(dtype)
+
+
+def run(way: str, monkeypatch: pytest.MonkeyPatch, *call: Any, **options: Any) -> Tensor:
+    if way in ("no kernels", "blocks"):
+        monkeypatch.setattr(kernels, "is_available", lambda _: False)
+    if way == "blocks":
+        monkeypatch.setattr(backends, "BLOCK", 64)
+        monkeypatch.setattr(backends, "prefers_fused", lambda *_: False)
+    if way == "probabilities":
+        out, probs = attend_with_probs(*call)
+        assert not probs[0, :, 1].any()
+        return out
+    return attend(*call, **options)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_query_that_may_see_nothing_gets_zeros(
+    kind: str, dtype: torch.dtype, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And changes no gradient: those are of a call without the query."""
+    torch.manual_seed(0)
+    for length in (8, 70):
+        position, (q, k, v), pos = made(kind, dtype), heads(length, dtype), torch.arange(length)
+        allowed = torch.ones(B, 1, length, length, dtype=torch.bool)
+        allowed[0, :, 1] = False
+        leaves = [q, k, v, *position.parameters()]
+        out = run(way, monkeypatch, q, k, v, allowed, position, pos[None], pos[None])
+        assert not out[0, :, 1].any()
+        assert out[1].any(-1).all()
+        out.float().square().sum().backward()
+        found = [x.grad for x in leaves]
+        assert not q.grad[0, :, 1].any()
+        allowed[0, :, 1] = True
+        keep = torch.ones(B, 1, length, 1, dtype=torch.bool)
+        keep[0, :, 1] = False
+        for x in leaves:
+            x.grad = None
+        out = run("default", monkeypatch, q, k, v, allowed, position, pos[None], pos[None])
+        (out.float() * keep).square().sum().backward()
+        near = {8: 1e-9, 4: 1e-4, 2: 0.4}[dtype.itemsize]  # two ways round differently in 16 bits
+        for got, leaf in zip(found, leaves, strict=True):
+            if leaf.grad is not None:
+                assert (got - leaf.grad).norm() <= near * leaf.grad.norm() + near
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_causal_attention_to_padding_on_the_left(kind: str, dtype: torch.dtype) -> None:
+    """No row of the mask is empty; only together with `causal` the first queries see nothing. So
+    do queries before all keys."""
+    for length in (8, 70):
+        position, (q, k, v), pos = made(kind, dtype), heads(length, dtype), torch.arange(length)
+        padding = (torch.arange(length) > 2).view(1, 1, 1, length)
+        out = attend(q, k, v, padding, position, pos[None], pos[None], causal=True)
+        assert not out[:, :, :3].any()
+        assert out[:, :, 3:].isfinite().all()
+        few = attend(
+            q, k[:, :, 3:], v[:, :, 3:], None, position, pos[None], pos[None, 3:], causal=True
+        )
+        assert not few[:, :, :3].any()
+        (out.sum() + few.sum()).backward()
+        assert all(x.grad.isfinite().all() for x in (q, k, v))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_decoding_with_nothing_to_see(keeps: bool, dtype: torch.dtype) -> None:
+    if not kernels.is_available(dtype):
+        pytest.skip("no compiled kernels")
+    q, k, v = torch.randn(3, 2, H, 5, E).to(dtype)
+    mask = torch.zeros(2, 1, 1, 5, dtype=dtype)
+    mask[0] = -math.inf
+    out, probs = KeyValues().attend(q[:, :, :1], k, v, mask=mask, bias=None, keeps=keeps)
+    assert not out[0].any()
+    assert out[1].ne(0).all()
+    if probs is not None:
+        assert not probs[0].any()
+
+
+def test_an_empty_source_in_the_model_is_no_nan() -> None:
+    """`encode` refuses it; a memory of one's own is not checked."""
+    torch.manual_seed(0)
+    model = build(ModelConfig(size="tiny", dim=32, num_heads=2), "rpe", 12, 12).eval()
+    source, target = torch.tensor([[5, 6, 3], [5, 3, 0]]), torch.tensor([[2, 7, 8], [2, 7, 8]])
+    memory = model.encode(source)
+    memory.mask[1] = -math.inf
+    assert model.decode(target, memory).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("source", [torch.float32, torch.float64])
+def test_the_lowest_number_stays_a_number(source: torch.dtype, dtype: torch.dtype) -> None:
+    lowest = torch.finfo(source).min
+    mask = additive(torch.tensor([[0.0, -3.0, lowest, -math.inf, -lowest]], dtype=source), dtype)
+    assert mask.dtype == dtype
+    assert mask[0, :2].tolist() == [0, -3]
+    assert mask[0, 3] == -math.inf
+    assert mask[0, [2, 4]].isfinite().all()
+    assert mask[0, 2] < torch.finfo(dtype).min / 4
+    for other in (mask, torch.full_like(mask, -100.0)):  # a second mask, or a bias
+        assert (mask + other)[0, 2].isfinite()
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("way", WAYS[:3])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", KINDS)
+def test_left_padding_in_half_precision(
+    kind: str, dtype: torch.dtype, way: str, autocast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As transformers pads: a mask with the lowest number of float32, for whole rows of padding."""
+    torch.manual_seed(0)
+    length = 9
+    position, given = made(kind, torch.float32), heads(length, torch.float32)
+    pos = (torch.arange(length) - 3).clamp(min=0)[None]
+    forbidden = torch.full((length, length), torch.finfo(torch.float32).min).triu(1)
+    forbidden[:, :3] = torch.finfo(torch.float32).min
+    mask = forbidden.expand(B, 1, length, length)
+    expected = attend(
+        *(x[:, :, 3:] for x in given), None, position, pos[:, 3:], pos[:, 3:], causal=True
+    )
+    if not autocast:
+        given, position = [x.to(dtype) for x in given], position.to(dtype)
+    with torch.autocast("cpu", dtype, enabled=autocast):
+        out = run(way, monkeypatch, *given, mask, position, pos, pos)
+    assert out.isfinite().all()
+    assert (out[:, :, 3:] - expected).norm() <= 0.05 * expected.norm()

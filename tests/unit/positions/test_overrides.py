@@ -1,0 +1,249 @@
+"""What replaces a hook of a kind, or acts on its weights, is obeyed by the faster ways too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize, prune
+
+from shapeshift import kernels
+from shapeshift.attention import attend, attend_with_probs
+from shapeshift.interop.torch_nn import MultiheadAttention
+from shapeshift.model.attention import Attention
+from shapeshift.positions import (
+    FIRE,
+    KERPLE,
+    T5,
+    TUPE,
+    ALiBi,
+    Chain,
+    Graph,
+    Learned,
+    Representation,
+    Rotary,
+    Shaw,
+    use_edges,
+)
+
+D, H, E, T = 32, 2, 16, 9
+SIZES = {"num_heads": H, "head_dim": E}
+POS = torch.arange(T)[None]
+
+
+def louder_bias(self: ALiBi, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
+    return -5 * (pos_k.unsqueeze(-2) - pos_q.unsqueeze(-1)).abs().to(dtype).unsqueeze(1)
+
+
+def no_query_bias(self: Shaw, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> None:
+    return None
+
+
+def faster_rotation(
+    self: Rotary, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor
+) -> tuple[Tensor, Tensor]:
+    return Rotary(head_dim=E).rotate(q, k, 3 * pos_q, 3 * pos_k)
+
+
+class Rows(Shaw):
+    def _rows(self, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        return super()._rows(pos_q, pos_k) * 0
+
+
+class Limits(Shaw):
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        self.limits = (-2, 1)
+
+
+class Values(T5):
+    def _values(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
+        return distances.expand(H, *distances.shape).to(dtype)
+
+
+class Slopes(ALiBi):
+    def slopes(self, device: torch.device | None = None) -> Tensor:
+        return super().slopes(device) * 0 + 3.0
+
+
+class Late(ALiBi):
+    pass
+
+
+class LateShaw(Shaw):
+    pass
+
+
+class LateRotary(Rotary):
+    pass
+
+
+def on_object(position: Representation, hook: str, function: Any) -> Representation:
+    setattr(position, hook, MethodType(function, position))
+    return position
+
+
+MADE: dict[str, Callable[[], Representation]] = {
+    "rows": lambda: Rows(**SIZES),
+    "limits": lambda: Limits(**SIZES),
+    "values": lambda: Values(dim=D, num_heads=H),
+    "slopes": lambda: Slopes(num_heads=H),
+    "bias of an object": lambda: on_object(ALiBi(num_heads=H), "bias", louder_bias),
+    "bias of a part": lambda: Chain(on_object(ALiBi(num_heads=H), "bias", louder_bias)),
+    "bias of none": lambda: on_object(Representation(), "bias", louder_bias),
+    "query_bias of an object": lambda: on_object(Shaw(**SIZES), "query_bias", no_query_bias),
+    "rotate of an object": lambda: on_object(Rotary(head_dim=E), "rotate", faster_rotation),
+    "bias of a class": lambda: Late(num_heads=H),
+    "query_bias of a class": lambda: LateShaw(**SIZES),
+    "rotate of a class": lambda: LateRotary(head_dim=E),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_hook_that_was_replaced_is_obeyed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the layer of torch.nn and that of the model: `need_weights` takes the hooks alone."""
+    monkeypatch.setattr(Late, "bias", louder_bias)
+    monkeypatch.setattr(LateShaw, "query_bias", no_query_bias)
+    monkeypatch.setattr(LateRotary, "rotate", faster_rotation)
+    torch.manual_seed(0)
+    module = MultiheadAttention(D, H, batch_first=True, position=MADE[name]()).eval()
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    position, x = module.position, torch.randn(2, T, D)
+    expected = module(x, x, x, need_weights=True)[0]
+    torch.testing.assert_close(module(x, x, x, need_weights=False)[0], expected)
+    module.position = Representation()
+    assert not torch.allclose(module(x, x, x, need_weights=False)[0], expected, atol=1e-2)
+
+    layer = Attention(D, H, 0.0, position)
+    with torch.no_grad():
+        layer.in_weight.copy_(module.in_proj_weight)
+        layer.in_bias.copy_(module.in_proj_bias)
+        layer.out.load_state_dict(module.out_proj.state_dict())
+    torch.testing.assert_close(layer(x, x, POS, POS, None), expected)
+
+
+def test_what_replaces_nothing_keeps_the_faster_way() -> None:
+    """Else a kind of one's own would be slow for a method of another name."""
+
+    class Named(Shaw):
+        def extra_repr(self) -> str:
+            return "named"
+
+    assert Named(**SIZES).overrides("tables")
+    assert Slopes(num_heads=H).overrides("bias_by_distance")
+    assert not Rows(**SIZES).overrides("tables")
+    assert not Values(dim=D, num_heads=H).overrides("tables")
+    assert Values(dim=D, num_heads=H).overrides("bias_by_distance")
+    assert not on_object(Shaw(**SIZES), "tables", lambda self: (None, None)).overrides("tables")
+
+
+def test_a_promise_ends_with_the_hook_of_an_object() -> None:
+    position, chain = ALiBi(num_heads=H), Chain(part := ALiBi(num_heads=H))
+    assert position.holds("splits")
+    assert chain.holds("splits")
+    for each in (position, part):
+        on_object(each, "bias", louder_bias)
+    assert not position.holds("splits")
+    assert not chain.holds("splits")
+
+
+class Double(nn.Module):
+    def forward(self, weight: Tensor) -> Tensor:
+        return 2 * weight
+
+
+WEIGHTS: list[tuple[Callable[[], Representation], str]] = [
+    (lambda: Shaw(**SIZES), "keys"),
+    (lambda: Shaw(**SIZES), "values"),
+    (lambda: T5(dim=D, num_heads=H), "weight"),
+    (lambda: KERPLE(num_heads=H), "log_r1"),
+    (lambda: FIRE(num_heads=H), "log_c"),
+    (lambda: TUPE(dim=D, num_heads=H), "query"),
+]
+
+
+@pytest.mark.parametrize(("make", "weight"), WEIGHTS)
+def test_a_parametrized_weight_counts(make: Callable[[], Representation], weight: str) -> None:
+    torch.manual_seed(0)
+    position, heads = make(), torch.randn(3, 2, H, T, E)
+    parametrize.register_parametrization(position, weight, Double())
+    assert [name for name, _ in position.named_parameters() if weight in name] == [
+        f"parametrizations.{weight}.original"
+    ]
+    expected = attend_with_probs(*heads, None, position, POS, POS)[0]
+    torch.testing.assert_close(attend(*heads, None, position, POS, POS), expected)
+    parametrize.remove_parametrizations(position, weight, leave_parametrized=True)
+    torch.testing.assert_close(attend(*heads, None, position, POS, POS), expected)
+
+
+def pruned(position: Representation, module: nn.Module, weight: str) -> float:
+    """Train a layer of which a weight is pruned; return how much what was pruned matters then."""
+    prune.l1_unstructured(module, weight, 0.5)
+    layer, x = Attention(D, H, 0.0, position), torch.randn(2, T, D)
+    optimizer = torch.optim.SGD(layer.parameters(), 1e-3)
+    for _ in range(2):  # the second fails if the product with the mask is that of the first
+        optimizer.zero_grad()
+        layer(x, x, POS, POS, None).square().sum().backward()
+        optimizer.step()
+    with torch.no_grad():
+        before = layer(x, x, POS, POS, None)
+        original, mask = (getattr(module, f"{weight}_{end}") for end in ("orig", "mask"))
+        original[mask == 0] += 10.0
+        after = layer(x, x, POS, POS, None)
+        original += mask * torch.randn_like(mask)
+        moved = layer(x, x, POS, POS, None)
+    assert not torch.allclose(moved, before, atol=1e-3)
+    return float((after - before).abs().max())
+
+
+def test_pruned_weights_are_computed_anew_in_each_step() -> None:
+    torch.manual_seed(0)
+    for make, weight in WEIGHTS:
+        position = make()
+        if position.get_parameter(weight).numel() > 1:
+            assert pruned(position, position, weight) == 0, weight
+    fire, tupe = FIRE(num_heads=H), TUPE(dim=D, num_heads=H)
+    assert pruned(fire, fire.inner, "weight") == 0
+    assert pruned(tupe, tupe.vectors, "weight") == 0
+    chain = Chain(T5(dim=D, num_heads=H))
+    assert pruned(chain, chain.parts[0], "weight") == 0
+
+
+def test_hooks_of_a_module_run_around_each_hook_of_the_kind() -> None:
+    calls: list[str] = []
+    position = Chain(Learned(dim=D), TUPE(dim=D, num_heads=H), Shaw(**SIZES))
+    for part in (position, *position.parts):
+        part.register_forward_pre_hook(lambda _, args: calls.append(args[0]))
+    x = torch.randn(2, T, D)
+    Attention(D, H, 0.0, position)(x, x, POS, POS, None)
+    for hook in ("inputs", "rotate", "bias", "query_bias", "value_bias"):
+        assert calls.count(hook) == 4, hook
+
+
+def test_a_graph_can_be_parametrized() -> None:
+    graph, heads = Graph(**SIZES, num_labels=3), torch.randn(3, 2, H, T, E)
+    for weight in ("keys", "values"):
+        parametrize.register_parametrization(graph, weight, Double())
+    with use_edges(graph, torch.randint(-1, 3, (2, T, T))):
+        attend(*heads, None, graph, POS, POS).sum().backward()
+    grads = {name: parameter.grad for name, parameter in graph.named_parameters()}
+    assert {*grads} == {f"parametrizations.{name}.original" for name in ("keys", "values")}
+    assert None not in grads.values()
+
+
+def test_the_kernel_serves_what_nobody_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not kernels.is_available(torch.float32):
+        pytest.skip("no compiled kernels")
+    calls, call = [], kernels._call
+    monkeypatch.setattr(kernels, "_call", lambda *x: calls.append(x[0]) or call(*x))
+    heads, position = torch.randn(3, 2, H, T, E), Shaw(**SIZES)
+    attend(*heads, None, position, POS, POS)
+    assert calls == ["attention_forward"]
+    position.register_forward_pre_hook(lambda *_: None)
+    attend(*heads, None, position, POS, POS)
+    assert calls == ["attention_forward"]
