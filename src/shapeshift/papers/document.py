@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import Any, Literal
 
 from pydantic import Field
@@ -69,8 +69,10 @@ def summary(
         return number(None)
     whole = show == "whole number"
     text = format(fmean(values), sign + (",.0f" if whole else f".{decimals}f"))
-    if show == "mean ± stdev" and len(values) > 1:
+    if show.startswith("mean ± stdev") and len(values) > 1:
         text += f" ± {stdev(values):.{decimals}f}"
+    if show.endswith("(median)") and len(values) > 1:
+        text += f" (median {median(values):.{decimals}f})"
     return Entry(text=text + mark, value=fmean(values))
 
 

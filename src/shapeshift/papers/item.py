@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,7 +17,7 @@ from shapeshift.papers.by_length import bleu_by_length, bounds_label, length_bou
 from shapeshift.papers.document import Content, Finding
 from shapeshift.papers.measurements import METRICS, check_measurements
 from shapeshift.papers.spec import ALL, ClaimSpec, ItemSpec
-from shapeshift.papers.study import Settings, Study, fits
+from shapeshift.papers.study import Bounds, Settings, Study, Texts, fits
 from shapeshift.papers.tables import TableBuilder, curves, published_table
 from shapeshift.papers.verdicts import Part, finding
 
@@ -145,25 +145,40 @@ def _compared(claim: ClaimSpec, study: Study) -> dict[str, Part]:
     for label, test, against in _pairs(claim, study):
         for side in (test, against):
             study.require_one_model(side, _remedy(claim))
-        bounds = None
         if claim.minus:
             label += f", BLEU lost from {claim.split} to {claim.minus}"
-        if claim.lengths:
-            config = study.cells(test)[0].config
-            bounds = length_bounds(config, claim.lengths)
-            if bounds is None:
-                raise ShapeshiftError(
-                    f"the claim {claim.claim!r} is about lengths {claim.lengths} those in training,"
-                    f" which {test} does not limit, or on both sides; test other runs, or leave"
-                    " lengths out"
-                )
-            label += f", source lengths {bounds_label(bounds)}"
-            cells = study.finished(test)
-            if cells and sum(study.of_length(cells[:1], claim.split, bounds)) < FEW_SEGMENTS:
-                parts[label] = Part({}, reason=f"fewer than {FEW_SEGMENTS} sentences")
-                continue
-        parts[label] = study.compare(test, against, claim.split, lengths=bounds, minus=claim.minus)
+        cells = study.finished(test)
+        every = _lengths(claim, study.cells(test)[0])
+        if cells:
+            every = [x for x in every if not x or _has_enough(study, cells[0], claim.split, x)]
+        if not every:
+            parts[label] = Part({}, reason=f"fewer than {FEW_SEGMENTS} sentences of these lengths")
+        for bounds in every:
+            at = label + (f", source lengths {bounds_label(bounds)}" if bounds else "")
+            parts[at] = study.compare(test, against, claim.split, lengths=bounds, minus=claim.minus)
     return parts
+
+
+def _has_enough(study: Study, cell: Cell, split: Texts, bounds: Bounds) -> bool:
+    """Return whether a run's text has enough sentences of these lengths to be compared."""
+    return sum(study.of_length([cell], split, bounds)) >= FEW_SEGMENTS
+
+
+def _lengths(claim: ClaimSpec, cell: Cell) -> list[Bounds | None]:
+    """Return the source lengths of which a claim is, of one comparison; `None`: of all together."""
+    if claim.lengths is None:
+        return [None]
+    if claim.lengths == "each":
+        bounds = pairwise([0, *cell.config.evaluation.length_buckets, None])
+        return [(low or 0, high) for low, high in bounds]
+    found = length_bounds(cell.config, claim.lengths)
+    if found is None:
+        raise ShapeshiftError(
+            f"the claim {claim.claim!r} is about lengths {claim.lengths} those in training, which"
+            f" the run {cell.name} does not limit, or on both sides; test other runs, or leave"
+            " lengths out"
+        )
+    return [found]
 
 
 def _pairs(claim: ClaimSpec, study: Study) -> Iterator[tuple[str, Settings, Settings]]:

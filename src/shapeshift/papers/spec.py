@@ -21,7 +21,7 @@ ALL = "*"
 """In `each` of a claim: every setting of the axis."""
 
 Split = Literal["valid", "test"]
-Show = Literal["mean", "mean ± stdev", "whole number"]
+Show = Literal["mean", "mean ± stdev", "mean ± stdev (median)", "whole number"]
 Lengths = Literal["inside", "beyond"]
 """Test sentences whose source length training has shown, or those whose length it has not."""
 
@@ -30,6 +30,9 @@ TESTABLE = 3.0
 
 PAPER_SCALE = "paper"
 """The scale whose runs have the paper's settings."""
+
+ClaimLengths = Literal["inside", "beyond", "each"]
+"""The same, or a part of the claim for each bucket of lengths that has enough sentences."""
 
 Rule = Literal["better", "no worse", "equivalent", "threshold"]
 _Named = TypeVar("_Named", bound=Mapping[str, str | tuple[str, ...]])
@@ -337,7 +340,9 @@ class ClaimSpec(Strict):
         split: the text that was translated.
         minus: a second translated text; the claim is then about the loss from `split`, which has to
             be `original-order`, to this text.
-        lengths: only use sentences inside or beyond the training lengths of the tested runs.
+        lengths: only use sentences inside or beyond the training lengths of the tested runs; or
+            `each`: the claim must hold in each bucket of `evaluation.length_buckets` that has
+            enough sentences.
         metric: for `rule: threshold`: a metric, or a value that an analysis returns.
         margin: for `no worse` and `equivalent`, in BLEU.
         at_most, at_least: the limit of `threshold`; give one of the two.
@@ -356,7 +361,7 @@ class ClaimSpec(Strict):
     rule: Rule
     split: Literal["valid", "test", "original-order"] = "test"
     minus: Literal["swapped-order"] | None = None
-    lengths: Lengths | None = None
+    lengths: ClaimLengths | None = None
     metric: str = "BLEU"
     margin: float = Field(default=0.5, gt=0)
     at_most: float | None = None

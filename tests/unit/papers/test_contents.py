@@ -8,12 +8,14 @@ import pytest
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.measures import ORIGINAL, SWAPPED, mean_of
-from shapeshift.papers.analyses import similarity
+from shapeshift.papers.analyses import similarity, slices
+from shapeshift.papers.catalogue import find_grid
 from shapeshift.papers.item import judge_claims
 from shapeshift.papers.spec import CurvesSpec, ItemSpec, TableSpec
 from shapeshift.papers.study import Study
 from shapeshift.papers.tables import TableBuilder, curves
 from shapeshift.papers.verdicts import shown
+from shapeshift.training.log import read_log
 
 from .conftest import column, find_item, table, texts
 
@@ -59,18 +61,27 @@ def test_table_5_averages_the_sets(build):
         assert row[4].value == pytest.approx((row[2].value + row[3].value) / 2)
 
 
-def test_figure_6_agrees_with_what_was_measured_after_training(build, shape):
-    content = build("shape:figure6")
-    ape, other = (
-        {row.seed: row.value for row in shape.rows("shift_similarity", axes, bucket="layer 1")}
-        for axes in ({"dataset": "interpolate", "position": name} for name in ("ape", "shape"))
-    )
-    assert content.values[similarity.CLAIM] == pytest.approx(
-        {seed: other[seed] - ape[seed] for seed in (1, 2)}, abs=1e-5
-    )
-    maps = [axes for axes in content.tables[0].drawing.axes if axes.images]
-    assert [axes.get_title() for axes in maps] == ["embeddings", "layer 1", "", ""]
-    assert [axes.get_ylabel() for axes in maps] == ["ape", "", "shape", ""]
+def test_figures_2_and_6_agree_with_what_was_measured_after_training(build, shape):
+    """A figure for each sentence; the text has five, all of which the measure takes."""
+    first, others = build("shape:figure2"), build("shape:figure6")
+    assert [each.name for each in first.tables] == ["figure2"]
+    assert [each.name for each in others.tables] == [f"figure6-{n}" for n in range(1, 5)]
+    pairs = np.triu_indices(4, 1)
+    for position in ("ape", "shape"):
+        axes = {"dataset": "interpolate", "position": position, "seed": 1}
+        [measured] = shape.rows("shift_similarity", axes, bucket="layer 1")
+        found = []
+        for each in (*first.tables, *others.tables):
+            rows = [row[2:] for row in each.rows if row[0].text == f"{position}, layer 1"]
+            found.append(np.array([[field.value for field in row] for row in rows])[pairs].mean())
+        assert np.mean(found) == pytest.approx(measured.value, abs=1e-5)
+        assert np.std(found) > 0
+    assert set(others.values[similarity.CLAIM]) == {1, 2}
+    assert others.values[similarity.CLAIM] != first.values[similarity.CLAIM]
+    for each in others.tables:
+        maps = [axes for axes in each.drawing.axes if axes.images]
+        assert [axes.get_title() for axes in maps] == ["embeddings", "layer 1", "", ""]
+        assert [axes.get_ylabel() for axes in maps] == ["ape", "", "shape", ""]
 
 
 def test_figures_3_and_7_count_all_sentences_of_both_sets(build, shape, max_length):
@@ -82,9 +93,40 @@ def test_figures_3_and_7_count_all_sentences_of_both_sets(build, shape, max_leng
     for gain, row in zip(gains.rows, absolute.rows, strict=True):
         if gain[2].value is not None:
             assert gain[2].value == pytest.approx(row[3].value - row[2].value)
-    for finding in build("shape:figure3").findings:
+    *beyond, every = build("shape:figure3").findings
+    for finding in beyond:
         assert f"source lengths ≥ {max_length + 1}" in finding.measured
         assert "p = " in finding.measured
+    assert "fewer than 10 sentences" in every.measured  # eight joined ones
+
+
+def test_a_claim_about_each_length_has_a_part_for_each_that_has_enough_sentences(shape):
+    pair = {"test": {"dataset": "extrapolate", "position": "rpe"}, "against": {"position": "ape"}}
+    claim = {"claim": "c", "rule": "better", "lengths": "each", **pair}
+    spec = ItemSpec(title="t", grid="", analyses=["x:y"], claims=[claim])
+    [finding] = judge_claims(spec, shape, {})
+    [cell] = shape.finished({"dataset": "extrapolate", "position": "ape"})
+    buckets = shape.scores(cell).by_length
+    enough = [x.label for x in buckets if x.num_segments >= 10]
+    assert 0 < len(enough) < len(buckets)
+    expected = [f"extrapolate rpe against ape, source lengths {label}" for label in enough]
+    assert [*finding.p_values] == expected
+
+
+def test_convergence_is_the_first_update_near_the_last_perplexity(build, shape):
+    content = build("shape:figure8")
+    [made] = [x for x in content.tables if x.name == "convergence"]
+    found = {tuple(field.text for field in row[:3]): row[3].value for row in made.rows}
+    for cell in shape.finished({"dataset": "vanilla"}):
+        log = read_log(shape.run(cell).directory / "log.jsonl")
+        losses = {x["update"]: x["valid_loss"] for x in log if "valid_loss" in x}
+        near = [n for n, loss in losses.items() if loss - [*losses.values()][-1] <= np.log(1.05)]
+        assert found["vanilla", cell.axes["position"], str(cell.seed)] == near[0]
+    ratios = content.values["vanilla: updates to converge, largest by smallest"]
+    own = [
+        value for (dataset, _, seed), value in found.items() if (dataset, seed) == ("vanilla", "1")
+    ]
+    assert ratios == {1: max(own) / min(own)}
 
 
 def test_bleu_by_length_has_the_buckets_of_the_cell_that_asks(shape, max_length):
@@ -209,9 +251,35 @@ def test_figure3_shows_what_is_finished(build, studies):
     axes = {"lengths": "short", "system": "less-feeding-cross-pe"}
     [seen] = study.rows("BLEU", axes, dataset="test", bucket="0–9")
     assert sizes.rows[1][bleu].value == pytest.approx(seen.value)
-    decide, unseen = content.findings
+    decide, unseen, without, tokens = content.findings
     assert decide.measured.startswith("24 comparisons")
     assert "long relative-cross-pe against" in unseen.measured
+    assert without.measured == "no runs at this scale"  # tiny has neither system
+    assert tokens.measured == f"{slices.CLAIM}: not measured"  # no run of the middle slice
+    assert content.values == {}
+
+
+def test_slices_compare_bleu_on_the_lengths_in_training(monkeypatch, tmp_path):
+    """The mean over the systems, of the seeds that all of them have."""
+    cells = find_grid("nhk-figure3").cells("tiny")
+    scores = {"short": 1.0, "middle": 4.0}
+    done = [
+        cell
+        for cell in cells
+        if cell.axes["lengths"] in scores
+        and (cell.seed < 3 or cell.axes["system"] == "relative-cross-pe")
+    ]
+    asked = set()
+
+    def bleu(self, cell, split, bounds):
+        asked.add((cell.axes["lengths"], bounds))
+        return scores[cell.axes["lengths"]] + cell.seed * (cell.axes["lengths"] == "middle")
+
+    monkeypatch.setattr(Study, "is_finished", lambda self, cell: cell in done)
+    monkeypatch.setattr(Study, "bleu", bleu)
+    made = slices.own_lengths(Study(cells, tmp_path, tmp_path))
+    assert made.values == {slices.CLAIM: {1: 4.0, 2: 5.0}}
+    assert asked == {("short", (0, 10)), ("middle", (16, 22))}
 
 
 # Beyond the papers

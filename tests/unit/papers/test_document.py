@@ -3,7 +3,7 @@
 import pytest
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.papers.document import DocumentTable, Entry, Finding, ItemDocument
+from shapeshift.papers.document import DocumentTable, Entry, Finding, ItemDocument, summary
 
 TABLE = DocumentTable(
     name="one",
@@ -37,3 +37,15 @@ def test_a_file_of_something_else_is_one_line(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(ShapeshiftError, match=r"^.*item\.json: not the document of an item.*$"):
         ItemDocument.load(path)
+
+
+@pytest.mark.parametrize(
+    ("values", "show", "expected"),
+    [
+        ([36.0, 36.5, 38.0], "mean ± stdev (median)", "36.83 ± 1.04 (median 36.50)"),
+        ([36.0, 36.5, 38.0], "mean ± stdev", "36.83 ± 1.04"),
+        ([36.5], "mean ± stdev (median)", "36.50"),
+    ],
+)
+def test_seeds_are_shown_as_the_papers_show_theirs(values, show, expected):
+    assert summary(values, show).text == expected

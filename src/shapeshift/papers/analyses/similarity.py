@@ -3,6 +3,7 @@ shifted, on Interpolate (its section 3.2)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
@@ -20,7 +21,9 @@ from shapeshift.papers.study import Study
 CLAIM = "mean cosine of states, SHAPE's minus APE's"
 """Name of the values for a claim."""
 
-_NUM_SENTENCES = 10
+_NUM_SENTENCES = 11
+"""One of Figure 2, and ten additional ones of Figure 6."""
+
 _COLOURS = "cividis"  # made for colour-blind eyes; its lightness rises evenly
 _MARGIN_IN = 1.2  # of the width: labels and the colour scale
 
@@ -29,17 +32,17 @@ Matrices = list[list[list[list[float]]]]
 
 
 def one_sentence(study: Study) -> Content:
-    """Make Figure 2."""
-    return _heat_maps("figure2", "one sentence", study, 1)
+    """Make Figure 2, of the first validation sentence."""
+    return _heat_maps(study, {"figure2": 0})
 
 
 def ten_sentences(study: Study) -> Content:
-    """Make Figure 6."""
-    return _heat_maps("figure6", "mean of ten sentences", study, _NUM_SENTENCES)
+    """Make Figure 6: a figure for each of ten further sentences."""
+    return _heat_maps(study, {f"figure6-{n}": n for n in range(1, _NUM_SENTENCES)})
 
 
 def _similarity(study: Study, cell: Cell) -> Matrices:
-    """Return how similar a run's states are on the first ten validation sentences, see `compute`:
+    """Return how similar a run's states are on the first validation sentences, see `compute`:
     (N, L + 1, K, K)."""
     store = study.prepared(cell).valid
     sentences = [store[i][0].tolist() for i in range(min(_NUM_SENTENCES, len(store)))]
@@ -48,40 +51,49 @@ def _similarity(study: Study, cell: Cell) -> Matrices:
     return matrices
 
 
-def _heat_maps(name: str, what: str, study: Study, num_sentences: int) -> Content:
-    """Make the heat maps of the first seed, and the table behind them."""
+def _heat_maps(study: Study, sentences: Mapping[str, int]) -> Content:
+    """Make the heat maps of the first seed and the tables behind them: name → sentence. The values
+    are means over the sentences."""
     runs = paired(study, {"dataset": "interpolate"})
     if not runs:
         return Content()
     file = f"similarity-{_NUM_SENTENCES}-{'-'.join(map(str, OFFSETS))}"
-    found = [
-        [study.computed(file, Matrices, [cell], partial(_similarity, study, cell)) for cell in pair]
-        for pair in runs.values()
-    ]
-    similarity = np.array(found)[:, :, :num_sentences].mean(2)  # (seeds, 2, L + 1, K, K)
-    layers = invariance(similarity)[:, :, 1:]  # (seeds, 2, L)
+    similarity = np.array(
+        [
+            [study.computed(file, Matrices, [x], partial(_similarity, study, x)) for x in pair]
+            for pair in runs.values()
+        ]
+    )  # (seeds, 2, N, L + 1, K, K)
+    chosen = {name: n for name, n in sentences.items() if n < similarity.shape[2]}
+    layers = invariance(similarity[:, :, [*chosen.values()]].mean(2))[:, :, 1:]  # (seeds, 2, L)
     leads = [shape - ape for ape, shape in layers.mean(2).tolist()]
-    table = DocumentTable(
+    seed = next(iter(runs))
+    tables = [_table(name, similarity[0, :, n], n, seed) for name, n in chosen.items()]
+    return Content(tables, values={CLAIM: dict(zip(runs, leads, strict=True))})
+
+
+def _table(name: str, similarity: Array, sentence: int, seed: int) -> DocumentTable:
+    """Return the table of a sentence, (2, L + 1, K, K), and its heat maps."""
+    return DocumentTable(
         name=name,
-        title=f"Similarity of states, {what}",
+        title=f"Similarity of states, sentence {sentence + 1}",
         header=("states", "offset", *map(str, OFFSETS)),
         rows=tuple(
             (
                 *words(f"{position}, {layer_name(layer)}", str(offset)),
                 *(number(value, ".4f") for value in values),
             )
-            for position, matrices in zip(PAIR, similarity[0].tolist(), strict=True)
+            for position, matrices in zip(PAIR, similarity.tolist(), strict=True)
             for layer, matrix in enumerate(matrices)
             for offset, values in zip(OFFSETS, matrix, strict=True)
         ),
         notes=(
             "Interpolate; mean cosine over the positions of the sentence",
-            f"seed {next(iter(runs))}",
+            f"seed {seed}",
         ),
-        figure=f"Encoder states under four offsets, {what}",
-        drawing=plot(similarity[0]),
+        figure=f"Encoder states under four offsets, sentence {sentence + 1} of validation",
+        drawing=plot(similarity),
     )
-    return Content([table], values={CLAIM: dict(zip(runs, leads, strict=True))})
 
 
 def plot(similarity: Array) -> Figure:
