@@ -23,6 +23,7 @@ LONG = {
     "test_launchers.py",
     "test_kills.py",
     "test_line_contract_fuzz.py",
+    "test_memory.py",
     "test_openapi.py",
     "test_score.py",
     "test_serve.py",

@@ -34,7 +34,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO, Any
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, out_of_memory
 
 PARTIAL = ".partial-"
 """Begins the name of what is not finished, or not quite deleted. Nothing reads such a file."""
@@ -182,6 +182,8 @@ def writing(path: str | Path, remedy: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if lack := out_of_memory(error):
+            raise lack from error
         message = f"cannot be written: {error.strerror or error}"
         raise ShapeshiftError("; ".join(filter(None, [message, remedy])), path=path) from error
 

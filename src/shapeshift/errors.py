@@ -107,6 +107,7 @@ _NO_MEMORY = (
     "can't start new thread",
     "annot allocate memory",
     "bad_alloc",
+    "error return without exception set",  # of an import in C that could not even say why
 )
 """What messages say that stand for a lack of memory."""
 

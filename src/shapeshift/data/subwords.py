@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import io
+import mmap
 import random
 import re
 from collections import Counter
@@ -40,6 +41,7 @@ Sentences = Callable[[], Iterator[str]]
 _MAX_SENTENCE_BYTES = 1 << 16
 # Part of the model file, and of the result of unigram training: never the machine's own number.
 _NUM_THREADS = 16
+_THREAD_BYTES = 1 << 24  # twice the usual stack
 _TOO_FEW = re.compile(r"smaller than required_chars\. \d+ vs (\d+)")
 
 
@@ -248,6 +250,8 @@ def _train(sentences: Sentences, config: SubwordsConfig) -> bytes:
             raise ShapeshiftError("the training text is empty: there are no pieces to be counted")
         pieces = (*SPECIAL_PIECES, *known)[: config.vocab_size]
         return "".join(piece + "\n" for piece in pieces).encode()
+    # Where a thread of SentencePiece cannot start, it ends the process.
+    mmap.mmap(-1, _NUM_THREADS * _THREAD_BYTES).close()
     model = io.BytesIO()
     caught: list[BaseException] = []
     try:

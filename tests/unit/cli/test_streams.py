@@ -7,12 +7,15 @@ import sys
 
 import pytest
 
+from ..serve.untrained import write_run  # noqa: TID252 (`tests` is no package)
+
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory):
     """Run a command with its streams redirected by a shell; return status, output and errors."""
     folder = tmp_path_factory.mktemp("streams")
     (folder / "text").write_text("a b c d e\nf g h i j\n")
+    write_run(folder / "run", decoding={"beam": 1, "max_length_a": 5.0, "max_length_b": 50})
 
     def run(arguments):
         command = f"{shlex.quote(sys.executable)} -m shapeshift {arguments}"
@@ -31,7 +34,7 @@ def shell(tmp_path_factory):
     return run
 
 
-PRINTING = ["--help", "--version", "positions", "translate --help", "score text text"]
+PRINTING = ["--help", "positions", "score text text", "translate run text", "init --help"]
 
 
 @pytest.mark.parametrize("arguments", PRINTING)

@@ -191,3 +191,15 @@ def test_a_cell_is_not_changed_through_a_linked_folder(make_config, prepared, tm
         with pytest.raises(ShapeshiftError, match="is a link to"):
             do_work(folder, config, [], prepared)
         assert snapshot(theirs) == before
+
+
+def test_a_lack_of_memory_is_one_line_of_the_log(make_config, prepared, tmp_path, monkeypatch):
+    def exhaust(*arguments):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    folder = CellFolder(tmp_path / "cell")
+    folder.path.mkdir()
+    monkeypatch.setattr(working, "work", exhaust)
+    assert attempt(make_order(folder, make_config(), [], prepared)) == 1
+    [line] = folder.last_lines()
+    assert line.startswith("error: out of memory (DefaultCPUAllocator")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from shapeshift.disk import open_regular
-from shapeshift.errors import ShapeshiftError
+from shapeshift.errors import ShapeshiftError, out_of_memory
 
 _MAX_LINE = 1 << 24
 """Bytes of a line: a file without line ends, such as a disk image, would fill the memory."""
@@ -51,7 +51,8 @@ def reading(path: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ShapeshiftError(f"cannot be read: {error.strerror or error}", path=path) from error
+        problem = ShapeshiftError(f"cannot be read: {error.strerror or error}", path=path)
+        raise out_of_memory(error) or problem from error
 
 
 def read_lines(path: str | Path) -> Iterator[str]:

@@ -23,7 +23,7 @@ from shapeshift.data.config import SPLITS, Split
 from shapeshift.data.prepared import Prepared
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import SEP, UNK
-from shapeshift.disk import open_in_place, save
+from shapeshift.disk import open_in_place, read, save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import evaluate
 from shapeshift.evaluation.tokenizers import make_bleu
@@ -216,7 +216,7 @@ def run_commands(commands: Commands, directory: Path) -> None:
     for name, arguments in commands.items():
         script += shlex.join(arguments) + "\n"
         done, log = directory / f"{name}.done", directory / f"{name}.log"
-        if done.is_file() and done.read_text(encoding="utf-8") == script:
+        if done.is_file() and read(done).decode() == script:
             continue
         # Checkpoints of other toolkits hold settings next to tensors; PyTorch reads those only on
         # request.

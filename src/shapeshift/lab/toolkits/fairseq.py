@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shapeshift.data.config import SPLITS
 from shapeshift.decoding.config import AveragePenalty, GnmtPenalty
-from shapeshift.disk import save
+from shapeshift.disk import MAX_FILE, read, save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.toolkits import average_fairseq
 from shapeshift.lab.toolkits.baseline import TEST_SPLITS, Baseline, Commands, TestSplit, Toolkit
@@ -39,7 +39,7 @@ def _commands(run: Baseline, programs: Mapping[str, str]) -> Commands:
 
 def _translations(run: Baseline, split: TestSplit) -> list[str]:
     lines: dict[int, str] = {}
-    found = (run.directory / f"generate-{split}.txt").read_text(encoding="utf-8")
+    found = read(run.directory / f"generate-{split}.txt", MAX_FILE).decode()
     for line in found.split("\n"):
         if line.startswith("H-"):  # H-NUMBER, score, tokens; in the order of lengths
             number, _, tokens = line.removeprefix("H-").split("\t")

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from shapeshift.decoding.config import AveragePenalty, GnmtPenalty
-from shapeshift.disk import save
+from shapeshift.disk import MAX_FILE, read, save
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.toolkits.baseline import (
     SIDES,
@@ -50,7 +50,7 @@ OPENNMT = Toolkit(
     _PROGRAMS,
     "pip install OpenNMT-py==3.5.1",
     _commands,
-    lambda run, split: (run.directory / split).read_text(encoding="utf-8").split("\n")[:-1],
+    lambda run, split: read(run.directory / split, MAX_FILE).decode().split("\n")[:-1],
 )
 
 
