@@ -139,7 +139,7 @@ def _check_batches(config: Config, data: Prepared) -> None:
         )
 
 
-def measure_run(config: Config) -> tuple[int, float]:
+def measure_run(config: Config) -> tuple[int, estimate.UpdateTime]:
     """Return the parameters of a run's model, and the seconds of an update here.
 
     The random sentences are of the length that `assumed_length` returns, or as long as the model
