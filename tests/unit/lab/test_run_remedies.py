@@ -103,6 +103,8 @@ def test_a_finished_model_without_its_checkpoints_is_not_trained_over(go):
 def test_a_pair_that_fits_into_no_batch(go, tmp_path, split):
     add(tmp_path, split, 25)
     message = refused(go, "training.batch.max_tokens=20")
+    assert re.match(rf"\S+/{split}\.\w+:3: \d+ tokens with </s>, and a batch has 20", message)
+    assert ("data.filter.max_length=19" in message) == (split == "train")
     assert not (tmp_path / "run").exists()
     advice = re.findall(r"\b(?:data|training|position|decoding)\.[\w.]+=[\w-]+", message)
     assert go(*advice).checkpoints.updates() == [2]
