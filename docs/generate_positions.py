@@ -89,17 +89,6 @@ PROMISES = {
 }
 """What holds for every cell → the contract test that proves it."""
 
-COLUMNS = {
-    "gradients": "gradients, float64",
-    "step = full": "decoding in steps or chunks = full pass, up to four times the length, 1e-10",
-    "padding": "padding and other sentences of the batch change nothing, 1e-10",
-    "bf16": "bf16 is close to fp32",
-    "state dict": "a loaded model computes the same",
-    "compile": "`torch.compile`: one graph for all lengths, in training too; new offsets per call",
-    "export": "`torch.export`: dynamic batch and length",
-}
-"""Column of the first table → the promise whose test it stands for."""
-
 OVER_CELLS = {"cell", "scheme", "compiled_scheme", "stacked"}
 """The fixtures of the contract tests that run over every kind at every place."""
 
@@ -117,7 +106,6 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def _overview() -> list[str]:
     cells = {(cell.kind, cell.place): cell for cell in catalogue.cells()}
-    checked = [_tick(_runs_over_cells(PROMISES[promise])) for promise in COLUMNS.values()]
     rows = []
     for name, entry in KINDS.items():
         build, first = entry.build, cells[name, entry.build.places[0]]
@@ -127,19 +115,17 @@ def _overview() -> list[str]:
                 *(_tick(place in build.places) for place in PLACES),
                 _tick(build.shift_invariant),
                 f"{catalogue.count_parameters(first):,}",
-                *checked,
                 entry.source,
             )
         )
-    costs = ("shift invariant", "parameters")
-    return [*_table(("kind", *PLACES, *costs, *COLUMNS, "source"), rows), _LEGEND]
+    return [_LEGEND, *_table(("kind", *PLACES, "shift invariant", "parameters", "source"), rows)]
 
 
 _LEGEND = """\
 `embedding`, `self` and `cross` are the [places](#kinds--places) where a kind may act. *Parameters*
-is the number of parameters that the kind adds to transformer-base at the first of its places. The
-columns from *gradients* on show [tests](#checked-in-every-cell) that run for every kind at every
-place.
+is the number of parameters that the kind adds to transformer-base at the first of its places.
+[Tests](#checked-in-every-cell) of gradients, decoding, padding, bf16, compilation and export run
+for every kind at every place.
 """
 
 
@@ -246,8 +232,10 @@ that change the answer; `shapeshift export --list` prints the same table.
 
 
 def _promises() -> list[str]:
-    rows = [(promise, f"`{test}`") for promise, test in PROMISES.items()]
-    return [_CHECKED, *_table(("promise", "contract test"), rows), _REFERENCES]
+    rows = [
+        (promise, _tick(_runs_over_cells(test)), f"`{test}`") for promise, test in PROMISES.items()
+    ]
+    return [_CHECKED, *_table(("promise", "every cell", "contract test"), rows), _REFERENCES]
 
 
 _CHECKED = """\

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -52,12 +53,37 @@ def set_num_threads(dim: int) -> None:
         _start_watch()
 
 
+def watch_others() -> Callable[[], float]:
+    """Return a function that returns how many cores other processes have used since, on average; 0
+    where that is not known."""
+    if sys.platform != "linux":
+        return lambda: 0.0
+    cores = sorted(os.sched_getaffinity(0))
+    busy, began = _busy_seconds(cores), time.monotonic()
+
+    def used() -> float:
+        elapsed = time.monotonic() - began
+        return max(0.0, _busy_seconds(cores) - busy) / elapsed if elapsed else 0.0
+
+    return used
+
+
+def is_crowded(others: float, num_threads: int) -> bool:
+    """Return whether this process's threads and the cores that others use are more than there
+    are."""
+    return others + num_threads - num_cores() > _CROWDED
+
+
 @cache
 def _start_watch() -> None:
     threading.Thread(target=_watch, daemon=True).start()
 
 
-def _watch(interval_s: float = 1.0) -> None:
+WATCH_INTERVAL_S = 1.0
+"""How often it is looked whether other processes need the cores."""
+
+
+def _watch(interval_s: float = WATCH_INTERVAL_S) -> None:
     """Every `interval_s`, let idle OpenMP threads sleep if other processes need the cores, or spin.
 
     A thread of libgomp waits for work 300,000 turns (milliseconds) before it sleeps. If another

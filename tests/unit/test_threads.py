@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shapeshift import threads
 from shapeshift.threads import num_cores
 
 from .cli.running import python
@@ -91,3 +92,16 @@ def test_the_quota_of_a_container_counts(tmp_path, monkeypatch, content, expecte
     (tmp_path / "cpu.max").write_text(content)
     assert num_cores(tmp_path) == (expected or 64)
     assert num_cores(tmp_path / "none") == 64
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_what_others_use_is_measured(monkeypatch):
+    cores = len(os.sched_getaffinity(0))
+    busy = iter([100.0, 103.0])
+    clock = iter([0.0, 2.0])
+    monkeypatch.setattr(threads, "_busy_seconds", lambda _: next(busy))
+    monkeypatch.setattr(threads.time, "monotonic", lambda: next(clock))
+    used = threads.watch_others()()
+    assert used == 1.5
+    assert threads.is_crowded(cores - 0.5, 1)
+    assert not threads.is_crowded(cores - 1.0, 1)

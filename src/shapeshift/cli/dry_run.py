@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
-from shapeshift.cli.output import console, duration, notice, show_table
+from shapeshift.cli.output import console, notice, show_table, time_range
 from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
     from shapeshift.config import Config
     from shapeshift.lab.grid import Cell
+    from shapeshift.training.estimate import UpdateTime
 
 _COSTS_NOTHING = {"seed", "max_updates", "schedule", "checkpoint_every", "keep_checkpoints"}
 
@@ -28,12 +29,13 @@ def show_estimates(cells: Collection[Cell]) -> None:
     from shapeshift.evaluation.tables import Table
     from shapeshift.lab.grid import distinct
     from shapeshift.lab.requirements import measure_run, require_text
+    from shapeshift.threads import num_cores, set_num_threads
     from shapeshift.training.estimate import disk_bytes
 
     runs = [(cell, _cost(cell.config)) for cell in distinct(cells)]
     num_models = len({cost for _, cost in runs})
-    measured: dict[str, tuple[int, float]] = {}
-    rows, all_seconds, all_disk = [], 0.0, 0
+    measured: dict[str, tuple[int, UpdateTime]] = {}
+    rows, all_low, all_high, all_disk = [], 0.0, 0.0, 0
     began = time.monotonic()
     if num_models > 1:
         notice(f"measuring a few updates of each of {num_models} models")
@@ -41,23 +43,28 @@ def show_estimates(cells: Collection[Cell]) -> None:
         for cell, cost in runs:
             training = cell.config.training
             if cost not in measured:
+                set_num_threads(cell.config.model.dim)
                 measured[cost] = measure_run(cell.config)
                 elapsed, left = time.monotonic() - began, num_models - len(measured)
                 if left and elapsed > _PATIENCE_S:
                     remaining = duration(elapsed / len(measured) * left)
                     notice(f"{len(measured)} of {num_models} measured, about {remaining} left")
-            num_parameters, update_s = measured[cost]
-            seconds, disk = training.max_updates * update_s, disk_bytes(training, num_parameters)
-            numbers = (f"{num_parameters:,}", f"{training.max_updates:,}", f"{update_s:.2g} s")
-            rows.append((f"{cell.grid} {cell.name}", *numbers, duration(seconds), decimal(disk)))
-            all_seconds += seconds
-            all_disk += disk
+            num_parameters, update = measured[cost]
+            low, high = (training.max_updates * seconds for seconds in update[:2])
+            disk = disk_bytes(training, num_parameters)
+            numbers = (f"{num_parameters:,}", f"{training.max_updates:,}", f"{update.low:.2g} s")
+            rows.append(
+                (f"{cell.grid} {cell.name}", *numbers, time_range(low, high), decimal(disk))
+            )
+            all_low, all_high, all_disk = all_low + low, all_high + high, all_disk + disk
     if len(rows) > 1:
-        rows.append(("all", "", "", "", duration(all_seconds), decimal(all_disk)))
-    note = (
-        "time: of training alone, one run after the other, from a few batches of random text;"
-        " other programs that use the processor now make it longer"
-    )
+        rows.append(("all", "", "", "", time_range(all_low, all_high), decimal(all_disk)))
+    note = "time: of training alone, one run after the other, from a few batches of random text"
+    if others := max((update.others for _, update in measured.values()), default=0.0):
+        note += (
+            f"; other programs used {others:.1f} of {num_cores()} cores: the first number is"
+            " without them, the second one if they go on"
+        )
     show_table(Table(("run", "parameters", "updates", "an update", "time", "disk"), rows, [note]))
     missing = []
     for cell in cells:

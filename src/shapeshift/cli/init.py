@@ -125,7 +125,7 @@ def _prefixes(
     from shapeshift.data.sources.download import find_prefixes, own_name
     from shapeshift.data.sources.tables import is_table, split_table
 
-    if not (is_table(path) and path.is_file()):
+    if not is_table(path):
         return find_prefixes(path, languages, folder, paths)
     prefix = folder / own_name(path, paths)
     num_pairs, num_others = split_table(path, languages, prefix)
@@ -147,8 +147,10 @@ def _remarks(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Iterator[str]
             f" ({SubwordsConfig().normalization}), so that no translation could equal them; the"
             " configuration has normalization: identity, which keeps the text as it is"
         )
-        yield f"  such as: {before[:MAX_SHOWN]}"
-        yield f"  becomes: {after[:MAX_SHOWN]}"
+        differ = (n for n, (x, y) in enumerate(zip(before, after, strict=False)) if x != y)
+        start = max(0, next(differ, len(before)) - MAX_SHOWN // 2)
+        yield f"  such as: {before[start : start + MAX_SHOWN]}"
+        yield f"  becomes: {after[start : start + MAX_SHOWN]}"
     pairs = [*zip(*surveys["train"].sample, strict=True)]
     for language, lines in zip((corpus.source, corpus.target), pairs, strict=True):
         if is_tokenised(lines):

@@ -6,6 +6,7 @@ rich is imported with the first line that is printed, which keeps `--help` fast.
 from __future__ import annotations
 
 import sys
+import time
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,17 @@ def write(path: Path, text: str) -> None:
 
     with replacing(path) as stream:
         stream.write(text)
+
+
+def clock_time(seconds: float) -> str:
+    """Return the time and the date in so many seconds from now."""
+    return time.strftime("%H:%M on %d %B %Y", time.localtime(time.time() + seconds))
+
+
+def time_range(low: float, high: float) -> str:
+    """Return a range of times, or one where both read alike."""
+    texts = dict.fromkeys((duration(low), duration(high)))
+    return " to ".join(texts)
 
 
 def duration(seconds: float) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 
 from shapeshift.cli import output
-from shapeshift.cli.output import duration, notice
+from shapeshift.cli.output import clock_time, duration, notice
 from shapeshift.lab.grid import distinct
 from shapeshift.lab.measures import TRAIN
 from shapeshift.lab.runner import State
@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 
 LINE_EVERY_S = 30.0
 """Seconds between the lines of a phase in a file or a pipe."""
+
+
+CORRECT_AFTER_S = 30.0
+"""Seconds of training after which an estimate is corrected."""
+
+_MIN_UPDATES, _TOLERANCE = 3, 1.3
+"""Updates that a correction needs, and how many times longer or shorter is still as announced."""
 
 
 class Display:
@@ -99,11 +106,27 @@ class Display:
 
 
 class TrainingDisplay(Observer):
-    """Shows a run's updates, loss and speed; prints a line for each validation."""
+    """Shows a run's updates, loss and speed; prints a line for each validation.
 
-    def __init__(self, display: Display, name: str, max_updates: int):
+    Args:
+        display: shows the bars.
+        name: of the run.
+        max_updates: of the run.
+        estimate: seconds that were announced for the run, at least and at most; corrected once,
+            after `CORRECT_AFTER_S`, if the first updates tell otherwise.
+    """
+
+    def __init__(
+        self,
+        display: Display,
+        name: str,
+        max_updates: int,
+        estimate: tuple[float, float] | None = None,
+    ):
         self._display, self._name, self._max_updates = display, name, max_updates
         self._note = ""
+        self._estimate = estimate
+        self._began: tuple[int, float] | None = None
 
     def preparing(self, stage: str, done: int, total: int | None) -> None:
         self._display(stage, done, total)
@@ -121,6 +144,28 @@ class TrainingDisplay(Observer):
 
     def advanced(self, update: int) -> None:
         self._display(f"train {self._name}", update, self._max_updates, self._note)
+        if self._estimate is not None:
+            self._correct(update, *self._estimate)
+
+    def _correct(self, update: int, low: float, high: float) -> None:
+        """Say what the first updates tell of the time that is left, if it is not as announced."""
+        now = time.monotonic()
+        if self._began is None:
+            if update:  # the first one is slow
+                self._began = update, now
+            return
+        first, began = self._began
+        if now - began < CORRECT_AFTER_S or update < first + _MIN_UPDATES:
+            return
+        self._estimate = None
+        update_s = (now - began) / (update - first)
+        whole = update_s * self._max_updates
+        if high > low or not low / _TOLERANCE < whole < high * _TOLERANCE:
+            left = update_s * (self._max_updates - update)
+            notice(
+                f"{self._name}: at the speed of its first {update:,} updates, {duration(left)} are"
+                f" left, until {clock_time(left)}"
+            )
 
     def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
         self._note = f"loss {loss:.3f} · {tokens_per_s:,.0f} tokens/s"

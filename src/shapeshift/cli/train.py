@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shapeshift.cli.options import PREPARED_ROOT, ConfigFile, Overrides, PreparedRoot
-from shapeshift.cli.output import console, duration, notice, show_table
+from shapeshift.cli.output import clock_time, console, notice, show_table, time_range
 
 if TYPE_CHECKING:
     from shapeshift.config import Config
@@ -62,35 +61,49 @@ def train(
         cell = Cell(config.stem, "", axes, settings.training.seed, settings)
         show_estimates([cell])
         return
+    estimate: tuple[float, float] | None = None
     directory = run or Path("runs") / f"{config.stem}-{settings.position.name}"
     if not has_begun(directory) and "RANK" not in os.environ:  # nor under torchrun
-        seconds = announce(settings)
-        if seconds > DAY_S and not yes and sys.stdin.isatty():
+        estimate = announce(settings)
+        if estimate[1] > DAY_S and not yes and sys.stdin.isatty():
             typer.confirm("That is more than a day on this machine. Train?", abort=True, err=True)
-    done = _train(settings, directory, prepared, test)
+    done = _train(settings, directory, prepared, test, estimate)
     if test and done is not None:
         _test(done, prepared)
 
 
-def announce(settings: Config) -> float:
+def announce(settings: Config) -> tuple[float, float]:
     """Print how long a run will take and when it ends, from a few steps measured here; return the
-    seconds."""
+    seconds, without and with what other programs take of the processor now."""
     from shapeshift.lab.requirements import measure_run, require_text
+    from shapeshift.threads import num_cores, set_num_threads
 
     require_text(settings)
-    num_parameters, update_s = measure_run(settings)
+    set_num_threads(settings.model.dim)
+    num_parameters, update = measure_run(settings)
     updates = settings.training.max_updates
-    seconds = updates * update_s
-    end = time.strftime("%H:%M on %d %B %Y", time.localtime(time.time() + seconds))
-    notice(
-        f"{num_parameters:,} parameters, {updates:,} updates of about {update_s:.2g} s (measured):"
-        f" {duration(seconds)}, until {end}"
+    low, high = updates * update.low, updates * update.high
+    line = (
+        f"{num_parameters:,} parameters, {updates:,} updates of about {update.low:.2g} s (measured"
     )
-    return seconds
+    if update.others:
+        line += f" while other programs used {update.others:.1f} of {num_cores()} cores"
+    notice(
+        f"{line}): {time_range(low, high)}, until {clock_time(high)}"
+        + " at the latest" * (high > low)
+    )
+    return low, high
 
 
-def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> Run | None:
-    """Train; return the run in the main process and `None` in the others."""
+def _train(
+    settings: Config,
+    directory: Path,
+    prepared: Path,
+    tested: bool,
+    estimate: tuple[float, float] | None,
+) -> Run | None:
+    """Train; return the run in the main process and `None` in the others. `estimate` is what was
+    announced."""
     from shapeshift.cli import progress
     from shapeshift.lab.train import train as train_run
     from shapeshift.threads import set_num_threads
@@ -105,7 +118,9 @@ def _train(settings: Config, directory: Path, prepared: Path, tested: bool) -> R
             done = train_run(
                 settings,
                 directory,
-                progress.TrainingDisplay(display, directory.name, settings.training.max_updates),
+                progress.TrainingDisplay(
+                    display, directory.name, settings.training.max_updates, estimate
+                ),
                 prepared_root=prepared,
                 tested=tested,
                 stop=StopSignals(grace_s=1.0 if parallel.world_size > 1 else 0.0),

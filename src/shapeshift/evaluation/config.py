@@ -22,8 +22,8 @@ class EvaluationConfig(Strict):
         tokenize: sacreBLEU's tokenizer for BLEU (`13a`, `intl`,
             `char`, `zh`, `ja-mecab`, `ko-mecab`, `flores200`, `none`, …), or `auto`: `zh` for
             Chinese, `ja-mecab` for Japanese (the extra `ja`), `ko-mecab` for Korean (the extra
-            `ko`), `13a` for any other target language. For another one that has no spaces, such as
-            Thai, take `flores200`.
+            `ko`), `char` for Thai, Lao, Khmer, Burmese and Tibetan, which have no spaces between
+            words, and `13a` for any other target language.
         detokenize: `moses` detokenises output before it is scored, printed or saved, by the rules
             of the target language (the extra `moses`); for corpora that are tokenised.
         comet_model: model of the metric `comet` (the extra `comet`): a name on the Hugging Face

@@ -54,43 +54,55 @@ def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested:
     """
     _check_batches(config, data)
     training, inference = capacity(model, training=True), capacity(model)
-    read = [
-        ("training", data.train.source_lengths, training.source),
-        ("training", data.train.target_lengths, training.target),
-        ("validation", data.valid.source_lengths, inference.source),
-        ("validation", data.valid.target_lengths, inference.target),
+    read: list[tuple[Split, int, int | None]] = [
+        ("train", 0, training.source),
+        ("train", 1, training.target),
+        ("valid", 0, inference.source),
+        ("valid", 1, inference.target),
     ]
     if config.decoding.on_long == "error":
-        translated = [("test", data.test.source_lengths)] if tested else []
+        translated: list[Split] = ["test"] if tested else []
         if config.training.validated_metrics:
-            translated.append(("validation", data.valid.source_lengths))
+            translated.append("valid")
         limit = config.decoding.most_source_subwords
-        for split, lengths in translated:
-            read.append((split, lengths, inference.source))
-            if lengths.max() > limit:
+        for split in translated:
+            read.append((split, 0, inference.source))
+            length, pair = _longest(data, split, 0)
+            if length > limit:
                 raise ShapeshiftError(
-                    f"{split} pair {lengths.argmax()} (counted from 0) has {lengths.max():,} source"
-                    f" subwords, over decoding.max_source_length={limit}; raise that to"
-                    f" {lengths.max()}, or cut such lines with decoding.on_long=split",
-                    path=data.directory,
+                    f"{pair} has {length:,} source subwords, over decoding.max_source_length="
+                    f"{limit}; raise that to {length}, or cut such lines with"
+                    " decoding.on_long=split"
                 )
     faults = [
-        (int(lengths.max()) + 1 - most, split, int(lengths.argmax()), most)
-        for split, lengths, most in read
-        if most is not None and lengths.max() >= most
+        (_longest(data, split, side)[0] + 1 - most, split, side, most)
+        for split, side, most in read
+        if most is not None and _longest(data, split, side)[0] >= most
     ]
     if faults:
-        more, split, pair, most = max(faults)
+        more, split, side, most = max(faults)
         options = "num_positions"
         if isinstance(model.source.position_ids, Randomized):
             options = "max_length and max_position of position.position_ids"
-        cut = "; decoding.on_long=split cuts lines of the test text" if split == "test" else ""
+        also = {
+            "train": f"; data.filter.max_length={most - 1} leaves such pairs out",
+            "test": "; decoding.on_long=split cuts lines of the test text",
+        }
         raise ShapeshiftError(
-            f"{split} pair {pair} (counted from 0) has {most + more:,} tokens, and the"
-            f" model has positions for {most:,}; add {more} to {options}, or use a kind without a"
-            f" limit, such as position=ape{cut}",
-            path=data.directory,
+            f"{_longest(data, split, side)[1]} has {most + more:,} tokens, and the model has"
+            f" positions for {most:,}; add {more} to {options}, or use a kind without a limit, such"
+            f" as position=ape{also.get(split, '')}"
         )
+
+
+def _longest(data: Prepared, split: Split, side: int) -> tuple[int, str]:
+    """Return the subwords of the longest source (0) or target (1) of a split, and what an error
+    calls the pair."""
+    store, places = data.store(split), data.report.splits[split].longest
+    lengths = (store.source_lengths, store.target_lengths)[side]
+    name = {"train": "training", "valid": "validation", "test": "test"}[split]
+    place = f", {places[side]}" if places else ""
+    return int(lengths.max()), f"{name} pair {lengths.argmax()} (counted from 0{place})"
 
 
 def text_notices(config: Config, prepared: Path) -> list[str]:
@@ -120,26 +132,22 @@ def _check_batches(config: Config, data: Prepared) -> None:
     most = config.training.batch.max_tokens
     splits: tuple[Split, ...] = ("train", "valid")
     for split in splits:
-        store, places = data.store(split), data.report.splits[split].longest
-        sides = (store.source_lengths, store.target_lengths)
-        longest = [int(lengths.max(initial=0)) + 1 for lengths in sides]
-        if max(longest) <= most:
+        length, pair = max(_longest(data, split, side) for side in (0, 1))
+        if length < most:
             continue
-        side = longest.index(max(longest))
-        which = places[side] if places else f"{split} pair {sides[side].argmax()} (from 0)"
         remedy = f"if it is a mistake, leave such pairs out with data.filter.max_length={most - 1}"
         if split == "valid":
             remedy = (
                 "take the line out of the validation text if it is a mistake, or set"
-                f" training.batch.max_tokens={longest[side]}"
+                f" training.batch.max_tokens={length + 1}"
             )
         raise ShapeshiftError(
-            f"{which}: {longest[side]:,} tokens with </s>, and a batch has {most:,} at most"
+            f"{pair} has {length + 1:,} tokens with </s>, and a batch has {most:,} at most"
             f" (training.batch.max_tokens); {remedy}"
         )
 
 
-def measure_run(config: Config) -> tuple[int, float]:
+def measure_run(config: Config) -> tuple[int, estimate.UpdateTime]:
     """Return the parameters of a run's model, and the seconds of an update here.
 
     The random sentences are of the length that `assumed_length` returns, or as long as the model

@@ -44,7 +44,7 @@ data:
   subwords:
     vocab_size: {vocab_size}  # pieces of one vocabulary for both languages
 {subwords}\
-  # Training pairs that are left out, as well as those with an empty side in all splits:
+  # What is left out of the training text; of every split, pairs with an empty side:
   filter: {{max_length: {max_length}, max_ratio: {max_ratio}, drop_duplicates: true}}
 model:
   size: {size}  # tiny, small, base or big

@@ -4,8 +4,10 @@ No data are read."""
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import torch
 
@@ -13,6 +15,7 @@ from shapeshift.data.config import DataConfig, Interpolate
 from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.model.meta import without_numbers
 from shapeshift.positions import Scheme
+from shapeshift.threads import WATCH_INTERVAL_S, is_crowded, watch_others
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import choose_device, tuned
 from shapeshift.training.step import TrainingStep, random_batch
@@ -27,6 +30,20 @@ NUM_BATCHES = 3
 """How many batches are measured at most."""
 BUDGET_S = 0.5
 """Seconds after which no further batch is measured."""
+
+
+class UpdateTime(NamedTuple):
+    """Seconds of an update.
+
+    Attributes:
+        low: if no other program used the processor.
+        high: as measured, beside the other programs that run now; `low` if there are none.
+        others: cores that they used meanwhile.
+    """
+
+    low: float
+    high: float
+    others: float = 0.0
 
 
 def assumed_length(data: DataConfig) -> int:
@@ -60,9 +77,12 @@ def disk_bytes(training: TrainingConfig, num_parameters: int, directory: Path | 
     return max(0, needed - sum(file.stat().st_size for file in files if file.is_file()))
 
 
-def measure(model: Transformer, training: TrainingConfig, length: int) -> float:
+def measure(model: Transformer, training: TrainingConfig, length: int) -> UpdateTime:
     """Return the seconds of an update, of all its batches, measured here on a few batches of random
     sentences, and scaled up if those are smaller than training's.
+
+    Where other programs use the cores that the threads of this one need, the time that it worked
+    stands for the time that it would take alone.
 
     Args:
         model: of the run, whose weights stay; it is moved to the run's device.
@@ -78,16 +98,33 @@ def measure(model: Transformer, training: TrainingConfig, length: int) -> float:
         num_pairs, warm_up = (min(whole, max(1, x // length)) for x in (CPU_TOKENS, WARM_UP_TOKENS))
     sizes = model.source.tokens.num_embeddings, model.target.tokens.num_embeddings
     batch = random_batch(num_pairs, length, sizes, device)
-    times: list[float] = []
     with tuned(device):
         step = TrainingStep(model.to(device), training)
         step(random_batch(warm_up, length, sizes, device))
         if training.compile:  # compiled for lengths that differ
             step(batch)
-        while len(times) < NUM_BATCHES and sum(times) < BUDGET_S:
-            began = time.perf_counter()
-            step(batch)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            times.append(time.perf_counter() - began)
-    return median(times) * training.accumulation * whole / num_pairs
+        seconds, worked, others = _time(lambda: step(batch), device)
+        num_threads = torch.get_num_threads()
+        crowded = device.type == "cpu" and is_crowded(others, num_threads)
+        if crowded and num_threads > 1:  # threads that wait for others soon learn to sleep
+            time.sleep(1.2 * WATCH_INTERVAL_S)
+            seconds, worked, others = _time(lambda: step(batch), device)
+    scale = training.accumulation * whole / num_pairs
+    low = min(seconds, worked / num_threads) if crowded else seconds
+    return UpdateTime(low * scale, seconds * scale, others if crowded else 0.0)
+
+
+def _time(step: Callable[[], object], device: torch.device) -> tuple[float, float, float]:
+    """Return the median seconds of a step and of the processor's work for it, and how many cores
+    others used meanwhile."""
+    times: list[float] = []
+    work: list[float] = []
+    others = watch_others()
+    while len(times) < NUM_BATCHES and sum(times) < BUDGET_S:
+        began, worked = time.perf_counter(), time.process_time()
+        step()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - began)
+        work.append(time.process_time() - worked)
+    return median(times), median(work), others()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from shapeshift import threads
 from shapeshift.cli import dry_run, train
 from shapeshift.training import estimate
 
@@ -20,7 +21,7 @@ def measured(monkeypatch):
 
     def measure(*run):
         asked.append(run)
-        return 2.0
+        return estimate.UpdateTime(2.0, 2.0)
 
     monkeypatch.setattr(estimate, "measure", measure)
     return asked
@@ -79,6 +80,20 @@ def test_more_than_a_day_is_asked_about(
     assert (status, bool(trained)) == (not trains, trains), said
     assert f"{updates:,} updates of about 2 s (measured): {updates / 1800:,.1f} h, until" in said
     assert ("more than a day on this machine" in said) == bool(typed)
+
+
+def test_other_programs_make_an_estimate_a_range(tmp_path, monkeypatch):
+    busy = estimate.UpdateTime(0.1, 1.5, others=1.25)
+    monkeypatch.setattr(estimate, "measure", lambda *_: busy)
+    monkeypatch.setattr(train, "_train", lambda *_: None)
+    monkeypatch.setattr(threads, "num_cores", lambda: 2)
+    said = shapeshift(tmp_path, "train", "demo", "training.max_updates=1200")[2]
+    assert "of about 0.1 s (measured while other programs used 1.2 of 2 cores)" in said
+    assert "): 2 min to 30 min, until" in said
+    assert "at the latest" in said
+    out = shapeshift(tmp_path, "train", "demo", "training.max_updates=1200", "--dry-run")[1]
+    assert "2 min to 30 min" in out
+    assert "other programs used 1.2 of 2 cores" in out
 
 
 @pytest.mark.parametrize("command", ["train multi30k", "compare multi30k --position ape,rope"])

@@ -7,7 +7,7 @@ import pytest
 
 from shapeshift.cli import output, progress
 from shapeshift.cli.output import plain_console
-from shapeshift.cli.progress import Display, GridDisplay
+from shapeshift.cli.progress import Display, GridDisplay, TrainingDisplay
 from shapeshift.config import parse_config
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.runner import State
@@ -110,3 +110,31 @@ def test_a_pipe_gets_a_line_for_each_event(show, clock):
         "ape/1 score-test",
         "✓ ape/1 (42 s): 2 of 3 runs finished",
     ]
+
+
+@pytest.mark.parametrize(
+    ("estimate", "corrected"),
+    [
+        ((280.0, 2800.0), True),  # a range is always narrowed
+        ((2800.0, 2800.0), True),
+        ((60.0, 60.0), True),
+        ((210.0, 210.0), False),
+        (None, False),
+    ],
+)
+def test_an_estimate_is_corrected_within_the_first_minute(show, clock, estimate, corrected):
+    """Of 100 updates each takes two seconds, after a slow first one."""
+    shown = show()
+    with Display() as display:
+        training = TrainingDisplay(display, "mine", 100, estimate)
+        training.advanced(0)
+        clock[0] += 20
+        for update in range(1, 30):
+            training.advanced(update)
+            clock[0] += 2
+            if update == 20:
+                assert ("left, until" in shown()) == corrected
+    said = [line for line in shown().splitlines() if "left, until" in line]
+    assert len(said) == corrected
+    if corrected:
+        assert said[0].startswith("mine: at the speed of its first 16 updates, 3 min are left")

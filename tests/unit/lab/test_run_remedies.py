@@ -103,6 +103,8 @@ def test_a_finished_model_without_its_checkpoints_is_not_trained_over(go):
 def test_a_pair_that_fits_into_no_batch(go, tmp_path, split):
     add(tmp_path, split, 25)
     message = refused(go, "training.batch.max_tokens=20")
+    assert re.search(rf"pair 2 \(counted from 0, \S+/{split}\.\w+:3\) has \d+ tokens with", message)
+    assert ("data.filter.max_length=19" in message) == (split == "train")
     assert not (tmp_path / "run").exists()
     advice = re.findall(r"\b(?:data|training|position|decoding)\.[\w.]+=[\w-]+", message)
     assert go(*advice).checkpoints.updates() == [2]
@@ -127,7 +129,8 @@ def test_text_that_is_too_long_for_the_positions(go, tmp_path, kind, split):
     add(tmp_path, split, 40)
     message = refused(go, limited(kind, 25))
     name = {"train": "training", "valid": "validation", "test": "test"}[split]
-    assert f"{name} pair 2 (counted from 0) has" in message
+    assert re.match(rf"{name} pair 2 \(counted from 0, \S+/{split}\.\w+:3\) has", message)
+    assert ("data.filter.max_length=24" in message) == (split == "train")
     assert ("decoding.on_long=split" in message) == (split == "test")
     assert not (tmp_path / "run").exists()
     more = int(re.search(r"add (\d+) to", message)[1])

@@ -6,6 +6,7 @@ import torch
 from shapeshift.data.config import BatchConfig, DataConfig
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import PRESETS
+from shapeshift.threads import num_cores
 from shapeshift.training import estimate
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.config import OptimizerConfig, TrainingConfig
@@ -30,10 +31,37 @@ def test_the_time_is_the_median_after_a_warm_up_and_scaled(monkeypatch):
     monkeypatch.setattr(estimate, "CPU_TOKENS", 62)
     ticks = iter([0.0, 0.2, 1.0, 1.1, 2.0, 2.4])  # steps of 0.2, 0.1 and 0.4 seconds
     monkeypatch.setattr(estimate.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(estimate, "watch_others", lambda: lambda: 0.0)
     model = build(TINY, PRESETS["ape"], 200, 200)
-    seconds = measure(model, training(620, accumulation=3, precision="fp32"), 31)
-    assert seconds == pytest.approx(0.2 * 3 * 10)
+    found = measure(model, training(620, accumulation=3, precision="fp32"), 31)
+    assert found.low == found.high == pytest.approx(0.2 * 3 * 10)
+    assert found.others == 0.0
     assert next(ticks, None) is None
+
+
+def test_time_that_others_took_is_not_in_the_lower_estimate(monkeypatch):
+    """One thread on a machine whose cores others use: of 0.9 seconds it worked 0.1."""
+    ticks, worked = iter([0.0, 0.9, 1.0, 1.9, 2.0, 2.9]), iter([0.0, 0.1, 0.1, 0.2, 0.2, 0.3])
+    monkeypatch.setattr(estimate.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(estimate.time, "process_time", lambda: next(worked))
+    monkeypatch.setattr(estimate, "watch_others", lambda: lambda: float(num_cores()))
+    monkeypatch.setattr(estimate.torch, "get_num_threads", lambda: 1)
+    model = build(TINY, PRESETS["ape"], 200, 200)
+    found = measure(model, training(62, precision="fp32"), 31)
+    assert (found.low, found.high) == (pytest.approx(0.1), pytest.approx(0.9))
+    assert found.others == num_cores()
+
+
+def test_several_threads_are_measured_again_once_they_sleep(monkeypatch):
+    waits, results = [], iter([(5.0, 9.0, 1.5), (1.0, 0.8, 1.5)])
+    monkeypatch.setattr(estimate.time, "sleep", waits.append)
+    monkeypatch.setattr(estimate, "_time", lambda *_: next(results))
+    monkeypatch.setattr(estimate.torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(estimate, "is_crowded", lambda others, _: others > 0)
+    model = build(TINY, PRESETS["ape"], 200, 200)
+    found = measure(model, training(62, precision="fp32"), 31)
+    assert len(waits) == 1
+    assert found == (pytest.approx(0.4), 1.0, 1.5)
 
 
 def test_a_checkpoint_has_the_size_on_disk_that_was_estimated(tmp_path):

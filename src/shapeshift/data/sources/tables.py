@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
-from shapeshift.data.sources.files import read_lines, reading
+from shapeshift.data.sources.files import find_file, read_lines, reading
 from shapeshift.disk import replacing
 from shapeshift.errors import ShapeshiftError
 
@@ -35,7 +35,7 @@ def split_table(path: Path, languages: tuple[str, str], prefix: Path) -> list[in
     """Write `<prefix>.<source>` and `<prefix>.<target>` from a file of both languages.
 
     Args:
-        path: a TSV or TMX file.
+        path: a TSV or TMX file; where it does not exist, the same name with `.gz`.
         languages: codes of source and target.
         prefix: of the files to write, which must not exist.
 
@@ -46,6 +46,9 @@ def split_table(path: Path, languages: tuple[str, str], prefix: Path) -> list[in
         ShapeshiftError: the file cannot be read, or has no pair in these languages; or a file to
             be written is there already.
     """
+    path = find_file(path)
+    if not path.is_file():
+        raise ShapeshiftError("is no regular file", path=path)
     is_tmx = path.name.removesuffix(".gz").lower().endswith(".tmx")
     pairs = (_read_tmx if is_tmx else _read_tsv)(path, languages)
     counts = [0, 0]

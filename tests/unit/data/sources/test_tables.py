@@ -1,6 +1,7 @@
 """Files that hold both languages: TSV and translation memories."""
 
 import gzip
+import os
 import time
 
 import pytest
@@ -41,6 +42,17 @@ def test_tsv(tmp_path, name):
     counts, pairs = taken_apart(write(tmp_path, name, text))
     assert pairs == [("yes", "ja"), ('"no', "„nein“"), ("", "")]
     assert counts == [3, 1]
+
+
+def test_a_missing_file_is_looked_for_with_gz(tmp_path):
+    write(tmp_path, "a.tsv.gz", "yes\tja\n")
+    assert taken_apart(tmp_path / "a.tsv")[1] == [("yes", "ja")]
+    for name in ("b.tsv", "b.tmx"):
+        with pytest.raises(ShapeshiftError, match="no such file: looked for"):
+            split_table(tmp_path / name, ("en", "de"), tmp_path / "b")
+    os.mkfifo(tmp_path / "c.tmx")
+    with pytest.raises(ShapeshiftError, match="is no regular file"):
+        split_table(tmp_path / "c.tmx", ("en", "de"), tmp_path / "c")
 
 
 def test_a_first_line_names_the_columns(tmp_path):
