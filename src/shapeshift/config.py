@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from pydantic import Field as PydanticField
 from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
 
 from shapeshift.config_errors import messages
-from shapeshift.config_file import find_config, lay_over, merge, read_document
+from shapeshift.config_file import find_config, lay_over, merge, read_document, try_to_lay_over
 from shapeshift.data.config import DataConfig, GrammarCorpus
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.errors import ShapeshiftError, shell_command
@@ -54,26 +55,14 @@ class Config(Strict):
     def _check_position_in_model(
         cls, position: PositionConfig, info: ValidationInfo
     ) -> PositionConfig:
-        if "model" in info.data:  # else its own errors are reported
-            check_in_model(position.scheme, info.data["model"])
+        # Where the model is wrong, what is wrong with the positions is said as well.
+        check_in_model(position.scheme, info.data.get("model", ModelConfig()))
         return position
 
     @model_validator(mode="after")
-    def _check_shared_vocabulary(self) -> Config:
-        if self.model.share_embeddings and not self.data.subwords.joint:
-            raise ValueError(
-                "model.share_embeddings needs one vocabulary for both sides: set"
-                " data.subwords.joint=true or model.share_embeddings=false"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_detokenize(self) -> Config:
-        if self.evaluation.detokenize != "none" and isinstance(self.data.corpus, GrammarCorpus):
-            raise ValueError(
-                f"evaluation.detokenize={self.evaluation.detokenize} has no effect on the built-in"
-                " grammar, whose text is not tokenised; leave it out"
-            )
+    def _check_together(self) -> Config:
+        if problems := [*_conflicts(dict(self))]:
+            raise ValueError("; ".join(problems))
         return self
 
     @property
@@ -115,13 +104,43 @@ def parse_config(
     document: Mapping[str, Any], overrides: Sequence[str] = (), path: str | Path | None = None
 ) -> Config:
     """Check a configuration that is already a mapping; see `load_config`."""
-    changed = lay_over(document, overrides)
+    changed, problems = try_to_lay_over(document, overrides)
     try:
-        return Config.model_validate(changed)
+        config = Config.model_validate(changed)
     except ValidationError as error:
-        problems = messages(error, Config, changed)
+        problems += messages(error, Config, changed)
+        if any(each["loc"] for each in error.errors()):  # else conflicts have been looked for
+            problems += _conflicts(_valid_sections(changed))
         at_fault = None if overrides and _is_valid(document) else path
         raise ShapeshiftError("; ".join(problems), path=at_fault) from error
+    if problems:
+        raise ShapeshiftError("; ".join(problems))
+    return config
+
+
+def _conflicts(sections: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with sections together; one that is wrong itself is not among them."""
+    data, model, evaluation = (sections.get(each) for each in ("data", "model", "evaluation"))
+    if data and model and model.share_embeddings and not data.subwords.joint:
+        yield (
+            "model.share_embeddings needs one vocabulary for both sides: set"
+            " data.subwords.joint=true or model.share_embeddings=false"
+        )
+    is_grammar = data and isinstance(data.corpus, GrammarCorpus)
+    if is_grammar and evaluation and evaluation.detokenize != "none":
+        yield (
+            f"evaluation.detokenize={evaluation.detokenize} has no effect on the built-in"
+            " grammar, whose text is not tokenised; leave it out"
+        )
+
+
+def _valid_sections(document: Mapping[str, Any]) -> dict[str, Any]:
+    sections = {}
+    for name in ("data", "model", "evaluation"):
+        with suppress(ValidationError):
+            section: Any = Config.model_fields[name].annotation
+            sections[name] = section.model_validate(document.get(name, {}))
+    return sections
 
 
 def _is_valid(document: Mapping[str, Any]) -> bool:

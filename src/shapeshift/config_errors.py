@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from shapeshift.errors import closest, nearest
-from shapeshift.foreign_names import FOREIGN_NAMES
+from shapeshift.foreign_names import FOREIGN_NAMES, unit_note
 from shapeshift.model.position_config import PART_FIELDS
 from shapeshift.positions import KINDS, POSITION_IDS
 from shapeshift.schema import variants
@@ -116,7 +116,7 @@ def _unknown(place: Place, config: type[BaseModel]) -> str:
     if meant is None:
         return "unknown key" + (f" (known: {', '.join(own)})" if own else "")
     top = ", at the top level" * (section != "" and "." not in meant)
-    return f"unknown key; did you mean {meant!r}{top}?"
+    return f"unknown key; did you mean {meant!r}{top}?{unit_note(name)}"
 
 
 def find_key(name: str, config: type[BaseModel], sections: tuple[str, ...] = ()) -> str | None:

@@ -106,6 +106,16 @@ def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
         ShapeshiftError: once for all settings that are not of this form, that contradict each
             other, or that name an item of a list which is not there.
     """
+    changed, errors = try_to_lay_over(document, settings)
+    if errors:
+        raise ShapeshiftError("; ".join(errors))
+    return changed
+
+
+def try_to_lay_over(
+    document: Mapping[str, Any], settings: Iterable[str]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return what `lay_over` does without the settings that are wrong, and what is wrong."""
     preset: dict[str, Any] = {}
     given: dict[str, Any] = {}
     errors: list[str] = []
@@ -124,9 +134,13 @@ def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, 
             errors.append(f"position is given twice, {named!r} and {own['name']!r}; give one")
         if isinstance(own.get("parts"), list):
             errors.append(f"position.parts and the preset {named!r} are both given; give one")
-    if errors:
-        raise ShapeshiftError("; ".join(errors))
-    return merge(merge(document, preset), given)
+    changed = dict(document)
+    for layer in (preset, *({key: value} for key, value in given.items())):
+        try:
+            changed = merge(changed, layer)
+        except ShapeshiftError as error:
+            errors.append(str(error))
+    return changed, errors
 
 
 def _parse(setting: str) -> dict[str, Any]:

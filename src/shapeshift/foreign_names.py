@@ -63,6 +63,25 @@ training.validate_every eval_steps valid_steps validation_freq
 """)
 """Name elsewhere → key here."""
 
+_UPDATES = (
+    "it counts updates, not epochs: one epoch is about the tokens of the training text, divided by"
+    " training.batch.max_tokens"
+)
+_OTHER_UNITS = {
+    **dict.fromkeys(("epochs", "epoch", "max_epoch", "num_train_epochs"), _UPDATES),
+    "batch_size": "it counts tokens; training.batch.max_sentences counts sentences",
+    "save_interval": "it counts updates, not epochs",
+    "keep_last_epochs": "it counts checkpoints, which are written every training.checkpoint_every"
+    " updates",
+}
+"""Name elsewhere → what the key here counts, where another toolkit counts something else."""
+
+
+def unit_note(name: str) -> str:
+    """Return what the key here counts if it is another unit than elsewhere, in brackets."""
+    return f" ({_OTHER_UNITS[name]})" if name in _OTHER_UNITS else ""
+
+
 FOREIGN_POSITIONS = _by_name("""
 alibi alibi_pos_bias
 ape sin sincos sinusoid sinusoidal sinusoidal_absolute

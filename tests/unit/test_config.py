@@ -19,7 +19,7 @@ from shapeshift.config_file import lay_over
 from shapeshift.errors import ShapeshiftError
 from shapeshift.foreign_names import FOREIGN_NAMES, FOREIGN_POSITIONS
 from shapeshift.model import build
-from shapeshift.model.position_config import expand_preset
+from shapeshift.model.position_config import PositionConfig, expand_preset
 from shapeshift.positions import POSITION_IDS, PRESETS, Part, PositionIds, Scheme
 from shapeshift.training.config import TrainingConfig
 
@@ -105,6 +105,53 @@ def test_a_scheme_of_ones_own() -> None:
             ),
         )
     )
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("position={parts: [{kind: rotary, base: -1}]}", "model.num_heads=7"),
+        ("data.subwords.joint=false", "training.max_updates=-1"),
+        ("evaluation.detokenize=moses", "data.subwords.joint=false", "decoding.beam=0"),
+        ("nonsense", "training.max_updates=-1"),
+        ("position.nonsense.y=1", "model.dim.y=2", "decoding.beam=0"),
+    ],
+)
+def test_what_is_wrong_in_one_way_does_not_hide_what_is_in_another(
+    overrides: tuple[str, ...],
+) -> None:
+    given = {"model": {"dim": 16, "num_heads": 2}}
+    alone = [refused(given, each) for each in overrides]
+    together = refused(given, *overrides)
+    assert all(each.partition(", got")[0] in together for each in alone), (alone, together)
+    assert len(set(together.split("; "))) == len(together.split("; "))
+
+
+def test_all_wrong_parts_and_a_key_given_twice_are_said() -> None:
+    message = refused({}, "position={parts: [{kind: rotari}, {kind: shaw, max_distans: 3}]}")
+    assert "unknown kind 'rotari'" in message
+    assert "no option 'max_distans'" in message
+    message = refused({}, "training.seed=1", "training.seed=2", "decoding.beam=0")
+    assert "training.seed is given twice" in message
+    assert "decoding.beam: " in message
+
+
+@pytest.mark.parametrize(
+    ("key", "meant", "unit"),
+    [
+        ("training.epochs", "training.max_updates", "it counts updates, not epochs"),
+        ("training.batch_size", "training.batch.max_tokens", "it counts tokens"),
+        ("training.save_interval", "training.checkpoint_every", "it counts updates, not epochs"),
+    ],
+)
+def test_advice_says_when_a_key_counts_something_else(key: str, meant: str, unit: str) -> None:
+    assert f"did you mean {meant!r}? ({unit}" in refused({}, f"{key}=20")
+
+
+def test_the_name_of_a_position_is_by_default_what_the_page_says() -> None:
+    assert PositionConfig.model_fields["name"].default == parse_config({}).position.name == "ape"
+    parts = {"position": {"parts": [{"kind": "alibi"}]}}
+    assert parse_config(parts).position.name == "custom"
 
 
 def test_all_errors_are_reported_at_once() -> None:

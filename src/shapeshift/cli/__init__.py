@@ -77,6 +77,7 @@ class Subcommand(TyperCommand):
                 raise
             from shapeshift.config import Config
             from shapeshift.config_errors import find_key
+            from shapeshift.foreign_names import unit_note
 
             is_argument = takes.param_type_name == "argument"
             sections = ("data", "training", "model") if is_argument else ("decoding",)
@@ -84,10 +85,12 @@ class Subcommand(TyperCommand):
             ours = [name for each in self.params for name in each.opts]
             if similar := get_close_matches(option, ours, n=1, cutoff=0.9):
                 ctx.fail(f"no such option {option}; did you mean {similar[0]}?")
-            key = find_key(option.strip("-").replace("-", "_"), Config, sections)
+            name = option.strip("-").replace("-", "_")
+            key = find_key(name, Config, sections)
             if key is not None:
                 setting = f"{key}=VALUE" if is_argument else f"--set {key}=VALUE"
-                ctx.fail(f"no such option {option}; give a setting: {setting}")
+                note = unit_note(name)
+                ctx.fail(f"no such option {option}; give a setting: {setting}{note}")
             raise
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
-from shapeshift.cli.output import console, notice, show_table, time_range
+from shapeshift.cli.output import console, duration, notice, show_table, time_range
 from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:

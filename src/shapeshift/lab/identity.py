@@ -9,8 +9,10 @@ the user's own counts with the source of its module.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from shapeshift.config import Config
@@ -61,6 +63,12 @@ def identity_fields(config: Config) -> dict[str, Any]:
         for section in sections:
             node = node.get(section, {})
         node.pop(last, None)
+    for section, key in (
+        (document["training"], "init_from"),
+        (document["data"]["subwords"], "models"),
+    ):
+        if section.get(key) is not None:
+            section[key] = path_from_here(section[key])
     document["position"] = _position(config.position.scheme)
     # What validation measures stands in the log, and may choose the final model.
     metrics, validation = config.training.validated_metrics, {}
@@ -73,6 +81,12 @@ def identity_fields(config: Config) -> dict[str, Any]:
     if validation:
         document["validation"] = validation
     return document
+
+
+def path_from_here(path: str) -> str:
+    """Return a path one way, however it is written: relative if it is below the current folder."""
+    whole, here = os.path.abspath(path), os.getcwd()
+    return os.path.relpath(whole) if Path(whole).is_relative_to(here) else whole
 
 
 def other_tokenizer(config: Config) -> dict[str, str]:

@@ -28,6 +28,8 @@ from shapeshift.positions import (
 from shapeshift.positions.registry import find_kind, kind_names
 from shapeshift.schema import PlainName, Strict
 
+DEFAULT_POSITION = "ape"
+
 
 class PositionConfig(Strict):
     """How the model uses positions: the name of a preset, or position ids and parts.
@@ -37,14 +39,15 @@ class PositionConfig(Strict):
     may differ), and a kind's name only if that kind is one of the parts.
 
     Attributes:
-        name: a preset, or the name of your scheme.
-        position_ids: `name` and options of the position ids.
+        name: a preset, or the name of your scheme; with `parts`, by default `custom`.
+        position_ids: `name` and options of the position ids. By default those of the preset; with
+            `parts`, absolute ones.
         parts: a list; each part has `kind` (or `package.module:Class`, a kind of your own),
             `place`, `stacks`, `layers`, `share_layers` and the options of the kind. By default the
             parts of the preset.
     """
 
-    name: PlainName = "custom"
+    name: PlainName = DEFAULT_POSITION
     position_ids: dict[str, Any] = Field(default_factory=lambda: {"name": "absolute"})
     parts: list[dict[str, Any]] = Field(default_factory=list)
 
@@ -58,15 +61,14 @@ class PositionConfig(Strict):
     @model_validator(mode="after")
     def _check(self) -> PositionConfig:
         scheme = self.scheme
-        problems = []
-        for kind in dict.fromkeys(part.kind for part in scheme.parts):
+        problems: dict[str, None] = {}
+        for each in (Scheme(scheme.position_ids), *(Scheme(parts=(x,)) for x in scheme.parts)):
             try:
-                find_kind(kind)
+                check(each)
             except ShapeshiftError as error:
-                problems.append(str(error))
+                problems[str(error)] = None
         if problems:
             raise ShapeshiftError("; ".join(problems))
-        check(scheme)
         with without_numbers():  # costs nothing, and finds values that are out of range
             build_position_ids(scheme)
         check_label(self.name, scheme)
@@ -111,8 +113,6 @@ def check_label(label: str, scheme: Scheme) -> None:
 
 PART_FIELDS = tuple(each.name for each in fields(Part) if each.name != "options")
 
-DEFAULT_POSITION = "ape"
-
 
 def expand_preset(name: str) -> dict[str, Any]:
     """Return the preset `name` spelled out as a configuration."""
@@ -153,7 +153,9 @@ def lay_over_preset(given: Mapping[str, Any]) -> dict[str, Any]:
         ShapeshiftError: it has neither parts nor a preset's name.
     """
     name = given.get("name", DEFAULT_POSITION)
-    if isinstance(given.get("parts"), list) or not isinstance(name, str):
+    if isinstance(given.get("parts"), list):
+        return {"name": "custom", **given}
+    if not isinstance(name, str):
         return dict(given)
     if name not in PRESETS and given.keys() - {"name"}:
         raise ShapeshiftError(f"{no_preset(name)}, and no parts are given")

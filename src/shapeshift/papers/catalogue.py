@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from os.path import relpath
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +89,7 @@ def read_study(path: Path) -> Paper:
         ShapeshiftError: a file that cannot be read, and for all that is wrong in it.
     """
     item = read_item(path, path.stem)
-    citation = f"a study of one's own, {relpath(path)}"
-    return Paper(STUDIES, item.spec.title, citation, {path.stem: item})
+    return Paper(STUDIES, item.spec.title, "a study of one's own", {path.stem: item}, path)
 
 
 def find_items(target: str) -> Paper:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from os.path import relpath
 from pathlib import Path
 
 from shapeshift.config_file import find_config, read_document
@@ -82,5 +81,4 @@ def comparison(
     }
     spec = {"title": title, "grid": "", "tables": [table], "by_length": [by_length]}
     item = Item(ITEM, ItemSpec.model_validate(spec), grid, path)
-    citation = f"several position representations, {relpath(path)}"
-    return Paper("positions", title, citation, {ITEM: item})
+    return Paper("positions", title, "several position representations", {ITEM: item}, path)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from itertools import pairwise, product
+from os.path import relpath
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -109,12 +111,23 @@ class Paper:
         title: for people.
         citation: authors, year, title, venue.
         items: name → item.
+        path: of the file of a study of one's own, or of the configuration that is compared.
     """
 
     name: str
     title: str
     citation: str
     items: dict[str, Item]
+    path: Path | None = None
+
+    def source(self, directory: Path) -> str:
+        """Return where the items are from: the citation, and the file as it is seen from the
+        folder of results, whatever the current folder is."""
+        if self.path is None:
+            return self.citation
+        shipped = self.path.is_relative_to(str(files("shapeshift")))
+        file = self.path.stem if shipped else relpath(self.path.resolve(), directory.resolve())
+        return f"{self.citation}, {file}"
 
     @property
     def grids(self) -> dict[str, Grid]:

@@ -16,6 +16,7 @@ from shapeshift.disk import free_bytes, make_directory, writing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell, distinct
+from shapeshift.lab.identity import path_from_here
 from shapeshift.lab.measures import find_function, usable
 from shapeshift.lab.requirements import missing_requirements
 from shapeshift.lab.results import write_csv
@@ -35,6 +36,10 @@ CELLS = "cells"
 
 LOCK = ".lock"
 """Held while items are written: of two commands the second finds what the first has computed."""
+
+
+_PATHS = {"training.init_from", "data.subwords.models", "data.corpus.root"}
+"""Settings whose value is a path."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class Plan:
     def check_folder(self, directory: Path) -> None:
         """Raise a `ShapeshiftError` if an item with numbers is there already that was made with
         other settings or from another study: it would be replaced."""
-        wanted = self.paper.citation, _listed(self.overrides)
+        wanted = self.paper.source(directory), _listed(self.overrides)
         for name in self.paper.items:
             path = self.folder(directory) / name
             if not (path / FILE).is_file():
@@ -271,7 +276,7 @@ def write_items(
                     paper=plan.paper.name,
                     item=name,
                     title=item.spec.title,
-                    citation=plan.paper.citation,
+                    citation=plan.paper.source(directory),
                     scale=plan.scale,
                     command=plan.command,
                     version=__version__,
@@ -306,4 +311,9 @@ def write_items(
 
 
 def _listed(settings: Sequence[str]) -> str:
-    return " ".join(sorted(settings)) or "the grid's own settings"
+    """Return settings on one line, in one order, paths written in one way."""
+    pairs = [setting.partition("=") for setting in settings]
+    listed = [
+        f"{key}={path_from_here(value) if key in _PATHS else value}" for key, _, value in pairs
+    ]
+    return " ".join(sorted(listed)) or "the grid's own settings"

@@ -136,3 +136,13 @@ def test_a_setting_that_is_new_and_has_its_default_does_not_rename_old_runs(monk
         "shapeshift.lab.identity._default_fields", lambda: identity_fields(Config())
     )
     assert key() == before
+
+
+def test_a_start_is_the_same_by_whichever_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    keys = {
+        cell_key(parse_config({}, [f"training.init_from={path}"]))
+        for path in ("runs/a", "./runs/a", "runs/../runs/a", tmp_path / "runs" / "a")
+    }
+    assert len(keys) == 1
+    assert keys != {cell_key(parse_config({}, ["training.init_from=runs/b"]))}

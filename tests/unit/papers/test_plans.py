@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from rich.filesize import decimal
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 
@@ -18,7 +19,8 @@ from shapeshift.lab.launchers import InProcess, Slurm
 from shapeshift.lab.measures import Measurement, mean_of
 from shapeshift.lab.runner import run_cells
 from shapeshift.papers import catalogue, planning
-from shapeshift.papers.document import ItemDocument
+from shapeshift.papers.compare import comparison
+from shapeshift.papers.document import Content, DocumentTable, ItemDocument, number
 from shapeshift.papers.item import STUDIES, Item, Paper
 from shapeshift.papers.spec import ItemSpec
 from shapeshift.training import estimate
@@ -314,6 +316,31 @@ def test_what_cannot_be_made_or_written_does_not_stop_the_others(tmp_path):
     assert [one.item for one in found] == ["table2", "sizes"]
     assert str(errors["bad"]) == "cannot be made"
     assert "table1/results.csv: cannot be written: " in str(errors["table1"])
+
+
+def test_one_configuration_by_another_path_is_the_same_comparison(tmp_path, monkeypatch):
+    document = {"model": {"dim": 16, "num_heads": 2}, "training": {"max_updates": 2}}
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.yaml").write_text(yaml.safe_dump(document))
+    systems = {"ape": ["position=ape"], "rope": ["position=rope"]}
+    results = tmp_path / "compared"
+    root = f"data.subwords.models={tmp_path / 'run'}"
+    monkeypatch.chdir(tmp_path)
+    first = planning.plan_items(comparison("here/mine.yaml", systems, 1), "mine", [root])
+    values = Content([DocumentTable(name="t", title="t", header=("a",), rows=((number(1.0),),))])
+    monkeypatch.setattr(Item, "build", lambda *_: values)
+    written, failures = planning.write_items(first, results, tmp_path)
+    assert (len(written), failures) == (1, {})
+    monkeypatch.chdir(tmp_path / "there")
+    for path in ("../here/mine.yaml", tmp_path / "here" / "mine.yaml"):
+        same = planning.plan_items(
+            comparison(path, systems, 1), "mine", ["data.subwords.models=../run"]
+        )
+        same.check_folder(Path("../compared"))
+    other = planning.plan_items(comparison("mine.yaml", systems, 1), "mine", [root])
+    with pytest.raises(ShapeshiftError, match=r"was made from .*here/mine\.yaml with"):
+        other.check_folder(results)
 
 
 def test_papers_and_items_are_found_by_name_and_alias():
