@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import chain
 from typing import Any, ClassVar
 
 import torch
@@ -14,7 +15,6 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from shapeshift.data.subwords import BOS, EOS, PAD
 from shapeshift.errors import ShapeshiftError
-from shapeshift.interop.changed import tied
 from shapeshift.model import DecoderState, Memory, ModelConfig, Transformer, build
 from shapeshift.model.position_config import PositionConfig
 from shapeshift.model.transformer import check_padding, padding_mask
@@ -118,7 +118,7 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
             for name, buffer in [*module.named_buffers(recurse=False)]:
                 module.register_buffer(name, buffer, persistent=True)
         self._encoder = Encoder(self.model)
-        self._tied_weights_keys = tied(self)
+        self._tied_weights_keys = _tied(self)
         self.post_init()
 
     @classmethod
@@ -156,12 +156,16 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
                 f" {config.target_size} tokens, and resize_token_embeddings knows one size; build"
                 " a model from a ShapeshiftConfig with the source_size and target_size you need"
             )
-        for table in dict.fromkeys((tokens, model.target.tokens, model.output)):
-            resized = self._get_resized_embeddings(
+        tables: list[Any] = [tokens, model.target.tokens, model.output]
+        resized: dict[Tensor, Any] = {}  # a weight that tables share stays shared
+        for weight, table in {table.weight: table for table in tables}.items():
+            new = self._get_resized_embeddings(
                 table, new_num_tokens, pad_to_multiple_of, mean_resizing
             )
-            resized.weight.requires_grad_(table.weight.requires_grad)
-            table.weight, table.num_embeddings = resized.weight, resized.num_embeddings
+            resized[weight] = new.weight.requires_grad_(weight.requires_grad)
+        for table in dict.fromkeys(tables):
+            table.weight = resized[table.weight]
+            table.num_embeddings = len(table.weight)
         size = model.output.num_embeddings
         if model.output_bias is not None:
             bias = model.output_bias
@@ -292,3 +296,14 @@ def _check_mask(attention_mask: Tensor, shape: torch.Size) -> None:
         raise ShapeshiftError(
             f"attention_mask must be (B, S) = {tuple(shape)}, got {tuple(attention_mask.shape)}"
         )
+
+
+def _tied(module: nn.Module) -> dict[str, str]:
+    """Return each further name of a tensor → the first one, under which files hold it."""
+    first: dict[Tensor, str] = {}
+    tied = {}
+    tensors = (module.named_parameters, module.named_buffers)
+    for name, tensor in chain(*(named(remove_duplicate=False) for named in tensors)):
+        if first.setdefault(tensor, name) != name:
+            tied[name] = first[tensor]
+    return tied

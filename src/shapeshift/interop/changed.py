@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from itertools import chain
 from typing import Any
 
 import torch
@@ -66,17 +65,6 @@ def use_attention(model: nn.Module, config: Any, name: str, attention: Attention
 def cache_of(arguments: Mapping[str, Any]) -> Any:
     """Return the cache of a call of a model, or None; transformers 5.24 renamed the argument."""
     return arguments.get("cache", arguments.get("past_key_values"))
-
-
-def tied(module: nn.Module) -> dict[str, str]:
-    """Return each further name of a tensor → the first one, under which files hold it."""
-    first: dict[Tensor, str] = {}
-    further = {}
-    tensors = (module.named_parameters, module.named_buffers)
-    for name, tensor in chain(*(named(remove_duplicate=False) for named in tensors)):
-        if first.setdefault(tensor, name) != name:
-            further[name] = first[tensor]
-    return further
 
 
 def require_attention(module: nn.Module, name: str, attention: Attention, undo: str) -> None:

@@ -27,7 +27,6 @@ from .changed import (
     no_vectors,
     refuse_changed,
     require_attention,
-    tied,
     use_attention,
 )
 
@@ -89,7 +88,9 @@ def use_position(model: nn.Module, position: Representation | str, **options: An
     placed = _build(position, config, rotary, len(attentions), options)
     weight = next(base.parameters())
     base.shapeshift_positions = placed.to(weight.device, weight.dtype)
-    placed._tied_weights_keys = tied(placed)  # type: ignore[assignment]  # for `save_pretrained`
+    tables, first = placed.named_parameters(remove_duplicate=False), dict[Tensor, str]()
+    tied = {name: first[x] for name, x in tables if first.setdefault(x, name) != name}
+    placed._tied_weights_keys = tied  # type: ignore[assignment]  # which `save_pretrained` reads
     attention = config._attn_implementation
     use_attention(model, config, NAME, _attention)
     is_trained = any(table.requires_grad for table in own.parameters())
