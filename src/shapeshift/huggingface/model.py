@@ -170,12 +170,16 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
                 f" {config.target_size} tokens, and resize_token_embeddings knows one size; build"
                 " a model from a ShapeshiftConfig with the source_size and target_size you need"
             )
-        for table in dict.fromkeys((tokens, model.target.tokens, model.output)):
-            resized = self._get_resized_embeddings(
+        tables: list[Any] = [tokens, model.target.tokens, model.output]
+        resized: dict[Tensor, Any] = {}  # a weight that tables share stays shared
+        for weight, table in {table.weight: table for table in tables}.items():
+            new = self._get_resized_embeddings(
                 table, new_num_tokens, pad_to_multiple_of, mean_resizing
             )
-            resized.weight.requires_grad_(table.weight.requires_grad)
-            table.weight, table.num_embeddings = resized.weight, resized.num_embeddings
+            resized[weight] = new.weight.requires_grad_(weight.requires_grad)
+        for table in dict.fromkeys(tables):
+            table.weight = resized[table.weight]
+            table.num_embeddings = len(table.weight)
         size = model.output.num_embeddings
         if model.output_bias is not None:
             bias = model.output_bias

@@ -69,9 +69,10 @@ def continued(model: Any, random: Random) -> Tensor:
     first, second = (prompt(random, rows=2)["input_ids"] for _ in range(2))
     out = model.generate(first, return_dict_in_generate=True, **GREEDY)
     cache = out.past_key_values
-    cache.crop(first.shape[1] - cache.get_seq_length())
+    if not hasattr(model.config, "sliding_window"):  # of which a cache forgets what is before
+        cache.crop(first.shape[1] - cache.get_seq_length())
     cache.reorder_cache(torch.tensor([1, 0]))
-    ids = torch.cat((first.flip(0), second), dim=1)
+    ids = torch.cat((out.sequences[:, : cache.get_seq_length()].flip(0), second), dim=1)
     tokens: Tensor = model.generate(ids, past_key_values=cache, **GREEDY)
     return tokens
 
