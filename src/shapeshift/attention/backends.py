@@ -157,6 +157,11 @@ def check_call(
         )
     device = q.device.type
     casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    if not q.device == k.device == v.device:
+        raise ShapeshiftError(
+            "queries, keys and values must be on one device, got"
+            f" {', '.join(str(x.device) for x in (q, k, v))}; move them with .to(q.device)"
+        )
     if not q.dtype == k.dtype == v.dtype and not casts:
         raise ShapeshiftError(
             "queries, keys and values must have one dtype, got"
@@ -182,9 +187,14 @@ def _additive_for(mask: Tensor, q: Tensor, num_keys: int) -> Tensor:
     """As `additive`, for queries `(B, H, Q, E)`.
 
     Raises:
-        ShapeshiftError: if the mask cannot be broadcast to `(B, H, Q, K)`.
+        ShapeshiftError: if the mask cannot be broadcast to `(B, H, Q, K)`, or is elsewhere.
     """
     wanted = *q.shape[:3], num_keys
+    if mask.device != q.device:
+        raise ShapeshiftError(
+            f"a mask must be on the device of the heads, {q.device}, got {mask.device}; move it with"
+            " .to(q.device)"
+        )
     if not kernels.broadcasts(mask.shape, wanted):
         raise kernels.wrong_size("a mask", mask.shape, f"(B, H, Q, K) = {wanted}, or 1")
     return additive(mask, q.dtype)
