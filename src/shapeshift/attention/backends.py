@@ -192,8 +192,8 @@ def _additive_for(mask: Tensor, q: Tensor, num_keys: int) -> Tensor:
     wanted = *q.shape[:3], num_keys
     if mask.device != q.device:
         raise ShapeshiftError(
-            f"a mask must be on the device of the heads, {q.device}, got {mask.device}; move it with"
-            " .to(q.device)"
+            f"a mask must be on the device of the heads, {q.device}, got {mask.device}; move it"
+            " with .to(q.device)"
         )
     if not kernels.broadcasts(mask.shape, wanted):
         raise kernels.wrong_size("a mask", mask.shape, f"(B, H, Q, K) = {wanted}, or 1")
