@@ -3,8 +3,8 @@
     python benchmarks/instruction_sets.py [--threads 2] [--repeats 30]
 
 Compiles the sources for this processor into a temporary folder and calls both libraries, and those
-of the slower instruction sets, by turns. Prints milliseconds of processor time a call, the median, and how many times
-as fast as `-march=native` a library is.
+of the slower instruction sets, by turns. Prints milliseconds of processor time a call, the median,
+and how many times as fast as `-march=native` a library is.
 """
 
 from __future__ import annotations

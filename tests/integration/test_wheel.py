@@ -35,7 +35,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
             shutil.copy(ROOT / name, folder / "source" / name)
     build = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder))
     command = [sys.executable, "-m", "pip", *build, str(folder / "source")]
-    subprocess.run(command, check=True, timeout=TIMEOUT_S)
+    subprocess.run(command, check=True, timeout=3 * TIMEOUT_S)  # it compiles the kernels
     (wheel,) = folder.glob("*.whl")
     return wheel
 

@@ -905,3 +905,18 @@ def test_too_little_memory_is_an_error(megabytes):
     done = run(LIMITED, str(megabytes))
     assert done.returncode == 0, done.stderr[-2000:]
     assert "refused" in done.stdout
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_default_device_is_not_that_of_the_tensors(dtype):
+    def results():
+        x = torch.linspace(-1, 1, 2 * 2 * 9 * 16, device="cpu").to(dtype).view(2, 2, 9, 16)
+        leaf = x.detach().requires_grad_()
+        out = backends.attend_rows([leaf, leaf, leaf], NONE)
+        dropped, kept = kernels.dropout(x, 1, 0, 1.0)
+        return [out, *torch.autograd.grad(out.sum(), leaf), dropped, kept]
+
+    expected = results()
+    with torch.device("meta"):
+        found = results()
+    assert all(map(torch.equal, found, expected))
