@@ -820,18 +820,19 @@ def test_indices_out_of_range(what, index):
         OUT_OF_RANGE[what](index)
 
 
+@pytest.mark.parametrize("pos", [POS[:, :9], POS[:, :9] ** 2])  # the second has gaps
 @pytest.mark.parametrize("name", ["t5", "shaw", "skew", "tupe", "mask"])
-def test_weights_or_a_mask_on_another_device_are_an_error(name):
+def test_weights_or_a_mask_on_another_device_are_an_error(name, pos):
     position = get("t5" if name == "mask" else name, dim=32, num_heads=2, head_dim=16)
     q, mask = torch.randn(1, 2, 9, 16), torch.zeros(9, 9)
     with torch.no_grad():
-        backends.attend(q, q, q, mask, position, POS[:, :9], POS[:, :9])
+        backends.attend(q, q, q, mask, position, pos, pos)
         if name == "mask":
             mask = mask.to("meta")
         else:
             position.to("meta")
         with pytest.raises((ShapeshiftError, RuntimeError), match="meta"):
-            backends.attend(q, q, q, mask, position, POS[:, :9], POS[:, :9])
+            backends.attend(q, q, q, mask, position, pos, pos)
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float64])

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation, pairs
-from shapeshift.positions.base import check_heads, check_sizes, total, total_bias
+from shapeshift.positions.base import check_heads, check_numbers, check_sizes, total, total_bias
 from shapeshift.positions.checks import describe
 from shapeshift.positions.relative import common_lag
 
@@ -586,6 +586,8 @@ def attend_few(
     if any(x is not None and x.requires_grad for x in (*heads, mask, bias)):
         return None
     mixes = position.overrides("value_bias")
+    if mixes:
+        check_numbers(position, q)
     out, probs = cache.attend(q, k, v, mask=mask, bias=bias, keeps=mixes)
     added = None if probs is None else total([position.value_bias(probs, pos_q, pos_k)])
     return out if added is None else out + added.transpose(1, 2)
