@@ -287,8 +287,8 @@ def check_numbers(position: Representation, x: Tensor) -> None:
         for weight in module._parameters.values():
             if weight is not None and weight.is_meta and not x.is_meta:
                 raise ShapeshiftError(
-                    f"the weights of {type(module).__name__} are on the device meta, where they have"
-                    f" no numbers, and its input is on {x.device}; load them, or call"
+                    f"the weights of {type(module).__name__} are on the device meta, where they"
+                    f" have no numbers, and its input is on {x.device}; load them, or call"
                     f" .to_empty(device={str(x.device)!r}) and set them"
                 )
 
