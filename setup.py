@@ -89,4 +89,5 @@ def kernels() -> list[Extension]:
     ]
 
 
-setup(cmdclass={"build_ext": BuildKernels, "bdist_wheel": PlatformWheel}, ext_modules=kernels())
+if __name__ == "__main__":
+    setup(cmdclass={"build_ext": BuildKernels, "bdist_wheel": PlatformWheel}, ext_modules=kernels())

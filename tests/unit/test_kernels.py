@@ -4,8 +4,10 @@ import itertools
 import math
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from copy import deepcopy
 from pathlib import Path
 
@@ -30,6 +32,7 @@ from shapeshift.positions import (
     Rotary,
     Shaw,
     alibi,
+    get,
     kerple,
     pairs,
     t5,
@@ -654,9 +657,9 @@ def test_second_derivatives_in_float64(num_tokens):
     torch.testing.assert_close(again, slopes)
 
 
-def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", code, *arguments],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
         text=True,
@@ -793,3 +796,202 @@ def test_attention_of_few_queries(shape, dtype):
         alone, nothing = kernels.attend_few(q, k, v, added, bias, where)
         assert torch.equal(alone, got)
         assert nothing is None
+
+
+def few(dtype=torch.float32, E=16, **changed):
+    given = {
+        "q": torch.zeros(2, 1, 1, E),
+        "k": torch.zeros(2, 1, 3, E),
+        "v": torch.zeros(2, 1, 3, E),
+    }
+    given = {name: x.to(dtype) for name, x in given.items()} | changed
+    return kernels.attend_few(**given)
+
+
+IDS = torch.zeros(3, dtype=torch.int64)
+ROWS = torch.zeros(3, 2, dtype=torch.int32)
+WRONG = {
+    "other device": lambda: few(k=torch.zeros(2, 1, 3, 16, device="meta")),
+    "bias of another device": lambda: few(bias=torch.zeros(1, 1, 1, 3, device="meta")),
+    "other dtype": lambda: few(v=torch.zeros(2, 1, 3, 16).bfloat16()),
+    "no vector": lambda: few(E=8),
+    "other keys": lambda: few(k=torch.zeros(2, 1, 4, 16)),
+    "fewer rows of keys": lambda: few(k=torch.zeros(1, 1, 3, 16), v=torch.zeros(1, 1, 3, 16)),
+    "int64 rows": lambda: few(rows=ROWS.long()),
+    "short rows": lambda: few(rows=ROWS[:2]),
+    "narrow input": lambda: kernels.linear(
+        torch.zeros(2, 3), kernels.panels(torch.zeros(5, 4)), torch.zeros(5), False
+    ),
+    "wide input": lambda: kernels.linear(
+        torch.zeros(2, 9), kernels.panels(torch.zeros(5, 4)), torch.zeros(5), False
+    ),
+    "long bias": lambda: kernels.linear(
+        torch.zeros(2, 4), kernels.panels(torch.zeros(5, 4)), torch.zeros(99), False
+    ),
+    "bf16 input": lambda: kernels.linear(
+        torch.zeros(2, 4).bfloat16(), kernels.panels(torch.zeros(5, 4)), torch.zeros(5), False
+    ),
+    "bf16 weight": lambda: kernels.panels(torch.zeros(5, 4).bfloat16()),
+    "float64": lambda: kernels.cross_entropy(torch.zeros(3, 4).double(), IDS, 0.9, True),
+    "short targets": lambda: kernels.cross_entropy(torch.zeros(3, 4), IDS[:2], 0.9, True),
+    "float targets": lambda: kernels.cross_entropy(torch.zeros(3, 4), IDS.float(), 0.9, True),
+    "strided logits": lambda: kernels.cross_entropy(torch.zeros(4, 3).t(), IDS, 0.9, True),
+    "other forced ids": lambda: kernels.best_continuations(
+        torch.zeros(6, 9), torch.zeros(3, 2), IDS[:2], 2, (0, 1)
+    ),
+    "nothing continues": lambda: kernels.best_continuations(
+        torch.zeros(6, 9), torch.zeros(3, 2), IDS, 0, (0, 1)
+    ),
+    "other sums": lambda: kernels.best_continuations(
+        torch.zeros(6, 9), torch.zeros(3, 3), IDS, 2, (0, 1)
+    ),
+    "no edge": lambda: kernels.weight_gradient(torch.zeros(3, 33), torch.zeros(3, 32)),
+    "fewer inputs": lambda: kernels.weight_gradient(torch.zeros(3, 32), torch.zeros(2, 32)),
+    "sum of another size": lambda: kernels.dropout(torch.zeros(9), 1, 0, 1.0, added=torch.zeros(8)),
+    "fewer bits": lambda: kernels.dropout_backward(
+        torch.zeros(99), torch.zeros(2, dtype=torch.uint8), 1.0, torch.float32
+    ),
+    "heads": lambda: backends.attend_rows(
+        [torch.zeros(1, 2, 3, 8), torch.zeros(1, 1, 3, 8), torch.zeros(1, 1, 3, 8)], NONE
+    ),
+    "no such tokens": lambda: backends.attend_rows(
+        [torch.zeros(5, 24)], NONE, num_heads=1, spans=(kernels.Spans(IDS[:1], IDS[:1] + 6),) * 2
+    ),
+    "before the first": lambda: backends.attend_rows(
+        [torch.zeros(5, 24)],
+        NONE,
+        num_heads=1,
+        spans=(kernels.Spans(IDS[:1] - 1, IDS[:1] + 2),) * 2,
+    ),
+    "meta turns": lambda: backends.attend_rows(
+        [torch.zeros(1, 2, 3, 8)] * 3,
+        NONE,
+        turns=[kernels.Turn(*torch.zeros(2, 1, 3, 4, device="meta"), True)] * 2,
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_nothing_is_read_or_written_beyond_a_tensor(wrong):
+    with torch.no_grad(), pytest.raises(ShapeshiftError):
+        WRONG[wrong]()
+
+
+OUT_OF_RANGE = {
+    "rows": lambda x: few(rows=ROWS + x),
+    "forced ids": lambda x: kernels.best_continuations(
+        torch.zeros(6, 9), torch.zeros(3, 2), IDS + (x if x >= 0 else -2), 2, (0, 1)
+    ),
+    "targets": lambda x: kernels.cross_entropy(torch.zeros(3, 4), (IDS + x).int(), 0.9, True),
+}
+
+
+@pytest.mark.parametrize("index", [-1, 9, 10**9])
+@pytest.mark.parametrize("what", OUT_OF_RANGE)
+def test_indices_out_of_range(what, index):
+    OUT_OF_RANGE[what](0)
+    with pytest.raises(IndexError, match=r"out of range|from 0 to 3"):
+        OUT_OF_RANGE[what](index)
+
+
+@pytest.mark.parametrize("pos", [POS[:, :9], POS[:, :9] ** 2])  # the second has gaps
+@pytest.mark.parametrize("name", ["t5", "shaw", "skew", "tupe", "mask"])
+def test_weights_or_a_mask_on_another_device_are_an_error(name, pos):
+    position = get("t5" if name == "mask" else name, dim=32, num_heads=2, head_dim=16)
+    q, mask = torch.randn(1, 2, 9, 16), torch.zeros(9, 9)
+    with torch.no_grad():
+        backends.attend(q, q, q, mask, position, pos, pos)
+        if name == "mask":
+            mask = mask.to("meta")
+        else:
+            position.to("meta")
+        with pytest.raises((ShapeshiftError, RuntimeError), match="meta"):
+            backends.attend(q, q, q, mask, position, pos, pos)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, torch.float64])
+@pytest.mark.parametrize("which", [1, 2])
+def test_heads_of_several_dtypes_are_refused_on_every_path(which, dtype):
+    heads = [torch.randn(1, 2, 9, 16).to(dtype) for _ in range(3)]
+    heads[which] = heads[which].half()
+    with pytest.raises(ShapeshiftError, match=r"must have one dtype.*float16 \(1, 2, 9, 16\)"):
+        backends.attend(*heads, None, Representation(), POS[:, :9], POS[:, :9])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_long_calls_have_the_same_bits(dtype, monkeypatch):
+    def results():
+        torch.manual_seed(0)
+        x = torch.randn(2, 2, 70, 16).to(dtype).requires_grad_()
+        out = backends.attend_rows([x, x, x], tables_by_distance("kv", 2, 16, -4, dtype))
+        return [out, *torch.autograd.grad(out.sum(), x)]
+
+    expected, calls, run = results(), [], library._run
+    monkeypatch.setattr(library, "LONG", 0)
+    monkeypatch.setattr(
+        library, "_run", lambda *x: calls.append(threading.current_thread()) or run(*x)
+    )
+    assert all(map(torch.equal, results(), expected))
+    assert len(calls) == 2
+    assert threading.main_thread() not in calls
+
+
+def test_a_long_call_is_stopped_by_a_signal():
+    class StopError(Exception):
+        pass
+
+    def stop(*_):
+        raise StopError
+
+    torch.set_num_threads(1)
+    x = torch.randn(1, 4, 20_000, 64)  # takes some ten seconds
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(StopError):
+            backends.attend_rows([x, x, x], NONE, causal=True)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert not any(thread.name.startswith("kernel") for thread in threading.enumerate())
+
+
+LIMITED = """
+import resource, sys, torch
+from shapeshift.attention import attend
+from shapeshift.positions import Shaw
+K, E = 60_000, 16
+position = Shaw(num_heads=1, head_dim=E, max_distance=K)
+q, k = torch.randn(1, 1, 2, E), torch.randn(1, 1, K, E)
+pos = torch.arange(K)[None]
+attend(q, q, q, None, position, pos[:, :2], pos[:, :2])  # loads what is needed
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, [used + (int(sys.argv[1]) << 20)] * 2)
+try:
+    attend(q, k, k, None, position, pos[:, -2:], pos)
+except (MemoryError, RuntimeError) as error:
+    print("refused", type(error).__name__)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("megabytes", [4, 16, 30])
+def test_too_little_memory_is_an_error(megabytes):
+    done = run(LIMITED, str(megabytes))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "refused" in done.stdout
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_default_device_is_not_that_of_the_tensors(dtype):
+    def results():
+        x = torch.linspace(-1, 1, 2 * 2 * 9 * 16, device="cpu").to(dtype).view(2, 2, 9, 16)
+        leaf = x.detach().requires_grad_()
+        out = backends.attend_rows([leaf, leaf, leaf], NONE)
+        dropped, kept = kernels.dropout(x, 1, 0, 1.0)
+        return [out, *torch.autograd.grad(out.sum(), leaf), dropped, kept]
+
+    expected = results()
+    with torch.device("meta"):
+        found = results()
+    assert all(map(torch.equal, found, expected))

@@ -20,6 +20,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation, pairs
 from shapeshift.positions.base import (
     check_heads,
+    check_numbers,
     check_sizes,
     known_tables,
     known_turns,
@@ -178,6 +179,11 @@ def check_call(
         )
     device = q.device.type
     casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    if not q.device == k.device == v.device:
+        raise ShapeshiftError(
+            "queries, keys and values must be on one device, got"
+            f" {', '.join(str(x.device) for x in (q, k, v))}; move them with .to(q.device)"
+        )
     if not q.dtype == k.dtype == v.dtype and not casts:
         raise ShapeshiftError(
             "queries, keys and values must have one dtype, got"
@@ -209,9 +215,14 @@ def _additive_for(mask: Tensor, q: Tensor, num_keys: int) -> Tensor:
     """As `additive`, for queries `(B, H, Q, E)`.
 
     Raises:
-        ShapeshiftError: if the mask cannot be broadcast to `(B, H, Q, K)`.
+        ShapeshiftError: if the mask cannot be broadcast to `(B, H, Q, K)`, or is elsewhere.
     """
     wanted = *q.shape[:3], num_keys
+    if mask.device != q.device:
+        raise ShapeshiftError(
+            f"a mask must be on the device of the heads, {q.device}, got {mask.device}; move it"
+            " with .to(q.device)"
+        )
     if not kernels.broadcasts(mask.shape, wanted):
         raise kernels.wrong_size("a mask", mask.shape, f"(B, H, Q, K) = {wanted}, or 1")
     return additive(mask, pairs.autocast_dtype(q))
@@ -672,6 +683,8 @@ def attend_few(
     if any(x is not None and x.requires_grad for x in (*heads, mask, bias)):
         return None
     mixes = position.overrides("value_bias")
+    if mixes:
+        check_numbers(position, q)
     out, probs = cache.attend(q, k, v, mask=mask, bias=bias, keeps=mixes)
     added = None if probs is None else total([position("value_bias", probs, pos_q, pos_k)])
     return out if added is None else out + added.transpose(1, 2)

@@ -191,20 +191,24 @@ def _run_long(function: Any, values: list[Any], arguments: tuple[Any, ...]) -> i
     if threading.current_thread() is not threading.main_thread():  # which alone handles signals
         return _run(function, values, arguments)
     status: list[int] = []
-    thread = threading.Thread(target=lambda: status.append(_run(function, values, arguments)))
-    thread.daemon = True  # a second exception ends the process
-    try:
-        thread.start()
+    ended = threading.Event()  # `Thread.join` takes an interrupted thread for one that has ended
+
+    def compute() -> None:
+        status.append(_run(function, values, arguments))
+        ended.set()
+
+    try:  # daemon: a second exception does not wait for it
+        threading.Thread(target=compute, name="kernel", daemon=True).start()
     except RuntimeError:  # no more threads
         return _run(function, values, arguments)
     try:
-        while thread.is_alive():
-            thread.join(0.1)
+        while not ended.wait(0.1):
+            pass
     except BaseException:
         for x in arguments:
             if isinstance(x, ctypes.Array):
                 x[_STOPPED] = 1
-        thread.join()
+        ended.wait()
         raise
     return status[0]
 

@@ -360,6 +360,19 @@ def check_sizes(position: Representation, **sizes: int) -> None:
                 )
 
 
+def check_numbers(position: Representation, x: Tensor) -> None:
+    """Raise a `ShapeshiftError` if weights are on the meta device and `x` is not: PyTorch returns
+    such products with whatever is in memory."""
+    for module in position.modules():
+        for weight in module._parameters.values():
+            if weight is not None and weight.is_meta and not x.is_meta:
+                raise ShapeshiftError(
+                    f"the weights of {type(module).__name__} are on the device meta, where they"
+                    f" have no numbers, and its input is on {x.device}; load them, or call"
+                    f" .to_empty(device={str(x.device)!r}) and set them"
+                )
+
+
 def check_heads(q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> None:
     """Raise a `ShapeshiftError` if positions are not `(B|1, Q)` and `(B|1, K)` for heads `q, k (B,
     H, Q|K, E)`."""
@@ -369,6 +382,7 @@ def check_heads(q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> None:
 
 def total_bias(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
     """Return the sum of `bias` and `query_bias`, or None."""
+    check_numbers(position, q)
     bias = position("bias", pos_q, pos_k, dtype=q.dtype)
     return total([bias, position("query_bias", q, pos_q, pos_k)])
 

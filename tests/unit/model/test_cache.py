@@ -7,6 +7,8 @@ import torch
 from torch.nn import functional as F
 
 from shapeshift import kernels
+from shapeshift.errors import ShapeshiftError
+from shapeshift.model import ModelConfig, build
 from shapeshift.model.cache import KeyValues
 
 
@@ -31,3 +33,32 @@ def test_rows_that_are_remembered_and_rows_that_are_copied_are_the_same() -> Non
         cache.select(torch.tensor(selected))
         other.select(torch.tensor(selected))
     assert torch.equal(cache.append(*block(0, 2))[1], other.append(*block(0, 2))[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("position", ["ape", "rpe"])
+def test_rows_to_continue_exist(position: str, dtype: torch.dtype) -> None:
+    config = ModelConfig(dim=32, num_heads=2, ff_dim=32, encoder_layers=1, decoder_layers=1)
+    model = build(config, position, 20, 20).to(dtype).eval()
+    with torch.no_grad():
+        state = model.start(torch.tensor([[5, 6, 3]]), beam=2)
+        before = state.step(torch.tensor([2, 2]))
+        for wrong in ([0, 2], [0, 10**6], [-1, 0], [0, 10**12]):
+            with pytest.raises(IndexError, match="must be from 0 to 1, got"):
+                state.reorder(torch.tensor(wrong))
+        for kind in ([0.0, 1.0], [True, False], [[0, 1]]):
+            with pytest.raises(ShapeshiftError, match=r"must be \(N,\) integers"):
+                state.reorder(torch.tensor(kind))
+        assert before.isfinite().all()
+        # What was refused has changed nothing, and int32 serves as int64 does.
+        made = []
+        for rows in (torch.tensor([1, 0]), torch.tensor([1, 0], dtype=torch.int32)):
+            state = model.start(torch.tensor([[5, 6, 3]]), beam=2)
+            for tokens in ([2, 2], [7, 8]):
+                state.step(torch.tensor(tokens))
+            with pytest.raises(IndexError):
+                state.reorder(rows + 1)
+            state.reorder(rows)
+            made.append(state.step(torch.tensor([9, 9])))
+    assert torch.equal(*made)
+    assert not torch.equal(made[0][0], made[0][1])
