@@ -534,7 +534,7 @@ class _Attention(torch.autograd.Function):
         H, spans = ctx.num_heads, ctx.how[1]
         if kernels.needs_steps(grad):
             run = partial(_in_steps, H, ctx.drawn, ctx.rows, *ctx.how)
-            return *(None,) * 6, *kernels.differentiate(run, (bias, keys, values, *inputs), [grad])
+            return *(None,) * 5, *kernels.differentiate(run, (bias, keys, values, *inputs), [grad])
         made = (keys, values), ctx.rows, bias, *ctx.how
         attention = kernels.Attention(split_heads(inputs, H), *made)
         grad = split_heads((grad.contiguous(),), H, 1)[0]
