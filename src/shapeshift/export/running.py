@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +15,7 @@ from shapeshift.decoding.config import DecodingConfig, exponent
 from shapeshift.decoding.running import Ids, Runner
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.disk import refuse_irregular
-from shapeshift.errors import ShapeshiftError, reason, shell_command
+from shapeshift.errors import ShapeshiftError, out_of_memory, reason, shell_command
 from shapeshift.integrity import verify
 
 from .ctranslate2 import CTranslate2Model
@@ -61,7 +63,36 @@ def open_export(
         raise ShapeshiftError(
             f"cannot be opened ({reason(error)}); {remedy}", path=folder
         ) from error
-    return Runner(model, config)
+    return OnnxRunner(folder, model, config)
+
+
+@contextmanager
+def _naming(folder: Path) -> Iterator[None]:
+    """Turn an error of an engine into a `ShapeshiftError`: an exported model may hold anything."""
+    try:
+        yield
+    except ShapeshiftError:
+        raise
+    except Exception as error:
+        problem = ShapeshiftError(f"fails in its engine ({reason(error)}); {REMEDY}", path=folder)
+        raise out_of_memory(error) or problem from error
+
+
+class OnnxRunner(Runner):
+    """A model that `shapeshift export` wrote for onnxruntime, in our search."""
+
+    def __init__(self, folder: Path, model: Any, config: DecodingConfig):
+        super().__init__(model, config)
+        self._folder = folder
+
+    def _search_batch(self, *given: Any) -> list[list[Hypothesis]]:
+        with _naming(self._folder):
+            return super()._search_batch(*given)
+
+    def score(self, sources: Ids, targets: Ids) -> list[list[float]]:
+        """As `decoding.running.Runner.score`."""
+        with _naming(self._folder):
+            return super().score(sources, targets)
 
 
 class CTranslate2Runner(Runner):
@@ -92,6 +123,7 @@ class CTranslate2Runner(Runner):
         model: Any = CTranslate2Model(folder, subwords, device)
         super().__init__(model, config)
         self.capacity = capacity
+        self._folder = folder
 
     def _search_batch(
         self, model: Any, sources: Ids, n_best: int, shape: object
@@ -99,14 +131,15 @@ class CTranslate2Runner(Runner):
         beam = self.config.beam
         limits = [self.length_limit(len(ids)) for ids in sources]
         most = max(1, max(limits) - 1)  # it does not count the `</s>`
-        found = model.translate(
-            [list(ids) for ids in sources],
-            beam_size=beam,
-            num_hypotheses=beam,
-            length_penalty=exponent(self.config.length_penalty),
-            min_decoding_length=0,
-            max_decoding_length=most,
-        )
+        with _naming(self._folder):
+            found = model.translate(
+                [list(ids) for ids in sources],
+                beam_size=beam,
+                num_hypotheses=beam,
+                length_penalty=exponent(self.config.length_penalty),
+                min_decoding_length=0,
+                max_decoding_length=most,
+            )
         ranked = []
         for hypotheses, limit in zip(found, limits, strict=True):
             ours = [self._hypothesis(ids, score, most, limit) for ids, score in hypotheses]
@@ -116,7 +149,8 @@ class CTranslate2Runner(Runner):
     def score(self, sources: Ids, targets: Ids) -> list[list[float]]:
         """As `decoding.running.Runner.score`."""
         model, most = cast(CTranslate2Model, self.model), self.config.max_tokens
-        return model.score([*map(list, sources)], [*map(list, targets)], most)
+        with _naming(self._folder):
+            return model.score([*map(list, sources)], [*map(list, targets)], most)
 
     def _hypothesis(self, ids: list[int], score: float, most: int, limit: int) -> Hypothesis:
         """Return what was found, cut where another source of its batch has the higher limit.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from shapeshift.decoding.config import AveragePenalty, DecodingConfig, GnmtPenal
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import Translator
 from shapeshift.errors import ShapeshiftError
+from shapeshift.integrity import SUMS, seal
 from shapeshift.positions import PRESETS
 
 pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
@@ -135,3 +137,20 @@ def test_a_damaged_export_is_refused(made, tmp_path):
     pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
     with pytest.raises(ShapeshiftError, match=r"cannot be opened .*ONNX.*; export the model again"):
         open_export(copy, subwords, DecodingConfig(), CPU)
+
+
+@pytest.mark.parametrize("change", [{"add_source_eos": 3}, {"decoder_start_token": None}])
+def test_an_error_of_the_engine_is_one_line(made, tmp_path, change):
+    """The settings of a stranger, whose hashes are right."""
+    _, subwords, folder = made
+    theirs = shutil.copytree(folder, tmp_path / "theirs")
+    settings = json.loads((theirs / "config.json").read_text())
+    kept = {name: value for name, value in (settings | change).items() if value is not None}
+    (theirs / "config.json").write_text(json.dumps(kept))
+    (theirs / SUMS).unlink()
+    seal(theirs)
+    with pytest.raises(ShapeshiftError, match=r"export the model again") as caught:  # noqa: PT012
+        runner = open_export(theirs, subwords, DecodingConfig(), CPU)
+        runner.search([[5, 6]])
+        runner.score([[5, 6]], [[7]])
+    assert caught.value.path == theirs
