@@ -141,8 +141,12 @@ def finding(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Finding:
 
 def significant(parts: Mapping[_Name, Part]) -> set[_Name]:
     """Return which of several systems differ from their baseline at `LEVEL` on other sentences, all
-    tests taken together."""
-    p_values = {name: x.comparison.p_value for name, x in parts.items() if x.comparison}
+    tests taken together. Two that have both learned nothing do not, whatever the test says."""
+    p_values = {
+        name: x.comparison.p_value
+        for name, x in parts.items()
+        if x.comparison and not _is_untrained(x.comparison)
+    }
     return {name for name, p_value in holm(p_values).items() if p_value < LEVEL}
 
 

@@ -58,7 +58,7 @@ def latex(table: DocumentTable) -> str:
     frame = pd.DataFrame(texts, columns=[*table.header])
     form = "l" + "r" * (len(table.header) - 1)
     tabular = str(frame.to_latex(index=False, escape=True, column_format=form))
-    notes = [rf"\par\footnotesize {note.translate(_SPECIAL)}" for note in table.notes]
+    notes = [rf"\par{{\footnotesize {note.translate(_SPECIAL)}\par}}" for note in table.notes]
     return "\n".join([tabular.rstrip(), *notes, ""]).translate(_SIGNS)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from shapeshift.lab.significance import Comparison, student
 from shapeshift.papers.spec import ClaimSpec
-from shapeshift.papers.verdicts import Part, describe, finding, judge
+from shapeshift.papers.verdicts import Part, describe, finding, judge, significant
 
 
 def claim(rule="better", **given):
@@ -168,3 +168,8 @@ def test_many_parts_are_counted_and_the_extremes_named():
     assert "0: 27.00 against 30.00" in told
     assert "6: 33.00 against 30.00" in told
     assert "3: " not in told
+
+
+def test_a_table_marks_no_difference_of_systems_that_have_learned_nothing():
+    parts = {"none": compared(-0.07, p=0.0005, base=0.07), "some": compared(2.0, p=0.0005)}
+    assert significant(parts) == {"some"}

@@ -60,7 +60,9 @@ def test_overrides_stand_in_every_file_of_our_table_and_in_none_of_the_papers():
     made = drawn.with_overrides(overrides)
     assert made.figure == f"a figure (runs with {given})"
     assert f"- runs with {given}\n" in markdown(made)
-    assert r"\par\footnotesize runs with training.max\_updates=100 position=ape" in latex(made)
+    assert r"\par{\footnotesize runs with training.max\_updates=100 position=ape\par}" in latex(
+        made
+    )
     header, *rows = csv.reader(io.StringIO(comma_separated(made), newline=""))
     assert (header[-1], {row[-1] for row in rows}) == ("overrides", {given})
     assert drawn.with_overrides(()) == drawn
