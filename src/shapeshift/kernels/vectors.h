@@ -38,7 +38,7 @@ enum { LANES = 8, ROWS = 5, WIDE = 2 };
 #else
 enum { LANES = 4, ROWS = 4, WIDE = 3 };
 #endif
-/* What functions that Python calls return: `STATUS` of kernels/__init__.py. */
+/* What functions that Python calls return: see `call` in library.py. */
 enum { DONE = 0, NO_MEMORY = 1, NO_SUCH_INDEX = 2 };
 
 typedef float vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
