@@ -30,7 +30,8 @@ for preset in ("t5", "rpe"):
             model.zero_grad()
             kinds = {x for x in model.modules() if isinstance(x, Representation)}
             with_weights = [x for x in kinds if any(True for _ in x.parameters())]
-            assert len(with_weights) == (2 if preset == "t5" else len(model.encoder) + len(model.decoder))
+            each_layer = len(model.encoder) + len(model.decoder)
+            assert len(with_weights) == (2 if preset == "t5" else each_layer)
             for module in (*with_weights, *model.encoder, *model.decoder, model):
                 fully_shard(module, mesh=mesh)
         losses.append(label_smoothed_loss(model, *batch, 0.1).smoothed)
