@@ -45,9 +45,11 @@ class Sentences(NamedTuple):
 
 
 def serves(device: torch.device) -> bool:
-    """Return whether a device has the kernels: NVIDIA's from Ampere on."""
-    # Compiled layers are packed where it has been asked before.
-    return device.type == "cuda" and (torch.compiler.is_compiling() or _serves(device))
+    """Return whether a device has the kernels: NVIDIA's from Ampere on. They have no second
+    derivative, so `sdpa_kernel(SDPBackend.MATH)` switches them off, as it does PyTorch's others."""
+    if device.type != "cuda" or torch.compiler.is_compiling():
+        return device.type == "cuda"  # compiled layers are packed where it has been asked before
+    return _serves(device) and torch.backends.cuda.flash_sdp_enabled()
 
 
 @cache

@@ -133,7 +133,7 @@ class Runner:
         self, model: Transformer, sources: Ids, n_best: int, shape: Frame | None
     ) -> list[list[Hypothesis]]:
         beam = self.config.beam
-        rows = [torch.tensor([*ids, EOS]) for ids in sources]
+        rows = [torch.tensor([*ids, EOS], device="cpu") for ids in sources]
         source = pad_sequence(rows, batch_first=True, padding_value=PAD)  # (B, S)
         if shape is not None:
             source = fill(source, shape.rows, *shape.widths)  # (rows, width)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.attention import attend
+from shapeshift.attention.backends import additive
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation, pairs
 from shapeshift.positions.relative import distances
@@ -164,7 +165,7 @@ def _attention(
         bias = pairs.query_bias(query, vectors, rows)  # (B, H, Q, K)
         if getattr(module, RELATIVE):
             bias = bias + pairs.query_bias(key, vectors, rows.mT).mT
-        mask = bias if mask is None else bias + mask
+        mask = bias if mask is None else bias + additive(mask, bias.dtype)
     elif type(module).__name__.endswith("SelfAttention"):
         raise ShapeshiftError(
             "this model was built from the configuration of one with restored relative positions,"

@@ -103,4 +103,4 @@ def _symmetric(table: Tensor, max_right: int | None) -> Tensor:
             " on the right"
         )
     k = max(left, right)
-    return table[torch.arange(-k, k + 1).clamp(-left, right) + left]
+    return table[torch.arange(-k, k + 1, device=table.device).clamp(-left, right) + left]
