@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import torch
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.rnn import pad_sequence
 
@@ -27,6 +28,7 @@ from shapeshift.decoding.scoring import evaluating, score_references
 from shapeshift.decoding.search import Hypothesis, beam_search
 from shapeshift.errors import ShapeshiftError, out_of_memory
 from shapeshift.model import Transformer, copy_for_inference
+from shapeshift.model.linear import has_hooks
 
 Ids = Sequence[Sequence[int]]
 
@@ -57,7 +59,9 @@ class Runner:
         self.config = config
         self._device = torch.device(device)
         self._autocast = autocast
-        self._copy: tuple[list[tuple[int, int]], Transformer] | None = None  # and weights' versions
+        # The weights, held so that no other tensor takes their place in memory, and their versions.
+        self._copied: list[tuple[Tensor, int]] = []
+        self._copy: Transformer | None = None
 
     def search(self, sources: Ids, n_best: int = 1) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first.
@@ -121,13 +125,18 @@ class Runner:
         needless = self._device.type != "cpu" and self._autocast is None
         if needless or not isinstance(model, Transformer):
             return model
-        versions = [  # another tensor after `load_state_dict(assign=True)`
-            (x.data_ptr(), 0 if x.is_inference() else x._version) for x in model.parameters()
-        ]
-        if self._copy is None or self._copy[0] != versions:
-            dtype = self._autocast or model.output.weight.dtype
-            self._copy = versions, copy_for_inference(model, dtype)
-        return self._copy[1]
+        # Hooks are the model's alone, and changes of inference tensors leave no trace.
+        weights = [*model.parameters()]
+        if any(x.is_inference() for x in weights) or any(map(has_hooks, model.modules())):
+            return model
+        is_same = len(weights) == len(self._copied) and all(
+            x.data_ptr() == kept.data_ptr() and x._version == version
+            for x, (kept, version) in zip(weights, self._copied, strict=True)
+        )
+        if self._copy is None or not is_same:
+            self._copied = [(x.detach(), x._version) for x in weights]
+            self._copy = copy_for_inference(model, self._autocast or model.output.weight.dtype)
+        return self._copy
 
     def _search_batch(
         self, model: Transformer, sources: Ids, n_best: int, shape: Frame | None

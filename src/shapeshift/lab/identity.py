@@ -38,7 +38,9 @@ NEUTRAL = (
 )
 """Settings that a cell's name does not depend on.
 
-Devices and the batches of decoding change results by rounding at most.
+Devices and the batches of decoding change results by rounding at most. The kind of device a run is
+trained on, and the precision that `training.precision=auto` is there, are known when it begins:
+they stand in its folder, and runs that differ in them are not compared; see `machine`.
 `root` and `archive` say where the text is, not what it is. `size` is spelled out by the widths and
 depths. `evaluation` changes what is computed from translations: its hash is in the names of the
 steps that measure, so that other length buckets score again and do not train again. Validation

@@ -29,14 +29,19 @@ def is_as_built(*modules: nn.Module) -> bool:
     """Return whether modules are torch.nn.Linear, or ReLU, that nobody has changed: no hook sees
     what they return, none is a subclass (as with `torch.nn.utils.parametrize`), and none has a
     `forward` of its own. Under a compiler or a transform of torch.func the answer is no."""
-    if kernels.is_traced() or has_any_global_hook():  # type: ignore[no-untyped-call]
-        return False
-    hooks = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"
-    return all(
+    return not kernels.is_traced() and all(
         type(module) in (nn.Linear, nn.ReLU)
-        and not any(getattr(module, name) for name in hooks)
+        and not has_hooks(module)
         and vars(module).keys().isdisjoint(("forward", "_compiled_call_impl"))
         for module in modules
+    )
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Return whether hooks see what goes into a module or comes out, forward or backward."""
+    names = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"
+    return bool(has_any_global_hook()) or any(  # type: ignore[no-untyped-call]
+        getattr(module, name) for name in names
     )
 
 

@@ -86,7 +86,9 @@ class TrainingConfig(Strict):
         None, gt=0, description="maximum norm of the gradient; null: no limit"
     )
     precision: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="auto: bf16 autocast if the hardware multiplies bf16 faster, else fp32"
+        "auto",
+        description="auto: bf16 autocast if the hardware multiplies bf16 faster, else fp32; a run"
+        " keeps what it began with",
     )
     compile: bool = Field(
         False,

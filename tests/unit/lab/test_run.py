@@ -58,7 +58,7 @@ def test_the_folder_has_everything(trained):
     names = {path.name for path in trained.run.directory.iterdir()}
     assert names == {
         "config.yaml", "data.json", "subwords", "checkpoints", "average.safetensors",
-        "log.jsonl", "tensorboard", "SHA256SUMS", "lock",
+        "log.jsonl", "machine.json", "tensorboard", "SHA256SUMS", "lock",
     }  # fmt: skip
     assert {"train subwords", "encode train", "encode valid", "encode test"} <= trained.stages
     report = json.loads((trained.run.directory / "data.json").read_text(encoding="utf-8"))

@@ -98,3 +98,16 @@ def test_a_runner_copies_weights_once_until_they_change(
     other = build(ModelConfig(size="tiny"), "ape", 50, 50)
     model.load_state_dict(other.state_dict(), assign=True)
     assert score() == running.Runner(other, DecodingConfig(), autocast=autocast).score(*PAIR)
+
+
+def test_hooks_of_users_see_what_translates() -> None:
+    model = build(ModelConfig(size="tiny"), "ape", 50, 50)
+    runner, seen = running.Runner(model, DecodingConfig()), []
+    runner.search([[5, 6, 7]])
+    feed_forward = model.encoder[0].feed_forward
+    feed_forward.inner.register_forward_hook(lambda module, args, out: seen.append(module))
+    runner.search([[5, 6, 7]])
+    assert seen == [feed_forward.inner]
+    feed_forward.outer.register_forward_hook(lambda module, args, out: out * 0)
+    copy = copy_for_inference(model, torch.float32)
+    assert not copy.encoder[0].feed_forward(torch.randn(1, 3, 128)).any()
