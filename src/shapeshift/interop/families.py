@@ -154,6 +154,8 @@ def relative_kind(parts: Iterable[object]) -> str | None:
     everything = list(parts)
     for word, kind in _RELATIVE.items():
         names = ((part, name) for part in everything for name in dir(part) if word in name)
-        if any(getattr(part, name) is not False for part, name in names):  # a switch may be off
+        # A switch may be off, and a module missing, as in ESM with absolute positions.
+        values = (getattr(part, name) for part, name in names)
+        if any(value is not None and value is not False for value in values):
             return kind
     return None

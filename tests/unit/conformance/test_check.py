@@ -75,6 +75,12 @@ def test_limits_have_the_names_and_values_of_others(
     assert outcomes.count("pass") >= 5
 
 
+def test_a_module_that_is_missing_claims_nothing() -> None:
+    """ESM with absolute positions has a rotary module that is None."""
+    (subject,) = subjects(tiny_models.make("EsmForMaskedLM"))
+    assert subject.claim is None
+
+
 @pytest.mark.parametrize("name", some_long(tiny_models.ARCHITECTURES))
 def test_there_is_no_false_alarm_on_a_model_of_transformers(name: str) -> None:
     assert failures(tiny_models.build(name), 300 if name in FAST else 70) == []
