@@ -15,7 +15,7 @@ from shapeshift.data.sources.hub import NEEDED, folder_of
 from shapeshift.decoding.capacity import capacity
 from shapeshift.errors import ShapeshiftError, require
 from shapeshift.evaluation import comet
-from shapeshift.evaluation.tokenizers import make_bleu, misfit
+from shapeshift.evaluation.tokenizers import make_bleu, misfit, tokenised
 from shapeshift.lab.run import detokenizer
 from shapeshift.model import Transformer, build
 from shapeshift.positions import Randomized
@@ -123,8 +123,12 @@ def text_notices(config: Config, prepared: Path) -> list[str]:
             "no translation can equal a reference that normalisation or an unknown character"
             f" changes; {remedy} keeps more of the text as it is"
         )
-    fault = misfit(config.bleu_tokenizer, list(read_lines(text_paths(prepared, "test")[1])))
-    return [*lines, f"{fault} (evaluation.tokenize)"] if fault else lines
+    references = list(read_lines(text_paths(prepared, "test")[1]))
+    if fault := misfit(config.bleu_tokenizer, references):
+        lines.append(f"{fault} (evaluation.tokenize)")
+    if config.evaluation.detokenize == "none" and (fault := tokenised("target", references)):
+        lines.append(fault)
+    return lines
 
 
 def _check_batches(config: Config, data: Prepared) -> None:

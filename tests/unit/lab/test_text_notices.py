@@ -79,6 +79,12 @@ def test_a_tokenizer_that_cannot_fit_is_said(make):
     assert notices(make(target="yue", **changes)) == []
 
 
+def test_references_that_are_tokenised_are_said(make):
+    changes = {"change": lambda _: "这 是 一个 测试 。", "numbers": range(60)}
+    [line] = notices(make("data.subwords.normalization=identity", target="zh", **changes))
+    assert line.startswith("the target text has spaces between Chinese or Japanese words")
+
+
 def test_training_says_it_once(make):
     config = make(change=lambda _: "", numbers=(5,))
     said, observer = [], Observer()
