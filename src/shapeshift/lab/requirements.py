@@ -116,12 +116,14 @@ def text_notices(config: Config, prepared: Path) -> list[str]:
     report = read_report(prepared)
     lines = report.notices()
     if any(UNWRITABLE in split.noticed for split in report.splits.values()):
-        remedy = "data.subwords.character_coverage=1.0"
-        if config.data.subwords.normalization != "identity":
-            remedy = "data.subwords.normalization=identity"
+        subwords, remedy = config.data.subwords, ""
+        if subwords.normalization != "identity":
+            remedy = "; data.subwords.normalization=identity keeps the text as it is"
+        elif subwords.character_coverage < 1:
+            remedy = "; data.subwords.character_coverage=1.0 keeps all characters"
         lines.append(
-            "no translation can equal a reference that normalisation or an unknown character"
-            f" changes; {remedy} keeps more of the text as it is"
+            "no translation can equal a reference that normalisation changes, or with characters"
+            f" that are no subwords{remedy}"
         )
     references = list(read_lines(text_paths(prepared, "test")[1]))
     if fault := misfit(config.bleu_tokenizer, references):

@@ -1,5 +1,7 @@
 """What a user is told about prepared text when a run begins."""
 
+from pathlib import Path
+
 import pytest
 
 from shapeshift.config import parse_config
@@ -56,6 +58,17 @@ def test_references_that_no_model_can_write_are_said_with_a_remedy(make):
     assert all("text.en:4" in line for line in lines)
     assert "data.subwords.normalization=identity" in remedy
     assert notices(make("data.subwords.normalization=identity", **changes)) == []
+
+
+def test_characters_that_training_lacks_have_no_remedy(make):
+    config = make("data.subwords.normalization=identity")
+    for ending in ("en", "de"):
+        text = Path(f"text.{ending}").read_text("utf-8")
+        Path(f"test.{ending}").write_text(f"{text}永\n", "utf-8")
+    corpus = config.data.corpus.model_copy(update={"test": ["test"]})
+    data = config.data.model_copy(update={"corpus": corpus})
+    *_, last = notices(config.model_copy(update={"data": data}))
+    assert last.endswith("or with characters that are no subwords")
 
 
 def test_an_empty_side_is_said_where_it_is_kept_and_where_it_is_left_out(make):
