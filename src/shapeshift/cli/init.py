@@ -137,7 +137,7 @@ def _prefixes(
 def _remarks(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Iterator[str]:
     """Yield what was found in the text that changes the configuration or spoils scores."""
     from shapeshift.data.config import SubwordsConfig
-    from shapeshift.data.scripts import is_tokenised
+    from shapeshift.evaluation.tokenizers import tokenised
 
     num_changed = sum(survey.num_changed for survey in surveys.values())
     if num_changed:
@@ -153,13 +153,8 @@ def _remarks(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Iterator[str]
         yield f"  becomes: {after[start : start + MAX_SHOWN]}"
     pairs = [*zip(*surveys["train"].sample, strict=True)]
     for language, lines in zip((corpus.source, corpus.target), pairs, strict=True):
-        if is_tokenised(lines):
-            yield (
-                f"the {language} text has spaces between words, where {language} has none: it is"
-                " already tokenised. The model will read and write such text, and its scores do"
-                " not compare with those on raw text. Better take the raw text; or name raw"
-                " references (data.corpus.test_references) and set evaluation.detokenize=moses"
-            )
+        if line := tokenised(language, lines):
+            yield line
 
 
 def _ask(option: str, question: str, default: str | None = None) -> str:

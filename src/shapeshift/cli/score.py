@@ -49,7 +49,10 @@ def score(
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option(help="The source file: adds BLEU by source length in words."),
+        typer.Option(
+            help="The source file: adds BLEU by source length in words (in characters, for text"
+            " without spaces)."
+        ),
     ] = None,
     comet_model: Annotated[
         str | None,
@@ -86,6 +89,7 @@ def score(
         raise usage_error("--comet-model", "needs --metric comet")
     if tokenize and "bleu" not in metrics and source is None:
         raise usage_error("--tokenize", "applies to BLEU, which --metric leaves out")
+    from shapeshift.data.scripts import count_words
     from shapeshift.data.sources.files import hold, read_lines
     from shapeshift.evaluation.comet import DEFAULT_MODEL
     from shapeshift.evaluation.scores import evaluate, up_to_longest
@@ -113,7 +117,7 @@ def score(
         sources=sources,
         tokenizer=tokenizer,
         comet_model=comet_model or DEFAULT_MODEL,
-        lengths=None if sources is None else [len(line.split()) for line in sources],
+        lengths=None if sources is None else [*map(count_words, sources)],
         length_buckets=LENGTH_BUCKETS,
     )
     if json is not None:

@@ -83,6 +83,19 @@ def misfit(tokenizer: str, references: Sequence[str]) -> str | None:
     )
 
 
+def tokenised(language: str, lines: Sequence[str]) -> str | None:
+    """Return what follows if the text of a language without spaces has spaces between its words, or
+    `None` if it has none."""
+    if not is_tokenised(lines):
+        return None
+    return (
+        f"the {language} text has spaces between Chinese or Japanese words: it is already"
+        " tokenised. A model reads and writes such text, and its scores do not compare with those"
+        " on raw text; better take the raw text, or name raw references"
+        " (data.corpus.test_references) and set evaluation.detokenize=moses"
+    )
+
+
 def one_is_tokenised(hypotheses: Sequence[str], references: Sequence[str]) -> str | None:
     """Return what is wrong if either the translations or the references, in Chinese or Japanese,
     have spaces between their words and the others have none."""

@@ -15,7 +15,7 @@ from shapeshift.data.sources.hub import NEEDED, folder_of
 from shapeshift.decoding.capacity import capacity
 from shapeshift.errors import ShapeshiftError, require
 from shapeshift.evaluation import comet
-from shapeshift.evaluation.tokenizers import make_bleu, misfit
+from shapeshift.evaluation.tokenizers import make_bleu, misfit, tokenised
 from shapeshift.lab.run import detokenizer
 from shapeshift.model import Transformer, build
 from shapeshift.positions import Randomized
@@ -116,15 +116,21 @@ def text_notices(config: Config, prepared: Path) -> list[str]:
     report = read_report(prepared)
     lines = report.notices()
     if any(UNWRITABLE in split.noticed for split in report.splits.values()):
-        remedy = "data.subwords.character_coverage=1.0"
-        if config.data.subwords.normalization != "identity":
-            remedy = "data.subwords.normalization=identity"
+        subwords, remedy = config.data.subwords, ""
+        if subwords.normalization != "identity":
+            remedy = "; data.subwords.normalization=identity keeps the text as it is"
+        elif subwords.character_coverage < 1:
+            remedy = "; data.subwords.character_coverage=1.0 keeps all characters"
         lines.append(
-            "no translation can equal a reference that normalisation or an unknown character"
-            f" changes; {remedy} keeps more of the text as it is"
+            "no translation can equal a reference that normalisation changes, or with characters"
+            f" that are no subwords{remedy}"
         )
-    fault = misfit(config.bleu_tokenizer, list(read_lines(text_paths(prepared, "test")[1])))
-    return [*lines, f"{fault} (evaluation.tokenize)"] if fault else lines
+    references = list(read_lines(text_paths(prepared, "test")[1]))
+    if fault := misfit(config.bleu_tokenizer, references):
+        lines.append(f"{fault} (evaluation.tokenize)")
+    if config.evaluation.detokenize == "none" and (fault := tokenised("target", references)):
+        lines.append(fault)
+    return lines
 
 
 def _check_batches(config: Config, data: Prepared) -> None:

@@ -71,6 +71,13 @@ def test_the_ending_or_the_script_of_the_references_chooses(files):
     assert "are tokenised" in score(files, "hypotheses", "ref.cn")[2]
 
 
+def test_a_source_without_spaces_has_its_length_in_characters(files):
+    (files / "source").write_text("这是一个很长很长的测试句子\n短\n短\n", "utf-8")
+    out = score(files, "hypotheses", "references", "--source", "source")[1]
+    counts = [line.partition("(")[2] for line in out.splitlines() if line.startswith("BLEU[")]
+    assert counts == ["2 segments)", "1 segments)"]
+
+
 def test_another_system_is_tested_against_the_first(files):
     """Fifty sentences, of which the other system has one in five wrong."""
     references = [f"the {word} number {n} is here again" for n, word in enumerate("ab" * 25)]

@@ -1,5 +1,7 @@
 """What a user is told about prepared text when a run begins."""
 
+from pathlib import Path
+
 import pytest
 
 from shapeshift.config import parse_config
@@ -58,6 +60,17 @@ def test_references_that_no_model_can_write_are_said_with_a_remedy(make):
     assert notices(make("data.subwords.normalization=identity", **changes)) == []
 
 
+def test_characters_that_training_lacks_have_no_remedy(make):
+    config = make("data.subwords.normalization=identity")
+    for ending in ("en", "de"):
+        text = Path(f"text.{ending}").read_text("utf-8")
+        Path(f"test.{ending}").write_text(f"{text}永\n", "utf-8")
+    corpus = config.data.corpus.model_copy(update={"test": ["test"]})
+    data = config.data.model_copy(update={"corpus": corpus})
+    *_, last = notices(config.model_copy(update={"data": data}))
+    assert last.endswith("or with characters that are no subwords")
+
+
 def test_an_empty_side_is_said_where_it_is_kept_and_where_it_is_left_out(make):
     changes = {"change": lambda _: "", "numbers": (5,)}
     assert notices(make(**changes)) == [
@@ -77,6 +90,12 @@ def test_a_tokenizer_that_cannot_fit_is_said(make):
     assert line.endswith("use zh (evaluation.tokenize)")
     assert notices(make("evaluation.tokenize=zh", target="tgt", **changes)) == []
     assert notices(make(target="yue", **changes)) == []
+
+
+def test_references_that_are_tokenised_are_said(make):
+    changes = {"change": lambda _: "这 是 一个 测试 。", "numbers": range(60)}
+    [line] = notices(make("data.subwords.normalization=identity", target="zh", **changes))
+    assert line.startswith("the target text has spaces between Chinese or Japanese words")
 
 
 def test_training_says_it_once(make):
