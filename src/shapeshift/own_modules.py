@@ -93,12 +93,28 @@ def _import(name: str) -> ModuleType:
     return module
 
 
-@cache
 def source_sha256(name: str, what: str) -> str:
     """Return the SHA-256 of the source of the module that `package.module:name` names, and of that
     which defines it, as they are when this process first asks."""
     found = find(name, what)
-    modules = dict.fromkeys((name.partition(":")[0], getattr(found, "__module__", None)))
-    files = [getattr(sys.modules.get(str(module)), "__file__", None) for module in modules]
-    sources = [Path(file).read_bytes() for file in files if file and Path(file).is_file()]
-    return hashlib.sha256(b"\0".join(sources)).hexdigest()
+    modules = dict.fromkeys((name.partition(":")[0], str(getattr(found, "__module__", ""))))
+    return hashlib.sha256(b"\0".join(map(_source, modules))).hexdigest()
+
+
+def definition_sha256(function: Any) -> str | None:
+    """Return the SHA-256 of the module that defines a function (or `functools.partial` of one);
+    None for one of this package."""
+    module = str(getattr(getattr(function, "func", function), "__module__", ""))
+    ours = module.partition(".")[0] == __name__.partition(".")[0]
+    return None if ours else hashlib.sha256(_source(module)).hexdigest()
+
+
+def forget_sources() -> None:
+    """Read the sources of modules again when they are asked for: they may have changed."""
+    _source.cache_clear()
+
+
+@cache
+def _source(module: str) -> bytes:
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return Path(file).read_bytes() if file and Path(file).is_file() else b""

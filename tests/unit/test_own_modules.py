@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 from shapeshift import own_modules
 from shapeshift.config import parse_config
 from shapeshift.errors import ShapeshiftError
+from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Grid
 from shapeshift.lab.identity import cell_key
 from shapeshift.positions import get, registry
@@ -38,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(registry, "_own", {})
-    own_modules.source_sha256.cache_clear()
+    own_modules.forget_sources()
     yield tmp_path
     for name in [name for name in sys.modules if name.startswith(("own_root", "sub"))]:
         if str(tmp_path) in str(sys.modules[name].__spec__):
@@ -122,5 +125,17 @@ def test_a_run_is_named_by_the_source_of_its_kind(folder: Path) -> None:
     key = cell_key(parse_config(_position("own_root:Root")))
     assert key == cell_key(parse_config(_position("own_root:Root", scale=1.0)))
     (folder / "own_root.py").write_text(KIND.replace("-self", "-2 * self"))
-    own_modules.source_sha256.cache_clear()
+    own_modules.forget_sources()
     assert cell_key(parse_config(_position("own_root:Root"))) != key
+
+
+def test_a_measure_that_changed_is_another_one(folder: Path) -> None:
+    config = parse_config({})
+    path = CellFolder(folder).record_path("own_root:Root", config)
+    assert path == CellFolder(folder).record_path("own_root:Root", config)
+    (folder / "own_root.py").write_text(KIND + "# changed")
+    own_modules.forget_sources()
+    assert CellFolder(folder).record_path("own_root:Root", config) != path
+    own = own_modules.find("own_root:Root", "kind")
+    assert own_modules.definition_sha256(own) != own_modules.definition_sha256(partial(json.dumps))
+    assert own_modules.definition_sha256(get) is None

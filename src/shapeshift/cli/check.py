@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -57,7 +58,9 @@ def check(
     if run is not None:
         from shapeshift.lab.export import check_exports
 
-        findings += check_exports(run)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what other libraries say of their own parts
+            findings += check_exports(run)
     rows = [(each.property, each.side, each.outcome, each.detail) for each in findings]
     header = ("property", "side", "outcome", "closest or smallest case")
     show_table(Table(header, rows), numbers=False)

@@ -106,6 +106,11 @@ def demo(
     at most 20 subwords, test pairs of all lengths. Some minutes on two cores.
     """
     compare(Path("demo-fast" if fast else "demo"), overrides, ["ape"], [SHAPE_10, "rpe"])
+    notice(
+        "these runs are short and have one seed: compare them at lengths of training (up to 20) and"
+        " just beyond. Further out all three translate badly, the order changes with the seed, and"
+        " SHAPE, which learns word order more slowly, may be behind APE (docs/faq.md)"
+    )
 
 
 def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:

@@ -45,6 +45,7 @@ def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024)
     """
     transformers = require("hf", "transformers")
     transformers.utils.logging.disable_progress_bar()  # of files that take no time
+    transformers.utils.logging.set_verbosity_error()  # nor advice about its own parts
     model, shape = trained.model, trained.shape
     if trained.subwords.presplit or trained.subword_models is None:
         raise ShapeshiftError(

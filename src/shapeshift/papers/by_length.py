@@ -21,7 +21,7 @@ from shapeshift.lab.significance import MARK
 from shapeshift.papers.document import Content, DocumentTable, Entry, number, summary, words
 from shapeshift.papers.spec import ByLengthSpec, Lengths
 from shapeshift.papers.study import Bounds, Settings, Study
-from shapeshift.papers.verdicts import Part, mark_note, significant, with_p_value
+from shapeshift.papers.verdicts import Part, mark_note, marked, with_p_value
 
 UNSEEN_MARK = "‡"
 MIN_SPAN = 2.0
@@ -241,12 +241,12 @@ def _baseline(study: Study, spec: ByLengthSpec) -> str:
 
 
 def _rows(panel: LengthBleu, systems: Sequence[str], is_gain: bool) -> Iterable[tuple[Entry, ...]]:
-    marked = {system: significant(own) for system, own in panel.tests.items()}
+    differing = {system: marked(own) for system, own in panel.tests.items()}
     for place, bucket in enumerate(panel.buckets):
         fields = [number(bucket.num_segments, ",")]
         for system in systems:
             seeds = panel.systems[system][place] if system in panel.systems else []
-            marks = FEW_MARK * bucket.is_small + MARK * (place in marked.get(system, ()))
+            marks = FEW_MARK * bucket.is_small + MARK * (place in differing.get(system, ()))
             entry = summary(seeds, "mean ± stdev", marks, "+" * is_gain)
             fields.append(with_p_value(entry, panel.tests.get(system, {}).get(place)))
         label = bucket.label + UNSEEN_MARK * panel.is_unseen(bucket)

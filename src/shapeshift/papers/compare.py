@@ -13,6 +13,7 @@ from shapeshift.lab.grid import Grid, seed_of
 from shapeshift.model.position_config import check_label
 from shapeshift.papers.item import Item, Paper
 from shapeshift.papers.spec import ItemSpec
+from shapeshift.papers.verdicts import MIN_SEEDS
 
 ITEM = "comparison"
 """Name of the item, and of its folder."""
@@ -65,7 +66,7 @@ def comparison(
             "chrF": {"metric": "chrF2", "split": "test"},
             "speed": {"metric": "speed"},
             "memory": {"metric": "step_memory", "bucket": f"length {MEMORY_LENGTH}"},
-            "parameters": {"metric": "parameters", "show": "whole number"},
+            "parameters": {"metric": "parameters"},
         },
         "baseline": {AXIS: first},
         "notes": [
@@ -78,6 +79,11 @@ def comparison(
         "title": "BLEU by source length in subwords",
         "systems": AXIS,
         "tested": True,
+        "notes": [
+            "* is about other sentences; with fewer than three seeds, another seed may give another"
+            " order: --seeds 3"
+        ]
+        * (num_seeds < MIN_SEEDS),
     }
     spec = {"title": title, "grid": "", "tables": [table], "by_length": [by_length]}
     item = Item(ITEM, ItemSpec.model_validate(spec), grid, path)

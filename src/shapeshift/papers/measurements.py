@@ -25,12 +25,14 @@ class Metric:
         steps: of a grid; one of them makes it. None for what every run has, and for scores.
         setting: of a score: the name in `evaluation.metrics`, without which it is not computed.
         bucket: such as there are, where it is measured in parts alone.
+        is_whole: whether it is a whole number, and is shown as one.
     """
 
     meaning: str
     steps: tuple[str, ...] = ()
     setting: str = ""
     bucket: str = ""
+    is_whole: bool = False
 
     @property
     def is_score(self) -> bool:
@@ -48,7 +50,7 @@ METRICS: dict[str, Metric] = {
     "BLEU by sentence": Metric(f"BLEU {_PARTED}", setting="bleu"),
     "chrF2 by sentence": Metric(f"chrF {_PARTED}", setting="chrf"),
     "chrF2++ by sentence": Metric(f"chrF++ {_PARTED}", setting="chrf++"),
-    "parameters": Metric("number of trained parameters"),
+    "parameters": Metric("number of trained parameters", is_whole=True),
     "training_s": Metric("seconds of training"),
     "tokens_per_s": Metric("median target tokens per second in training"),
     "valid_loss": Metric("validation loss at the end of training"),
@@ -56,7 +58,10 @@ METRICS: dict[str, Metric] = {
     "speed": Metric("training speed relative to `ape`, on the same batches", ("speed",)),
     "decoding_speed": Metric("decoding speed relative to `ape`", ("decoding-speed",)),
     "step_bytes": Metric(
-        "peak memory of a training step in bytes", ("step-memory",), bucket="length 256"
+        "peak memory of a training step in bytes",
+        ("step-memory",),
+        bucket="length 256",
+        is_whole=True,
     ),
     "step_memory": Metric("peak memory relative to `ape`", ("step-memory",), bucket="length 256"),
     "shift_similarity": Metric(

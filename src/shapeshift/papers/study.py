@@ -33,6 +33,7 @@ from shapeshift.lab.significance import (
     compare_cells,
     translations,
 )
+from shapeshift.own_modules import definition_sha256
 from shapeshift.papers.spec import Split
 from shapeshift.papers.verdicts import Part
 
@@ -241,14 +242,17 @@ class Study:
     def computed(
         self, name: str, kind: type[_Data], cells: Sequence[Cell], compute: Callable[[], _Data]
     ) -> _Data:
-        """Return what `compute` returns, kept in a file until one of the cells changes."""
-        sources = []
+        """Return what `compute` returns, kept in a file until one of the cells changes, or the
+        module of your own that defines `compute`."""
+        sources: list[list[object]] = []
         for cell in cells:
             record = CellFolder(self._root / cell.key).record(TRAIN, cell.config)
             if record is None:
                 raise ShapeshiftError(f"the run {cell.name} is not finished")
             settings = cell.config.model_dump(mode="json") | other_tokenizer(cell.config)
             sources.append([record.checkpoint, settings])
+        if own := definition_sha256(compute):
+            sources.append([own])
         key = hashlib.sha256(digest(sources).encode()).hexdigest()[:16]
         path = self._root / "computed" / f"{name}-{key}.json"
         adapter = TypeAdapter(kind)

@@ -19,7 +19,7 @@ from shapeshift.lab.measures import mean_of, usable
 from shapeshift.lab.significance import MARK
 from shapeshift.papers.by_length import MIN_SPAN, bounds_label, length_bounds, trained_lengths
 from shapeshift.papers.document import Content, DocumentTable, Entry, number, summary, words
-from shapeshift.papers.measurements import FACTS
+from shapeshift.papers.measurements import FACTS, METRICS
 from shapeshift.papers.spec import (
     ColumnSpec,
     CurvesSpec,
@@ -29,7 +29,7 @@ from shapeshift.papers.spec import (
     TableSpec,
 )
 from shapeshift.papers.study import Settings, Study
-from shapeshift.papers.verdicts import Part, mark_note, significant, with_p_value
+from shapeshift.papers.verdicts import Part, mark_note, marked, with_p_value
 from shapeshift.positions.registry import find_kind
 from shapeshift.training.log import read_log
 
@@ -159,7 +159,7 @@ class TableBuilder:
 
     def _column(self, group: Settings, column: ColumnSpec) -> list[Entry]:
         tests = self._tests(group, self._spec.columns.get(column.gain_of, column))
-        differing = significant(tests)
+        differing = marked(tests)
         entries = []
         for at, place in enumerate(self._lines):
             if column.gain_of:
@@ -185,7 +185,9 @@ class TableBuilder:
                 self._measured(place, column)  # which names the axis
             return Entry(text=facts.pop()) if facts else number(None)
         decimals = 3 if column.layers else 2
-        return summary(self._values(place, column), column.show, mark, decimals=decimals)
+        is_whole = column.metric in METRICS and METRICS[column.metric].is_whole
+        show = "whole number" if is_whole else column.show
+        return summary(self._values(place, column), show, mark, decimals=decimals)
 
     def _count(self, place: Settings, column: ColumnSpec) -> Entry:
         settings = self._settings(place, column)
@@ -251,6 +253,14 @@ class TableBuilder:
         [setting] = place.values()
         return self._spec.labels.get(setting, (setting,) + ("",) * (len(self._spec.header) - 1))
 
+    def _signatures(self) -> Iterator[str]:
+        """Yield the signature of each score that a column shows, which it is reported with."""
+        metrics = [x.metric for x in self._spec.columns.values() if not (x.count or x.difference)]
+        for metric in dict.fromkeys(metrics):
+            rows = [row for row in self._study.results if row.metric == metric and row.signature]
+            if found := dict.fromkeys(row.signature for row in rows):
+                yield f"{metric}: {' or '.join(map(str, found))}"
+
     def _notes(self) -> Iterator[str]:
         if not all(column.count for column in self._spec.columns.values()):
             several = len({cell.seed for cell in self._study.cells()}) > 1
@@ -265,6 +275,7 @@ class TableBuilder:
         yield from self._spec.notes
         if note := self._spec.scale_notes.get(self._study.scale):
             yield note
+        yield from self._signatures()
         if self._spec.buckets:
             yield from usable(self._study.cells()[0].steps)[1]
 

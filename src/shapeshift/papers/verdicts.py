@@ -150,6 +150,13 @@ def significant(parts: Mapping[_Name, Part]) -> set[_Name]:
     return {name for name, p_value in holm(p_values).items() if p_value < LEVEL}
 
 
+def marked(parts: Mapping[_Name, Part]) -> set[_Name]:
+    """Return those of `significant` that a table marks: not where both systems are below `LEARNED`,
+    whose difference is real and says nothing."""
+    tests = {name: part.comparison for name, part in parts.items()}
+    return {x for x in significant(parts) if (test := tests[x]) and not _is_untrained(test)}
+
+
 def with_p_value(entry: Entry, part: Part | None) -> Entry:
     """Return a field of a table with the p-value of its test, if there is one."""
     if part is None or part.comparison is None:
@@ -161,7 +168,7 @@ def mark_note(baseline: str, tests: str = "tests of the column") -> str:
     """Return the note of a table that says what `MARK` means."""
     return (
         f"{MARK} significantly different from {baseline}: paired bootstrap, p < {LEVEL} after"
-        f" Holm's correction over the {tests}"
+        f" Holm's correction over the {tests}; not where both are below {LEARNED:g} BLEU"
     )
 
 

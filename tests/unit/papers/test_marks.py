@@ -2,8 +2,11 @@
 
 import pytest
 
+from shapeshift.lab.significance import Comparison
+from shapeshift.papers import verdicts
 from shapeshift.papers.catalogue import find_paper
 from shapeshift.papers.study import Study
+from shapeshift.papers.verdicts import Part, significant
 
 from .conftest import REFERENCES, put
 
@@ -30,6 +33,16 @@ def build(tmp_path):
         return item.build(Study(cells, tmp_path, tmp_path / "prepared")).tables[0]
 
     return make
+
+
+def test_what_has_learned_nothing_is_not_marked():
+    def part(score, baseline):
+        return Part({1: score - baseline}, Comparison({1: score}, {1: baseline}, {1: 0.0}))
+
+    parts = {"nothing": part(0.04, 0.0), "something": part(20.0, 0.0)}
+    assert significant(parts) == {"nothing", "something"}
+    assert verdicts.marked(parts) == {"something"}
+    assert f"not where both are below {verdicts.LEARNED:g} BLEU" in verdicts.mark_note("ape")
 
 
 def marked(table):

@@ -41,6 +41,21 @@ def study(tmp_path):
     return Study(CELLS, tmp_path, tmp_path / "prepared")
 
 
+def test_scores_stand_with_their_signatures_and_parameters_are_whole(tmp_path):
+    for cell in CELLS:
+        found = [
+            measured("BLEU", 20.0, dataset=mean_of("test")).model_copy(
+                update={"signature": "s|v:1"}
+            ),
+            measured("parameters", 1246208.0),
+        ]
+        put(tmp_path, cell, found)
+    study = Study(CELLS, tmp_path, tmp_path / "prepared")
+    table = build(study, {"BLEU": {"split": "test"}, "size": {"metric": "parameters"}})
+    assert texts(table)[0][1:] == ["20.00 ± 0.00", "1,246,208"]
+    assert "BLEU: s|v:1" in table.notes
+
+
 def build(study, columns, **more):
     spec = TableSpec(title="t", rows=["position"], columns=columns, **more)
     return TableBuilder(spec, study).table("t")
