@@ -203,8 +203,9 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
             f" the scores, got {describe(mask)}; give mask.bool() if its ones are what is allowed"
         )
     mask = mask if mask.ndim > 1 else mask.view(1, -1)
-    if mask.dtype == dtype != torch.float16:
-        return mask
+    fits = torch.finfo(mask.dtype).max <= torch.finfo(dtype).max
+    if fits and dtype != torch.float16:
+        return mask.to(dtype)
     # A forbidding number such as the lowest of float32 would become -inf, and a row of it NaN. With
     # half of the range, it does not overflow when a bias is added either, which in float16 is near.
     limit = torch.finfo(dtype).max / 2

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,7 +49,8 @@ def serves(device: torch.device) -> bool:
     derivative, so `sdpa_kernel(SDPBackend.MATH)` switches them off, as it does PyTorch's others."""
     if device.type != "cuda" or torch.compiler.is_compiling():
         return device.type == "cuda"  # compiled layers are packed where it has been asked before
-    return _serves(device) and torch.backends.cuda.flash_sdp_enabled()
+    enabled: Any = torch.backends.cuda.flash_sdp_enabled
+    return _serves(device) and bool(enabled())
 
 
 @cache

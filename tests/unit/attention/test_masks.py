@@ -157,3 +157,8 @@ def test_left_padding_in_half_precision(
         out = run(way, monkeypatch, *given, mask, position, pos, pos)
     assert out.isfinite().all()
     assert (out[:, :, 3:] - expected).norm() <= 0.05 * expected.norm()
+
+
+def test_a_mask_is_widened_as_it_is() -> None:
+    mask = torch.tensor([[0.0, torch.finfo(torch.float32).min, -math.inf]])
+    assert torch.equal(additive(mask, torch.float64), mask.double())
