@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from pydantic import Field, ValidationError
 
+from shapeshift.disk import read
 from shapeshift.errors import ShapeshiftError
 from shapeshift.integrity import verify
 from shapeshift.schema import Strict
@@ -66,7 +67,7 @@ class Machine(Strict):
             return None
         verify(run, MACHINE, remedy=_REMEDY)
         try:
-            return cls.model_validate_json(path.read_bytes())
+            return cls.model_validate_json(read(path))
         except (OSError, ValidationError) as error:
             raise ShapeshiftError(
                 f"does not say what a run began on; {_REMEDY}", path=path

@@ -25,7 +25,7 @@ from shapeshift.data.prepared import REPORT_OF_RUN
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import Translator
-from shapeshift.disk import PARTIAL, refuse_link, remove, writing
+from shapeshift.disk import PARTIAL, read, refuse_link, remove, writing
 from shapeshift.errors import ShapeshiftError, nearest, shell_command
 from shapeshift.evaluation.tokenizers import moses
 from shapeshift.export.folder import engines, read_report
@@ -219,7 +219,7 @@ class Run:
             return
         verify(self.directory, KINDS, remedy=remedy)
         try:
-            trained = json.loads(path.read_bytes())
+            trained = json.loads(read(path))
             changed = [x for x, y in _kind_sources(self.config).items() if trained[x] != y]
         except (ValueError, LookupError, TypeError) as error:
             raise ShapeshiftError(f"not what was written; {remedy}", path=path) from error
