@@ -466,6 +466,8 @@ def attend_with_probs(
     if is_recording() and (recorded := _recorded.get()) is not None:
         recorded.append(probs.detach())
     heads = probs @ v  # (B, H, Q, E)
+    if position.overrides("value_bias"):
+        check_numbers(position, q)
     value_bias = total([position("value_bias", probs, pos_q, pos_k)])
     return heads if value_bias is None else _plus(heads, value_bias), probs
 

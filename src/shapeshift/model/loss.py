@@ -136,9 +136,15 @@ def linear_cross_entropy(
         bias: of the logits, `(V,)`.
 
     Raises:
-        ShapeshiftError: if there are more targets than hidden states, or targets are not integers.
+        ShapeshiftError: if there are more targets than hidden states, targets are not integers, or
+            tensors are on several devices.
     """
     fits = targets.ndim == 1 and hidden.ndim == weight.ndim == 2 and len(targets) <= len(hidden)
+    if not hidden.device == weight.device == targets.device:
+        raise ShapeshiftError(
+            "hidden states, weights and targets must be on one device, got"
+            f" {hidden.device}, {weight.device} and {targets.device}; move them with .to(...)"
+        )
     if not fits or not is_integer(targets) or not len(weight):
         raise ShapeshiftError(
             "targets must be (N,) integers for at least as many rows of hidden states (N, D) and"

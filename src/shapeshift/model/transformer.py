@@ -240,6 +240,7 @@ class DecoderState:
 
     def extend(self, tokens: Tensor) -> Tensor:
         """Append `tokens (N, Q)`; return the decoder's output for them `(N, Q, D)`."""
+        self._check_device("tokens", tokens)
         num_sentences = self._memory.hidden.shape[0]
         if tokens.shape[0] != num_sentences * self._beam:
             raise ShapeshiftError(
@@ -258,6 +259,14 @@ class DecoderState:
         hidden: Tensor = self.model.decoder_norm(x)
         return hidden
 
+    def _check_device(self, what: str, x: Tensor) -> None:
+        device = self._memory.hidden.device
+        if x.device != device:
+            raise ShapeshiftError(
+                f"{what} must be on the device of the model, {device}, got {x.device}; move them"
+                f" with .to({str(device)!r})"
+            )
+
     def reorder(self, rows: Tensor) -> None:
         """Let row i continue row `rows[i]`. Beams stay within their sentence, and sentences keep
         their order; whole ones may be left out.
@@ -266,9 +275,10 @@ class DecoderState:
             rows: `(≤ N,)` int64 or int32.
 
         Raises:
-            ShapeshiftError: if `rows` are not a vector of integers.
+            ShapeshiftError: if `rows` are not a vector of integers, or on another device.
             IndexError: if one is not from 0 to N - 1; a GPU says so by itself, later.
         """
+        self._check_device("rows to continue", rows)
         num_rows = self._memory.hidden.shape[0] * self._beam
         if rows.ndim != 1 or rows.dtype not in (torch.int64, torch.int32):
             raise ShapeshiftError(

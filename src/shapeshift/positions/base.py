@@ -382,7 +382,8 @@ def check_heads(q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> None:
 
 def total_bias(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
     """Return the sum of `bias` and `query_bias`, or None."""
-    check_numbers(position, q)
+    if position.overrides("bias") or position.overrides("query_bias"):
+        check_numbers(position, q)
     bias = position("bias", pos_q, pos_k, dtype=q.dtype)
     return total([bias, position("query_bias", q, pos_q, pos_k)])
 

@@ -49,6 +49,10 @@ def test_rows_to_continue_exist(position: str, dtype: torch.dtype) -> None:
         for kind in ([0.0, 1.0], [True, False], [[0, 1]]):
             with pytest.raises(ShapeshiftError, match=r"must be \(N,\) integers"):
                 state.reorder(torch.tensor(kind))
+        with pytest.raises(ShapeshiftError, match="on the device of the model, cpu, got meta"):
+            state.reorder(torch.tensor([0, 1], device="meta"))
+        with pytest.raises(ShapeshiftError, match="on the device of the model, cpu, got meta"):
+            state.step(torch.tensor([5, 5], device="meta"))
         assert before.isfinite().all()
         # What was refused has changed nothing, and int32 serves as int64 does.
         made = []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, build, label_smoothed_loss
+from shapeshift.model.loss import linear_cross_entropy
 
 BATCH = {
     "source": torch.tensor([[5, 6, 7, 3], [8, 3, 0, 0]]),
@@ -57,3 +60,26 @@ def test_a_source_that_is_padded_on_the_left_is_not_encoded() -> None:
         for read in (MODEL.encode, MODEL.start):
             with pytest.raises(ShapeshiftError, match=r"row of source .* on its right alone"):
                 read(torch.tensor(source))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda hidden, weight, targets: (hidden, weight, targets.to("meta")),
+        lambda hidden, weight, targets: (hidden, weight.to("meta"), targets),
+        lambda hidden, weight, targets: (hidden[:2], weight, targets),
+        lambda hidden, weight, targets: (hidden, weight, targets.float()),
+        lambda hidden, weight, targets: (hidden, weight, targets[None]),
+        lambda hidden, weight, targets: (hidden, weight[:0], targets),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_targets_that_do_not_fit_are_refused(
+    dtype: torch.dtype, change: Callable[..., tuple[Tensor, ...]]
+) -> None:
+    inputs = torch.randn(3, 8, dtype=dtype), torch.randn(5, 8, dtype=dtype), torch.tensor([1, 2, 4])
+    expected = linear_cross_entropy(*inputs, 0.1)
+    found = linear_cross_entropy(*inputs[:2], inputs[2].int(), 0.1)
+    assert all(map(torch.equal, found, expected))
+    with pytest.raises(ShapeshiftError, match=r"targets must be"):
+        linear_cross_entropy(*change(*inputs), 0.1)
