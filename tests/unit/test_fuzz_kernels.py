@@ -261,7 +261,7 @@ def products(draw: Draw) -> Callable[[bool], Results]:
     A, B, V = draw.randint(1, 3), draw.randint(1, 3), draw.choice((1, 5, 70))
     sums, forced = draw.spoiled(torch.randn(A, B)), torch.full((A,), draw.one(-1, 0, V, -2, 10**9))
     forced = draw.one(forced, forced.int(), forced.to("meta"), forced[:-1])
-    logits, count = draw.spoiled(draw.tensor(A * B, V)), draw.one(1, 0, -1, 10**6)
+    logits, count = draw.spoiled(draw.tensor(A * B, V)), draw.one(1, 0, -1, 10**4)
 
     def call(in_double: bool) -> Results:
         if in_double:

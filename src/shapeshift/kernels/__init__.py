@@ -470,8 +470,8 @@ def best_continuations(
         never: tokens that never follow.
     """
     (A, B), V = sums.shape, logits.shape[-1]
-    if not 0 < count <= B * V or V > MAX_KEYS:
-        raise wrong_size("continuations", (count,), f"1 to {B * V}, of at most {MAX_KEYS} tokens")
+    if count < 1 or V > MAX_KEYS:
+        raise wrong_size("continuations", (count,), f"at least 1, of at most {MAX_KEYS} tokens")
     logits, sums = logits.contiguous(), sums.contiguous()
     best, columns = sums.new_empty(A, count), forced.new_empty(A, count)
     arguments = forced, *never, best, columns, A, B, V, count, torch.get_num_threads()
