@@ -33,7 +33,7 @@ NOT_RUN = {
     r"^(\w+=\S+ )*python benchmarks/": "takes minutes to hours",
     r"^sh benchmarks/peers": "downloads other toolkits",
     r"^python docs/": "unit/test_configs.py compares what they write",
-    r"^PYTHONPATH=": "integration/test_own_kind.py",
+    r"^PYTHONPATH=|root_distance:|runs/root": "integration/test_own_kind.py",
     r"^make ": "what runs this test",
 }
 """Pattern of a line → why it is not run here."""

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from shapeshift.cli.translate import translate
 from shapeshift.config import Config
 from shapeshift.data.config import SubwordsConfig
+from shapeshift.data.filter import MAX_CHARACTERS
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.decoding.running import Runner
@@ -84,13 +85,17 @@ def first_fault(data: bytes, on_long: str | None) -> tuple[list[str], int | None
             text = line.decode()
         except UnicodeDecodeError:
             return lines, number
-        if "\0" in text or (on_long == "error" and is_long(text)):
+        ends_in_cr = number == 1 and "\r" in text[:-1] and b"\n" not in data
+        if "\0" in text or ends_in_cr or (on_long == "error" and is_long(text)):
             return lines, number
         lines.append(text)
     return lines, None
 
 
 def is_long(text: str) -> bool:
+    num_characters = len(" ".join(text.split()))  # unknown ones in a row are one subword
+    if num_characters > MAX_CHARACTERS * LIMIT:
+        return True
     return bool(text.strip()) and len(subwords().encode_source([text])[0]) > LIMIT
 
 

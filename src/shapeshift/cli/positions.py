@@ -150,7 +150,7 @@ def _describe(name: str) -> None:
         f"\nparameters added to transformer-base: {catalogue.count_parameters(*scheme.parts):,}\n"
         f"exports to torch.compile, torch.export, {', '.join(exact)};"
         f" {last}: {support(scheme, ModelConfig(size='base'))}\n"
-        f"in a configuration: {usage}\n"
         f"attention on this CPU: {kernels.describe()}\n"
+        f"in a configuration: {usage}\n"
         "how to choose one: docs/guides/choosing.md"
     )

@@ -176,8 +176,8 @@ class Translator:
         return plans, fault
 
     def _is_huge(self, line: str) -> bool:
-        """Return whether a line has so many characters, white space between words apart, that it
-        certainly has more subwords than `limit`."""
+        """Return whether a line has more characters, white space between words apart, than `limit`
+        subwords have; unknown ones in a row, which are one subword, count as well."""
         most = MAX_CHARACTERS * self.limit
         return len(line) > most and len(" ".join(line.split())) > most
 

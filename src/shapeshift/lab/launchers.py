@@ -127,7 +127,7 @@ class Subprocesses:
         if not environment:
             threads = num_threads(order.config)
             environment = {"OMP_NUM_THREADS": str(threads)}
-            if self.max_threads is None and threads * self.num_slots > num_cores():
+            if threads > 1 and self.max_threads is None and threads * self.num_slots > num_cores():
                 environment["OMP_WAIT_POLICY"] = "passive"  # idle threads leave the cores to others
         return _Process(order, environment)
 

@@ -267,6 +267,14 @@ class DecoderState:
                 f" with .to({str(device)!r})"
             )
 
+    def _check_range(self, rows: Tensor) -> None:
+        num_rows = self._memory.hidden.shape[0] * self._beam
+        if rows.numel() and not kernels.is_traced():
+            lowest, highest = map(int, rows.aminmax())
+            if lowest < 0 or highest >= num_rows:
+                wrong = lowest if lowest < 0 else highest
+                raise IndexError(f"rows to continue must be from 0 to {num_rows - 1}, got {wrong}")
+
     def reorder(self, rows: Tensor) -> None:
         """Let row i continue row `rows[i]`. Beams stay within their sentence, and sentences keep
         their order; whole ones may be left out.
@@ -279,17 +287,13 @@ class DecoderState:
             IndexError: if one is not from 0 to N - 1; a GPU says so by itself, later.
         """
         self._check_device("rows to continue", rows)
-        num_rows = self._memory.hidden.shape[0] * self._beam
         if rows.ndim != 1 or rows.dtype not in (torch.int64, torch.int32):
             raise ShapeshiftError(
                 f"rows to continue must be (N,) integers, got {describe(rows)}; convert them with"
                 " .long()"
             )
-        if rows.device.type == "cpu" and rows.numel() and not kernels.is_traced():
-            lowest, highest = map(int, rows.aminmax())
-            if lowest < 0 or highest >= num_rows:
-                wrong = lowest if lowest < 0 else highest
-                raise IndexError(f"rows to continue must be from 0 to {num_rows - 1}, got {wrong}")
+        if rows.device.type == "cpu":
+            self._check_range(rows)
         if self._slots is not None:
             self._slots.select(rows)
         for own, _ in self._caches:

@@ -21,7 +21,7 @@ from shapeshift.lab.significance import MARK
 from shapeshift.papers.document import Content, DocumentTable, Entry, number, summary, words
 from shapeshift.papers.spec import ByLengthSpec, Lengths
 from shapeshift.papers.study import Bounds, Settings, Study
-from shapeshift.papers.verdicts import Part, mark_note, marked, with_p_value
+from shapeshift.papers.verdicts import Part, mark_note, significant, with_p_value
 
 UNSEEN_MARK = "‡"
 MIN_SPAN = 2.0
@@ -241,7 +241,7 @@ def _baseline(study: Study, spec: ByLengthSpec) -> str:
 
 
 def _rows(panel: LengthBleu, systems: Sequence[str], is_gain: bool) -> Iterable[tuple[Entry, ...]]:
-    differing = {system: marked(own) for system, own in panel.tests.items()}
+    differing = {system: significant(own) for system, own in panel.tests.items()}
     for place, bucket in enumerate(panel.buckets):
         fields = [number(bucket.num_segments, ",")]
         for system in systems:

@@ -29,7 +29,7 @@ from shapeshift.papers.spec import (
     TableSpec,
 )
 from shapeshift.papers.study import Settings, Study
-from shapeshift.papers.verdicts import Part, mark_note, marked, with_p_value
+from shapeshift.papers.verdicts import Part, mark_note, significant, with_p_value
 from shapeshift.positions.registry import find_kind
 from shapeshift.training.log import read_log
 
@@ -159,7 +159,7 @@ class TableBuilder:
 
     def _column(self, group: Settings, column: ColumnSpec) -> list[Entry]:
         tests = self._tests(group, self._spec.columns.get(column.gain_of, column))
-        differing = marked(tests)
+        differing = significant(tests)
         entries = []
         for at, place in enumerate(self._lines):
             if column.gain_of:

@@ -150,13 +150,6 @@ def significant(parts: Mapping[_Name, Part]) -> set[_Name]:
     return {name for name, p_value in holm(p_values).items() if p_value < LEVEL}
 
 
-def marked(parts: Mapping[_Name, Part]) -> set[_Name]:
-    """Return those of `significant` that a table marks: not where both systems are below `LEARNED`,
-    whose difference is real and says nothing."""
-    tests = {name: part.comparison for name, part in parts.items()}
-    return {x for x in significant(parts) if (test := tests[x]) and not _is_untrained(test)}
-
-
 def with_p_value(entry: Entry, part: Part | None) -> Entry:
     """Return a field of a table with the p-value of its test, if there is one."""
     if part is None or part.comparison is None:

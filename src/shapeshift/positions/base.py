@@ -49,7 +49,8 @@ _MODULE_HOOKS = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "
 def inherits(position: Representation, hook: str, owner: type[Representation]) -> bool:
     """Return whether `hook` is the function that the class `owner` had when it was defined: not
     that of a subclass, of this one object, or one that a class got later."""
-    return getattr(getattr(position, hook), "__func__", None) is owner._defined[hook]
+    # In words that torch.compile traces: in its graphs, a bound method has another function.
+    return hook not in vars(position) and getattr(type(position), hook) is owner._defined[hook]
 
 
 def have_hooks(*modules: nn.Module) -> bool:

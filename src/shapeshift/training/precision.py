@@ -124,13 +124,15 @@ def _reserve_small_blocks() -> None:
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     libc.free.argtypes = [ctypes.c_void_p]
-    blocks = []
-    for size in range(24, 6000, 16):
-        for _ in range(300 if size < 600 else 50):
-            blocks.append(libc.malloc(size))
-            libc.malloc(8)  # stays: free neighbours would become one block
-    for block in blocks:
-        libc.free(block)
+    blocks: list[int | None] = []
+    try:
+        for size in range(24, 6000, 16):
+            for _ in range(300 if size < 600 else 50):
+                blocks.append(libc.malloc(size))
+                libc.malloc(8)  # stays: free neighbours would become one block
+    finally:  # also where memory runs out, which is to be reported
+        for block in blocks:
+            libc.free(block)
 
 
 @contextmanager

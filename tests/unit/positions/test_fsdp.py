@@ -28,12 +28,14 @@ for preset in ("t5", "rpe"):
     for sharded in (False, True):
         if sharded:
             model.zero_grad()
-            kinds = {x for x in model.modules() if isinstance(x, Representation)}
-            with_weights = [x for x in kinds if any(True for _ in x.parameters())]
+            groups = {}  # kinds that share a table are one group, as FSDP asks
+            for kind in model.modules():
+                if isinstance(kind, Representation) and (own := tuple(kind.parameters())):
+                    groups.setdefault(own, []).append(kind)
             each_layer = len(model.encoder) + len(model.decoder)
-            assert len(with_weights) == (2 if preset == "t5" else each_layer)
-            for module in (*with_weights, *model.encoder, *model.decoder, model):
-                fully_shard(module, mesh=mesh)
+            assert len(groups) == (2 if preset == "t5" else each_layer)
+            for group in (*groups.values(), *model.encoder, *model.decoder, model):
+                fully_shard(group, mesh=mesh)
         losses.append(label_smoothed_loss(model, *batch, 0.1).smoothed)
         losses[-1].backward()
         every = [x.grad for x in model.parameters() if x.grad is not None]

@@ -96,7 +96,7 @@ def read_stream(stream: BinaryIO, name: str | Path) -> Iterator[str]:
                     raise refused(f"longer than {_MAX_LINE:,} bytes; {expected}", number)
                 if number == 1 and b"\r" in raw[:-1] and not raw.endswith(b"\n"):
                     convert = "convert the text with: tr '\\r' '\\n'"
-                    raise refused(f"ends its lines with \\r alone, not with \\n; {convert}", None)
+                    raise refused(f"ends its lines with \\r alone, not with \\n; {convert}", number)
                 if b"\0" in raw:
                     expected = "expected UTF-8 text (is it UTF-16 or a binary file?)"
                     raise refused(f"a NUL character; {expected}", number)
