@@ -143,6 +143,9 @@ class Translator:
         """
         if any(map(self._is_huge, lines)):
             raise self._too_long(None)
+        return self._encode(lines)
+
+    def _encode(self, lines: Sequence[str]) -> list[list[int]]:
         # A blank line may still have ids, depending on how the subword model normalises.
         texts = ["" if line.isspace() else line.removesuffix("\n") for line in lines]
         return self.subwords.encode_source(texts, joined=self._joined)
@@ -220,7 +223,7 @@ class Translator:
             raise self._too_long(None if ids is None else len(ids))
         pieces = split_text(line.removesuffix("\n"), limit, self._count, joined=self._joined)
         texts, joiners = zip(*pieces, strict=True)
-        return [*zip(self.encode(texts), joiners, strict=True)]
+        return [*zip(self._encode(texts), joiners, strict=True)]
 
     def _answer(
         self, plans: list[tuple[int | None, Pieces]], n_best: int, each_token: bool
