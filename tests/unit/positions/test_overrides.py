@@ -247,3 +247,20 @@ def test_the_kernel_serves_what_nobody_has_changed(monkeypatch: pytest.MonkeyPat
     position.register_forward_pre_hook(lambda *_: None)
     attend(*heads, None, position, POS, POS)
     assert calls == ["attention_forward"]
+
+
+@pytest.mark.parametrize(
+    "position", [Shaw(num_heads=2, head_dim=8), T5(num_heads=2), Rotary(head_dim=8)]
+)
+def test_compiled_code_sees_what_a_kind_overrides(position) -> None:
+    """What torch.compile traces takes the same ways as what it does not."""
+    hooks = ("inputs", "rotate", "bias", "query_bias", "value_bias", "tables", "turns", "score_mod")
+
+    def found() -> tuple[bool, ...]:
+        return tuple(position.overrides(hook) for hook in hooks)
+
+    def traced(x: torch.Tensor) -> tuple[torch.Tensor, tuple[bool, ...]]:
+        return x + 1, found()
+
+    torch._dynamo.reset()
+    assert torch.compile(traced, backend="eager", fullgraph=True)(torch.zeros(1))[1] == found()
