@@ -74,12 +74,12 @@ def write(path: Path, text: str) -> None:
 
 
 def clock_time(seconds: float) -> str:
-    """Return the time and the date in so many seconds from now."""
+    """Return the time and the date a number of seconds from now."""
     return time.strftime("%H:%M on %d %B %Y", time.localtime(time.time() + seconds))
 
 
 def time_range(low: float, high: float) -> str:
-    """Return a range of times, or one where both read alike."""
+    """Return a range of times, or one time where both print the same."""
     texts = dict.fromkeys((duration(low), duration(high)))
     return " to ".join(texts)
 

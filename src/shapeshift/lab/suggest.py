@@ -64,7 +64,7 @@ decoding:
 
 
 def suggest_subwords(surveys: Mapping[Split, Survey], pairs: PairSource) -> SubwordsConfig:
-    """Return subwords that fit a text: they change no target, and have room for merges beside the
+    """Return subwords that fit a text: they change no target, and have room for merges next to the
     characters.
 
     Args:

@@ -37,7 +37,7 @@ class UpdateTime(NamedTuple):
 
     Attributes:
         low: if no other program used the processor.
-        high: as measured, beside the other programs that run now; `low` if there are none.
+        high: as measured, next to the other programs that run now; `low` if there are none.
         others: cores that they used meanwhile.
     """
 
