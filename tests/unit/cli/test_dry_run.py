@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shapeshift import threads
-from shapeshift.cli import dry_run, train
+from shapeshift.cli import compare, dry_run, train
 from shapeshift.training import estimate
 
 from .running import shapeshift
@@ -127,3 +127,9 @@ def test_all_runs_of_a_paper_each_model_measured_once(shown, measured):
     assert number == 22
     assert rows["all"][0] == f"{number}.0 h"
     assert len(measured) < number
+
+
+def test_the_demo_says_what_its_short_runs_can_show(monkeypatch, capsys):
+    monkeypatch.setattr(compare, "compare", lambda *_: None)
+    compare.demo()
+    assert "compare them at lengths of training" in capsys.readouterr().err

@@ -133,6 +133,15 @@ def test_a_study_has_what_was_expected_and_no_paper(tmp_path):
     assert "Findings" not in words(article(made, "studies-other-tiny"))
 
 
+def test_the_head_says_that_too_few_runs_give_no_verdict(tmp_path):
+    document = table_item()
+    [finding, *_] = document.findings
+    few = finding.model_copy(update={"verdict": "two runs"})
+    document.model_copy(update={"findings": (few,)}).save(tmp_path)
+    made = html.document_fromstring(page(collect(tmp_path), tmp_path))
+    assert words(made.xpath("//dl[@class='counts']")[0]) == "no verdict from two runs 1"
+
+
 def test_papers_items_and_scales_are_in_order(tmp_path):
     places = [
         ("zebra", "table10", "tiny"),
