@@ -109,11 +109,6 @@ def definition_sha256(function: Any) -> str | None:
     return None if ours else hashlib.sha256(_source(module)).hexdigest()
 
 
-def forget_sources() -> None:
-    """Read the sources of modules again when they are asked for: they may have changed."""
-    _source.cache_clear()
-
-
 @cache
 def _source(module: str) -> bytes:
     file = getattr(sys.modules.get(module), "__file__", None)

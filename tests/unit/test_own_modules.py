@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(registry, "_own", {})
-    own_modules.forget_sources()
+    own_modules._source.cache_clear()
     yield tmp_path
     for name in [name for name in sys.modules if name.startswith(("own_root", "sub"))]:
         if str(tmp_path) in str(sys.modules[name].__spec__):
@@ -125,7 +125,7 @@ def test_a_run_is_named_by_the_source_of_its_kind(folder: Path) -> None:
     key = cell_key(parse_config(_position("own_root:Root")))
     assert key == cell_key(parse_config(_position("own_root:Root", scale=1.0)))
     (folder / "own_root.py").write_text(KIND.replace("-self", "-2 * self"))
-    own_modules.forget_sources()
+    own_modules._source.cache_clear()
     assert cell_key(parse_config(_position("own_root:Root"))) != key
 
 
@@ -134,7 +134,7 @@ def test_a_measure_that_changed_is_another_one(folder: Path) -> None:
     path = CellFolder(folder).record_path("own_root:Root", config)
     assert path == CellFolder(folder).record_path("own_root:Root", config)
     (folder / "own_root.py").write_text(KIND + "# changed")
-    own_modules.forget_sources()
+    own_modules._source.cache_clear()
     assert CellFolder(folder).record_path("own_root:Root", config) != path
     own = own_modules.find("own_root:Root", "kind")
     assert own_modules.definition_sha256(own) != own_modules.definition_sha256(partial(json.dumps))

@@ -108,8 +108,8 @@ def attend(
     Args:
         q, k, v: heads `(B, H, Q|K, E)` of one dtype; the queries are not scaled.
         mask: broadcastable to `(B, H, Q, K)`; boolean, true where attention is allowed, or a float
-            that is added to the scores, where `-inf` forbids. A number that the dtype of the scores
-            does not have becomes its lowest: it stays finite.
+            that is added to the scores, where `-inf` forbids. A finite number beyond the range of
+            the scores' dtype stays finite: it becomes half of the lowest one.
         position: its `bias`, `query_bias` and `value_bias` are called, or its `score_mod` in place
             of the first two, or its `tables`; the caller has called `inputs` and `rotate`.
         pos_q, pos_k: positions `(B|1, Q|K)`.

@@ -28,7 +28,7 @@ from shapeshift.decoding.scoring import evaluating, score_references
 from shapeshift.decoding.search import Hypothesis, beam_search
 from shapeshift.errors import ShapeshiftError, out_of_memory
 from shapeshift.model import Transformer, copy_for_inference
-from shapeshift.model.linear import has_hooks
+from shapeshift.positions.base import has_hooks
 
 Ids = Sequence[Sequence[int]]
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.module import _has_any_global_hook as has_any_global_hook
 
 from shapeshift import kernels
 from shapeshift.kernels import processor
+from shapeshift.positions.base import has_hooks
 
 
 def apply_linear(module: nn.Module, x: Tensor) -> Tensor:
@@ -34,14 +34,6 @@ def is_as_built(*modules: nn.Module) -> bool:
         and not has_hooks(module)
         and vars(module).keys().isdisjoint(("forward", "_compiled_call_impl"))
         for module in modules
-    )
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Return whether hooks see what goes into a module or comes out, forward or backward."""
-    names = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"
-    return bool(has_any_global_hook()) or any(  # type: ignore[no-untyped-call]
-        getattr(module, name) for name in names
     )
 
 

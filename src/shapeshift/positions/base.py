@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook as has_any_global_hook
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.kernels import Turn
@@ -53,9 +54,12 @@ def inherits(position: Representation, hook: str, owner: type[Representation]) -
     return hook not in vars(position) and getattr(type(position), hook) is owner._defined[hook]
 
 
-def have_hooks(*modules: nn.Module) -> bool:
-    """Return whether hooks are registered on one of these modules, as pruning and FSDP do."""
-    return any(getattr(module, name) for module in modules for name in _MODULE_HOOKS)
+def has_hooks(module: nn.Module) -> bool:
+    """Return whether hooks are called with what goes into a module or comes out, forward or
+    backward: those registered on it, as pruning and FSDP do, or on all modules."""
+    return bool(has_any_global_hook()) or any(  # type: ignore[no-untyped-call]
+        getattr(module, name) for name in _MODULE_HOOKS
+    )
 
 
 def age(cls: type, *names: str) -> int:
@@ -180,7 +184,7 @@ class Representation(nn.Module):
         if hook not in _FASTER:
             return not inherits(self, hook, Representation)
         is_own = getattr(type(self), hook) is not getattr(Representation, hook)
-        return is_own and hook not in vars(self) and self.holds(hook) and not have_hooks(self)
+        return is_own and hook not in vars(self) and self.holds(hook) and not has_hooks(self)
 
     def holds(self, name: str) -> bool:
         """Return whether a promise is kept by the hooks that this object has: no subclass, and

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .base import Representation, have_hooks
+from .base import Representation, has_hooks
 from .checks import as_positions, check_positive, whole_number
 
 
@@ -55,7 +55,7 @@ class FIRE(Representation):
         furthest = torch.maximum(torch.maximum(i, j).to(precise), threshold)
         x = distances.sign() * torch.log1p(c * distances.abs()) / torch.log1p(c * furthest)
         both = self.inner, self.outer
-        if have_hooks(*both) or any(type(each) is not nn.Linear for each in both):
+        if any(has_hooks(each) or type(each) is not nn.Linear for each in both):
             values = x.to(self.log_c.dtype).unsqueeze(-1)  # (B|1, Q, K, 1)
             by_pair: Tensor = self.outer(self.inner(values).relu())  # (B|1, Q, K, H)
             return by_pair.permute(0, 3, 1, 2).to(dtype)
