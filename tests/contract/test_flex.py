@@ -128,7 +128,7 @@ def test_what_has_no_score_mod_is_left_to_other_backends(runs: list[object]) -> 
         def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> None:
             return None
 
-    assert not NoBias(num_heads=H).overrides("score_mod")
+    assert not NoBias(num_heads=H).acts("score_mod")
     heads, mask, pos = inputs(6)
     for position in (make("shaw", add_to="values"), Chain(make("shaw"), make("tupe"))):
         attend(*heads, mask, position, pos, pos)

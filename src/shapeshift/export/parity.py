@@ -158,7 +158,7 @@ def check(model: Transformer, engine: Engine, max_length: int, longest: tuple[in
     for stack, embedding in zip(STACKS, (model.source, model.target), strict=True):
         attentions = self_attentions(model, stack)
         acts = any(acting(attention.position) for attention in attentions)
-        if not acts and not embedding.position.overrides("embed"):
+        if not acts and not embedding.position.acts("embed"):
             continue
         with temporarily_set([embedding, *attentions], "position", Representation()):
             effects[stack] = _largest(own.score(sources, targets), theirs)

@@ -104,7 +104,7 @@ VARIANTS = (
 
 def acting(position: Representation) -> list[Representation]:
     """Return the kinds at an attention that do anything there."""
-    return [kind for kind in position.kinds() if any(kind.overrides(hook) for hook in AT_ATTENTION)]
+    return [kind for kind in position.kinds() if any(kind.acts(hook) for hook in AT_ATTENTION)]
 
 
 def has_linear_bias(stack: str, attentions: list[Representation]) -> bool:
@@ -123,13 +123,13 @@ def _unsupported(stack: str, placed: Placed, ids: str | None) -> Iterator[tuple[
     gaps, where it counts distances in tokens."""
     for attention in placed.cross_attention:
         yield from ((f"{_name(kind)} at cross", _nearest(kind)) for kind in acting(attention))
-    embedded = [_name(kind) for kind in placed.embedding.kinds() if kind.overrides("embed")]
+    embedded = [_name(kind) for kind in placed.embedding.kinds() if kind.acts("embed")]
     linear_bias = has_linear_bias(stack, placed.self_attention)
     all_kinds = [acting(attention) for attention in placed.self_attention]
     for kinds in all_kinds:
         for kind in kinds:
             name = _name(kind)
-            if kind.overrides("inputs"):
+            if kind.acts("inputs"):
                 yield f"{name} at self, only at embedding", _nearest(kind)
             elif type(kind) not in (Shaw, Skew, T5, ALiBi, Rotary):
                 yield name, _nearest(kind)
@@ -161,8 +161,8 @@ def _name(kind: Representation) -> str:
 
 def _nearest(kind: Representation) -> str:
     """Return the nearest kind and place that CTranslate2 computes."""
-    if kind.overrides("inputs"):
+    if kind.acts("inputs"):
         return f"{_name(kind)} at embedding"
     if not kind.shift_invariant:
         return "learned at embedding"
-    return "rotary at self" if kind.overrides("rotate") else "t5 at self"
+    return "rotary at self" if kind.acts("rotate") else "t5 at self"

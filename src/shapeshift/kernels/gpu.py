@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from . import Turn, needs_steps, wrong_size
+from . import needs_steps, wrong_size
 
 
 def cross_entropy(
@@ -27,7 +27,7 @@ def cross_entropy(
     return found[0], found[1]
 
 
-def rotate(x: Tensor, turn: Turn, factor: float = 1.0, places: Tensor | None = None) -> Tensor:
+def rotate(x: Tensor, turn: Any, factor: float = 1.0, places: Tensor | None = None) -> Tensor:
     """Rotate r channels of `x (B, H, T, E)` in float32, and multiply the others.
 
     Args:

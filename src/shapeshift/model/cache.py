@@ -22,6 +22,8 @@ class KeyValues:
     appending costs constant time a token on average.
     """
 
+    mask = None  # of places that are not taken: there are none
+
     def __init__(self) -> None:
         self.length = 0
         self._buffers: tuple[Tensor, Tensor] | None = None  # (capacity, N or more, H, E) each
@@ -208,6 +210,8 @@ class FixedKeyValues:
 class SourceKeyValues:
     """Projected keys and values of a source, `(B, H, K, E)` each: all there at once, they lie
     sentence by sentence, as the products of each step read them fastest."""
+
+    mask = None
 
     def __init__(self) -> None:
         self.length = 0

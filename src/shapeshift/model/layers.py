@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.attention.dropout import add_dropped, dropout
+from shapeshift.attention.packing import Packing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Absolute, Representation
 
 from .attention import Attention
 from .cache import FixedKeyValues, KeyValues, SourceKeyValues
-from .linear import apply_linear, is_as_built
-from .packing import Packing
+from .linear import is_as_built
 
 NORM_EPS = 1e-6
 
@@ -82,11 +82,11 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # One row a token: the gradient of what is done to a view in place is copied twice.
-        hidden = apply_linear(self.inner, x.flatten(0, -2))
+        hidden = self.inner(x.flatten(0, -2))
         # In place, unless a hook or another module sees what is overwritten.
         relu = is_as_built(self.inner, self.activation) and type(self.activation) is nn.ReLU
         hidden = hidden if relu else self.activation(hidden)
-        out = apply_linear(self.outer, dropout(hidden, self.dropout, self.training, relu))
+        out: Tensor = self.outer(dropout(hidden, self.dropout, self.training, relu))
         return out.view(x.shape)
 
 

@@ -134,12 +134,12 @@ def test_what_replaces_nothing_keeps_the_faster_way() -> None:
         def extra_repr(self) -> str:
             return "named"
 
-    assert Named(**SIZES).overrides("tables")
-    assert Slopes(num_heads=H).overrides("bias_by_distance")
-    assert not Rows(**SIZES).overrides("tables")
-    assert not Values(dim=D, num_heads=H).overrides("tables")
-    assert Values(dim=D, num_heads=H).overrides("bias_by_distance")
-    assert not on_object(Shaw(**SIZES), "tables", lambda self: (None, None)).overrides("tables")
+    assert Named(**SIZES).acts("tables")
+    assert Slopes(num_heads=H).acts("bias_by_distance")
+    assert not Rows(**SIZES).acts("tables")
+    assert not Values(dim=D, num_heads=H).acts("tables")
+    assert Values(dim=D, num_heads=H).acts("bias_by_distance")
+    assert not on_object(Shaw(**SIZES), "tables", lambda self: (None, None)).acts("tables")
 
 
 def test_a_promise_ends_with_the_hook_of_an_object() -> None:
@@ -258,7 +258,7 @@ def test_compiled_code_sees_what_a_kind_overrides(position) -> None:
     hooks = ("inputs", "rotate", "bias", "query_bias", "value_bias", "tables", "turns", "score_mod")
 
     def found() -> tuple[bool, ...]:
-        return tuple(position.overrides(hook) for hook in hooks)
+        return tuple(position.acts(hook) for hook in hooks)
 
     def traced(x: torch.Tensor) -> tuple[torch.Tensor, tuple[bool, ...]]:
         return x + 1, found()

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift.attention import attend, attend_with_probs
-from shapeshift.attention.backends import additive, split_heads
+from shapeshift.attention.call import split_heads
+from shapeshift.attention.masks import additive
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 from shapeshift.positions.base import check_sizes
