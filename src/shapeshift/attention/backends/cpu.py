@@ -20,7 +20,7 @@ from shapeshift.positions import pairs
 from shapeshift.positions.base import total, total_bias
 from shapeshift.positions.turns import Turn, rotate
 
-from .reference import softmax
+from .reference import in_steps
 
 RECOMPUTED_FROM = 512
 """Keys from which probabilities are computed again in the backward pass, in place of being kept."""
@@ -288,7 +288,11 @@ def _in_steps(
         ]
     seed, threshold, scale = drawn
     num_pairs = [q.shape[1] * q.shape[2] * k.shape[2] for q, k, _ in sentences]
-    kept = torch.split(numbers(sum(num_pairs), seed), num_pairs)
+    drawn_numbers = torch.split(numbers(sum(num_pairs), seed), num_pairs)
+    by_distance = bias is not None and bias.ndim == 2
+    by_pair = [
+        x[(None,) * (4 - x.ndim)] for x in (None if by_distance else bias, mask) if x is not None
+    ]
     outputs = []
     for b, sentence in enumerate(sentences):
         q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in sentence)
@@ -306,22 +310,22 @@ def _in_steps(
         q = scaled(q)
         distances = torch.arange(m, device=q.device) - torch.arange(n, device=q.device)[:, None]
         by_table = [x and (distances - x.shift).clamp(0, x.num_rows - 1)[None] for x in rows]
-        scores = q @ k.mT  # (1, H, n, m)
-        if bias is not None and bias.ndim == 2:
-            scores = scores + bias[:, distances + origin]
-        for added in (None if bias is None or bias.ndim == 2 else bias, mask):
-            if added is not None:
-                scores = scores + own(added[(None,) * (4 - added.ndim)])[..., :n, :m]
+        biases = [own(x)[..., :n, :m] for x in by_pair]
+        if bias is not None and by_distance:
+            biases.append(bias[:, distances + origin])
         if keys is not None and by_table[0] is not None:
-            scores = scores + pairs.query_bias(q, keys.to(q.dtype), by_table[0])
-        if causal:
-            scores = scores.masked_fill(distances > m - n, float("-inf"))
-        probs = softmax(scores, masked=True)
-        if scale != 1:
-            probs = probs * (kept[b].view(1, H, n, m) >= threshold) * scale
-        out = probs @ v  # (1, H, n, E)
-        if values is not None and by_table[1] is not None:
-            out = out + pairs.value_bias(probs, values.to(q.dtype), by_table[1])
+            biases.append(pairs.query_bias(q, keys.to(q.dtype), by_table[0]))
+        kept = (drawn_numbers[b].view(1, H, n, m) >= threshold) * scale
+
+        def drop(probs: Tensor, kept: Tensor = kept) -> Tensor:
+            return probs if scale == 1 else probs * kept
+
+        def mix(probs: Tensor, by_row: Tensor | None = by_table[1]) -> Tensor | None:
+            if values is None or by_row is None:
+                return None
+            return pairs.value_bias(probs, values.to(probs.dtype), by_row)
+
+        out, _ = in_steps(q, k, v, biases, causal=causal, drop=drop, mix=mix)  # (1, H, n, E)
         outputs.append(out.transpose(1, 2).flatten(2).to(heads[0].dtype))  # (1, n, H · E)
     if spans is None:
         return torch.cat(outputs)
