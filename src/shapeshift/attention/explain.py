@@ -112,4 +112,4 @@ class _Imagined(Call):
     def has_triton(self) -> bool:
         return self.device == "cuda" and self.inputs[0].dtype != torch.float64
 
-    has_flex = has_varlen = property(lambda self: self.device == "cuda")  # type: ignore[assignment]
+    has_flex = has_varlen = property(lambda self: self.device == "cuda")

@@ -12,18 +12,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shapeshift import kernels
+from shapeshift.attention.call import Call, scaled, split_heads
+from shapeshift.attention.dropout import draw_seed, numbers
+from shapeshift.attention.masks import additive
+from shapeshift.attention.packing import Spans
 from shapeshift.positions import pairs
 from shapeshift.positions.base import total, total_bias
 from shapeshift.positions.turns import Turn, rotate
 
-from ..call import Call, scaled, split_heads
-from ..dropout import draw_seed, numbers
-from ..masks import additive
-from ..packing import Spans
-from .reference import softmax
+from .reference import in_steps
 
 RECOMPUTED_FROM = 512
 """Keys from which probabilities are computed again in the backward pass, in place of being kept."""
+
+SCORING = "bias", "query_bias"
+"""The hooks that add to scores."""
 
 
 def refuses(call: Call) -> str | None:
@@ -42,9 +45,10 @@ def refuses(call: Call) -> str | None:
         return "for a single query sdpa makes fewer calls"
     if call.mixes and not (position.derives("value_bias") and call.lag is not None):
         return "value_bias is a hook of its own, or positions are not consecutive"
-    if _needs_pairs(call) and call.K >= RECOMPUTED_FROM and not call.is_block:
-        if all(position.derives(hook) for hook in ("bias", "query_bias") if position.acts(hook)):
-            return "a number for each pair takes too much memory for so many keys"
+    many = call.K >= RECOMPUTED_FROM and not call.is_block
+    derived = all(not position.acts(hook) or position.derives(hook) for hook in SCORING)
+    if many and derived and _needs_pairs(call):
+        return "a number for each pair takes too much memory for so many keys"
     return None
 
 
@@ -74,13 +78,13 @@ def run(call: Call) -> Tensor:
     out = attend_rows(inputs, vectors, mask, call.dropout_p, num_heads=call.H, **options)
     if inputs[0].ndim == 4:
         return call.finish(out)
-    return out.unflatten(-1, (call.H, call.E))
+    return out.view(*out.shape[:-1], call.H, call.E)
 
 
 def _needs_pairs(call: Call) -> bool:
     """Return whether the bias has to be a number for each pair of a query and a key."""
     position = call.position
-    hooks = [hook for hook in ("bias", "query_bias") if position.acts(hook)]
+    hooks = [hook for hook in SCORING if position.acts(hook)]
     if not hooks:
         return False
     return len(hooks) > 1 or not position.derives(hooks[0]) or call.lag is None
@@ -284,7 +288,11 @@ def _in_steps(
         ]
     seed, threshold, scale = drawn
     num_pairs = [q.shape[1] * q.shape[2] * k.shape[2] for q, k, _ in sentences]
-    kept = torch.split(numbers(sum(num_pairs), seed), num_pairs)
+    drawn_numbers = torch.split(numbers(sum(num_pairs), seed), num_pairs)
+    by_distance = bias is not None and bias.ndim == 2
+    by_pair = [
+        x[(None,) * (4 - x.ndim)] for x in (None if by_distance else bias, mask) if x is not None
+    ]
     outputs = []
     for b, sentence in enumerate(sentences):
         q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in sentence)
@@ -302,22 +310,22 @@ def _in_steps(
         q = scaled(q)
         distances = torch.arange(m, device=q.device) - torch.arange(n, device=q.device)[:, None]
         by_table = [x and (distances - x.shift).clamp(0, x.num_rows - 1)[None] for x in rows]
-        scores = q @ k.mT  # (1, H, n, m)
-        if bias is not None and bias.ndim == 2:
-            scores = scores + bias[:, distances + origin]
-        for added in (None if bias is None or bias.ndim == 2 else bias, mask):
-            if added is not None:
-                scores = scores + own(added[(None,) * (4 - added.ndim)])[..., :n, :m]
+        biases = [own(x)[..., :n, :m] for x in by_pair]
+        if bias is not None and by_distance:
+            biases.append(bias[:, distances + origin])
         if keys is not None and by_table[0] is not None:
-            scores = scores + pairs.query_bias(q, keys.to(q.dtype), by_table[0])
-        if causal:
-            scores = scores.masked_fill(distances > m - n, float("-inf"))
-        probs = softmax(scores, masked=True)
-        if scale != 1:
-            probs = probs * (kept[b].view(1, H, n, m) >= threshold) * scale
-        out = probs @ v  # (1, H, n, E)
-        if values is not None and by_table[1] is not None:
-            out = out + pairs.value_bias(probs, values.to(q.dtype), by_table[1])
+            biases.append(pairs.query_bias(q, keys.to(q.dtype), by_table[0]))
+        kept = (drawn_numbers[b].view(1, H, n, m) >= threshold) * scale
+
+        def drop(probs: Tensor, kept: Tensor = kept) -> Tensor:
+            return probs if scale == 1 else probs * kept
+
+        def mix(probs: Tensor, by_row: Tensor | None = by_table[1]) -> Tensor | None:
+            if values is None or by_row is None:
+                return None
+            return pairs.value_bias(probs, values.to(probs.dtype), by_row)
+
+        out, _ = in_steps(q, k, v, biases, causal=causal, drop=drop, mix=mix)  # (1, H, n, E)
         outputs.append(out.transpose(1, 2).flatten(2).to(heads[0].dtype))  # (1, n, H · E)
     if spans is None:
         return torch.cat(outputs)
