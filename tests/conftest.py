@@ -52,15 +52,15 @@ class Backend:
     def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let attention compute this way until `stop`, or until `monkeypatch` is undone."""
         self.stop = monkeypatch.undo
-        from shapeshift import kernels
         from shapeshift.attention import backends
+        from shapeshift.kernels.attention import SentenceAttention
 
         if self.name == "default":
             return
         decide = backends.prefers_fused
         if self.name == "kernel":
             monkeypatch.setattr(backends, "prefers_fused", lambda *_: False)
-            self._count(monkeypatch, kernels.Attention, "forward")
+            self._count(monkeypatch, SentenceAttention, "forward")
             return
         monkeypatch.setattr(backends, "vectors_of", lambda *_: None)
         if self.name == "sdpa":  # as on a GPU

@@ -20,7 +20,8 @@ from shapeshift import kernels
 from shapeshift.attention import backends
 from shapeshift.attention.dropout import add_dropped, draw_seed, dropout, numbers
 from shapeshift.errors import ShapeshiftError
-from shapeshift.kernels import library, processor
+from shapeshift.kernels import decoding, library, processor, training
+from shapeshift.kernels.attention import Rows, SentenceAttention
 from shapeshift.model import loss
 from shapeshift.model.attention import Attention
 from shapeshift.positions import (
@@ -85,7 +86,7 @@ def test_cross_entropy(shape, dtype, replace):
     for wrong in (-1, shape[1]):
         targets[0] = wrong
         with pytest.raises(IndexError, match=f"targets must be from 0 to {shape[1] - 1}"):
-            kernels.cross_entropy(got, targets, 0.9, replace)
+            training.cross_entropy(got, targets, 0.9, replace)
 
 
 @pytest.mark.parametrize("relu", [False, True])
@@ -120,8 +121,8 @@ def test_dropout(shape, dtype, relu, monkeypatch):
 def test_a_sum_with_what_is_dropped(shape, dtype, monkeypatch):
     x, grad = (torch.randn(shape).transpose(0, -1) for _ in range(2))
     branch = torch.randn(shape).to(dtype).transpose(0, -1)
-    calls, call = [], kernels.dropout
-    monkeypatch.setattr(kernels, "dropout", lambda *args: calls.append(args) or call(*args))
+    calls, call = [], library.call
+    monkeypatch.setattr(library, "call", lambda *args: calls.append(args) or call(*args))
     results = []
     for add in (add_dropped, lambda x, branch, *how: x + dropout(branch.float(), *how)):
         leaves = [y.clone().requires_grad_() for y in (x, branch)]
@@ -134,25 +135,15 @@ def test_a_sum_with_what_is_dropped(shape, dtype, monkeypatch):
         again = torch.autograd.grad(total(), leaves, weight, create_graph=True)
         seconds = torch.autograd.grad(sum(y.sum() for y in again), weight)
         results.append((total(), *torch.autograd.grad(total(), leaves, grad), *seconds))
-    assert calls[0][-1] is not None  # in one pass
-    assert calls[-1][-1] is None
+    residuals = [
+        x.tensor for args in calls for x in args[3:] if getattr(x, "name", "") == "residual"
+    ]
+    assert residuals[0] is not None  # in one pass
+    assert residuals[-1] is None
     for got, expected in zip(*results, strict=True):
         assert got.dtype == expected.dtype
         torch.testing.assert_close(got, expected)
     assert torch.equal(add_dropped(x, branch, 0.3, False), x + branch)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    ("M", "N", "K"), [(1, 32, 32), (70, 96, 64), (1000, 32, 160), (300, 4096, 32)]
-)
-def test_gradients_of_weights(M, N, K, dtype, threads):
-    torch.set_num_threads(threads)
-    grad, x = torch.randn(M, N).to(dtype), torch.randn(M, K).to(dtype)
-    weight, bias = kernels.weight_gradient(grad, x)
-    torch.testing.assert_close(weight.double(), grad.double().t() @ x.double(), rtol=0, atol=1e-3)
-    torch.testing.assert_close(bias.double(), grad.double().sum(0), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -174,7 +165,7 @@ def tables_by_distance(added, num_heads, E, shift, dtype, counts=(9, 11)):
 
     def table(count):
         one = torch.randn(num_heads if "h" in added else 1, count, E).to(dtype).requires_grad_()
-        return backends.Diagonals(one, kernels.Rows(count, shift))
+        return backends.Diagonals(one, Rows(count, shift))
 
     return tuple(table(n) if kind in added else None for kind, n in zip("kv", counts, strict=True))
 
@@ -264,13 +255,13 @@ def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
 def test_vectors_of_distances_that_no_pair_has_are_left_out(
     causal, num_queries, num_keys, num_rows, monkeypatch
 ):
-    found, init = [], kernels.Attention.__init__
+    found, init = [], SentenceAttention.__init__
 
     def spy(self, heads, tables, rows, *how):
         found.extend((x.shape[1], y.num_rows) for x, y in zip(tables, rows, strict=True))
         init(self, heads, tables, rows, *how)
 
-    monkeypatch.setattr(kernels.Attention, "__init__", spy)
+    monkeypatch.setattr(SentenceAttention, "__init__", spy)
     heads = [torch.randn(2, 3, n, 8) for n in (num_queries, num_keys, num_keys)]
     added = tables_by_distance("kv", 3, 8, -8, torch.float32, (17, 17))
     backends.attend_rows(heads, added, causal=causal)
@@ -343,8 +334,8 @@ def test_attention_is_that_of_pytorch(dropout_p, causal, dtype, monkeypatch):
     position = Shaw(num_heads=2, head_dim=8, max_distance=4, causal=causal).to(dtype)
     q, k, v = (torch.randn(2, 2, 40, 8).to(dtype).requires_grad_() for _ in range(3))
     pos = torch.arange(40)[None]
-    calls, call = [], kernels._call
-    monkeypatch.setattr(kernels, "_call", lambda *x: calls.append(x[0]) or call(*x))
+    calls, call = [], library.call
+    monkeypatch.setattr(library, "call", lambda *x: calls.append(x[0]) or call(*x))
 
     def run():
         for x in (q, k, v, *position.parameters()):
@@ -360,7 +351,7 @@ def test_attention_is_that_of_pytorch(dropout_p, causal, dtype, monkeypatch):
         got = run()
     assert [x for x in calls if "attention" in x] == ["attention_forward", "attention_backward"]
     calls.clear()
-    monkeypatch.setattr(kernels, "_library", lambda _: None)
+    monkeypatch.setattr(library, "library", lambda _: None)
     expected = run()
     assert not calls
     near = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 0.1, "atol": 0.2}
@@ -429,7 +420,7 @@ def test_biases_by_distance(kind, causal, dtype, monkeypatch):
         for module in (alibi, kerple, t5):
             patch.setattr(module, "by_distance", lambda *_: pytest.fail("a bias of all pairs"))
         got = run()
-    monkeypatch.setattr(kernels, "_library", lambda _: None)
+    monkeypatch.setattr(library, "library", lambda _: None)
     near = 1e-4 if dtype == torch.float32 else 0.05
     for one, other in zip(got, run(), strict=True):
         assert (one - other).float().norm() <= near * other.float().norm() + near
@@ -448,9 +439,9 @@ class OfPairs(ALiBi):
 def test_no_bias_of_all_pairs_of_many_keys(position, monkeypatch):
     monkeypatch.setattr(backends, "BLOCK", 1000)
     monkeypatch.setattr(backends, "RECOMPUTED_FROM", 8)
-    sizes, forward = [], kernels.Attention.forward
+    sizes, forward = [], SentenceAttention.forward
     monkeypatch.setattr(
-        kernels.Attention,
+        SentenceAttention,
         "forward",
         lambda self, *x: sizes.append(self.num_pairs) or forward(self, *x),
     )
@@ -495,7 +486,7 @@ class Turning(Rotary):
 def gradients(attention, mask, monkeypatch=None):
     """Of the mask, of all parameters and of the input; with `monkeypatch` without kernels."""
     if monkeypatch is not None:
-        monkeypatch.setattr(kernels, "_library", lambda _: None)
+        monkeypatch.setattr(library, "library", lambda _: None)
     x, pos = torch.randn(2, 9, 32, generator=torch.Generator().manual_seed(1)), POS[:, :9]
     x.requires_grad_()
     attention(x, x, pos, pos, mask).square().sum().backward()
@@ -591,8 +582,8 @@ SECOND = {
 @pytest.mark.parametrize("name", SECOND)
 def test_gradients_have_gradients(name, causal, monkeypatch):
     """Those of the kernels, in float32, are those of PyTorch's steps in float64."""
-    calls, call = [], kernels._call
-    monkeypatch.setattr(kernels, "_call", lambda *x: calls.append(x[0]) or call(*x))
+    calls, call = [], library.call
+    monkeypatch.setattr(library, "call", lambda *x: calls.append(x[0]) or call(*x))
     torch.manual_seed(0)
     layer, x = Attention(32, 2, 0.0, SECOND[name]()), torch.randn(2, 7, 32)
     mask = torch.zeros(2, 1, 1, 7)
@@ -743,7 +734,7 @@ def test_a_package_without_libraries_says_so_once_and_computes_in_pytorch(tmp_pa
 def test_kernels_of_other_instruction_sets(name):
     if name not in processor.instruction_sets():
         pytest.skip(f"the processor has no {name}")
-    some = "cross_entropy or gradients_of_weights or heads_with_masks or is_that_of or few_queries"
+    some = "cross_entropy or heads_with_masks or is_that_of or few_queries"
     code = f"import sys, pytest; sys.exit(pytest.main({['-xq', '-n0', '-k', some, __file__]}))"
     done = run(code, SHAPESHIFT_KERNELS=name)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
@@ -755,19 +746,19 @@ def test_products_with_weights_in_panels(shape, relu):
     M, N, K = shape
     torch.manual_seed(0)
     x, weight, bias = torch.randn(M, K), torch.randn(N, K), torch.randn(N)
-    panels = kernels.panels(weight)
+    panels = decoding.panels(weight)
     expected = F.linear(x.double(), weight.double(), bias.double())
     expected = expected.relu() if relu else expected
-    got = kernels.linear(x, panels, bias, relu)
+    got = decoding.linear(x, panels, bias, relu)
     torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-5 * K**0.5)
-    few = kernels.linear(x[M // 2 :], panels, bias, relu)
+    few = decoding.linear(x[M // 2 :], panels, bias, relu)
     assert torch.equal(few, got[M // 2 :])  # whichever rows are next to it
-    twice = kernels.linear(torch.stack((x, x), 1).transpose(0, 1), panels, bias, relu)
+    twice = decoding.linear(torch.stack((x, x), 1).transpose(0, 1), panels, bias, relu)
     assert torch.equal(twice, torch.stack((got, got)))
-    assert kernels.linear(x[:0], panels, bias, relu).shape == (0, N)
+    assert decoding.linear(x[:0], panels, bias, relu).shape == (0, N)
     with torch.no_grad():
         x[0, 0] = math.nan
-    got = kernels.linear(x, panels, bias, relu)
+    got = decoding.linear(x, panels, bias, relu)
     assert got[0].isnan().all()
     assert got[1:].isfinite().all()
 
@@ -789,11 +780,11 @@ def test_attention_of_few_queries(shape, dtype):
         wide = [x.to(dtype).double().expand(N, H, Q, K) for x in (added, bias) if x is not None]
         scores = sum(wide, q.double() @ here[0].transpose(2, 3) / E**0.5)
         expected = scores.softmax(-1)
-        got, probs = kernels.attend_few(q, k, v, added, bias, where, keeps=True)
+        got, probs = decoding.decode_step(q, k, v, added, bias, where, keeps=True)
         assert probs is not None
         torch.testing.assert_close(probs.double(), expected, **NEAR[dtype])
         torch.testing.assert_close(got.transpose(1, 2).double(), expected @ here[1], **NEAR[dtype])
-        alone, nothing = kernels.attend_few(q, k, v, added, bias, where)
+        alone, nothing = decoding.decode_step(q, k, v, added, bias, where)
         assert torch.equal(alone, got)
         assert nothing is None
 
@@ -805,7 +796,7 @@ def few(dtype=torch.float32, E=16, **changed):
         "v": torch.zeros(2, 1, 3, E),
     }
     given = {name: x.to(dtype) for name, x in given.items()} | changed
-    return kernels.attend_few(**given)
+    return decoding.decode_step(**given)
 
 
 IDS = torch.zeros(3, dtype=torch.int64)
@@ -819,36 +810,36 @@ WRONG = {
     "fewer rows of keys": lambda: few(k=torch.zeros(1, 1, 3, 16), v=torch.zeros(1, 1, 3, 16)),
     "int64 rows": lambda: few(rows=ROWS.long()),
     "short rows": lambda: few(rows=ROWS[:2]),
-    "narrow input": lambda: kernels.linear(
-        torch.zeros(2, 3), kernels.panels(torch.zeros(5, 4)), torch.zeros(5), False
+    "narrow input": lambda: decoding.linear(
+        torch.zeros(2, 3), decoding.panels(torch.zeros(5, 4)), torch.zeros(5), False
     ),
-    "wide input": lambda: kernels.linear(
-        torch.zeros(2, 9), kernels.panels(torch.zeros(5, 4)), torch.zeros(5), False
+    "wide input": lambda: decoding.linear(
+        torch.zeros(2, 9), decoding.panels(torch.zeros(5, 4)), torch.zeros(5), False
     ),
-    "long bias": lambda: kernels.linear(
-        torch.zeros(2, 4), kernels.panels(torch.zeros(5, 4)), torch.zeros(99), False
+    "long bias": lambda: decoding.linear(
+        torch.zeros(2, 4), decoding.panels(torch.zeros(5, 4)), torch.zeros(99), False
     ),
-    "bf16 input": lambda: kernels.linear(
-        torch.zeros(2, 4).bfloat16(), kernels.panels(torch.zeros(5, 4)), torch.zeros(5), False
+    "bf16 input": lambda: decoding.linear(
+        torch.zeros(2, 4).bfloat16(), decoding.panels(torch.zeros(5, 4)), torch.zeros(5), False
     ),
-    "bf16 weight": lambda: kernels.panels(torch.zeros(5, 4).bfloat16()),
-    "float64": lambda: kernels.cross_entropy(torch.zeros(3, 4).double(), IDS, 0.9, True),
-    "short targets": lambda: kernels.cross_entropy(torch.zeros(3, 4), IDS[:2], 0.9, True),
-    "float targets": lambda: kernels.cross_entropy(torch.zeros(3, 4), IDS.float(), 0.9, True),
-    "strided logits": lambda: kernels.cross_entropy(torch.zeros(4, 3).t(), IDS, 0.9, True),
-    "other forced ids": lambda: kernels.best_continuations(
+    "bf16 weight": lambda: decoding.panels(torch.zeros(5, 4).bfloat16()),
+    "float64": lambda: training.cross_entropy(torch.zeros(3, 4).double(), IDS, 0.9, True),
+    "short targets": lambda: training.cross_entropy(torch.zeros(3, 4), IDS[:2], 0.9, True),
+    "float targets": lambda: training.cross_entropy(torch.zeros(3, 4), IDS.float(), 0.9, True),
+    "strided logits": lambda: training.cross_entropy(torch.zeros(4, 3).t(), IDS, 0.9, True),
+    "other forced ids": lambda: decoding.best_continuations(
         torch.zeros(6, 9), torch.zeros(3, 2), IDS[:2], 2, (0, 1)
     ),
-    "nothing continues": lambda: kernels.best_continuations(
+    "nothing continues": lambda: decoding.best_continuations(
         torch.zeros(6, 9), torch.zeros(3, 2), IDS, 0, (0, 1)
     ),
-    "other sums": lambda: kernels.best_continuations(
+    "other sums": lambda: decoding.best_continuations(
         torch.zeros(6, 9), torch.zeros(3, 3), IDS, 2, (0, 1)
     ),
-    "no edge": lambda: kernels.weight_gradient(torch.zeros(3, 33), torch.zeros(3, 32)),
-    "fewer inputs": lambda: kernels.weight_gradient(torch.zeros(3, 32), torch.zeros(2, 32)),
-    "sum of another size": lambda: kernels.dropout(torch.zeros(9), 1, 0, 1.0, added=torch.zeros(8)),
-    "fewer bits": lambda: kernels.dropout_backward(
+    "sum of another size": lambda: training.dropout(
+        torch.zeros(9), 1, 0, 1.0, residual=torch.zeros(8)
+    ),
+    "fewer bits": lambda: training.dropout_backward(
         torch.zeros(99), torch.zeros(2, dtype=torch.uint8), 1.0, torch.float32
     ),
     "heads": lambda: backends.attend_rows(
@@ -879,10 +870,10 @@ def test_nothing_is_read_or_written_beyond_a_tensor(wrong):
 
 OUT_OF_RANGE = {
     "rows": lambda x: few(rows=ROWS + x),
-    "forced ids": lambda x: kernels.best_continuations(
+    "forced ids": lambda x: decoding.best_continuations(
         torch.zeros(6, 9), torch.zeros(3, 2), IDS + (x if x >= 0 else -2), 2, (0, 1)
     ),
-    "targets": lambda x: kernels.cross_entropy(torch.zeros(3, 4), (IDS + x).int(), 0.9, True),
+    "targets": lambda x: training.cross_entropy(torch.zeros(3, 4), (IDS + x).int(), 0.9, True),
 }
 
 
@@ -988,7 +979,7 @@ def test_the_default_device_is_not_that_of_the_tensors(dtype):
         x = torch.linspace(-1, 1, 2 * 2 * 9 * 16, device="cpu").to(dtype).view(2, 2, 9, 16)
         leaf = x.detach().requires_grad_()
         out = backends.attend_rows([leaf, leaf, leaf], NONE)
-        dropped, kept = kernels.dropout(x, 1, 0, 1.0)
+        dropped, kept = training.dropout(x, 1, 0, 1.0)
         return [out, *torch.autograd.grad(out.sum(), leaf), dropped, kept]
 
     expected = results()

@@ -6,6 +6,8 @@
 
 #include <omp.h>
 
+const char sources[] = SOURCES; /* a hash of all sources: setup.py */
+
 /* The sentences of a batch, and where their numbers are: token i of head h of sentence b is the row
    at first[b] * batch + h * head + i * row. */
 struct layout {
