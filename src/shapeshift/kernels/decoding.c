@@ -8,10 +8,10 @@
 /* out (E) = softmax(scale * x k^T + bias + mask) v of one query and one head, E = V vectors. The j-th
    key is at row * steps[0] + j * steps[2] with row = rows[j * N], the value at row * steps[3] + j *
    steps[5]. */
-static inline __attribute__((always_inline)) void attend_one(
-    const number *restrict x, const number *restrict k, const number *restrict v, const long *steps,
-    const int32_t *restrict rows, long n, const number *restrict bias, const number *restrict mask,
-    float scale, number *restrict out, number *restrict kept, long N, long K, const long V) {
+INLINE void attend_one(const number *restrict x, const number *restrict k, const number *restrict v,
+                       const long *steps, const int32_t *restrict rows, long n,
+                       const number *restrict bias, const number *restrict mask, float scale,
+                       number *restrict out, number *restrict kept, long N, long K, const long V) {
     const long blocks = vectors(K);
     vector query[V], sums[V], probs[blocks], most = all(-INFINITY), totals = all(0.0f);
     float *scores = (float *)probs;
@@ -54,10 +54,10 @@ static inline __attribute__((always_inline)) void attend_one(
    mask    (N, K) to add to the scores, or null
    probs   (N, H, Q, K), written, or null */
 long decode_step(const number *restrict q, const number *restrict k, const number *restrict v,
-                const long *steps, const int32_t *restrict rows, const number *restrict bias,
-                const number *restrict mask, float scale, number *restrict out,
-                number *restrict probs, long N, long H, long Q, long K, long E, long M,
-                long threads) {
+                 const long *steps, const int32_t *restrict rows, const number *restrict bias,
+                 const number *restrict mask, float scale, number *restrict out,
+                 number *restrict probs, long N, long H, long Q, long K, long E, long M,
+                 long threads) {
     uint32_t last = 0; /* a negative one is a large one */
     for (long r = 0; rows && r < K * N; r++)
         last = (uint32_t)rows[r] > last ? (uint32_t)rows[r] : last;
@@ -159,8 +159,7 @@ static inline long width(long n, long N) {
 }
 
 /* weight (N, K) -> panels: K times N, rounded up to whole vectors with zeros. */
-long panels(const float *restrict weight, float *restrict panels, long N, long K,
-                    long threads) {
+long panels(const float *restrict weight, float *restrict panels, long N, long K, long threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long n = 0; n < N; n += PANEL) {
         long columns = width(n, N);
@@ -173,10 +172,9 @@ long panels(const float *restrict weight, float *restrict panels, long N, long K
 
 /* `tall` rows of x times a panel of `wide` vectors; `count` rows of `columns` sums are written. Each
    16 inputs, `lines` lines of memory from `next` on are fetched. */
-static inline __attribute__((always_inline)) void multiply(
-    const float *const *x, const float *restrict panel, const float *restrict bias, long relu,
-    float *restrict out, long count, long columns, long N, long K, const char *next, long lines,
-    const int tall, const int wide) {
+INLINE void multiply(const float *const *x, const float *restrict panel, const float *restrict bias,
+                     long relu, float *restrict out, long count, long columns, long N, long K,
+                     const char *next, long lines, const int tall, const int wide) {
     vector sums[ROWS][WIDE];
     for (int r = 0; r < tall; r++)
         for (int c = 0; c < wide; c++) sums[r][c] = all(0.0f);

@@ -47,9 +47,9 @@ long cross_entropy(number *restrict logits, const int64_t *restrict targets, flo
    in whole words. */
 enum { GROUP = 512 };
 
-long dropout(const number *restrict x, const float *restrict residual, long seed,
-                     long threshold, float scale, long relu, number *restrict out,
-                     float *restrict total, uint16_t *restrict kept, long count, long threads) {
+long dropout(const number *restrict x, const float *restrict residual, long seed, long threshold,
+             float scale, long relu, number *restrict out, float *restrict total,
+             uint16_t *restrict kept, long count, long threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long begin = 0; begin < count; begin += GROUP) {
         uint64_t words[GROUP / 4];
