@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from shapeshift import kernels
+from shapeshift.kernels.attention import SentenceAttention
 from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss
 from shapeshift.model.loss import linear_cross_entropy
 from shapeshift.model.packing import Packing
@@ -34,9 +35,9 @@ def loss(model: Transformer) -> Tensor:
 @pytest.mark.parametrize("position", ["ape", "rpe", "rope", "xpos", "t5", "tupe", "neighbours"])
 def test_neither_packing_nor_rows_without_a_token_change_anything(position, monkeypatch) -> None:
     spans = []  # of each attention that the kernel has computed
-    init = kernels.Attention.__init__
+    init = SentenceAttention.__init__
     monkeypatch.setattr(
-        kernels.Attention,
+        SentenceAttention,
         "__init__",
         lambda self, *how: spans.append(how[5]) or init(self, *how),
     )
