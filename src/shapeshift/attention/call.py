@@ -19,8 +19,8 @@ from .packing import Packing
 class Cache(Protocol):
     """Keys and values that decoding keeps, see `model.cache`."""
 
-    mask: Tensor | None
-
+    @property
+    def mask(self) -> Tensor | None: ...
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
@@ -157,7 +157,8 @@ class Call:
         out = out.transpose(1, 2)
         if not self.packing:
             return out
-        return self.packing[0].pack(out.flatten(2)).unflatten(-1, (self.H, self.E))
+        packed = self.packing[0].pack(out.flatten(2))
+        return packed.view(-1, self.H, self.E)
 
 
 def has_varlen(device: torch.device) -> bool:

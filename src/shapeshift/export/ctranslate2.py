@@ -259,11 +259,10 @@ def _relative_table(table: Tensor | None, position: Shaw) -> Tensor:
 def _bias_table(position: T5) -> Tensor:
     """Return a bias by bucket, `(n, H)`: half of the buckets of a direction are for a distance
     each, and the others, which grow, for all further distances, from which on T5's is one."""
-    keys = torch.arange(position.max_distance + 1)[None]
+    distances = torch.arange(position.max_distance + 1)
     halves = []
-    for end in (keys[:, -1:],) if position.causal else (keys[:, -1:], keys[:, :1]):
-        by_distance = position.bias(end, keys, dtype=torch.float32)[0, :, 0].t()  # (K, H)
-        by_distance = by_distance.flip(0) if end else by_distance
+    for side in (-distances,) if position.causal else (-distances, distances):
+        by_distance = position.bias_at(side, torch.float32).t()  # (K, H)
         halves += [by_distance[:-1], by_distance[-1:].expand(len(by_distance) - 1, -1)]
     return _copy(torch.cat(halves))
 

@@ -107,7 +107,8 @@ class Attention(nn.Module):
             pos_new=pos_new,
         )
         out = run(call).flatten(-2)  # (B, Q, D)
-        return self.out(packing[0].pack(out) if packing and not packed else out)
+        result: Tensor = self.out(packing[0].pack(out) if packing and not packed else out)
+        return result
 
     def keys_and_values(self, memory: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         """Return what `forward` puts into a cache for `memory (B, K, D)`: `(B, H, K, E)` each."""

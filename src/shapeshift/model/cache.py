@@ -22,7 +22,7 @@ class KeyValues:
     appending costs constant time a token on average.
     """
 
-    mask = None  # of places that are not taken: there are none
+    mask: Tensor | None = None  # of places that are not taken: there are none
 
     def __init__(self) -> None:
         self.length = 0
@@ -211,7 +211,7 @@ class SourceKeyValues:
     """Projected keys and values of a source, `(B, H, K, E)` each: all there at once, they lie
     sentence by sentence, as the products of each step read them fastest."""
 
-    mask = None
+    mask: Tensor | None = None
 
     def __init__(self) -> None:
         self.length = 0

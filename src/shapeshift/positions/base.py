@@ -138,8 +138,9 @@ class Representation(nn.Module):
                 f"places of {cls.__name__} must be a tuple of {', '.join(Representation.places)},"
                 f" got {cls.places!r}"
             )
-        methods = {*AT_ATTENTION, *DESCRIBED_BY.values()}
-        at_attention = any(_overrides(cls, name) for name in methods)
+        at_attention = any(
+            _overrides(cls, name) for name in (*AT_ATTENTION, *DESCRIBED_BY.values())
+        )
         used = ["embedding"] * _overrides(cls, "embed") + ["self", "cross"] * at_attention
         if used:
             places = tuple(place for place in cls.places if place in used)

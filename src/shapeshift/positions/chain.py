@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
+
 from .base import HOOKS, PROMISES, Representation, check_sizes, total
 from .checks import SIZES
 from .pairs import Table

@@ -14,8 +14,9 @@ from types import ModuleType
 
 from torch import Tensor
 
-from ..call import Call
-from ..recording import is_recording
+from shapeshift.attention.call import Call
+from shapeshift.attention.recording import is_recording
+
 from . import blocked, cpu, decode, flex, packed, reference, sdpa, triton
 
 BACKENDS: Mapping[str, ModuleType] = {

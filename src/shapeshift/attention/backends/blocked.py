@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ..call import Call
+from shapeshift.attention.call import Call
+
 from . import cpu, reference
 
 BLOCK = 1 << 22
@@ -65,7 +66,7 @@ def run(call: Call) -> Tensor:
             block = some, k_n[:, :, seen], v_n[:, :, seen]
             outputs.append(compute(*block, added, pos_qn[:, rows], pos_kn[:, seen]))
         sentences.append(torch.cat(outputs, dim=1))
-    return call.finish(torch.cat(sentences).transpose(1, 2))  # (B, Q, H, E) in memory
+    return call.finish(torch.cat(sentences).transpose(1, 2))
 
 
 def _compute(
@@ -74,4 +75,4 @@ def _compute(
     block = Call(
         (q, k, v), pos_q=pos_q, pos_k=pos_k, mask=mask, rotated=True, is_block=True, **rest
     )
-    return (reference if cpu.refuses(block) else cpu).run(block)
+    return reference.run(block) if cpu.refuses(block) else cpu.run(block)

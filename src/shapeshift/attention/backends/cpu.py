@@ -12,18 +12,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shapeshift import kernels
+from shapeshift.attention.call import Call, scaled, split_heads
+from shapeshift.attention.dropout import draw_seed, numbers
+from shapeshift.attention.masks import additive
+from shapeshift.attention.packing import Spans
 from shapeshift.positions import pairs
 from shapeshift.positions.base import total, total_bias
 from shapeshift.positions.turns import Turn, rotate
 
-from ..call import Call, scaled, split_heads
-from ..dropout import draw_seed, numbers
-from ..masks import additive
-from ..packing import Spans
 from .reference import softmax
 
 RECOMPUTED_FROM = 512
 """Keys from which probabilities are computed again in the backward pass, in place of being kept."""
+
+SCORING = "bias", "query_bias"
+"""The hooks that add to scores."""
 
 
 def refuses(call: Call) -> str | None:
@@ -42,9 +45,10 @@ def refuses(call: Call) -> str | None:
         return "for a single query sdpa is faster"
     if call.mixes and not (position.derives("value_bias") and call.lag is not None):
         return "value_bias is overridden or hooked, or positions are not consecutive"
-    if _needs_pairs(call) and call.K >= RECOMPUTED_FROM and not call.is_block:
-        if all(position.derives(hook) for hook in ("bias", "query_bias") if position.acts(hook)):
-            return "a bias with a number for each pair takes too much memory for so many keys"
+    many = call.K >= RECOMPUTED_FROM and not call.is_block
+    derived = all(not position.acts(hook) or position.derives(hook) for hook in SCORING)
+    if many and derived and _needs_pairs(call):
+        return "a bias with a number for each pair takes too much memory for so many keys"
     return None
 
 
@@ -74,13 +78,13 @@ def run(call: Call) -> Tensor:
     out = attend_rows(inputs, vectors, mask, call.dropout_p, num_heads=call.H, **options)
     if inputs[0].ndim == 4:
         return call.finish(out)
-    return out.unflatten(-1, (call.H, call.E))
+    return out.view(*out.shape[:-1], call.H, call.E)
 
 
 def _needs_pairs(call: Call) -> bool:
     """Return whether the bias has to be a number for each pair of a query and a key."""
     position = call.position
-    hooks = [hook for hook in ("bias", "query_bias") if position.acts(hook)]
+    hooks = [hook for hook in SCORING if position.acts(hook)]
     if not hooks:
         return False
     return len(hooks) > 1 or not position.derives(hooks[0]) or call.lag is None

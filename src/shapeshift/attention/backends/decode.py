@@ -8,9 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from shapeshift import kernels
+from shapeshift.attention.call import Call, scaled, split_heads
 from shapeshift.positions.base import check_numbers, total, total_bias
-
-from ..call import Call, scaled, split_heads
 
 MOST_QUERIES = 16
 """Queries of a row for which it is the faster one: to a source, one for each beam."""

@@ -1,5 +1,5 @@
-"""The backend `flex`, FlexAttention: one fused kernel in which a function adds to each score, so that a bias
-`(B, H, Q, K)` never exists in memory."""
+"""The backend `flex`, FlexAttention: one fused kernel in which a function adds to each score, so
+that a bias `(B, H, Q, K)` never exists in memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
+from shapeshift.attention.call import Call
 from shapeshift.positions import Representation
 from shapeshift.positions.checks import as_positions
 from shapeshift.positions.pairs import autocast_inputs
-
-from ..call import Call
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """(score, sentence, head, query, key) -> score, see `torch.nn.attention.flex_attention`."""

@@ -8,18 +8,15 @@ gradients of packed sentences that are not those of its forward pass, so it is n
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from shapeshift import kernels
+from shapeshift.attention.call import Call, split_heads
+from shapeshift.attention.packing import Packing
 from shapeshift.positions import Representation
 from shapeshift.positions.pairs import autocast_inputs
 from shapeshift.positions.turns import Turn, rotate
-
-from ..call import Call, split_heads
-from ..packing import Packing
 
 aten = torch.ops.aten
 

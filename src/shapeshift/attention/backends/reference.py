@@ -25,11 +25,10 @@ import torch
 from torch import Tensor
 
 from shapeshift import kernels
+from shapeshift.attention.call import Call, scaled
+from shapeshift.attention.dropout import dropout
+from shapeshift.attention.recording import record
 from shapeshift.positions.base import check_numbers, total, total_bias
-
-from ..call import Call, scaled
-from ..dropout import dropout
-from ..recording import record
 
 
 def refuses(call: Call) -> str | None:

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend
 
+from shapeshift.attention.call import Call, scaled
 from shapeshift.positions.base import total_bias
 
-from ..call import Call, scaled
 from .reference import causal_mask
 
 FUSED_FROM = {torch.bfloat16: 512, torch.float32: 64, torch.float64: 64}
@@ -34,7 +34,7 @@ def refuses(call: Call) -> str | None:
         return "in float64 its fused kernel has no second derivative"
     # Where it is compiled, there is one graph for all lengths.
     fewest = FUSED_FROM.get(call.inputs[0].dtype, 0)
-    if not call.compiled and call.Q != 1 and call.K < fewest:
+    if not call.compiled and call.Q != 1 and fewest > call.K:
         return f"with fewer than {fewest} keys its kernel for a CPU is slower than reference"
     return None
 
@@ -42,7 +42,7 @@ def refuses(call: Call) -> str | None:
 def run(call: Call) -> Tensor:
     q, k, v, mask = call.heads()
     p, num_keys = call.dropout_p, k.shape[2]
-    if call.causal and mask is None and not call.biased and call.Q == num_keys:
+    if call.causal and mask is None and not call.biased and num_keys == call.Q:
         out = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
         return call.finish(out)
     if call.causal:

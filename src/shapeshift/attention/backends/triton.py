@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from shapeshift.attention.call import Call
 from shapeshift.positions.pairs import Table
-
-from ..call import Call
 
 MAX_ROWS = 512
 """Rows of a table for which a GPU's kernel has registers."""
@@ -46,7 +45,7 @@ def refuses(call: Call) -> str | None:
 
 
 def run(call: Call) -> Tensor:
-    from ..gpu import attend_by_tables
+    from shapeshift.attention.gpu import attend_by_tables
 
     q, k, v, mask = call.heads()
     at = mask, call.pos_q, call.pos_k
