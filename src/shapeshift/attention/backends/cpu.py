@@ -33,23 +33,23 @@ SCORING = "bias", "query_bias"
 def refuses(call: Call) -> str | None:
     position = call.position
     if call.device != "cpu":
-        return "it runs on CPUs"
+        return "it needs a CPU"
     if call.traced:
-        return "PyTorch has to see each step: this is compiled, traced or transformed"
+        return "torch.compile, a trace or torch.func has to see each step"
     if not call.has_kernels:
-        return f"no compiled kernel serves for {call.dtype}, empty or wrapped tensors here"
+        return f"there is no compiled kernel for {call.dtype}, or tensors are empty or wrapped"
     if call.mask is not None and call.mask.requires_grad:
         return "the mask needs a gradient"
     if call.causal and call.Q > call.K:
         return "some queries see no key"
     if call.Q == 1 and not (call.biased or call.mixes or call.dropout_p):
-        return "for a single query sdpa makes fewer calls"
+        return "for a single query sdpa is faster"
     if call.mixes and not (position.derives("value_bias") and call.lag is not None):
-        return "value_bias is a hook of its own, or positions are not consecutive"
+        return "value_bias is overridden or hooked, or positions are not consecutive"
     many = call.K >= RECOMPUTED_FROM and not call.is_block
     derived = all(not position.acts(hook) or position.derives(hook) for hook in SCORING)
     if many and derived and _needs_pairs(call):
-        return "a number for each pair takes too much memory for so many keys"
+        return "a bias with a number for each pair takes too much memory for so many keys"
     return None
 
 
