@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook
 
 from shapeshift.attention import attend, recording
 from shapeshift.positions import Representation
@@ -48,6 +49,8 @@ SIMPLEST: Case = {
     "recording": False,
     "dropout": 0.0,
     "threads": 1,
+    "touched": "none",
+    "mixed": False,
 }
 """What each option is when nothing happens."""
 
@@ -111,6 +114,10 @@ def draw(rng: random.Random) -> Case:
         "recording": rng.random() < 0.05,
         "threads": rng.choice((2, 3, 4)) if rng.random() < 0.05 else 1,
     }
+    if rng.random() < 0.15:
+        case["touched"] = rng.choice([*TOUCHES])
+    if case["dtype"] == "autocast":
+        case["mixed"] = rng.random() < 0.2
     if long:
         case |= {"B": 1, "H": rng.choice((1, 2))}
     if rng.random() < 0.5:
@@ -181,6 +188,20 @@ PLACES: dict[str, Callable[..., list[Tensor]]] = {
 """Positions of queries and keys, `(B|1, Q|K)`."""
 
 
+def _doubled(module: Any, arguments: tuple[Any, ...], out: Any) -> Any:
+    is_bias = arguments[0] in ("bias", "query_bias") and out is not None
+    return 2 * out if is_bias else None
+
+
+TOUCHES: dict[str, Callable[[Representation], Any]] = {
+    "hook": lambda position: position.register_forward_hook(lambda *_: None),
+    "doubled": lambda position: position.register_forward_hook(_doubled),
+    "hook on all modules": lambda _: register_module_forward_hook(lambda *_: None),
+    "own method": lambda position: setattr(position, "bias", position.bias),
+}
+"""What somebody else did to a representation: the hooks alone then compute it."""
+
+
 class Setup:
     """The tensors of a case."""
 
@@ -197,7 +218,8 @@ class Setup:
         for layout, T in zip(case["layouts"], (Q, K, K), strict=True):
             shape, view = LAYOUTS[layout](B, H, T, E)
             base = torch.randn(shape, generator=rng) * case["scale"] ** 0.5
-            self.bases.append(base.to(self.dtype))
+            is_mixed = case["mixed"] and self.is_autocast and len(self.bases) == 2
+            self.bases.append(base.to(torch.bfloat16 if is_mixed else self.dtype))
             self.views.append(view)
         self.pos = self._positions(rng)
         self.mask, self.is_blind = None, torch.zeros(B, H, Q, 1, dtype=torch.bool)
@@ -315,6 +337,9 @@ class Setup:
         position, (*bases, mask), wanted = self.leaves(False)
         q, k, v = (view(x) for view, x in zip(self.views, bases, strict=True))
         with ExitStack() as stack:
+            if case["touched"] != "none":
+                handle = TOUCHES[case["touched"]](position)
+                stack.callback(lambda: handle and handle.remove())
             stack.enter_context(torch.set_grad_enabled(not case["no_grad"]))
             if self.is_autocast:
                 stack.enter_context(torch.autocast("cpu", torch.bfloat16))
@@ -373,6 +398,7 @@ class Setup:
             out, probs = definition.attend(
                 q, k, v, mask, position, *self.pos,
                 causal=case["causal"], compute=compute, kept=dropped,
+                times=2.0 if case["touched"] == "doubled" else 1.0,
             )  # fmt: skip
         found = self.named(out, wanted if not case["no_grad"] else [], self.names())
         return found | ({"probabilities": probs.detach()} if case["recording"] else {})

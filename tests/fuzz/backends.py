@@ -9,6 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from shapeshift.attention import backends
+from shapeshift.model import attention as model_attention
 
 
 def _ways() -> Iterator[tuple[Any, str, str]]:
@@ -20,6 +21,8 @@ def _ways() -> Iterator[tuple[Any, str, str]]:
         yield backends, "_attend_in_blocks", "blocks"
         yield backends, "attend_with_probs", "plain"
         yield backends.F, "scaled_dot_product_attention", "sdpa"
+        yield model_attention, "attend_rows", "kernel"
+        yield model_attention, "attend_few", "few"
 
 
 @contextmanager

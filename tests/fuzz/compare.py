@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .definition import UNIT
+
 FACTOR = 6.0
 """How many times further than the simulated rounding errors a result may lie from the exact one.
 Those are as large as rounding allows: their standard deviation is u, that of rounding u / sqrt(3).
@@ -77,6 +79,7 @@ class Outcome:
                 continue
             limit = factor * scale(exact, [each[name] for each in self.rounded])
             limit = limit + factor * self.floor * name.startswith("gradient")
+            limit = limit + UNIT.get(self.found[name].dtype, 0.0) * exact.abs()  # to store it
             error = (found - exact).abs()
             ratio = (error / limit).amax().item()
             worst = max(worst, ratio)

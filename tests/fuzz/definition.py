@@ -106,11 +106,13 @@ def attend(
     causal: bool,
     compute: Arithmetic,
     kept: Tensor | None = None,
+    times: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """Return what `shapeshift.attention.attend` defines, and the probabilities; all in float64.
 
     Args:
         kept: what dropout multiplies the probabilities by, `(B, H, Q, K)`.
+        times: what the biases on the scores are multiplied by.
     """
     (B, H, Q, E), K = q.shape, k.shape[2]
     pos_q, pos_k = pos_q.long(), pos_k.long()
@@ -120,6 +122,7 @@ def attend(
     size = scaled.detach().abs() @ keys.detach().abs().mT
     for kind in position.kinds():
         for bias in score_terms(kind, scaled, pos_q, pos_k, compute):
+            bias = bias * times
             scores = compute(scores + compute(bias))
             size = size + bias.detach().abs()
     allowed = torch.ones(B, H, Q, K, dtype=torch.bool)

@@ -3,7 +3,6 @@ own, whose hooks do what hooks may do with tensors."""
 
 from __future__ import annotations
 
-import inspect
 import random
 from typing import Any
 
@@ -11,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.positions import KINDS, Chain, Representation, get
+from shapeshift.positions import KINDS, T5, ALiBi, Chain, Representation, get
+from shapeshift.positions.pairs import Table
 
 ROWS = 2048
 """Positions of tables."""
@@ -126,10 +126,95 @@ class Turned(Representation):
         return row.expand(-1, -1, pos_q.shape[1], -1)
 
 
+class HalfALiBi(ALiBi):
+    """A subclass with a hook of its own: the faster methods that it inherits do not serve."""
+
+    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
+        return super().bias(pos_q, pos_k, dtype=dtype).mul(0.5)
+
+
+class TwiceT5(T5):
+    """A subclass that changes a helper of a hook."""
+
+    def _values(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
+        return 2 * super()._values(distances, dtype)
+
+
+class ByDistance(Representation):
+    """A faster method with one number for all heads."""
+
+    splits = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(5))
+
+    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
+        distances = pos_k.long()[:, None, :] - pos_q.long()[:, :, None]
+        return self.bias_by_distance(distances, dtype=dtype).transpose(0, 1)
+
+    def bias_by_distance(self, distances: Tensor, *, dtype: torch.dtype) -> Tensor:
+        weight = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32))
+        return weight[distances % 5].unsqueeze(0).to(dtype)
+
+
+class ByTable(Representation):
+    """Vectors by distance, on keys for each head, on values for all, of other distances."""
+
+    splits = True
+
+    def __init__(self, *, num_heads: int, head_dim: int):
+        super().__init__()
+        self.keys = nn.Parameter(torch.randn(num_heads, 4, head_dim))
+        self.values = nn.Parameter(torch.randn(1, 3, head_dim))
+
+    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        by_row = q @ self.keys.to(q.dtype).mT
+        return by_row.gather(-1, self._rows(pos_q, pos_k, -1, 4).expand(*q.shape[:3], -1))
+
+    def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        rows = self._rows(pos_q, pos_k, -2, 3)
+        near = [(probs * (rows == n)).sum(-1, keepdim=True) for n in range(3)]
+        return torch.cat(near, -1) @ self.values.to(probs.dtype)
+
+    def _rows(self, pos_q: Tensor, pos_k: Tensor, low: int, number: int) -> Tensor:
+        distances = pos_k.long()[:, None, None] - pos_q.long()[:, None, :, None]
+        return (distances - low).clamp(0, number - 1)
+
+    def tables(self) -> tuple[Table, Table]:
+        return Table(self.keys, -1), Table(self.values, -2)
+
+
+class Mixing(Representation):
+    """`embed` and `inputs`, with views and changes of their own results in place."""
+
+    def __init__(self, *, dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(dim))
+
+    def embed(self, x: Tensor, pos: Tensor) -> Tensor:
+        return (x.mT * self.weight[:, None]).mT.add_((pos % 4).unsqueeze(-1) / 4)
+
+    def inputs(
+        self, q: Tensor, k: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        k = k * self.weight.to(k.dtype)
+        k[:, :1].neg_()
+        return (q.mT + (pos_q % 4)[:, None].to(q.dtype) / 4).mT, k, v
+
+
 OWN = {
     each.__name__: each
-    for each in (TransposedBias, OneForAll, ChangedInPlace, ReadTransposed, Turned)
-}
+    for each in (
+        TransposedBias, OneForAll, ChangedInPlace, ReadTransposed, Turned, HalfALiBi, TwiceT5,
+        ByDistance, ByTable, Mixing,
+    )
+}  # fmt: skip
+
+
+def full_name(name: str) -> str:
+    """Return the name under which the library finds a kind."""
+    return f"{__name__}:{name}" if name in OWN else name
 
 
 def draw_options(rng: random.Random, kind: str) -> dict[str, Any]:
@@ -166,7 +251,8 @@ def draw(rng: random.Random, own: float = 0.15, place: str = "self") -> list[Spe
     """Return one kind, or now and then several in a chain."""
     count = rng.choices((1, 2, 3), (6, 2, 1))[0]
     known = [name for name, entry in KINDS.items() if place in entry.build.places]
-    names = [rng.choice([*OWN] if rng.random() < own else known) for _ in range(count)]
+    ours = [name for name, kind in OWN.items() if place in kind.places]
+    names = [rng.choice(ours if rng.random() < own else known) for _ in range(count)]
     return [[name, draw_options(rng, name)] for name in names]
 
 
@@ -180,12 +266,7 @@ def build(specs: list[Spec], *, causal: bool, seed: int, **sizes: int) -> Repres
     parts = []
     try:
         for name, options in specs:
-            if name in OWN:
-                taken = inspect.signature(OWN[name]).parameters
-                own = {n: size for n, size in sizes.items() if n in taken}
-                parts.append(OWN[name](**own, **options))
-            else:
-                parts.append(get(name, causal=causal, **sizes, **options))
+            parts.append(get(full_name(name), causal=causal, **sizes, **options))
         position = parts[0] if len(parts) == 1 else Chain(*parts)
     except ShapeshiftError as error:
         raise InvalidCaseError(str(error)) from error

@@ -20,7 +20,7 @@ from shapeshift.positions import KINDS, POSITION_IDS, Part, PositionIds, Scheme
 
 from .compare import Outcome, Results, floor_of
 from .definition import UNIT
-from .kinds import InvalidCaseError, draw_options
+from .kinds import OWN, InvalidCaseError, draw_options, full_name
 from .twin import references
 
 Case = dict[str, Any]
@@ -56,8 +56,9 @@ SIMPLEST: Case = {
 def draw_shape(rng: random.Random, *, decoding: bool = False) -> Case:
     parts = []
     for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
-        name = rng.choice([*KINDS])
-        build = KINDS[name].build
+        own = rng.random() < 0.15
+        name = rng.choice([*(OWN if own else KINDS)])
+        build = OWN[name] if own else KINDS[name].build
         place = rng.choice(build.places)
         stacks = (
             "decoder"
@@ -117,7 +118,7 @@ def build(case: Case) -> Transformer:
     config = ModelConfig(dropout=0.0, attention_dropout=0.0, activation_dropout=0.0, **sizes)
     try:
         parts = tuple(
-            Part(name, place, stacks, layers, options)
+            Part(full_name(name), place, stacks, layers, options)
             for name, place, stacks, layers, options in case["parts"]
         )
         scheme = Scheme(PositionIds(*case["position_ids"]), parts)
