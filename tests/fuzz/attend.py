@@ -431,7 +431,10 @@ def compared(setup: Setup, found: Results, dropped: Tensor | None) -> Outcome:
     the probabilities by."""
     compute = Arithmetic(setup.unit)
     exact = setup.reference(compute, dropped)
-    rounded = [setup.reference(Arithmetic(setup.unit, n), dropped) for n in range(2)]
+
+    def rounded(seed: int) -> Results:
+        return setup.reference(Arithmetic(setup.unit, seed), dropped)
+
     skipped: set[str] = set()
     if compute.is_coarse:
         skipped = {*exact}

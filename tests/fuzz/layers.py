@@ -304,14 +304,17 @@ def run(case: Case) -> Outcome:
     if setup.is_attention:
         compute = Arithmetic(setup.unit)
         exact = setup.formula(compute)
-        rounded = [setup.formula(Arithmetic(setup.unit, n)) for n in range(2)]
         skipped = frozenset(exact) if compute.is_coarse else frozenset()
+
+        def rounded(seed: int) -> Results:
+            return setup.formula(Arithmetic(setup.unit, seed))
+
         return Outcome(found, exact, rounded, skipped, longest)
     twin = _theirs(setup) if _is_plain(setup) else deepcopy(setup.module).double()
-    exact, rounded = references(
+    exact, rounding = references(
         twin, setup.unit, lambda module: setup.call(module, lambda x: x.detach().double())
     )
-    return Outcome(found, exact, rounded, frozenset(), longest, floor_of(exact, setup.unit))
+    return Outcome(found, exact, rounding, frozenset(), longest, floor_of(exact, setup.unit))
 
 
 def _is_plain(setup: Setup) -> bool:

@@ -38,7 +38,7 @@ AREAS: dict[str, Any] = {
     "outside": outside,
     "memory": memory,
 }
-SHARES = {"attend": 80, "layers": 12, "decoding": 4, "models": 4, "outside": 1, "memory": 0.5}
+SHARES = {"attend": 80, "layers": 12, "decoding": 4, "models": 4, "outside": 1, "memory": 0.2}
 """How often an area is drawn."""
 
 

@@ -49,12 +49,13 @@ def rounding(model: nn.Module, compute: Arithmetic) -> Iterator[None]:
 
 
 def references(
-    model: nn.Module, unit: float, run: Callable[[nn.Module], Results], num_rounded: int = 2
-) -> tuple[Results, list[Results]]:
-    """Return what `run` returns for a model in float64, by the definition: exactly, and with the
-    rounding errors of a dtype with unit roundoff `unit`."""
-    results = []
-    for n in (None, *range(num_rounded)):
-        with rounding(model, Arithmetic(unit, n)), recording():
-            results.append(run(model))
-    return results[0], results[1:]
+    model: nn.Module, unit: float, run: Callable[[nn.Module], Results]
+) -> tuple[Results, Callable[[int], Results]]:
+    """Return what `run` returns for a model in float64, by the definition: exactly, and for a seed,
+    with the rounding errors of a dtype with unit roundoff `unit`."""
+
+    def compute(seed: int | None) -> Results:
+        with rounding(model, Arithmetic(unit, seed)), recording():
+            return run(model)
+
+    return compute(None), compute
