@@ -145,6 +145,9 @@ class Slots:
 
     def select(self, rows: Tensor) -> None:
         """Let row i continue what was row `rows[i]`."""
+        rows = rows.long()  # as `take` writes
+        if len(rows) < len(self.pos) > 1:  # sentences are left out
+            self.pos = self.pos[rows]
         if self._rows is None:
             self._rows = rows.repeat(self.pos.shape[1], 1)
         elif len(rows) == self._rows.shape[1]:
