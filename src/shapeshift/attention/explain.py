@@ -27,8 +27,19 @@ class Explanation(NamedTuple):
         return "\n".join([*lines, f"{self.backend:{width}}  serves"])
 
 
-def explain(call: Call) -> Explanation:
-    """Return which backend serves for a call, and why each one before it does not."""
+def explain(call: Call | Representation, **options: Any) -> Explanation:
+    """Return which backend serves, and why each one before it does not.
+
+        print(explain(position, device="cuda", dtype=torch.bfloat16, train=True))
+
+    Args:
+        call: one attention, or a kind, for which `example` makes one.
+        options: of `example`, with a kind.
+    """
+    if isinstance(call, Representation):
+        call = example(call, **options)
+    elif options:
+        raise TypeError(f"a Call takes no options, got {', '.join(options)}")
     reasons = {}
     for name in BACKENDS:
         if (why := reason(name, call)) is None:

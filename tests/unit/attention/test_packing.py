@@ -8,6 +8,7 @@ from torch import Tensor
 
 from shapeshift import kernels
 from shapeshift.attention.packing import Packing
+from shapeshift.kernels.attention import SentenceAttention
 from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss
 from shapeshift.model.loss import linear_cross_entropy
 from shapeshift.positions import Representation
@@ -36,9 +37,9 @@ def test_neither_packing_nor_rows_without_a_token_change_anything(
     position, monkeypatch, ran
 ) -> None:
     spans = []  # of each attention that the kernel has computed
-    init = kernels.Attention.__init__
+    init = SentenceAttention.__init__
     monkeypatch.setattr(
-        kernels.Attention,
+        SentenceAttention,
         "__init__",
         lambda self, *how: spans.append(how[5]) or init(self, *how),
     )

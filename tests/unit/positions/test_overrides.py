@@ -15,6 +15,7 @@ from shapeshift import kernels
 from shapeshift.attention import attend, attend_with_probs, example
 from shapeshift.attention.backends import blocked
 from shapeshift.interop.torch_nn import MultiheadAttention
+from shapeshift.kernels import library
 from shapeshift.model.attention import Attention
 from shapeshift.positions import (
     FIRE,
@@ -278,8 +279,8 @@ def test_a_graph_can_be_parametrized() -> None:
 def test_the_kernel_serves_what_nobody_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     if not kernels.is_available(torch.float32):
         pytest.skip("no compiled kernels")
-    calls, call = [], kernels._call
-    monkeypatch.setattr(kernels, "_call", lambda *x: calls.append(x[0]) or call(*x))
+    calls, call = [], library.call
+    monkeypatch.setattr(library, "call", lambda *x: calls.append(x[0]) or call(*x))
     heads, position = torch.randn(3, 2, H, T, E), Shaw(**SIZES)
     attend(*heads, None, position, POS, POS)
     assert calls == ["attention_forward"]

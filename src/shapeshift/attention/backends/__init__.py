@@ -35,7 +35,7 @@ BACKENDS: Mapping[str, ModuleType] = {
 def reason(name: str, call: Call) -> str | None:
     """Return why a backend does not serve for a call, or None."""
     if name != "reference" and is_recording():
-        return "probabilities are recorded, which it does not return"
+        return "probabilities are being recorded, and it returns none"
     why: str | None = BACKENDS[name].refuses(call)
     return why
 

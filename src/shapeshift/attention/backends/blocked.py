@@ -21,15 +21,15 @@ BLOCK = 1 << 22
 
 def refuses(call: Call) -> str | None:
     if call.device != "cpu":
-        return "other devices have kernels that need no tensor of scores"
+        return "it needs a CPU"
     if call.traced:
-        return "a compiled or traced graph has no parts"
+        return "a graph that is compiled or traced is not computed in parts"
     if call.causal and call.Q > call.K:
         return "some queries see no key"
     if (hook := undivided(call)) is not None:
-        return f"{hook} is a hook of its own, which may need all queries and keys at once"
+        return f"{hook} is overridden or hooked, and may need all queries and keys at once"
     if call.B * call.H * call.Q * call.K <= BLOCK:
-        return "all scores fit into the cache"
+        return "all scores fit into the cache of a CPU at once"
     return None
 
 

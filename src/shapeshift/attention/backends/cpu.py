@@ -16,6 +16,7 @@ from shapeshift.attention.call import Call, scaled, split_heads
 from shapeshift.attention.dropout import draw_seed, numbers
 from shapeshift.attention.masks import additive
 from shapeshift.attention.packing import Spans
+from shapeshift.kernels.attention import Rows, SentenceAttention
 from shapeshift.positions import pairs
 from shapeshift.positions.base import total, total_bias
 from shapeshift.positions.turns import Turn, rotate
@@ -32,23 +33,23 @@ SCORING = "bias", "query_bias"
 def refuses(call: Call) -> str | None:
     position = call.position
     if call.device != "cpu":
-        return "it runs on CPUs"
+        return "it needs a CPU"
     if call.traced:
-        return "PyTorch has to see each step: this is compiled, traced or transformed"
+        return "torch.compile, a trace or torch.func has to see each step"
     if not call.has_kernels:
-        return f"no compiled kernel serves for {call.dtype}, empty or wrapped tensors here"
+        return f"there is no compiled kernel for {call.dtype}, or tensors are empty or wrapped"
     if call.mask is not None and call.mask.requires_grad:
         return "the mask needs a gradient"
     if call.causal and call.Q > call.K:
         return "some queries see no key"
     if call.Q == 1 and not (call.biased or call.mixes or call.dropout_p):
-        return "for a single query sdpa makes fewer calls"
+        return "for a single query sdpa is faster"
     if call.mixes and not (position.derives("value_bias") and call.lag is not None):
-        return "value_bias is a hook of its own, or positions are not consecutive"
+        return "value_bias is overridden or hooked, or positions are not consecutive"
     many = call.K >= RECOMPUTED_FROM and not call.is_block
     derived = all(not position.acts(hook) or position.derives(hook) for hook in SCORING)
     if many and derived and _needs_pairs(call):
-        return "a number for each pair takes too much memory for so many keys"
+        return "a bias with a number for each pair takes too much memory for so many keys"
     return None
 
 
@@ -108,7 +109,7 @@ class Diagonals(NamedTuple):
     """Vectors `(H|1, R, E)` of consecutive queries and keys, and which of them each pair has."""
 
     table: Tensor
-    rows: kernels.Rows
+    rows: Rows
 
 
 Vectors = tuple[Diagonals | None, Diagonals | None]
@@ -134,7 +135,7 @@ def _diagonals(table: pairs.Table | None, call: Call) -> Diagonals | None:
     if table is None:
         return None
     assert call.lag is not None
-    return Diagonals(table.vectors, kernels.Rows(table.vectors.shape[1], call.lag + table.low))
+    return Diagonals(table.vectors, Rows(table.vectors.shape[1], call.lag + table.low))
 
 
 def attend_rows(
@@ -202,7 +203,7 @@ def _of_pairs(
         first, last = (min(max(end - shift, 0), num_rows - 1) for end in ends)
         if (first, last) == (0, num_rows - 1):
             return x
-        rows = kernels.Rows(last - first + 1, shift + first)
+        rows = Rows(last - first + 1, shift + first)
         return Diagonals(x.table[:, first : last + 1], rows)
 
     for_keys, for_values = (x and shortened(x) for x in vectors)
@@ -217,7 +218,7 @@ class _Attention(torch.autograd.Function):
         ctx: Any,
         num_heads: int,
         dropout_p: float,
-        rows: list[kernels.Rows | None],
+        rows: list[Rows | None],
         how: tuple[Any, ...],
         wanted: bool,
         bias: Tensor | None,
@@ -227,7 +228,7 @@ class _Attention(torch.autograd.Function):
     ) -> Tensor:
         heads, spans = split_heads(inputs, num_heads), how[1]
         B, H, Q, E = heads[0].shape
-        attention = kernels.Attention(heads, (keys, values), rows, bias, *how)
+        attention = SentenceAttention(heads, (keys, values), rows, bias, *how)
         drawn = ctx.drawn = draw_seed(dropout_p)
         shape = (B, Q) if inputs[0].ndim == 4 else inputs[0].shape[:-1]
         keeps = wanted and attention.most_keys < RECOMPUTED_FROM
@@ -250,7 +251,7 @@ class _Attention(torch.autograd.Function):
             run = partial(_in_steps, H, ctx.drawn, ctx.rows, *ctx.how)
             return *(None,) * 5, *kernels.differentiate(run, (bias, keys, values, *inputs), [grad])
         made = (keys, values), ctx.rows, bias, *ctx.how
-        attention = kernels.Attention(split_heads(inputs, H), *made)
+        attention = SentenceAttention(split_heads(inputs, H), *made)
         grad = split_heads((grad.contiguous(),), H, 1)[0]
         grads = [torch.empty_like(x) for x in inputs]
         grads = [x if x.stride(-1) == 1 else x.contiguous() for x in grads]
@@ -265,7 +266,7 @@ class _Attention(torch.autograd.Function):
 def _in_steps(
     num_heads: int,
     drawn: tuple[int, int, float],
-    rows: Sequence[kernels.Rows | None],
+    rows: Sequence[Rows | None],
     mask: Tensor | None,
     spans: tuple[Spans, Spans] | None,
     causal: bool,

@@ -17,21 +17,21 @@ MOST_QUERIES = 16
 
 def refuses(call: Call) -> str | None:
     if call.cache is None:
-        return "there is no cache"
+        return "it is for decoding with a cache"
     if not hasattr(call.cache, "attend"):
-        return "the cache has room for all tokens from the start, for a GPU"
+        return "the cache is one with a fixed size, as on a GPU"
     if call.device != "cpu":
-        return "it runs on CPUs"
+        return "it needs a CPU"
     if call.dropout_p or call.wants_gradients:
-        return "it has no dropout and no gradients"
+        return "it has no dropout and no gradients; use eval() and torch.no_grad()"
     if call.Q > MOST_QUERIES or call.K > kernels.MAX_KEYS:
-        return f"more than {MOST_QUERIES} queries or {kernels.MAX_KEYS} keys"
+        return f"there are more than {MOST_QUERIES} queries or {kernels.MAX_KEYS} keys"
     if call.causal:
-        return "several queries that see different keys"
+        return "there are several queries, which see different keys"
     if call.mask is not None and call.mask.shape[1:3] != (1, 1):
-        return "the mask is not one number for each key"
+        return "the mask is more than one number for each key"
     if call.E % kernels.LANES or not call.has_kernels:
-        return f"no compiled kernel serves for {call.E} channels in {call.dtype}"
+        return f"there is no compiled kernel for heads of {call.E} channels in {call.dtype}"
     return None
 
 

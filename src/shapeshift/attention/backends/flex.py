@@ -35,25 +35,25 @@ several times as long."""
 def refuses(call: Call) -> str | None:
     position = call.position
     if not call.has_flex:
-        return "its kernels are for GPUs"
+        return "it needs a GPU, with Triton"
     if not position.acts("bias") or position.acts("query_bias") or call.mixes:
-        return "it serves for a bias on the scores alone"
+        return "it adds a bias by distance to the scores, and nothing else"
     if not position.derives("bias"):
-        return "bias is a hook of its own, not derived from distance_bias"
+        return "bias is overridden or hooked, and it reads distance_bias alone"
     if call.traced and position.limits is None:
-        return "a compiled graph cannot read how far distances go; limits would say it"
+        return "in a compiled graph the kind needs limits, beyond which distances are clipped"
     if call.dropout_p:
-        return "it has no dropout"
+        return "it has no dropout of attention; set the dropout to 0"
     if call.E < 16 or call.dtype == torch.float64:
-        return f"its kernels multiply tiles, not heads of {call.E} channels in {call.dtype}"
+        return f"its kernels take no heads of {call.E} channels in {call.dtype}"
     if torch.are_deterministic_algorithms_enabled():
-        return "it adds up the gradient of a bias in no fixed order"
+        return "it is not deterministic, which torch.use_deterministic_algorithms asks for"
     if call.mask is not None and call.mask.requires_grad:
         return "the mask needs a gradient"
     # For few scores, PyTorch's other fused kernel is the better choice.
     if call.trains_position:
         if call.B * call.H * call.Q * call.K <= MOST_SCORES:
-            return "a learned bias of so few scores fits into memory, and is faster as a tensor"
+            return "a learned bias is faster as a tensor while it fits into memory, as here"
     elif min(call.Q, call.K) < FLEX_FROM:
         return f"with fewer than {FLEX_FROM} queries and keys a bias is faster as a tensor"
     return None

@@ -41,16 +41,16 @@ def _has_flash(dtype: torch.dtype, width: int) -> bool:
 
 def refuses(call: Call) -> str | None:
     if call.packing is None:
-        return "the batch is not packed"
+        return "it takes packed sentences only, as training makes them"
     if not call.has_varlen:
-        return "it needs an NVIDIA GPU from Ampere on, and PyTorch's flash attention enabled"
+        return "it needs an NVIDIA GPU from Ampere on, with PyTorch's flash attention enabled"
     if call.biased or call.mixes:
-        return "the position adds to scores or values"
+        return "it computes nothing that a position adds to scores or to the output"
     if not takes(call.position, call.E, call.dtype, call.dropout_p):
         with_dropout = " with dropout" * bool(call.dropout_p)
         return f"its kernels take no heads of {call.E} channels in {call.dtype}{with_dropout}"
     if call.rotates and not call.position.derives("rotate"):
-        return "rotate is a hook of its own, not derived from turn"
+        return "rotate is overridden or hooked, and it reads turn alone"
     return None
 
 

@@ -23,19 +23,19 @@ that takes several times as long as the training step."""
 
 def refuses(call: Call) -> str | None:
     if call.mixes:
-        return "the position adds to the output, and it returns no probabilities"
+        return "the position adds to the output by probabilities, which it does not return"
     if call.device != "cpu":
         return None
     # Its kernels for a CPU have no dropout and no gradient of a bias: with them PyTorch computes
     # in separate steps, which keep more memory than ours, and a fixed bias slows it down.
     if call.dropout_p or call.biased:
-        return "with dropout or a bias it computes in separate steps on a CPU"
+        return "on a CPU it has no fused kernel for dropout or a bias"
     if call.inputs[0].dtype == torch.float64 and torch.is_grad_enabled():
-        return "in float64 it has no second derivative"
+        return "in float64 its fused kernel has no second derivative"
     # Where it is compiled, there is one graph for all lengths.
     fewest = FUSED_FROM.get(call.inputs[0].dtype, 0)
     if not call.compiled and call.Q != 1 and fewest > call.K:
-        return f"with fewer than {fewest} keys products and a softmax are faster"
+        return f"with fewer than {fewest} keys its kernel for a CPU is slower than reference"
     return None
 
 

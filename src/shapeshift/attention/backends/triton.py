@@ -15,32 +15,32 @@ MAX_ROWS = 512
 def refuses(call: Call) -> str | None:
     position = call.position
     if not call.has_triton:
-        return "its kernels are for plain tensors on NVIDIA GPUs from Ampere on, with Triton"
+        return "it needs an NVIDIA GPU from Ampere on, Triton, and fp32, bf16 or fp16"
     if not (call.biased or call.mixes):
-        return "the position has no table by distance"
+        return "the position adds nothing by distance"
     if position.acts("bias") and position.acts("query_bias"):
-        return "it takes one table for the scores"
+        return "it takes one table for the scores, and here are a bias and vectors"
     for hook in ("bias", "query_bias", "value_bias"):
         if position.acts(hook) and not position.derives(hook):
-            return f"{hook} is a hook of its own, not derived"
+            return f"{hook} is overridden or hooked, and it reads descriptions by distance alone"
     if position.acts("bias") and position.limits is None:
-        return "the bias has no limits, beyond which distances are clipped"
+        return "the kind has no limits, beyond which its distances are clipped"
     if call.dropout_p:
-        return "it has no dropout"
+        return "it has no dropout of attention; set the dropout to 0"
     if call.Q < 2:
-        return "for a single query the steps of PyTorch are fewer"
+        return "for a single query PyTorch's own steps are faster"
     if call.inputs[0].dtype == torch.float64 or call.E not in (16, 32, 64, 128):
         return f"its kernels take no heads of {call.E} channels in {call.dtype}"
     if call.mask is not None:
         if call.mask.requires_grad:
             return "the mask needs a gradient"
         if call.mask.shape[1:] != (1, 1, call.K):
-            return "the mask is not one number for each key"
+            return "the mask is more than one number for each key"
     found = {(x.low, x.vectors.shape[1]) for x in _tables(call) if x is not None}
     if len(found) > 1:
-        return "the tables of keys and values are for other distances"
+        return "the tables for keys and for values have different distances"
     if max(num_rows for _, num_rows in found) > MAX_ROWS:
-        return f"a table has more than {MAX_ROWS} rows"
+        return f"a table has more than {MAX_ROWS} distances"
     return None
 
 
