@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -787,6 +788,29 @@ def test_attention_of_few_queries(shape, dtype):
         alone, nothing = decoding.decode_step(q, k, v, added, bias, where)
         assert torch.equal(alone, got)
         assert nothing is None
+
+
+def functions_in_c():
+    """The functions that Python calls and their parameters, as the sources declare them."""
+    text = "".join(x.read_text() for x in Path(kernels.__file__).parent.glob("*.c"))
+    found = re.findall(r"^long (\w+)\(([^)]*)\)", text, re.MULTILINE)
+    return {name: [x.strip() for x in parameters.split(",")] for name, parameters in found}
+
+
+def test_arguments_have_the_types_of_the_parameters():
+    def ctype(parameter):
+        return library._TENSOR if "*" in parameter else types[parameter.split()[0]]
+
+    types = {"long": library._LONG, "float": library._FLOAT}
+    declared = {name: tuple(map(ctype, each)) for name, each in functions_in_c().items()}
+    assert declared == library.FUNCTIONS
+
+
+def test_every_function_is_in_the_readme():
+    readme = (Path(kernels.__file__).parent / "README.md").read_text(encoding="utf-8")
+    table = "".join(row for row in readme.splitlines(keepends=True) if row.startswith("| `"))
+    assert len(functions_in_c()) > 5
+    assert [name for name in functions_in_c() if f"`{name}`" not in table] == []
 
 
 def few(dtype=torch.float32, E=16, **changed):
