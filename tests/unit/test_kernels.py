@@ -869,6 +869,15 @@ WRONG = {
     "heads": lambda: backends.attend_rows(
         [torch.zeros(1, 2, 3, 8), torch.zeros(1, 1, 3, 8), torch.zeros(1, 1, 3, 8)], NONE
     ),
+    "a query without a key": lambda: backends.attend_rows(
+        [torch.zeros(1, 2, n, 8) for n in (40, 3, 3)], NONE, causal=True
+    ),
+    "more sentences of queries": lambda: backends.attend_rows(
+        [torch.zeros(5, 8), torch.zeros(5, 16)],
+        NONE,
+        num_heads=1,
+        spans=(kernels.Spans(IDS, IDS + 1), kernels.Spans(IDS[:1], IDS[:1] + 1)),
+    ),
     "no such tokens": lambda: backends.attend_rows(
         [torch.zeros(5, 24)], NONE, num_heads=1, spans=(kernels.Spans(IDS[:1], IDS[:1] + 6),) * 2
     ),
