@@ -951,7 +951,7 @@ def test_long_calls_have_the_same_bits(dtype, monkeypatch):
         return [out, *torch.autograd.grad(out.sum(), x)]
 
     expected, calls, run = results(), [], library._run
-    monkeypatch.setattr(library, "LONG", 0)
+    monkeypatch.setattr(library, "LONG_WORK", 0)
     monkeypatch.setattr(
         library, "_run", lambda *x: calls.append(threading.current_thread()) or run(*x)
     )
