@@ -209,6 +209,7 @@ def _describe(name: str) -> None:
         f"exports to torch.compile, torch.export, {', '.join(exact)};"
         f" {last}: {support(scheme, ModelConfig(size='base'))}\n"
         f"attention on this CPU: {kernels.describe()}\n"
+        f"which backend computes it: shapeshift positions {name} --explain\n"
         f"in a configuration: {usage}\n"
         "how to choose one: docs/guides/choosing.md"
     )
