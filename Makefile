@@ -13,7 +13,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --annotation-
 	--no-emit-package torch
 DOCS   := mkdocs==1.6.1 mkdocs-material==9.8.1 mkdocstrings==1.0.8 mkdocstrings-python==2.0.11 ruff
 
-.PHONY: help install demo test test-long test-all test-triton test-sanitized test-slow test-lowest test-newest soak check format lock clean gpu-check bench docs
+.PHONY: help install demo test test-long test-all test-triton test-sanitized test-slow test-lowest test-newest soak fuzz check format lock clean gpu-check bench docs
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -71,6 +71,9 @@ test-slow: install  ## every test that this machine can run
 
 soak: install  ## kill training fifty times, a reproduction thirty; serve ten minutes; translate 10,000 fuzzed files
 	$(BIN)/python -m pytest -m soak
+
+fuzz: install  ## attack the public interface with random calls, MINUTES=5
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),5)
 
 check: install  ## format, lint and types
 	$(BIN)/ruff format --check .

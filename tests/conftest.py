@@ -9,6 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import signal
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -72,6 +73,27 @@ class Backend:
             return run(call)
 
         monkeypatch.setattr(chosen, "run", counted)
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the backends of attention that have run in this test, one for each call.
+    `blocked` counts once, not its parts."""
+    from shapeshift.attention import BACKENDS
+
+    names: list[str] = []
+
+    def watched(name: str, run: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def counted(call: Any) -> Any:
+            if not call.is_block:
+                names.append(name)
+            return run(call)
+
+        return counted
+
+    for name, module in BACKENDS.items():
+        monkeypatch.setattr(module, "run", watched(name, module.run))
+    return names
 
 
 @pytest.fixture(params=["reference", "blocked", "sdpa"])

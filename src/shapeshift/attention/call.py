@@ -13,6 +13,7 @@ from shapeshift import kernels
 from shapeshift.positions import Representation, pairs
 from shapeshift.positions.relative import common_lag
 
+from .masks import additive
 from .packing import Packing
 
 
@@ -144,6 +145,8 @@ class Call:
         if self.cache is not None:
             k, v = self.cache.append(k, v)
             mask = self.cache.mask if mask is None else mask
+        if mask is not None and mask.dtype != self.dtype:  # else all scores would be cast
+            mask = additive(mask, self.dtype)
         return q, k, v, mask
 
     @cached_property

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
+from shapeshift.kernels.attention import broadcasts
+from shapeshift.kernels.library import wrong_size
 from shapeshift.positions import Representation, pairs
 from shapeshift.positions.base import check_heads, check_sizes
 from shapeshift.positions.checks import describe
@@ -71,6 +72,6 @@ def additive_for(mask: Tensor, q: Tensor, num_keys: int) -> Tensor:
             f"a mask must be on the device of the heads, {q.device}, got {mask.device}; move it"
             " with .to(q.device)"
         )
-    if not kernels.broadcasts(mask.shape, wanted):
-        raise kernels.wrong_size("a mask", mask.shape, f"(B, H, Q, K) = {wanted}, or 1")
+    if not broadcasts(mask.shape, wanted):
+        raise wrong_size("a mask", mask.shape, f"(B, H, Q, K) = {wanted}, or 1")
     return additive(mask, pairs.autocast_dtype(q))

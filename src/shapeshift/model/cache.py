@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shapeshift import kernels
+from shapeshift.kernels import decoding
 
 ROOM = 32
 """Tokens for which a cache has room at first; it doubles."""
@@ -43,10 +43,10 @@ class KeyValues:
     def attend(
         self, q: Tensor, keys: Tensor, values: Tensor, **how: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """Add `keys, values (N, H, 1, E)`; return what `kernels.attend_few` does for `q (N, H, 1,
-        E)` and everything kept, as `how` says."""
+        """Add `keys, values (N, H, 1, E)`; return what `decoding.decode_step` does for
+        `q (N, H, 1, E)` and everything kept, as `how` says."""
         self._attends = True
-        return kernels.attend_few(q, *self._add(keys, values), rows=self._rows, **how)
+        return decoding.decode_step(q, *self._add(keys, values), rows=self._rows, **how)
 
     def select(self, rows: Tensor) -> None:
         """Let row i continue what was row `rows[i]`; there may be more rows than before."""
@@ -145,6 +145,9 @@ class Slots:
 
     def select(self, rows: Tensor) -> None:
         """Let row i continue what was row `rows[i]`."""
+        rows = rows.long()  # as `take` writes
+        if len(rows) < len(self.pos) > 1:  # sentences are left out
+            self.pos = self.pos[rows]
         if self._rows is None:
             self._rows = rows.repeat(self.pos.shape[1], 1)
         elif len(rows) == self._rows.shape[1]:
@@ -227,9 +230,9 @@ class SourceKeyValues:
     def attend(
         self, q: Tensor, keys: Tensor, values: Tensor, **how: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """As `append`; return what `kernels.attend_few` does for `q (B, H, Q, E)`, as `how`
-        says."""
-        return kernels.attend_few(q, *self.append(keys, values), **how)
+        """As `append`; return what `decoding.decode_step` does for `q (B, H, Q, E)`, as
+        `how` says."""
+        return decoding.decode_step(q, *self.append(keys, values), **how)
 
     def select(self, sentences: Tensor) -> None:
         """Let sentence i be what was `sentences[i]`."""

@@ -14,9 +14,9 @@ from shapeshift import kernels
 from shapeshift.attention.call import has_varlen
 from shapeshift.attention.packing import Packing
 from shapeshift.errors import ShapeshiftError
+from shapeshift.kernels import processor, training
 from shapeshift.positions.checks import describe, is_integer
 
-from .linear import multiplies_bf16_faster
 from .transformer import PAD, Transformer, check_padding
 
 CHUNK = 1024
@@ -176,7 +176,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
         exact = torch.promote_types(weight.dtype, torch.float32)
-        if device == "cpu" and dtype == torch.bfloat16 and not multiplies_bf16_faster():
+        if device == "cpu" and dtype == torch.bfloat16 and not processor.multiplies_bf16_faster():
             dtype = exact
         smoothing = epsilon / weight.shape[0]
         cast = weight.to(dtype)
@@ -245,7 +245,7 @@ def _softmax(
         target: ids `(N, 1)`.
     """
     if kernels.serves(logits):
-        return kernels.cross_entropy(logits, target.contiguous(), confidence, replace)
+        return training.cross_entropy(logits, target.contiguous(), confidence, replace)
     if kernels.serves_on_gpu(logits):
         from shapeshift.kernels import gpu
 

@@ -66,3 +66,32 @@ def test_rows_to_continue_exist(position: str, dtype: torch.dtype) -> None:
             made.append(state.step(torch.tensor([9, 9])))
     assert torch.equal(*made)
     assert not torch.equal(made[0][0], made[0][1])
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+@pytest.mark.parametrize("rows", [[1, 0, 3, 3], [2, 3]], ids=["all", "one sentence left out"])
+def test_reserved_places_are_reordered(rows: list[int], dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    shape = {"dim": 16, "num_heads": 2, "ff_dim": 16, "encoder_layers": 1, "decoder_layers": 1}
+    model = build(ModelConfig(**shape), "ape", 12, 12).eval()
+    results = []
+    for reserves in (False, True):
+        with torch.no_grad():
+            source, offset = torch.tensor([[5, 6, 3], [7, 3, 0]]), torch.tensor([4, 0])
+            state = model.start(source, beam=2, offset=offset)
+            if reserves:
+                state.reserve(2, 8)
+            state.step(torch.full((4,), 2))
+            state.reorder(torch.tensor(rows, dtype=dtype))
+            results.append(state.step(torch.arange(4, 4 + len(rows))))
+    torch.testing.assert_close(*results)
+
+
+def test_rows_of_32_bits_are_the_first_to_move_reserved_places() -> None:
+    model = build(ModelConfig(size="tiny", dim=16, num_heads=2), "rpe", 12, 12).eval()
+    with torch.no_grad():
+        state = model.start(torch.tensor([[5, 6, 3], [7, 3, 0]]))
+        state.reserve(2, 8)
+        state.step(torch.tensor([2, 2]))
+        state.reorder(torch.tensor([0, 1], dtype=torch.int32))
+        assert state.step(torch.tensor([4, 5])).isfinite().all()

@@ -16,11 +16,12 @@ from shapeshift.attention.call import Call, scaled, split_heads
 from shapeshift.attention.dropout import draw_seed, numbers
 from shapeshift.attention.masks import additive
 from shapeshift.attention.packing import Spans
+from shapeshift.kernels.attention import Rows, SentenceAttention
 from shapeshift.positions import pairs
 from shapeshift.positions.base import total, total_bias
 from shapeshift.positions.turns import Turn, rotate
 
-from .reference import softmax
+from .reference import in_steps
 
 RECOMPUTED_FROM = 512
 """Keys from which probabilities are computed again in the backward pass, in place of being kept."""
@@ -108,7 +109,7 @@ class Diagonals(NamedTuple):
     """Vectors `(H|1, R, E)` of consecutive queries and keys, and which of them each pair has."""
 
     table: Tensor
-    rows: kernels.Rows
+    rows: Rows
 
 
 Vectors = tuple[Diagonals | None, Diagonals | None]
@@ -134,7 +135,7 @@ def _diagonals(table: pairs.Table | None, call: Call) -> Diagonals | None:
     if table is None:
         return None
     assert call.lag is not None
-    return Diagonals(table.vectors, kernels.Rows(table.vectors.shape[1], call.lag + table.low))
+    return Diagonals(table.vectors, Rows(table.vectors.shape[1], call.lag + table.low))
 
 
 def attend_rows(
@@ -202,7 +203,7 @@ def _of_pairs(
         first, last = (min(max(end - shift, 0), num_rows - 1) for end in ends)
         if (first, last) == (0, num_rows - 1):
             return x
-        rows = kernels.Rows(last - first + 1, shift + first)
+        rows = Rows(last - first + 1, shift + first)
         return Diagonals(x.table[:, first : last + 1], rows)
 
     for_keys, for_values = (x and shortened(x) for x in vectors)
@@ -217,7 +218,7 @@ class _Attention(torch.autograd.Function):
         ctx: Any,
         num_heads: int,
         dropout_p: float,
-        rows: list[kernels.Rows | None],
+        rows: list[Rows | None],
         how: tuple[Any, ...],
         wanted: bool,
         bias: Tensor | None,
@@ -227,7 +228,7 @@ class _Attention(torch.autograd.Function):
     ) -> Tensor:
         heads, spans = split_heads(inputs, num_heads), how[1]
         B, H, Q, E = heads[0].shape
-        attention = kernels.Attention(heads, (keys, values), rows, bias, *how)
+        attention = SentenceAttention(heads, (keys, values), rows, bias, *how)
         drawn = ctx.drawn = draw_seed(dropout_p)
         shape = (B, Q) if inputs[0].ndim == 4 else inputs[0].shape[:-1]
         keeps = wanted and attention.most_keys < RECOMPUTED_FROM
@@ -250,7 +251,7 @@ class _Attention(torch.autograd.Function):
             run = partial(_in_steps, H, ctx.drawn, ctx.rows, *ctx.how)
             return *(None,) * 5, *kernels.differentiate(run, (bias, keys, values, *inputs), [grad])
         made = (keys, values), ctx.rows, bias, *ctx.how
-        attention = kernels.Attention(split_heads(inputs, H), *made)
+        attention = SentenceAttention(split_heads(inputs, H), *made)
         grad = split_heads((grad.contiguous(),), H, 1)[0]
         grads = [torch.empty_like(x) for x in inputs]
         grads = [x if x.stride(-1) == 1 else x.contiguous() for x in grads]
@@ -265,7 +266,7 @@ class _Attention(torch.autograd.Function):
 def _in_steps(
     num_heads: int,
     drawn: tuple[int, int, float],
-    rows: Sequence[kernels.Rows | None],
+    rows: Sequence[Rows | None],
     mask: Tensor | None,
     spans: tuple[Spans, Spans] | None,
     causal: bool,
@@ -288,7 +289,11 @@ def _in_steps(
         ]
     seed, threshold, scale = drawn
     num_pairs = [q.shape[1] * q.shape[2] * k.shape[2] for q, k, _ in sentences]
-    kept = torch.split(numbers(sum(num_pairs), seed), num_pairs)
+    drawn_numbers = torch.split(numbers(sum(num_pairs), seed), num_pairs)
+    by_distance = bias is not None and bias.ndim == 2
+    by_pair = [
+        x[(None,) * (4 - x.ndim)] for x in (None if by_distance else bias, mask) if x is not None
+    ]
     outputs = []
     for b, sentence in enumerate(sentences):
         q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in sentence)
@@ -306,22 +311,22 @@ def _in_steps(
         q = scaled(q)
         distances = torch.arange(m, device=q.device) - torch.arange(n, device=q.device)[:, None]
         by_table = [x and (distances - x.shift).clamp(0, x.num_rows - 1)[None] for x in rows]
-        scores = q @ k.mT  # (1, H, n, m)
-        if bias is not None and bias.ndim == 2:
-            scores = scores + bias[:, distances + origin]
-        for added in (None if bias is None or bias.ndim == 2 else bias, mask):
-            if added is not None:
-                scores = scores + own(added[(None,) * (4 - added.ndim)])[..., :n, :m]
+        biases = [own(x)[..., :n, :m] for x in by_pair]
+        if bias is not None and by_distance:
+            biases.append(bias[:, distances + origin])
         if keys is not None and by_table[0] is not None:
-            scores = scores + pairs.query_bias(q, keys.to(q.dtype), by_table[0])
-        if causal:
-            scores = scores.masked_fill(distances > m - n, float("-inf"))
-        probs = softmax(scores, masked=True)
-        if scale != 1:
-            probs = probs * (kept[b].view(1, H, n, m) >= threshold) * scale
-        out = probs @ v  # (1, H, n, E)
-        if values is not None and by_table[1] is not None:
-            out = out + pairs.value_bias(probs, values.to(q.dtype), by_table[1])
+            biases.append(pairs.query_bias(q, keys.to(q.dtype), by_table[0]))
+        kept = (drawn_numbers[b].view(1, H, n, m) >= threshold) * scale
+
+        def drop(probs: Tensor, kept: Tensor = kept) -> Tensor:
+            return probs if scale == 1 else probs * kept
+
+        def mix(probs: Tensor, by_row: Tensor | None = by_table[1]) -> Tensor | None:
+            if values is None or by_row is None:
+                return None
+            return pairs.value_bias(probs, values.to(probs.dtype), by_row)
+
+        out, _ = in_steps(q, k, v, biases, causal=causal, drop=drop, mix=mix)  # (1, H, n, E)
         outputs.append(out.transpose(1, 2).flatten(2).to(heads[0].dtype))  # (1, n, H · E)
     if spans is None:
         return torch.cat(outputs)

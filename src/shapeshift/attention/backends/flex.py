@@ -74,7 +74,7 @@ def score_mod(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor)
     else:
         first, last = position.limits
     distances = torch.arange(first, last + 1, device=q.device)
-    numbers = position.bias_at(distances, torch.float32).expand(q.shape[1], -1)  # (H, R)
+    numbers = position.bias_at(distances, q.dtype).expand(q.shape[1], -1)  # (H, R)
     # Tensors, so that a compiled kernel accepts any value.
     low, high = (torch.full((), limit, device=q.device) for limit in (first, last))
 

@@ -21,6 +21,8 @@ Edge cases, everywhere:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 
@@ -42,33 +44,59 @@ def run(call: Call) -> Tensor:
 def with_probabilities(call: Call) -> tuple[Tensor, Tensor]:
     """Return the output `(B, H, Q, E)`, and the probabilities `(B, H, Q, K)` after dropout."""
     q, k, v, mask = call.heads()
+    position, at = call.position, (call.pos_q, call.pos_k)
     # A contiguous batch of B · H matrices; otherwise the product copies k slowly. In 32 bits, the
     # rows of a matrix may be apart, as in a cache.
     q, k, v = (
         x.contiguous() if x.itemsize == 2 else x.flatten(0, 1).view(x.shape) for x in (q, k, v)
     )
-    position, pos_q, pos_k = call.position, call.pos_q, call.pos_k
     q = scaled(q)
-    scores = q @ k.mT  # (B, H, Q, K)
-    for bias in (total_bias(position, q, pos_q, pos_k), mask):
-        scores = scores if bias is None else _plus(scores, bias)
-    if call.causal:
-        scores = _plus(scores, causal_mask(call.Q, k.shape[2], scores.dtype, scores.device))
-    probs = softmax(scores, masked=mask is not None or call.causal)
-    probs = dropout(probs, call.dropout_p, True).to(v.dtype)
+
+    def mix(probs: Tensor) -> Tensor | None:
+        if call.mixes:
+            check_numbers(position, q)
+        return total([position("value_bias", probs, *at)])
+
+    out, probs = in_steps(
+        *(q, k, v),
+        (total_bias(position, q, *at), mask),
+        causal=call.causal,
+        drop=lambda probs: dropout(probs, call.dropout_p, True),
+        mix=mix,
+    )
     record(probs)
-    out = probs @ v  # (B, H, Q, E)
-    if call.mixes:
-        check_numbers(position, q)
-        mixed = total([position("value_bias", probs, pos_q, pos_k)])
-        out = out if mixed is None else _plus(out, mixed)
     return out, probs
 
 
-def softmax(scores: Tensor, *, masked: bool) -> Tensor:
-    """Return the softmax, zeros where all scores of a query are -inf, if they are `masked`."""
-    if not masked or not scores.shape[-1]:
-        return scores.softmax(-1)
+def in_steps(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    biases: Sequence[Tensor | None],
+    *,
+    causal: bool,
+    drop: Callable[[Tensor], Tensor] = lambda probs: probs,
+    mix: Callable[[Tensor], Tensor | None] = lambda probs: None,
+) -> tuple[Tensor, Tensor]:
+    """Return the output and the probabilities for scaled queries, what is added to the scores,
+    dropout, and what is added to the output for probabilities."""
+    scores = q @ k.mT  # (B, H, Q, K)
+    if causal:
+        triangle = causal_mask(q.shape[2], k.shape[2], scores.dtype, scores.device)
+        biases = *biases, triangle
+    for bias in biases:
+        scores = scores if bias is None else _plus(scores, bias)
+    # Without a bias no query has only scores of -inf.
+    probs = softmax(scores) if any(x is not None for x in biases) else scores.softmax(-1)
+    probs = drop(probs).to(v.dtype)
+    out, mixed = probs @ v, mix(probs)  # (B, H, Q, E)
+    return out if mixed is None else _plus(out, mixed), probs
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Return the softmax, zeros where all scores of a query are -inf."""
+    if not scores.shape[-1]:
+        return scores
     blind = scores.detach().amax(-1, keepdim=True) == float("-inf")
     return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
 

@@ -1,0 +1,276 @@
+"""Position representations to attack: kinds of the registry with random options, and kinds of one's
+own, whose hooks do what hooks may do with tensors."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.positions import KINDS, T5, ALiBi, Chain, Representation, get
+from shapeshift.positions.pairs import Table
+
+ROWS = 2048
+"""Positions of tables."""
+
+Spec = list[Any]
+"""A kind and its options: `[name, {option: value}]`."""
+
+
+class InvalidCaseError(Exception):
+    """A case that the library refuses, rightly."""
+
+
+class TransposedBias(Representation):
+    """`bias` returns a transposed view, in a row for each sentence, head and pair."""
+
+    splits = True
+
+    def __init__(self, *, num_heads: int):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(9, 9, num_heads))
+
+    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
+        table = self.table.to(torch.promote_types(self.table.dtype, torch.float32))
+        by_key = table[(pos_q % 9)[:, None], (pos_k % 9)[:, :, None]]  # (B|1, K, Q, H)
+        return by_key.permute(0, 3, 2, 1).to(dtype)
+
+
+class OneForAll(Representation):
+    """`bias` broadcasts: one number for each key, or for each head."""
+
+    splits = True
+
+    def __init__(self, *, num_heads: int, of: str = "keys"):
+        super().__init__()
+        self.of = of
+        self.weight = nn.Parameter(torch.randn(num_heads))
+
+    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
+        weight = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32))
+        if self.of == "keys":
+            return ((pos_k % 5)[:, None, None] * weight[0]).to(dtype)
+        if self.of == "queries":
+            return ((pos_q % 5)[:, None, :, None] * weight.view(1, -1, 1, 1)).to(dtype)
+        return weight.view(1, -1, 1, 1).to(dtype)
+
+
+class ChangedInPlace(Representation):
+    """Each hook changes in place what it has computed, through views."""
+
+    def __init__(self, *, num_heads: int, head_dim: int):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(9, head_dim))
+        self.weight = nn.Parameter(torch.randn(num_heads))
+
+    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
+        weight = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32))
+        near = (pos_k[:, None, None] - pos_q[:, None, :, None]).abs() % 4
+        out = near * weight.view(1, -1, 1, 1)
+        out.transpose(1, 2)[:, :1].mul_(0.5)
+        return out.add_(1.0).to(dtype)
+
+    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        out = q @ self._vectors(pos_k, q).mT
+        out[..., :1].mul_(2.0)
+        return out
+
+    def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        out = probs @ self._vectors(pos_k, probs)
+        out[:, :, ::2].neg_()
+        return out
+
+    def _vectors(self, pos: Tensor, like: Tensor) -> Tensor:
+        table = self.table.to(torch.promote_types(self.table.dtype, torch.float32))
+        return table[pos % 9].unsqueeze(1).to(like.dtype)  # (B|1, 1, K, E)
+
+
+class ReadTransposed(Representation):
+    """Hooks read their arguments transposed and expanded, and return views."""
+
+    def __init__(self, *, head_dim: int):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(9, head_dim))
+
+    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        return (self._vectors(pos_k, q) @ q.mT).mT
+
+    def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        return (self._vectors(pos_k, probs).mT @ probs.mT).mT
+
+    def _vectors(self, pos: Tensor, like: Tensor) -> Tensor:
+        table = self.table.to(torch.promote_types(self.table.dtype, torch.float32))
+        return table[pos % 9].unsqueeze(1).to(like.dtype)
+
+
+class Turned(Representation):
+    """`rotate` reads views and changes its own result in place; `bias` is a view that repeats."""
+
+    def __init__(self, *, head_dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(head_dim))
+
+    def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+        return self._turn(q, pos_q), self._turn(k, pos_k)
+
+    def _turn(self, x: Tensor, pos: Tensor) -> Tensor:
+        out = x.transpose(1, 2) * self.weight.to(x.dtype)  # (B, T, H, E)
+        out[:, ::2].mul_(2.0)
+        return out.transpose(1, 2).add_((pos % 3)[:, None, :, None].to(x.dtype))
+
+    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
+        row = (pos_k % 7).to(dtype)[:, None, None]
+        return row.expand(-1, -1, pos_q.shape[1], -1)
+
+
+class HalfALiBi(ALiBi):
+    """A subclass with a hook of its own: the faster methods that it inherits do not serve."""
+
+    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
+        return super().bias(pos_q, pos_k, dtype=dtype).mul(0.5)
+
+
+class TwiceT5(T5):
+    """A subclass that changes a helper of a hook."""
+
+    def _values(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
+        return 2 * super()._values(distances, dtype)
+
+
+class ByDistance(Representation):
+    """A faster method with one number for all heads."""
+
+    splits = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(5))
+
+    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
+        distances = pos_k.long()[:, None, :] - pos_q.long()[:, :, None]
+        return self.bias_by_distance(distances, dtype=dtype).transpose(0, 1)
+
+    def bias_by_distance(self, distances: Tensor, *, dtype: torch.dtype) -> Tensor:
+        weight = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32))
+        return weight[distances % 5].unsqueeze(0).to(dtype)
+
+
+class ByTable(Representation):
+    """Vectors by distance, on keys for each head, on values for all, of other distances."""
+
+    splits = True
+
+    def __init__(self, *, num_heads: int, head_dim: int):
+        super().__init__()
+        self.keys = nn.Parameter(torch.randn(num_heads, 4, head_dim))
+        self.values = nn.Parameter(torch.randn(1, 3, head_dim))
+
+    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        by_row = q @ self.keys.to(q.dtype).mT
+        return by_row.gather(-1, self._rows(pos_q, pos_k, -1, 4).expand(*q.shape[:3], -1))
+
+    def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        rows = self._rows(pos_q, pos_k, -2, 3)
+        near = [(probs * (rows == n)).sum(-1, keepdim=True) for n in range(3)]
+        return torch.cat(near, -1) @ self.values.to(probs.dtype)
+
+    def _rows(self, pos_q: Tensor, pos_k: Tensor, low: int, number: int) -> Tensor:
+        distances = pos_k.long()[:, None, None] - pos_q.long()[:, None, :, None]
+        return (distances - low).clamp(0, number - 1)
+
+    def tables(self) -> tuple[Table, Table]:
+        return Table(self.keys, -1), Table(self.values, -2)
+
+
+class Mixing(Representation):
+    """`embed` and `inputs`, with views and changes of their own results in place."""
+
+    def __init__(self, *, dim: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(dim))
+
+    def embed(self, x: Tensor, pos: Tensor) -> Tensor:
+        return (x.mT * self.weight[:, None]).mT.add_((pos % 4).unsqueeze(-1) / 4)
+
+    def inputs(
+        self, q: Tensor, k: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        k = k * self.weight.to(k.dtype)
+        k[:, :1].neg_()
+        return (q.mT + (pos_q % 4)[:, None].to(q.dtype) / 4).mT, k, v
+
+
+OWN = {
+    each.__name__: each
+    for each in (
+        TransposedBias, OneForAll, ChangedInPlace, ReadTransposed, Turned, HalfALiBi, TwiceT5,
+        ByDistance, ByTable, Mixing,
+    )
+}  # fmt: skip
+
+
+def full_name(name: str) -> str:
+    """Return the name under which the library finds a kind."""
+    return f"{__name__}:{name}" if name in OWN else name
+
+
+def draw_options(rng: random.Random, kind: str) -> dict[str, Any]:
+    """Return random options of a kind that change what it computes."""
+
+    def maybe(**options: list[Any]) -> dict[str, Any]:
+        return {name: rng.choice(values) for name, values in options.items() if rng.random() < 0.5}
+
+    if kind == "shaw":
+        options = maybe(max_distance=[0, 1, 3, 40], per_head=[True])
+        return options | rng.choice(
+            ({}, {"add_to": "keys"}, {"add_to": "values"}, {"share_tables": True})
+        )
+    if kind == "skew":
+        return maybe(max_distance=[0, 2, 9], per_head=[False])
+    if kind == "t5":
+        return rng.choice(({}, {"num_buckets": 8, "max_distance": 5}, {"max_distance": 600}))
+    if kind == "fire":
+        return maybe(hidden=[1, 5], threshold=[1.0, 30.0])
+    if kind == "rotary":
+        scaling = {"scaling": "yarn", "factor": 4.0, "original_length": 32}
+        options = rng.choice(({}, {}, {"scaling": "linear", "factor": 3.0}, scaling))
+        return options | maybe(pairs=["halves"], fraction=[0.5, 0.3], base=[500.0])
+    if kind == "xpos":
+        return maybe(pairs=["halves"], gamma=[0.1], scale_base=[300.0])
+    if kind == "sinusoidal":
+        return maybe(channels=["halves", "tensor2tensor"], add_to=["q", "v", "qkv"])
+    if kind in ("learned", "tupe"):
+        return {"num_positions": ROWS} | (maybe(add_to=["k", "qkv"]) if kind == "learned" else {})
+    return maybe(of=["queries", "heads"]) if kind == "OneForAll" else {}
+
+
+def draw(rng: random.Random, own: float = 0.15, place: str = "self") -> list[Spec]:
+    """Return one kind, or now and then several in a chain."""
+    count = rng.choices((1, 2, 3), (6, 2, 1))[0]
+    known = [name for name, entry in KINDS.items() if place in entry.build.places]
+    ours = [name for name, kind in OWN.items() if place in kind.places]
+    names = [rng.choice(ours if rng.random() < own else known) for _ in range(count)]
+    return [[name, draw_options(rng, name)] for name in names]
+
+
+def build(specs: list[Spec], *, causal: bool, seed: int, **sizes: int) -> Representation:
+    """Return the representation, with random weights.
+
+    Raises:
+        InvalidCaseError: if these kinds cannot stand together, or have no meaning at these sizes.
+    """
+    torch.manual_seed(seed)
+    parts = []
+    try:
+        for name, options in specs:
+            parts.append(get(full_name(name), causal=causal, **sizes, **options))
+        position = parts[0] if len(parts) == 1 else Chain(*parts)
+    except ShapeshiftError as error:
+        raise InvalidCaseError(str(error)) from error
+    with torch.no_grad():
+        for parameter in position.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return position

@@ -1,0 +1,135 @@
+"""`make fuzz`: some seconds of it, and whether it finds bugs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.fuzz import __main__ as command
+from tests.fuzz import attend, definition
+from tests.fuzz.search import attempt, draw, search, shrink
+from torch import Tensor
+
+from shapeshift import kernels
+from shapeshift.positions import T5, ALiBi
+
+pytestmark = pytest.mark.filterwarnings("ignore:Support for mismatched key_padding_mask")
+
+QUICK = ("attend", "layers", "decoding", "models")
+"""Areas without libraries that are slow to import, and without processes."""
+
+in_c = pytest.mark.skipif(not kernels.is_available(torch.float32), reason="no compiled kernels")
+
+
+def test_random_calls() -> None:
+    endings: Counter[str] = Counter()
+    for seed in range(60):
+        case = draw(seed, QUICK)
+        ending, finding = attempt(case)
+        assert finding is None, finding
+        endings.update((ending, case["area"]))
+    assert endings["right"] > 45, endings
+    assert {*QUICK} <= endings.keys()
+
+
+@pytest.mark.long  # imports transformers
+def test_a_call_of_a_model_of_hugging_face() -> None:
+    pytest.importorskip("transformers")
+    assert attempt({"area": "outside", "seed": 0, "kind": ["alibi", {}], "T": 5})[0] == "right"
+
+
+@pytest.mark.long
+def test_a_call_with_little_memory() -> None:
+    for megabytes in (0, 8):
+        case = {"area": "memory", "seed": 0, "megabytes": megabytes, "Q": 300, "K": 300}
+        ending, finding = attempt(case)
+        assert ending == "right", finding
+
+
+def backwards(x: Tensor) -> Tensor:
+    """Return `x`, whose gradient has the wrong sign."""
+    return 2 * x.detach() - x
+
+
+Change = Callable[[Tensor], Tensor]
+
+LARGE: dict[str, Any] = {"area": "attend", "seed": 3, "B": 2, "H": 2, "Q": 9, "K": 9, "E": 16}
+KINDS = ("ALiBi", "KERPLE", "T5", "Shaw", "Skew", "FIRE", "TUPE")
+
+
+@pytest.mark.parametrize("change", [torch.neg, backwards], ids=["sign", "gradient"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "autocast", "float64"])
+@pytest.mark.parametrize("name", KINDS)
+def test_no_tolerance_hides_a_sign(
+    name: str, dtype: str, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = LARGE | {"dtype": dtype, "kinds": [[name.lower(), {}]], "wants": "qkvp"}
+    if name == "ALiBi" and change is backwards:
+        pytest.skip("nothing of it is trained")
+    assert attempt(case)[0] == "right"
+    formula = definition.FORMULAS[name]
+    monkeypatch.setitem(definition.FORMULAS, name, lambda *args: change(formula(*args)))
+    ending, finding = attempt(case)
+    assert ending == "wrong"
+    assert finding is not None
+    assert finding.what.startswith("gradient") or change is torch.neg
+
+
+def broken(function: Callable[..., Tensor], change: Change) -> Callable[..., Tensor]:
+    return lambda *args, **options: change(function(*args, **options))
+
+
+@in_c
+@pytest.mark.parametrize(
+    ("kind", "change"), [(ALiBi, torch.neg), (T5, backwards)], ids=["sign", "gradient"]
+)
+def test_a_bug_in_a_faster_method_is_found_and_the_case_made_small(
+    kind: type, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = kind.bias_by_distance
+    monkeypatch.setattr(kind, "bias_by_distance", broken(method, change))
+    finding = search(range(200), ["attend"])
+    assert finding is not None
+    case = attend.SIMPLEST | finding.case
+    assert [[kind.__name__.lower(), {}]] == case["kinds"]
+    assert case["B"] == case["H"] == 1
+    assert case["Q"] == 2  # with one query, no faster method serves
+    assert case["K"] <= 2
+    assert case["mask"] == "none"
+    assert case["wants"] == ("" if change is torch.neg else "p")
+    monkeypatch.undo()
+    assert attempt(finding.case)[0] == "right"
+
+
+@in_c
+def test_the_command_prints_how_to_run_the_smallest_case(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ALiBi, "bias_by_distance", broken(ALiBi.bias_by_distance, torch.neg))
+    assert command.main(["--area", "attend", "--seed", "0", "--cases", "200"]) == 1
+    printed = capsys.readouterr().out
+    assert "wrong 1" in printed
+    *_, last = printed.splitlines()
+    case = last.partition("--case '")[2].removesuffix("'")
+    assert json.loads(case)["area"] == "attend"
+    assert command.main(["--case", case]) == 1
+    monkeypatch.undo()
+    assert command.main(["--case", case]) == 0
+
+
+def test_a_crash_is_a_finding_and_a_refusal_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = LARGE | {"kinds": [["rotary", {}], ["shaw", {}]]}
+    assert attempt(refused) == ("invalid", None)
+
+    def crash(*args: object, **options: object) -> Tensor:
+        raise IndexError("out of range")
+
+    monkeypatch.setattr(attend, "attend", crash)
+    _, finding = attempt(LARGE)
+    assert finding is not None
+    assert finding.what == "IndexError"
+    assert shrink(finding).case == {"area": "attend", "seed": 3}
