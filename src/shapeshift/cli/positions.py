@@ -55,6 +55,8 @@ PURPOSE = {
 }
 """What each kind or choice of position ids does, and when to choose it."""
 
+NOTHING = "no position"
+
 
 def positions(
     name: Annotated[
@@ -209,6 +211,7 @@ def _describe(name: str) -> None:
         f"exports to torch.compile, torch.export, {', '.join(exact)};"
         f" {last}: {support(scheme, ModelConfig(size='base'))}\n"
         f"attention on this CPU: {kernels.describe()}\n"
+        f"which backend computes it: shapeshift positions {name} --explain\n"
         f"in a configuration: {usage}\n"
         "how to choose one: docs/guides/choosing.md"
     )
@@ -250,13 +253,16 @@ def _explain(name: str, *, dtype: str, **options: Any) -> None:
         scheme = Scheme(parts=tuple(Part(name, place, stacks) for place in places))
     precisions = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     found: dict[str, list[str]] = {}
-    for where, position in _attentions(scheme, decode=options["decode"]):
+    attentions = [*_attentions(scheme, decode=options["decode"])]
+    if name not in PRESETS:  # where the kind acts, if it does in an attention
+        attentions = [x for x in attentions if not x[0].endswith(NOTHING)] or attentions
+    for where, position in attentions:
         explanation = str(explain(position, dtype=precisions[dtype], **options))
         found.setdefault(explanation, []).append(where)
     show(f"{name}: {str(scheme).removesuffix(', position ids absolute')}")
     show(_described(dtype, **options))
-    for explanation, attentions in found.items():
-        show("\n" + "\n".join(attentions))
+    for explanation, alike in found.items():
+        show("\n" + "\n".join(alike))
         show(re.sub("^", "  ", explanation, flags=re.MULTILINE))
 
 
@@ -292,7 +298,7 @@ def _attentions(scheme: Scheme, *, decode: bool) -> Iterator[tuple[str, Represen
 
     def acting(position: Representation) -> str:
         kinds = [kind for kind in position.kinds() if any(map(kind.acts, AT_ATTENTION))]
-        return " + ".join(type(kind).__name__ for kind in kinds) or "no position"
+        return " + ".join(type(kind).__name__ for kind in kinds) or NOTHING
 
     model = ModelConfig(size="base")
     sizes = {"encoder": model.encoder_layers, "decoder": model.decoder_layers}

@@ -181,3 +181,13 @@ def test_options_without_effect_are_refused(arguments: str, answer: str) -> None
 def test_a_call_takes_no_options_of_an_example() -> None:
     with pytest.raises(TypeError, match="a Call takes no options, got device"):
         explain(example(get("nope")), device="cuda")
+
+
+def test_a_kind_is_explained_where_it_acts() -> None:
+    _, group = explained("shaw", "--device", "cuda", "--train")
+    assert group[:2] == ["encoder self-attention: Shaw", "decoder self-attention: Shaw"]
+    assert [*reasons(group)] == ["packed", "triton"]
+    _, group = explained("xpos", "--train")
+    assert group[:2] == ["encoder self-attention: Rotary", "decoder self-attention: XPos"]
+    _, group = explained("shifted")
+    assert "decoder cross-attention: no position" in group
