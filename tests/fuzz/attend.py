@@ -440,6 +440,7 @@ def compared(setup: Setup, found: Results, dropped: Tensor | None) -> Outcome:
         skipped = {*exact}
     elif compute.has_kink and setup.unit > 1e-4 and setup.case["Q"] * setup.case["K"] < 100:
         skipped = {x for x in exact if "inner" in x or "log_" in x}
-    sums = max(*(setup.case[x] for x in "QKE"), setup.case["H"] * setup.case["E"])
-    longest = 1 if setup.unit == UNIT[torch.bfloat16] else sums
+    B, H, Q, K, E = (setup.case[x] for x in "BHQKE")
+    # A number of a table or of a mask may be that of all pairs.
+    longest = 1 if setup.unit == UNIT[torch.bfloat16] else max(B * Q * K, H * E)
     return Outcome(found, exact, rounded, frozenset(skipped), longest)

@@ -59,7 +59,8 @@ class OneForAll(Representation):
 
 
 class ChangedInPlace(Representation):
-    """Each hook changes in place what it has computed, through views."""
+    """Each hook changes in place what it has computed, through views: as if the first query and key
+    of a call were others, so that it must get all of them in one call."""
 
     def __init__(self, *, num_heads: int, head_dim: int):
         super().__init__()
@@ -118,7 +119,7 @@ class Turned(Representation):
 
     def _turn(self, x: Tensor, pos: Tensor) -> Tensor:
         out = x.transpose(1, 2) * self.weight.to(x.dtype)  # (B, T, H, E)
-        out[:, ::2].mul_(2.0)
+        out[..., ::2].mul_(2.0)
         return out.transpose(1, 2).add_((pos % 3)[:, None, :, None].to(x.dtype))
 
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
@@ -199,7 +200,7 @@ class Mixing(Representation):
         self, q: Tensor, k: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         k = k * self.weight.to(k.dtype)
-        k[:, :1].neg_()
+        k[..., :1].neg_()
         return (q.mT + (pos_q % 4)[:, None].to(q.dtype) / 4).mT, k, v
 
 
@@ -210,6 +211,10 @@ OWN = {
         ByDistance, ByTable, Mixing,
     )
 }  # fmt: skip
+
+
+WHOLE = {ChangedInPlace}
+"""Those that do not decode token by token."""
 
 
 def full_name(name: str) -> str:
