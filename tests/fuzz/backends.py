@@ -14,9 +14,10 @@ from shapeshift.model import attention as model_attention
 
 def _ways() -> Iterator[tuple[Any, str, str]]:
     """Yield owner, function and name of each way."""
-    for module in getattr(backends, "BACKENDS", ()):
-        yield module, "run", module.__name__.rpartition(".")[2]
-    if not hasattr(backends, "BACKENDS"):
+    if hasattr(backends, "BACKENDS"):
+        for name, module in backends.BACKENDS.items():
+            yield module, "run", name
+    else:
         yield backends, "attend_rows", "kernel"
         yield backends, "_attend_in_blocks", "blocks"
         yield backends, "attend_with_probs", "plain"
