@@ -24,12 +24,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shapeshift import kernels
 from shapeshift.attention.backends import Diagonals, attend_rows
-from shapeshift.kernels import library
+from shapeshift.kernels import decoding, library, training
+from shapeshift.kernels.attention import Rows
 from shapeshift.kernels.processor import instruction_sets
 
-FOLDER = Path(kernels.__file__).parent
+FOLDER = Path(library.__file__).parent
 
 
 def compiled_here(dtype: torch.dtype, folder: Path) -> ctypes.CDLL:
@@ -50,7 +50,7 @@ def calls(dtype: torch.dtype) -> dict[str, Callable[[], object]]:
 
     def trained(length: int, tables: bool) -> Callable[[], object]:
         heads = [randn(2048 // length, 8, length, 64).requires_grad_() for _ in range(3)]
-        rows = kernels.Rows(33, -16)
+        rows = Rows(33, -16)
         table = Diagonals(randn(1, 33, 64).requires_grad_(), rows) if tables else None
 
         def train() -> object:
@@ -60,24 +60,22 @@ def calls(dtype: torch.dtype) -> dict[str, Callable[[], object]]:
         return train
 
     logits, targets = randn(1024, 8000), torch.randint(8000, (1024,))
-    grad, x = randn(2048, 512), randn(2048, 512)
     q, k = randn(32, 8, 1, 64), randn(32, 8, 40, 64)
     made: dict[str, Callable[[], object]] = {
         "attention, 32 tokens": trained(32, False),
         "attention, 256 tokens": trained(256, False),
         "relative, 32 tokens": trained(32, True),
         "relative, 256 tokens": trained(256, True),
-        "loss": lambda: kernels.cross_entropy(logits, targets, 0.9, False),
-        "dropout": lambda: kernels.dropout(logits, 1, 0, 1.0),
-        "weight gradient": lambda: kernels.weight_gradient(grad, x),
-        "attention of a step": lambda: kernels.attend_few(q, k, k),
-        "continuations": lambda: kernels.best_continuations(
+        "loss": lambda: training.cross_entropy(logits, targets, 0.9, False),
+        "dropout": lambda: training.dropout(logits, 1, 0, 1.0),
+        "attention of a step": lambda: decoding.decode_step(q, k, k),
+        "continuations": lambda: decoding.best_continuations(
             logits, torch.zeros(256, 4), torch.full((256,), -1), 8, (0, 1)
         ),
     }
     if dtype == torch.float32:
-        bias, panels = randn(2048), kernels.panels(randn(2048, 512))
-        made["product"] = lambda: kernels.linear(x[:32], panels, bias, False)
+        x, bias, panels = randn(32, 512), randn(2048), decoding.panels(randn(2048, 512))
+        made["product"] = lambda: decoding.linear(x, panels, bias, False)
     return made
 
 

@@ -12,10 +12,14 @@ import inspect
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
+import torch
+
+from shapeshift.attention import BACKENDS, explain
 from shapeshift.export import support
 from shapeshift.model import catalogue
-from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, Scheme
+from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, Scheme, get
 from shapeshift.positions.registry import Entry
 from shapeshift.positions.scheme import PLACES
 
@@ -95,7 +99,8 @@ OVER_CELLS = {"cell", "scheme", "compiled_scheme", "stacked"}
 
 def document() -> str:
     """Return the whole page."""
-    tables = (*_presets(), *_kinds(), *_cells(), *_exports(), *_position_ids(), *_promises())
+    first = (*_presets(), *_kinds(), *_cells(), *_attention(), *_backends(), *_exports())
+    tables = (*first, *_position_ids(), *_promises())
     return "\n".join([HEAD, *_overview(), INTRO, *tables])
 
 
@@ -215,6 +220,65 @@ Several parts at one place act one after the other. `rotary` and `xpos` rotate t
 cannot be combined at one place with a kind that reads queries (`skew`; `shaw` except with
 `add_to: values`) or with each other. `tupe` cannot be used twice at one place. All of these can be
 combined across stacks or places.
+"""
+
+
+ATTENTIONS: dict[str, dict[str, Any]] = {
+    "CPU, fp32, training": {"train": True, "with_kernels": True},
+    "CPU, bf16, training": {"train": True, "with_kernels": True, "dtype": torch.bfloat16},
+    "CPU, training, no compiled kernels": {"train": True, "with_kernels": False},
+    "GPU, bf16, training": {"train": True, "device": "cuda", "dtype": torch.bfloat16},
+    "GPU, bf16, decoding": {"decode": True, "device": "cuda", "dtype": torch.bfloat16},
+    "GPU, bf16, training, `torch.compile`": {
+        "train": True,
+        "device": "cuda",
+        "dtype": torch.bfloat16,
+        "compiled": True,
+    },
+}
+"""Column → options of `shapeshift.attention.example`. Nothing is asked of this machine."""
+
+LENGTHS = 64, 2048
+
+
+def _attention() -> list[str]:
+    rows = [
+        (f"`{name}`", *(_served(name, options) for options in ATTENTIONS.values()))
+        for name, entry in KINDS.items()
+        if {"self", "cross"} & {*entry.build.places}
+    ]
+    header = ("kind", *ATTENTIONS)
+    return ["## What computes attention", "", _ATTENTION, *_table(header, rows)]
+
+
+def _served(kind: str, options: dict[str, Any]) -> str:
+    """Return the backend for short sentences, and for long ones where it is another."""
+    position = get(kind, dim=512, num_heads=8, head_dim=64)
+    served = [explain(position, length=length, **options).backend for length in LENGTHS]
+    return ", ".join(f"`{name}`" for name in dict.fromkeys(served))
+
+
+_ATTENTION = f"""\
+The first [backend](#backends) that does not refuse computes an attention:
+`shapeshift positions NAME --explain` prints it for other settings, with the reasons. This table is
+for self-attention of {LENGTHS[0]} tokens, without dropout of attention; where two backends stand,
+the second one computes {LENGTHS[1]:,} tokens. *GPU* is one of NVIDIA's from Ampere on.
+"""
+
+
+def _backends() -> list[str]:
+    rows = []
+    for name, module in BACKENDS.items():
+        said = " ".join((inspect.getdoc(module) or "").split())
+        said = said.removeprefix(f"The backend `{name}`").lstrip(":, ")
+        sentence = re.split(r"(?<=\.) (?=[A-Z])", said)[0].rstrip(".")
+        rows.append((f"`{name}`", sentence))
+    return ["## Backends", "", _BACKENDS, *_table(("backend", "what it is"), rows)]
+
+
+_BACKENDS = """\
+In the order in which they are asked. [How attention runs](how-attention-runs.md) follows a kind
+through the code.
 """
 
 

@@ -9,6 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import signal
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -43,8 +44,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Backend:
-    """One way to compute attention, which serves wherever it can; `calls` counts how often.
-    `default` leaves the choice to the library."""
+    """A backend of attention, which serves wherever it can, and `reference` elsewhere; `calls`
+    counts how often it did. `default` leaves the choice to the library."""
 
     def __init__(self, name: str):
         self.name, self.calls = name, 0
@@ -52,44 +53,50 @@ class Backend:
     def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Let attention compute this way until `stop`, or until `monkeypatch` is undone."""
         self.stop = monkeypatch.undo
-        from shapeshift import kernels
         from shapeshift.attention import backends
+        from shapeshift.attention.backends import blocked, cpu, reference, sdpa
 
         if self.name == "default":
             return
-        decide = backends.prefers_fused
-        if self.name == "kernel":
-            monkeypatch.setattr(backends, "prefers_fused", lambda *_: False)
-            self._count(monkeypatch, kernels.Attention, "forward")
-            return
-        monkeypatch.setattr(backends, "vectors_of", lambda *_: None)
-        if self.name == "sdpa":  # as on a GPU
-            monkeypatch.setattr(
-                backends, "prefers_fused", lambda p, q, *rest: decide(p, q.to("meta"), *rest)
-            )
-            self._count(monkeypatch, backends.F, "scaled_dot_product_attention")
-            return
-        monkeypatch.setattr(backends, "prefers_fused", lambda *_: False)
-        if self.name == "blocked":
-            monkeypatch.setattr(backends, "BLOCK", 50)  # parts of one sentence, a few queries
-            monkeypatch.setattr(backends, "RECOMPUTED_FROM", 2)
-            self._count(monkeypatch, backends, "_attend_in_blocks")
-        else:
-            self._count(monkeypatch, backends, "attend_with_probs")
+        chosen = backends.BACKENDS[self.name]
+        monkeypatch.setattr(backends, "BACKENDS", {self.name: chosen, "reference": reference})
+        if chosen is sdpa:  # as on a GPU
+            monkeypatch.setattr(sdpa, "refuses", lambda call: "mixes" if call.mixes else None)
+        if chosen is blocked:
+            monkeypatch.setattr(blocked, "BLOCK", 50)  # parts of one sentence, a few queries
+            monkeypatch.setattr(cpu, "RECOMPUTED_FROM", 2)
+            monkeypatch.setattr(cpu, "refuses", lambda call: "not in this test")
+        run = chosen.run
 
-    def _count(self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:
-        function: Callable[..., object] = getattr(owner, name)
-
-        def counted(*args: object, **options: object) -> object:
+        def counted(call: object) -> object:
             self.calls += 1
-            mask = options.get("attn_mask")
-            assert mask is None or mask.stride(-1) == 1, "no fused kernel of a GPU takes it"
-            return function(*args, **options)
+            return run(call)
 
-        monkeypatch.setattr(owner, name, counted)
+        monkeypatch.setattr(chosen, "run", counted)
 
 
-@pytest.fixture(params=["eager", "blocked", "sdpa"])
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the backends of attention that have run in this test, one for each call.
+    `blocked` counts once, not its parts."""
+    from shapeshift.attention import BACKENDS
+
+    names: list[str] = []
+
+    def watched(name: str, run: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def counted(call: Any) -> Any:
+            if not call.is_block:
+                names.append(name)
+            return run(call)
+
+        return counted
+
+    for name, module in BACKENDS.items():
+        monkeypatch.setattr(module, "run", watched(name, module.run))
+    return names
+
+
+@pytest.fixture(params=["reference", "blocked", "sdpa"])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """A way to compute attention: each test that asks for it runs with all of them."""
     with pytest.MonkeyPatch.context() as monkeypatch:

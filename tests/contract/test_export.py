@@ -7,7 +7,7 @@ import torch._dynamo.exc
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram, export
 
-from shapeshift.attention import backends as attention_module
+from shapeshift.attention.backends import sdpa
 from shapeshift.model import Transformer
 from shapeshift.model.layers import Memory
 from shapeshift.positions import PRESETS
@@ -69,7 +69,7 @@ def test_programs_serve_other_batches_and_lengths(
 @torch.no_grad()
 def test_a_program_serves_short_and_long_sentences(make_model, logits, sentences) -> None:
     model = make_model(PRESETS["ape"], encoder_layers=1, decoder_layers=1)
-    border = max(attention_module.FUSED_FROM.values())
+    border = max(sdpa.FUSED_FROM.values())
     source, target = sentences
     encoder, decoder = (program.module() for program in exported(model, source, target, 2 * border))
     source, target = source[:1].repeat(3, border // 9 + 1), target.repeat(1, border // 32 + 1)

@@ -1,8 +1,10 @@
-"""A kind's `score_mod` gives what its hooks give: FlexAttention without a GPU, in plain steps."""
+"""FlexAttention, without a GPU, in plain steps: what it adds by distance is what the hooks give."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import copy
+from functools import partial
 
 import pytest
 import torch
@@ -11,7 +13,8 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.nn.attention import flex_attention as torch_flex
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
-from shapeshift.attention import attend, attend_with_probs, backends, causal_mask, flex
+from shapeshift.attention import Call, attend, attend_with_probs, causal_mask
+from shapeshift.attention.backends import flex
 from shapeshift.model.transformer import padding_mask
 from shapeshift.positions import KINDS, Chain, Representation, get
 
@@ -35,8 +38,9 @@ def make(name: str, **options: object) -> Representation:
 SERVED = {
     name: make(name)
     for name, entry in KINDS.items()
-    if entry.build.score_mod is not Representation.score_mod
+    if entry.build.distance_bias is not Representation.distance_bias
 }
+assert {"alibi", "kerple", "t5"} <= SERVED.keys()
 SERVED["t5, causal"] = make("t5", causal=True)
 SERVED |= {"a chain": Chain(make("alibi"), make("t5"), make("kerple"))}
 
@@ -53,10 +57,21 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
 
     torch._dynamo.reset()  # which compiles each call once, and counts
     monkeypatch.setattr(flex, "flex_attention", counted)
-    monkeypatch.setattr(backends, "prefers_flex", lambda *_: True)
+    monkeypatch.setattr(flex, "refuses", partial(refusal, flex.refuses))
+    monkeypatch.setattr(Call, "has_flex", True)
+    monkeypatch.setattr(flex, "FLEX_FROM", 0)
+    monkeypatch.setattr(flex, "MOST_SCORES", 0)
     monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
     yield calls
     torch._dynamo.reset()
+
+
+def refusal(refuses: Callable[[Call], str | None], call: Call) -> str | None:
+    """Return the refusal of a call of any sizes in float64, but for those of the kernels of a
+    GPU."""
+    call = copy(call)
+    call.dtype, call.E = torch.float32, 16
+    return refuses(call)
 
 
 def inputs(length: int) -> tuple[list[Tensor], Tensor, Tensor]:
@@ -91,13 +106,16 @@ def outcome(out: Tensor, tensors: list[Tensor]) -> list[Tensor]:
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize("name", SERVED)
-def test_a_score_mod_is_what_the_hooks_add(name: str, causal: bool, runs: list[object]) -> None:
+def test_it_adds_what_the_hooks_add(
+    name: str, causal: bool, runs: list[object], ran: list[str]
+) -> None:
     position = SERVED[name]
     if position.causal_only and not causal:
         pytest.skip("it has no meaning for keys right of their query")
     heads, mask, pos = inputs(11)
     tensors = [*heads, *position.parameters()]
     got = outcome(attend(*heads, mask, position, pos, pos, causal=causal), tensors)
+    assert ran == ["flex"]
     assert len(runs) == 1
     expected = outcome(explicit(heads, mask, position, pos, pos, causal=causal), tensors)
     for one, other in zip(got, expected, strict=True):
@@ -106,7 +124,7 @@ def test_a_score_mod_is_what_the_hooks_add(name: str, causal: bool, runs: list[o
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without")
 @pytest.mark.parametrize("name", ["alibi", "t5"])
-def test_left_padding_packing_and_no_mask(name: str, runs: list[object]) -> None:
+def test_left_padding_packing_and_no_mask(name: str, runs: list[object], ran: list[str]) -> None:
     """Positions need not grow by one; queries may be the last of the keys; a mask may be of any
     shape, or there may be none."""
     position = SERVED[name]
@@ -121,18 +139,33 @@ def test_left_padding_packing_and_no_mask(name: str, runs: list[object]) -> None
         expected = explicit([q, *heads[1:]], mask, position, pos_q, positions, causal=True)
         torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
     assert len(runs) == 3
+    assert ran == ["flex"] * 3
 
 
-def test_what_has_no_score_mod_is_left_to_other_backends(runs: list[object]) -> None:
+def test_what_is_not_by_distance_is_left_to_other_backends(
+    runs: list[object], ran: list[str]
+) -> None:
     class NoBias(KINDS["alibi"].build):  # type: ignore[name-defined, misc]
         def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> None:
             return None
 
-    assert not NoBias(num_heads=H).overrides("score_mod")
     heads, mask, pos = inputs(6)
-    for position in (make("shaw", add_to="values"), Chain(make("shaw"), make("tupe"))):
+    others = (
+        NoBias(num_heads=H),
+        make("shaw", add_to="values"),
+        make("fire"),
+        Chain(make("shaw"), make("tupe")),
+        Chain(make("t5"), make("shaw")),
+        Chain(make("t5"), make("fire")),
+    )
+    for position in others:
         attend(*heads, mask, position, pos, pos)
     assert not runs
+    assert len(ran) == len(others)
+    assert "flex" not in ran
+    attend(*heads, mask, Chain(make("t5"), make("alibi")), pos, pos)
+    assert ran[-1] == "flex"
+    assert len(runs) == 1
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shapeshift.attention import backends
+from shapeshift.attention.backends import cpu, sdpa
 from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.torch_nn import MultiheadAttention
 from shapeshift.model.attention import Attention
@@ -139,8 +139,8 @@ def run(module: nn.Module, x: Tensor, pos: Tensor, *, weights: bool = False) -> 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let few keys be enough for the ways that serve long sentences."""
-    monkeypatch.setattr(backends, "FUSED_FROM", dict.fromkeys(backends.FUSED_FROM, FROM))
-    monkeypatch.setattr(backends, "RECOMPUTED_FROM", FROM)
+    monkeypatch.setattr(sdpa, "FUSED_FROM", dict.fromkeys(sdpa.FUSED_FROM, FROM))
+    monkeypatch.setattr(cpu, "RECOMPUTED_FROM", FROM)
 
 
 @pytest.mark.usefixtures("short")
@@ -148,7 +148,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("kind", FORGETFUL)
 @pytest.mark.parametrize(
-    "backend", ["default", "eager", "blocked", "sdpa", "kernel"], indirect=True
+    "backend", ["default", "reference", "blocked", "sdpa", "cpu"], indirect=True
 )
 def test_a_hook_acts_without_declarations(kind, length, dtype, backend) -> None:
     torch.manual_seed(0)
@@ -168,6 +168,8 @@ def test_a_hook_acts_without_declarations(kind, length, dtype, backend) -> None:
         ours.position = Representation()
         without = reference(ours, x, pos)
         ours.position = position
+    acting = [hook for hook in ("bias", "query_bias", "value_bias") if position.acts(hook)]
+    divides = all(position.derives(hook) for hook in acting)
     limit = 1e-4 if dtype == torch.float32 else 0.015
     assert far(without, expected) > 5 * limit
     for training in (False, True):
@@ -175,9 +177,8 @@ def test_a_hook_acts_without_declarations(kind, length, dtype, backend) -> None:
             for module in (ours.train(training), theirs.train(training)):
                 before = backend.calls
                 assert far(run(module, x, pos), expected) < limit
-                serves = backends.vectors_of(position, x, pos, pos) is not None
-                runs = {"eager": True, "blocked": position.splits, "sdpa": not mixes}
-                runs["kernel"] = serves
+                runs = {"reference": True, "blocked": divides, "sdpa": not mixes}
+                runs["cpu"] = not mixes or position.derives("value_bias")
                 assert (backend.calls > before) == runs.get(backend.name, False)
     assert far(run(theirs, x, pos, weights=True), expected) < limit
 
@@ -187,11 +188,10 @@ def far(got: Tensor, expected: Tensor) -> float:
 
 
 def test_a_promise_does_not_outlive_the_hook_that_it_is_about() -> None:
-    assert Shaw(num_heads=H, head_dim=E).splits
+    assert Shaw(num_heads=H, head_dim=E).shift_invariant
     for cls in (Bias, LouderKeys, Turn):
         assert not cls.shift_invariant, cls
-    for position in (KeysAgain(), Chain(ALiBi(num_heads=H), BiasByIndex())):
-        assert not position.splits, position
+    assert not Chain(ALiBi(num_heads=H), BiasByIndex()).shift_invariant
 
 
 def test_places_are_those_where_a_hook_is_called() -> None:
@@ -206,8 +206,7 @@ def test_places_are_those_where_a_hook_is_called() -> None:
             type("Typo", (Bias,), {"places": places})
 
 
-@pytest.mark.parametrize("faster", ["score_mod", "tables", "turns"])
-def test_a_faster_way_to_nothing_is_refused(faster: str) -> None:
-    for base in (Representation, Shaw):
-        with pytest.raises(ShapeshiftError, match=f"Fast overrides {faster}.*as well"):
-            type("Fast", (base,), {faster: lambda *_: None})
+def test_a_description_that_nothing_reads_is_refused() -> None:
+    with pytest.raises(ShapeshiftError, match="Unread overrides distance_bias.*override bias"):
+        type("Unread", (Bias,), {"distance_bias": lambda *_: None})
+    type("Read", (LouderKeys,), {"distance_vectors": lambda *_: (None, None)})

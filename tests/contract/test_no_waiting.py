@@ -16,11 +16,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shapeshift import kernels
-from shapeshift.attention import varlen
+from shapeshift.attention import Call
 from shapeshift.data.batching import Batch, make_batch
 from shapeshift.decoding import recording
 from shapeshift.decoding.search import beam_search
 from shapeshift.model import DecoderState, ModelConfig, Transformer, build, label_smoothed_loss
+from shapeshift.model import loss as loss_module
 from shapeshift.model.attention import Attention
 from shapeshift.positions import PRESETS, T5, Part, Scheme
 from shapeshift.positions.base import AT_ATTENTION
@@ -99,10 +100,12 @@ def test_no_training_step_without_padding_waits(
     make_model: Callable[..., Transformer],
     batch: Batch,
     monkeypatch: pytest.MonkeyPatch,
+    ran: list[str],
 ) -> None:
     """As on a GPU, where attention has kernels of packed sentences."""
     operators = []
-    monkeypatch.setattr(varlen, "serves", lambda _: True)
+    monkeypatch.setattr(Call, "has_varlen", True)
+    monkeypatch.setattr(loss_module, "has_varlen", lambda _: True)
     model = make_model(scheme, **ONE_LAYER, dropout=0.1).to(META, torch.bfloat16).train()
     ids = batch.source, batch.target_input, batch.target_output
     with nothing_on_the_cpu(), Watch(lambda operator, *_: operators.append(operator)):
@@ -112,8 +115,9 @@ def test_no_training_step_without_padding_waits(
     forward = operators.count(aten._efficient_attention_forward.default)
     assert forward == operators.count(aten._efficient_attention_backward.default)
     attentions = [x for x in model.modules() if isinstance(x, Attention)]
-    plain = [x for x in attentions if not any(map(x.position.overrides, AT_ATTENTION))]
+    plain = [x for x in attentions if not any(map(x.position.acts, AT_ATTENTION))]
     assert len(plain) <= forward <= len(attentions)
+    assert ran.count("packed") == forward
 
 
 @pytest.mark.parametrize("beam", [1, 4])

@@ -14,6 +14,7 @@ from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.scoring import score_references
 from shapeshift.decoding.search import beam_search
 from shapeshift.errors import ShapeshiftError
+from shapeshift.kernels import decoding
 from shapeshift.model import DecoderState, label_smoothed_loss
 from shapeshift.positions import KINDS, PRESETS, Scheme
 
@@ -91,8 +92,10 @@ def test_gradients_go_through_beams_that_are_reordered(make_model, sentences) ->
 @torch.no_grad()
 def test_steps_by_a_kernel_are_full(scheme, make_model, logits, sentences, monkeypatch) -> None:
     """In float32, where the attention of a step is computed row by row."""
-    calls, run = [], kernels.attend_few
-    monkeypatch.setattr(kernels, "attend_few", lambda *x, **how: calls.append(x) or run(*x, **how))
+    calls, run = [], decoding.decode_step
+    monkeypatch.setattr(
+        decoding, "decode_step", lambda *x, **how: calls.append(x) or run(*x, **how)
+    )
     reference = make_model(scheme, dim=2 * kernels.LANES)
     model, beam = deepcopy(reference).float(), 3
     source, rng = sentences[0], torch.Generator().manual_seed(3)

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from shapeshift import kernels
 from shapeshift.attention import recording
+from shapeshift.kernels import library
 from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss
 from shapeshift.positions import KINDS, Part, Representation, Scheme
 from shapeshift.positions.registry import Entry
@@ -86,13 +87,13 @@ def counting() -> Iterator[Counter[str]]:
     """Count the calls of kernels in C, by name."""
     calls: Counter[str] = Counter()
     with pytest.MonkeyPatch.context() as patch:
-        call = kernels._call
+        call = library.call
 
         def counted(name: str, *arguments: Any) -> None:
             calls[name] += 1
             call(name, *arguments)
 
-        patch.setattr(kernels, "_call", counted)
+        patch.setattr(library, "call", counted)
         yield calls
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from shapeshift.model.packing import Packing
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shapeshift.attention import attend, attend_with_probs, backends, causal_mask, flex, varlen
@@ -15,7 +16,6 @@ from shapeshift.decoding import recording
 from shapeshift.decoding.search import beam_search
 from shapeshift.model import ModelConfig, build, label_smoothed_loss, transformer
 from shapeshift.model.cache import Slots
-from shapeshift.model.packing import Packing
 from shapeshift.model.transformer import padding_mask
 from shapeshift.positions import PRESETS, Part, Representation, Scheme, Stack, place
 from shapeshift.training.config import TrainingConfig

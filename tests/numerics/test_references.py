@@ -11,7 +11,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from shapeshift.attention import backends, causal_mask
+from shapeshift.attention import causal_mask
+from shapeshift.attention.backends import blocked, cpu
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import EncoderLayer, FeedForward, Residual
@@ -340,9 +341,9 @@ def test_a_layer_equals_the_papers_equation(kind, options, attention, backend) -
             parameter += 0.3 * torch.randn_like(parameter)
     own = {"fraction": options["fraction"]} if "fraction" in options else {}
     check_layer(layer, *REFERENCES[kind](position, **own), attention=attention)
-    runs = {
-        "eager": True, "blocked": position.splits, "sdpa": not position.overrides("value_bias")
-    }  # fmt: skip
+    acting = [hook for hook in ("bias", "query_bias", "value_bias") if position.acts(hook)]
+    divides = all(position.derives(hook) for hook in acting)
+    runs = {"reference": True, "blocked": divides, "sdpa": not position.acts("value_bias")}
     assert bool(backend.calls) == runs[backend.name]
 
 
@@ -548,8 +549,8 @@ def test_an_encoder_layer_equals_the_papers_equations(pre_norm: bool, activation
 
 
 def test_scores_made_again_drop_the_same_units(monkeypatch) -> None:
-    monkeypatch.setattr(backends, "BLOCK", 64)
-    monkeypatch.setattr(backends, "RECOMPUTED_FROM", 8)
+    monkeypatch.setattr(blocked, "BLOCK", 64)
+    monkeypatch.setattr(cpu, "RECOMPUTED_FROM", 8)
     layer = make_layer(Representation())
     layer.dropout = 0.5
     pos = torch.arange(10)[None]

@@ -17,10 +17,13 @@ from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from shapeshift import kernels
-from shapeshift.attention import backends
+from shapeshift.attention import attend
+from shapeshift.attention.backends import blocked, cpu
 from shapeshift.attention.dropout import add_dropped, draw_seed, dropout, numbers
+from shapeshift.attention.packing import Spans
 from shapeshift.errors import ShapeshiftError
-from shapeshift.kernels import library, processor
+from shapeshift.kernels import decoding, library, processor, training
+from shapeshift.kernels.attention import Rows, SentenceAttention
 from shapeshift.model import loss
 from shapeshift.model.attention import Attention
 from shapeshift.positions import (
@@ -31,15 +34,13 @@ from shapeshift.positions import (
     Chain,
     Rotary,
     Shaw,
-    alibi,
+    base,
     get,
-    kerple,
     pairs,
-    t5,
 )
 from shapeshift.positions.base import Representation
 from shapeshift.positions.pairs import Table
-from shapeshift.positions.rotary import rotate
+from shapeshift.positions.turns import Turn, rotate
 
 DTYPES = [torch.float32, torch.bfloat16]
 NEAR = {
@@ -85,7 +86,7 @@ def test_cross_entropy(shape, dtype, replace):
     for wrong in (-1, shape[1]):
         targets[0] = wrong
         with pytest.raises(IndexError, match=f"targets must be from 0 to {shape[1] - 1}"):
-            kernels.cross_entropy(got, targets, 0.9, replace)
+            training.cross_entropy(got, targets, 0.9, replace)
 
 
 @pytest.mark.parametrize("relu", [False, True])
@@ -120,8 +121,8 @@ def test_dropout(shape, dtype, relu, monkeypatch):
 def test_a_sum_with_what_is_dropped(shape, dtype, monkeypatch):
     x, grad = (torch.randn(shape).transpose(0, -1) for _ in range(2))
     branch = torch.randn(shape).to(dtype).transpose(0, -1)
-    calls, call = [], kernels.dropout
-    monkeypatch.setattr(kernels, "dropout", lambda *args: calls.append(args) or call(*args))
+    calls, call = [], library.call
+    monkeypatch.setattr(library, "call", lambda *args: calls.append(args) or call(*args))
     results = []
     for add in (add_dropped, lambda x, branch, *how: x + dropout(branch.float(), *how)):
         leaves = [y.clone().requires_grad_() for y in (x, branch)]
@@ -134,25 +135,15 @@ def test_a_sum_with_what_is_dropped(shape, dtype, monkeypatch):
         again = torch.autograd.grad(total(), leaves, weight, create_graph=True)
         seconds = torch.autograd.grad(sum(y.sum() for y in again), weight)
         results.append((total(), *torch.autograd.grad(total(), leaves, grad), *seconds))
-    assert calls[0][-1] is not None  # in one pass
-    assert calls[-1][-1] is None
+    residuals = [
+        x.tensor for args in calls for x in args[3:] if getattr(x, "name", "") == "residual"
+    ]
+    assert residuals[0] is not None  # in one pass
+    assert residuals[-1] is None
     for got, expected in zip(*results, strict=True):
         assert got.dtype == expected.dtype
         torch.testing.assert_close(got, expected)
     assert torch.equal(add_dropped(x, branch, 0.3, False), x + branch)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    ("M", "N", "K"), [(1, 32, 32), (70, 96, 64), (1000, 32, 160), (300, 4096, 32)]
-)
-def test_gradients_of_weights(M, N, K, dtype, threads):
-    torch.set_num_threads(threads)
-    grad, x = torch.randn(M, N).to(dtype), torch.randn(M, K).to(dtype)
-    weight, bias = kernels.weight_gradient(grad, x)
-    torch.testing.assert_close(weight.double(), grad.double().t() @ x.double(), rtol=0, atol=1e-3)
-    torch.testing.assert_close(bias.double(), grad.double().sum(0), rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -161,7 +152,7 @@ def test_attention_to_nothing_and_to_what_is_no_number(dtype):
     rows += [[math.inf] + [0.0] * 39, [-math.inf] * 39 + [5.0], [1e30] + [-1e30] * 39]
     bias = torch.tensor(rows).to(dtype)[None, None].requires_grad_()
     q, v = torch.zeros(1, 1, len(rows), 8).to(dtype), torch.eye(40).to(dtype)[None, None]
-    got = backends.attend_rows([q, torch.zeros(1, 1, 40, 8).to(dtype), v[..., :8]], NONE, bias=bias)
+    got = cpu.attend_rows([q, torch.zeros(1, 1, 40, 8).to(dtype), v[..., :8]], NONE, bias=bias)
     expected = bias.detach().softmax(-1)[..., :8]
     expected[..., 0, :] = 0  # PyTorch has NaN where all keys are forbidden
     torch.testing.assert_close(got, expected, equal_nan=True)
@@ -174,7 +165,7 @@ def tables_by_distance(added, num_heads, E, shift, dtype, counts=(9, 11)):
 
     def table(count):
         one = torch.randn(num_heads if "h" in added else 1, count, E).to(dtype).requires_grad_()
-        return backends.Diagonals(one, kernels.Rows(count, shift))
+        return cpu.Diagonals(one, Rows(count, shift))
 
     return tuple(table(n) if kind in added else None for kind, n in zip("kv", counts, strict=True))
 
@@ -210,7 +201,7 @@ def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
         torch.manual_seed(0)
         H, total = 2, sum(lengths)
         count = torch.tensor(lengths)
-        spans = (kernels.Spans(count.cumsum(0) - count, count),) * 2
+        spans = (Spans(count.cumsum(0) - count, count),) * 2
         rows = torch.randn(total + 3, 3 * H * E).to(dtype).requires_grad_()  # three without a token
         added_here = tables_by_distance(added, H, E, -counts[0] // 2, dtype, counts)
         widest = max(lengths) + 2  # of a batch with more padding than it needs
@@ -218,12 +209,11 @@ def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
         bias = torch.randn(sizes).to(dtype).requires_grad_()
         how = {"num_heads": H, "spans": spans, "causal": causal, "bias": bias}
         turns = [
-            kernels.Turn(*torch.randn(2, num_angles, widest, turning // 2), turning == 24)
-            for _ in range(2)
+            Turn(*torch.randn(2, num_angles, widest, turning // 2), turning == 24) for _ in range(2)
         ]
         how |= {"turns": turns} if turning else {}
         torch.manual_seed(1)
-        out = backends.attend_rows([rows], added_here, None, dropout_p, **how)
+        out = cpu.attend_rows([rows], added_here, None, dropout_p, **how)
         grad = torch.randn(out.shape).to(dtype)
         leaves = [rows, bias, *(x.table for x in added_here if x)]
         found = [out, *torch.autograd.grad(out, leaves, grad)]
@@ -243,7 +233,7 @@ def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
             own = [*heads[:, :, first : first + n]]
             for side, turn in enumerate(turns if turning else ()):
                 cos, sin = (x[b % num_angles, None, :n].double() for x in turn[:2])
-                own[side] = rotate(own[side][None], kernels.Turn(cos, sin, turn.halves))[0]
+                own[side] = rotate(own[side][None], Turn(cos, sin, turn.halves))[0]
             out = expected_attention(*own, own_bias[:, :n, :n], added_here, kept, causal)
             expected.append(out.transpose(0, 1))
         expected = torch.cat(expected).flatten(1)
@@ -264,16 +254,16 @@ def test_attention_of_sentences_in_rows(causal, added, dropout_p, dtype):
 def test_vectors_of_distances_that_no_pair_has_are_left_out(
     causal, num_queries, num_keys, num_rows, monkeypatch
 ):
-    found, init = [], kernels.Attention.__init__
+    found, init = [], SentenceAttention.__init__
 
     def spy(self, heads, tables, rows, *how):
         found.extend((x.shape[1], y.num_rows) for x, y in zip(tables, rows, strict=True))
         init(self, heads, tables, rows, *how)
 
-    monkeypatch.setattr(kernels.Attention, "__init__", spy)
+    monkeypatch.setattr(SentenceAttention, "__init__", spy)
     heads = [torch.randn(2, 3, n, 8) for n in (num_queries, num_keys, num_keys)]
     added = tables_by_distance("kv", 3, 8, -8, torch.float32, (17, 17))
-    backends.attend_rows(heads, added, causal=causal)
+    cpu.attend_rows(heads, added, causal=causal)
     assert found == [(num_rows, num_rows)] * 2
 
 
@@ -294,7 +284,7 @@ def test_attention_of_heads_with_masks(shape, causal, dtype, threads):
         leaves = [x.to(dtype).requires_grad_() for x in (q, k, v)]
         added = tables_by_distance("kv", H, 24, 2, dtype)
         bias = torch.randn(1, H, Q, K).to(dtype).requires_grad_()
-        out = backends.attend_rows(leaves, added, mask, bias=bias, causal=causal)
+        out = cpu.attend_rows(leaves, added, mask, bias=bias, causal=causal)
         grad = torch.randn(out.shape).to(dtype)
         leaves += [bias, *(x.table for x in added)]
         found = [out, *torch.autograd.grad(out, leaves, grad)]
@@ -315,16 +305,16 @@ def test_probabilities_computed_again_are_those_that_are_kept(
     causal, added, dropout_p, dtype, monkeypatch
 ):
     H, E, lengths, made = 2, 40, torch.tensor([5, 270, 33]), []
-    spans = (kernels.Spans(lengths.cumsum(0) - lengths, lengths),) * 2
+    spans = (Spans(lengths.cumsum(0) - lengths, lengths),) * 2
     for first_again in (1 << 30, 270):
-        monkeypatch.setattr(backends, "RECOMPUTED_FROM", first_again)
+        monkeypatch.setattr(cpu, "RECOMPUTED_FROM", first_again)
         torch.manual_seed(0)
         rows = torch.randn(int(lengths.sum()), 3 * H * E).to(dtype).requires_grad_()
         tables = tables_by_distance(added, H, E, -6, dtype)
         bias, mask = torch.randn(2, 1, H, 270, 270).to(dtype).requires_grad_()
         how = {"num_heads": H, "spans": spans, "causal": causal, "bias": bias}
-        how |= {"turns": [kernels.Turn(*torch.randn(2, 1, 270, 12), True) for _ in range(2)]}
-        out = backends.attend_rows([rows], tables, mask.detach(), dropout_p, **how)
+        how |= {"turns": [Turn(*torch.randn(2, 1, 270, 12), True) for _ in range(2)]}
+        out = cpu.attend_rows([rows], tables, mask.detach(), dropout_p, **how)
         kept = out.grad_fn.saved_tensors[0]
         assert (kept is None) == (first_again == 270)
         leaves = [rows, bias, *(x.table for x in tables if x)]
@@ -338,19 +328,19 @@ def test_probabilities_computed_again_are_those_that_are_kept(
 def test_attention_is_that_of_pytorch(dropout_p, causal, dtype, monkeypatch):
     torch.manual_seed(0)
     if dropout_p is None:
-        monkeypatch.setattr(backends, "BLOCK", 1000)  # PyTorch's way in 4 parts of each sentence
-        monkeypatch.setattr(backends, "RECOMPUTED_FROM", 8)
+        monkeypatch.setattr(blocked, "BLOCK", 1000)  # PyTorch's way in 4 parts of each sentence
+        monkeypatch.setattr(cpu, "RECOMPUTED_FROM", 8)
     position = Shaw(num_heads=2, head_dim=8, max_distance=4, causal=causal).to(dtype)
     q, k, v = (torch.randn(2, 2, 40, 8).to(dtype).requires_grad_() for _ in range(3))
     pos = torch.arange(40)[None]
-    calls, call = [], kernels._call
-    monkeypatch.setattr(kernels, "_call", lambda *x: calls.append(x[0]) or call(*x))
+    calls, call = [], library.call
+    monkeypatch.setattr(library, "call", lambda *x: calls.append(x[0]) or call(*x))
 
     def run():
         for x in (q, k, v, *position.parameters()):
             x.grad = None
         torch.manual_seed(1)
-        out = backends.attend(q, k, v, None, position, pos, pos, dropout_p or 0.0, causal=causal)
+        out = attend(q, k, v, None, position, pos, pos, dropout_p or 0.0, causal=causal)
         out.float().square().sum().backward()
         return [out, *(x.grad for x in (q, k, v, *position.parameters()))]
 
@@ -360,7 +350,7 @@ def test_attention_is_that_of_pytorch(dropout_p, causal, dtype, monkeypatch):
         got = run()
     assert [x for x in calls if "attention" in x] == ["attention_forward", "attention_backward"]
     calls.clear()
-    monkeypatch.setattr(kernels, "_library", lambda _: None)
+    monkeypatch.setattr(library, "library", lambda _: None)
     expected = run()
     assert not calls
     near = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 0.1, "atol": 0.2}
@@ -374,9 +364,9 @@ def test_attention_is_that_of_pytorch(dropout_p, causal, dtype, monkeypatch):
 def test_a_bias_by_distance_is_that_of_all_pairs(threads, num_rows, again_from, dtype, monkeypatch):
     torch.manual_seed(0)
     torch.set_num_threads(threads)
-    monkeypatch.setattr(backends, "RECOMPUTED_FROM", again_from)
+    monkeypatch.setattr(cpu, "RECOMPUTED_FROM", again_from)
     H, E, lengths, others = 3, 24, torch.tensor([1, 70, 33]), torch.tensor([90, 70, 35])
-    spans = [kernels.Spans(x.cumsum(0) - x, x) for x in (lengths, others)]
+    spans = [Spans(x.cumsum(0) - x, x) for x in (lengths, others)]
     Q, K = 75, 100  # wider than the longest, as a padded batch may be
     q, kv = (
         torch.randn(int(x.sum()), n * H * E).to(dtype).requires_grad_()
@@ -388,9 +378,9 @@ def test_a_bias_by_distance_is_that_of_all_pairs(threads, num_rows, again_from, 
     for causal in (False, True):
         found = []
         pairs = numbers.float()[None, :, distances + Q - 1]  # whose gradients are summed exactly
-        for bias in (backends.DistanceBias(numbers, Q - 1), pairs[..., :70, :90]):
+        for bias in (cpu.DistanceBias(numbers, Q - 1), pairs[..., :70, :90]):
             how = {"num_heads": H, "spans": spans, "causal": causal, "bias": bias}
-            out = backends.attend_rows([q, kv], NONE, **how)
+            out = cpu.attend_rows([q, kv], NONE, **how)
             found.append([out, *torch.autograd.grad(out, [q, kv, numbers], grad)])
         assert all(map(torch.equal, found[0][:3], found[1][:3]))
         near = 1e-5 if dtype == torch.float32 else 0.02
@@ -411,7 +401,7 @@ BY_DISTANCE = {
 @pytest.mark.parametrize("kind", BY_DISTANCE)
 def test_biases_by_distance(kind, causal, dtype, monkeypatch):
     """Kinds of bias in a layer and in `attend`, queries behind the keys too, in few numbers."""
-    monkeypatch.setattr(backends, "RECOMPUTED_FROM", 8)
+    monkeypatch.setattr(cpu, "RECOMPUTED_FROM", 8)
     torch.manual_seed(0)
     position = BY_DISTANCE[kind]().to(dtype)
     layer = Attention(16, 2, 0.0, position).to(dtype)
@@ -420,45 +410,37 @@ def test_biases_by_distance(kind, causal, dtype, monkeypatch):
 
     def run():
         own = layer(x, x, pos, pos, None, causal=causal)
-        later = backends.attend(q, k, v, None, position, pos[:, 10:], pos, causal=causal)
+        later = attend(q, k, v, None, position, pos[:, 10:], pos, causal=causal)
         leaves = [q, k, v, *layer.parameters()]
         made = own.float().square().sum() + later.float().square().sum()
         return [own, later, *torch.autograd.grad(made, leaves, allow_unused=True)]
 
     with monkeypatch.context() as patch:
-        for module in (alibi, kerple, t5):
-            patch.setattr(module, "by_distance", lambda *_: pytest.fail("a bias of all pairs"))
+        patch.setattr(base, "by_distance", lambda *_: pytest.fail("a bias of all pairs"))
         got = run()
-    monkeypatch.setattr(kernels, "_library", lambda _: None)
+    monkeypatch.setattr(library, "library", lambda _: None)
     near = 1e-4 if dtype == torch.float32 else 0.05
     for one, other in zip(got, run(), strict=True):
         assert (one - other).float().norm() <= near * other.float().norm() + near
 
 
-class OfPairs(ALiBi):
-    """A bias that only says what it is for pairs."""
-
-    splits = True
-
-    def bias(self, pos_q, pos_k, *, dtype):
-        return super().bias(pos_q, pos_k, dtype=dtype)
-
-
-@pytest.mark.parametrize("position", [OfPairs(num_heads=2), ALiBi(num_heads=2), Representation()])
-def test_no_bias_of_all_pairs_of_many_keys(position, monkeypatch):
-    monkeypatch.setattr(backends, "BLOCK", 1000)
-    monkeypatch.setattr(backends, "RECOMPUTED_FROM", 8)
-    sizes, forward = [], kernels.Attention.forward
+@pytest.mark.parametrize("gaps", [True, False])
+@pytest.mark.parametrize("position", [ALiBi(num_heads=2), Representation()])
+def test_no_bias_of_all_pairs_of_many_keys(position, gaps, monkeypatch):
+    """Between consecutive positions it is a number for each distance."""
+    monkeypatch.setattr(blocked, "BLOCK", 1000)
+    monkeypatch.setattr(cpu, "RECOMPUTED_FROM", 8)
+    sizes, forward = [], SentenceAttention.forward
     monkeypatch.setattr(
-        kernels.Attention,
+        SentenceAttention,
         "forward",
         lambda self, *x: sizes.append(self.num_pairs) or forward(self, *x),
     )
     layer = Attention(16, 2, 0.0, position)
-    x, pos = torch.randn(2, 40, 16), torch.arange(40)[None]
+    x, pos = torch.randn(2, 40, 16), torch.arange(40)[None] * (1 + gaps)
     layer(x, x, pos, pos, None)
-    biased = isinstance(position, OfPairs)
-    assert sizes == ([2 * 40 * 12] * 3 + [2 * 40 * 4]) * 2 if biased else [2 * 2 * 40 * 40]
+    in_parts = gaps and isinstance(position, ALiBi)
+    assert sizes == ([2 * 40 * 12] * 3 + [2 * 40 * 4]) * 2 if in_parts else [2 * 2 * 40 * 40]
 
 
 def test_transforms_of_functions_are_computed_by_pytorch():
@@ -467,7 +449,7 @@ def test_transforms_of_functions_are_computed_by_pytorch():
 
     def energy(q, k, v):
         heads = (x[None] for x in (q, k, v))
-        return backends.attend(*heads, None, Representation(), pos, pos).square().sum()
+        return attend(*heads, None, Representation(), pos, pos).square().sum()
 
     alone = torch.stack([torch.func.grad(energy)(*x) for x in zip(q, k, v, strict=True)])
     torch.testing.assert_close(torch.func.vmap(torch.func.grad(energy))(q, k, v), alone)
@@ -495,7 +477,7 @@ class Turning(Rotary):
 def gradients(attention, mask, monkeypatch=None):
     """Of the mask, of all parameters and of the input; with `monkeypatch` without kernels."""
     if monkeypatch is not None:
-        monkeypatch.setattr(kernels, "_library", lambda _: None)
+        monkeypatch.setattr(library, "library", lambda _: None)
     x, pos = torch.randn(2, 9, 32, generator=torch.Generator().manual_seed(1)), POS[:, :9]
     x.requires_grad_()
     attention(x, x, pos, pos, mask).square().sum().backward()
@@ -509,8 +491,6 @@ def test_what_is_learned_outside_the_kernel_has_its_gradient(position, monkeypat
     torch.manual_seed(0)
     attention = Attention(32, 2, 0.0, position)
     mask = torch.randn(9, 9, requires_grad=True) if type(position) is Representation else None
-    if mask is not None:  # as a caller of `attend` gives it, not as our models do
-        monkeypatch.setattr("shapeshift.model.attention.prefers_rows", lambda *_: None)
     own = gradients(deepcopy(attention), mask)
     again = None if mask is None else mask.detach().clone().requires_grad_()
     expected = gradients(deepcopy(attention), again, monkeypatch)
@@ -521,27 +501,18 @@ def test_what_is_learned_outside_the_kernel_has_its_gradient(position, monkeypat
 
 
 class WrongTables(Shaw):
-    def query_bias(self, q, pos_q, pos_k):
-        return super().query_bias(q, pos_q, pos_k)
-
-    def tables(self):
+    def distance_vectors(self):
         return Table(self.keys[..., :8], -1), None
 
 
 class WrongTurns(Rotary):
-    def rotate(self, q, k, pos_q, pos_k):
-        return super().rotate(q, k, pos_q, pos_k)
-
-    def turns(self, q, k, pos_q, pos_k):
-        return super().turns(q, k, pos_q[:, :-1], pos_k)
+    def turn(self, pos, dtype):
+        return super().turn(pos[:, :-1], dtype)
 
 
 class WrongNumbers(ALiBi):
-    def bias(self, pos_q, pos_k, *, dtype):
-        return super().bias(pos_q, pos_k, dtype=dtype)
-
-    def bias_by_distance(self, distances, *, dtype):
-        return super().bias_by_distance(distances[1:], dtype=dtype)
+    def distance_bias(self, distances, dtype):
+        return super().distance_bias(distances[1:], dtype)
 
 
 class WrongBias(Representation):
@@ -564,7 +535,7 @@ class NoHeads(Representation):
     [
         (WrongTables(num_heads=4, head_dim=16, max_distance=1, add_to="keys"), r"got \(1, 3, 8\)"),
         (WrongTurns(head_dim=16), r"got \(1, 3, 8\)"),
-        (WrongNumbers(num_heads=4), r"bias_by_distance .* got \(4, 6\)"),
+        (WrongNumbers(num_heads=4), r"distance_bias .* got \(4, 6\)"),
         (WrongBias(), r"got \(1, 1, 3, 4\)"),
         (TooLarge(), r"= \(4, 4, 4, 4\), or 1, got \(1, 1, 6, 6\)"),
         (NoHeads(), r"four dimensions.*, got \(4, 4\)"),
@@ -591,8 +562,8 @@ SECOND = {
 @pytest.mark.parametrize("name", SECOND)
 def test_gradients_have_gradients(name, causal, monkeypatch):
     """Those of the kernels, in float32, are those of PyTorch's steps in float64."""
-    calls, call = [], kernels._call
-    monkeypatch.setattr(kernels, "_call", lambda *x: calls.append(x[0]) or call(*x))
+    calls, call = [], library.call
+    monkeypatch.setattr(library, "call", lambda *x: calls.append(x[0]) or call(*x))
     torch.manual_seed(0)
     layer, x = Attention(32, 2, 0.0, SECOND[name]()), torch.randn(2, 7, 32)
     mask = torch.zeros(2, 1, 1, 7)
@@ -618,15 +589,15 @@ def test_gradients_have_gradients(name, causal, monkeypatch):
 def test_the_steps_for_second_derivatives_are_those_of_the_kernel(packed, causal, dropout_p):
     torch.manual_seed(0)
     H, E, lengths = 2, 16, torch.tensor([3, 9, 1])
-    spans = (kernels.Spans(lengths.cumsum(0) - lengths, lengths),) * 2 if packed else None
+    spans = (Spans(lengths.cumsum(0) - lengths, lengths),) * 2 if packed else None
     rows = torch.randn(15, 3 * H * E) if packed else torch.randn(3, 9, 3 * H * E)
     mask = None if packed else torch.randn(3, 1, 1, 9)
     tables = tables_by_distance("kv", H, E, -4, torch.float32)
-    turns = [kernels.Turn(*torch.randn(2, n, 9, 4), n == 3) for n in (1, 3)]
+    turns = [Turn(*torch.randn(2, n, 9, 4), n == 3) for n in (1, 3)]
     rows.requires_grad_()
     how = {"num_heads": H, "spans": spans, "causal": causal, "turns": turns}
     leaves = [rows, *(x.table for x in tables)]
-    out = backends.attend_rows([rows], tables, mask, dropout_p, **how)
+    out = cpu.attend_rows([rows], tables, mask, dropout_p, **how)
     grad = torch.randn(out.shape)
     first = torch.autograd.grad(out, leaves, grad, retain_graph=True)
     again = torch.autograd.grad(out, leaves, grad, create_graph=True)
@@ -636,7 +607,7 @@ def test_the_steps_for_second_derivatives_are_those_of_the_kernel(packed, causal
 
 def test_gradients_in_a_batch():
     x = torch.randn(1, 2, 6, 16, requires_grad=True)
-    out = backends.attend_rows([x, x, x], NONE).sum((0, 1, 3))
+    out = cpu.attend_rows([x, x, x], NONE).sum((0, 1, 3))
     both = torch.autograd.grad(out, x, torch.eye(6), is_grads_batched=True, retain_graph=True)[0]
     each = [torch.autograd.grad(out, x, one, retain_graph=True)[0] for one in torch.eye(6)]
     torch.testing.assert_close(both, torch.stack(each))
@@ -647,7 +618,7 @@ def test_second_derivatives_in_float64(num_tokens):
     pos = torch.arange(num_tokens)[None]
 
     def attention(*heads):
-        return backends.attend(*heads, None, Representation(), pos, pos)
+        return attend(*heads, None, Representation(), pos, pos)
 
     heads = torch.randn(3, 1, 1, num_tokens, 2, dtype=torch.float64).requires_grad_()
     torch.autograd.gradgradcheck(attention, heads.unbind(), fast_mode=True)
@@ -743,7 +714,7 @@ def test_a_package_without_libraries_says_so_once_and_computes_in_pytorch(tmp_pa
 def test_kernels_of_other_instruction_sets(name):
     if name not in processor.instruction_sets():
         pytest.skip(f"the processor has no {name}")
-    some = "cross_entropy or gradients_of_weights or heads_with_masks or is_that_of or few_queries"
+    some = "cross_entropy or heads_with_masks or is_that_of or few_queries"
     code = f"import sys, pytest; sys.exit(pytest.main({['-xq', '-n0', '-k', some, __file__]}))"
     done = run(code, SHAPESHIFT_KERNELS=name)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
@@ -755,19 +726,19 @@ def test_products_with_weights_in_panels(shape, relu):
     M, N, K = shape
     torch.manual_seed(0)
     x, weight, bias = torch.randn(M, K), torch.randn(N, K), torch.randn(N)
-    panels = kernels.panels(weight)
+    panels = decoding.panels(weight)
     expected = F.linear(x.double(), weight.double(), bias.double())
     expected = expected.relu() if relu else expected
-    got = kernels.linear(x, panels, bias, relu)
+    got = decoding.linear(x, panels, bias, relu)
     torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-5 * K**0.5)
-    few = kernels.linear(x[M // 2 :], panels, bias, relu)
+    few = decoding.linear(x[M // 2 :], panels, bias, relu)
     assert torch.equal(few, got[M // 2 :])  # whichever rows are next to it
-    twice = kernels.linear(torch.stack((x, x), 1).transpose(0, 1), panels, bias, relu)
+    twice = decoding.linear(torch.stack((x, x), 1).transpose(0, 1), panels, bias, relu)
     assert torch.equal(twice, torch.stack((got, got)))
-    assert kernels.linear(x[:0], panels, bias, relu).shape == (0, N)
+    assert decoding.linear(x[:0], panels, bias, relu).shape == (0, N)
     with torch.no_grad():
         x[0, 0] = math.nan
-    got = kernels.linear(x, panels, bias, relu)
+    got = decoding.linear(x, panels, bias, relu)
     assert got[0].isnan().all()
     assert got[1:].isfinite().all()
 
@@ -789,11 +760,11 @@ def test_attention_of_few_queries(shape, dtype):
         wide = [x.to(dtype).double().expand(N, H, Q, K) for x in (added, bias) if x is not None]
         scores = sum(wide, q.double() @ here[0].transpose(2, 3) / E**0.5)
         expected = scores.softmax(-1)
-        got, probs = kernels.attend_few(q, k, v, added, bias, where, keeps=True)
+        got, probs = decoding.decode_step(q, k, v, added, bias, where, keeps=True)
         assert probs is not None
         torch.testing.assert_close(probs.double(), expected, **NEAR[dtype])
         torch.testing.assert_close(got.transpose(1, 2).double(), expected @ here[1], **NEAR[dtype])
-        alone, nothing = kernels.attend_few(q, k, v, added, bias, where)
+        alone, nothing = decoding.decode_step(q, k, v, added, bias, where)
         assert torch.equal(alone, got)
         assert nothing is None
 
@@ -805,7 +776,7 @@ def few(dtype=torch.float32, E=16, **changed):
         "v": torch.zeros(2, 1, 3, E),
     }
     given = {name: x.to(dtype) for name, x in given.items()} | changed
-    return kernels.attend_few(**given)
+    return decoding.decode_step(**given)
 
 
 IDS = torch.zeros(3, dtype=torch.int64)
@@ -819,54 +790,54 @@ WRONG = {
     "fewer rows of keys": lambda: few(k=torch.zeros(1, 1, 3, 16), v=torch.zeros(1, 1, 3, 16)),
     "int64 rows": lambda: few(rows=ROWS.long()),
     "short rows": lambda: few(rows=ROWS[:2]),
-    "narrow input": lambda: kernels.linear(
-        torch.zeros(2, 3), kernels.panels(torch.zeros(5, 4)), torch.zeros(5), False
+    "narrow input": lambda: decoding.linear(
+        torch.zeros(2, 3), decoding.panels(torch.zeros(5, 4)), torch.zeros(5), False
     ),
-    "wide input": lambda: kernels.linear(
-        torch.zeros(2, 9), kernels.panels(torch.zeros(5, 4)), torch.zeros(5), False
+    "wide input": lambda: decoding.linear(
+        torch.zeros(2, 9), decoding.panels(torch.zeros(5, 4)), torch.zeros(5), False
     ),
-    "long bias": lambda: kernels.linear(
-        torch.zeros(2, 4), kernels.panels(torch.zeros(5, 4)), torch.zeros(99), False
+    "long bias": lambda: decoding.linear(
+        torch.zeros(2, 4), decoding.panels(torch.zeros(5, 4)), torch.zeros(99), False
     ),
-    "bf16 input": lambda: kernels.linear(
-        torch.zeros(2, 4).bfloat16(), kernels.panels(torch.zeros(5, 4)), torch.zeros(5), False
+    "bf16 input": lambda: decoding.linear(
+        torch.zeros(2, 4).bfloat16(), decoding.panels(torch.zeros(5, 4)), torch.zeros(5), False
     ),
-    "bf16 weight": lambda: kernels.panels(torch.zeros(5, 4).bfloat16()),
-    "float64": lambda: kernels.cross_entropy(torch.zeros(3, 4).double(), IDS, 0.9, True),
-    "short targets": lambda: kernels.cross_entropy(torch.zeros(3, 4), IDS[:2], 0.9, True),
-    "float targets": lambda: kernels.cross_entropy(torch.zeros(3, 4), IDS.float(), 0.9, True),
-    "strided logits": lambda: kernels.cross_entropy(torch.zeros(4, 3).t(), IDS, 0.9, True),
-    "other forced ids": lambda: kernels.best_continuations(
+    "bf16 weight": lambda: decoding.panels(torch.zeros(5, 4).bfloat16()),
+    "float64": lambda: training.cross_entropy(torch.zeros(3, 4).double(), IDS, 0.9, True),
+    "short targets": lambda: training.cross_entropy(torch.zeros(3, 4), IDS[:2], 0.9, True),
+    "float targets": lambda: training.cross_entropy(torch.zeros(3, 4), IDS.float(), 0.9, True),
+    "strided logits": lambda: training.cross_entropy(torch.zeros(4, 3).t(), IDS, 0.9, True),
+    "other forced ids": lambda: decoding.best_continuations(
         torch.zeros(6, 9), torch.zeros(3, 2), IDS[:2], 2, (0, 1)
     ),
-    "nothing continues": lambda: kernels.best_continuations(
+    "nothing continues": lambda: decoding.best_continuations(
         torch.zeros(6, 9), torch.zeros(3, 2), IDS, 0, (0, 1)
     ),
-    "other sums": lambda: kernels.best_continuations(
+    "other sums": lambda: decoding.best_continuations(
         torch.zeros(6, 9), torch.zeros(3, 3), IDS, 2, (0, 1)
     ),
-    "no edge": lambda: kernels.weight_gradient(torch.zeros(3, 33), torch.zeros(3, 32)),
-    "fewer inputs": lambda: kernels.weight_gradient(torch.zeros(3, 32), torch.zeros(2, 32)),
-    "sum of another size": lambda: kernels.dropout(torch.zeros(9), 1, 0, 1.0, added=torch.zeros(8)),
-    "fewer bits": lambda: kernels.dropout_backward(
+    "sum of another size": lambda: training.dropout(
+        torch.zeros(9), 1, 0, 1.0, residual=torch.zeros(8)
+    ),
+    "fewer bits": lambda: training.dropout_backward(
         torch.zeros(99), torch.zeros(2, dtype=torch.uint8), 1.0, torch.float32
     ),
-    "heads": lambda: backends.attend_rows(
+    "heads": lambda: cpu.attend_rows(
         [torch.zeros(1, 2, 3, 8), torch.zeros(1, 1, 3, 8), torch.zeros(1, 1, 3, 8)], NONE
     ),
-    "no such tokens": lambda: backends.attend_rows(
-        [torch.zeros(5, 24)], NONE, num_heads=1, spans=(kernels.Spans(IDS[:1], IDS[:1] + 6),) * 2
+    "no such tokens": lambda: cpu.attend_rows(
+        [torch.zeros(5, 24)], NONE, num_heads=1, spans=(Spans(IDS[:1], IDS[:1] + 6),) * 2
     ),
-    "before the first": lambda: backends.attend_rows(
+    "before the first": lambda: cpu.attend_rows(
         [torch.zeros(5, 24)],
         NONE,
         num_heads=1,
-        spans=(kernels.Spans(IDS[:1] - 1, IDS[:1] + 2),) * 2,
+        spans=(Spans(IDS[:1] - 1, IDS[:1] + 2),) * 2,
     ),
-    "meta turns": lambda: backends.attend_rows(
+    "meta turns": lambda: cpu.attend_rows(
         [torch.zeros(1, 2, 3, 8)] * 3,
         NONE,
-        turns=[kernels.Turn(*torch.zeros(2, 1, 3, 4, device="meta"), True)] * 2,
+        turns=[Turn(*torch.zeros(2, 1, 3, 4, device="meta"), True)] * 2,
     ),
 }
 
@@ -879,10 +850,10 @@ def test_nothing_is_read_or_written_beyond_a_tensor(wrong):
 
 OUT_OF_RANGE = {
     "rows": lambda x: few(rows=ROWS + x),
-    "forced ids": lambda x: kernels.best_continuations(
+    "forced ids": lambda x: decoding.best_continuations(
         torch.zeros(6, 9), torch.zeros(3, 2), IDS + (x if x >= 0 else -2), 2, (0, 1)
     ),
-    "targets": lambda x: kernels.cross_entropy(torch.zeros(3, 4), (IDS + x).int(), 0.9, True),
+    "targets": lambda x: training.cross_entropy(torch.zeros(3, 4), (IDS + x).int(), 0.9, True),
 }
 
 
@@ -900,13 +871,13 @@ def test_weights_or_a_mask_on_another_device_are_an_error(name, pos):
     position = get("t5" if name == "mask" else name, dim=32, num_heads=2, head_dim=16)
     q, mask = torch.randn(1, 2, 9, 16), torch.zeros(9, 9)
     with torch.no_grad():
-        backends.attend(q, q, q, mask, position, pos, pos)
+        attend(q, q, q, mask, position, pos, pos)
         if name == "mask":
             mask = mask.to("meta")
         else:
             position.to("meta")
         with pytest.raises((ShapeshiftError, RuntimeError), match="meta"):
-            backends.attend(q, q, q, mask, position, pos, pos)
+            attend(q, q, q, mask, position, pos, pos)
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float64])
@@ -915,7 +886,7 @@ def test_heads_of_several_dtypes_are_refused_on_every_path(which, dtype):
     heads = [torch.randn(1, 2, 9, 16).to(dtype) for _ in range(3)]
     heads[which] = heads[which].half()
     with pytest.raises(ShapeshiftError, match=r"must have one dtype.*float16 \(1, 2, 9, 16\)"):
-        backends.attend(*heads, None, Representation(), POS[:, :9], POS[:, :9])
+        attend(*heads, None, Representation(), POS[:, :9], POS[:, :9])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -923,7 +894,7 @@ def test_long_calls_have_the_same_bits(dtype, monkeypatch):
     def results():
         torch.manual_seed(0)
         x = torch.randn(2, 2, 70, 16).to(dtype).requires_grad_()
-        out = backends.attend_rows([x, x, x], tables_by_distance("kv", 2, 16, -4, dtype))
+        out = cpu.attend_rows([x, x, x], tables_by_distance("kv", 2, 16, -4, dtype))
         return [out, *torch.autograd.grad(out.sum(), x)]
 
     expected, calls, run = results(), [], library._run
@@ -949,7 +920,7 @@ def test_a_long_call_is_stopped_by_a_signal():
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     try:
         with pytest.raises(StopError):
-            backends.attend_rows([x, x, x], NONE, causal=True)
+            cpu.attend_rows([x, x, x], NONE, causal=True)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -987,8 +958,8 @@ def test_the_default_device_is_not_that_of_the_tensors(dtype):
     def results():
         x = torch.linspace(-1, 1, 2 * 2 * 9 * 16, device="cpu").to(dtype).view(2, 2, 9, 16)
         leaf = x.detach().requires_grad_()
-        out = backends.attend_rows([leaf, leaf, leaf], NONE)
-        dropped, kept = kernels.dropout(x, 1, 0, 1.0)
+        out = cpu.attend_rows([leaf, leaf, leaf], NONE)
+        dropped, kept = training.dropout(x, 1, 0, 1.0)
         return [out, *torch.autograd.grad(out.sum(), leaf), dropped, kept]
 
     expected = results()

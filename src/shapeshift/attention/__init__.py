@@ -1,19 +1,102 @@
 """Scaled dot-product attention with whatever a position representation adds, on every device."""
 
-from .backends import (
-    ANY_SHAPE,
-    attend,
-    attend_few,
-    attend_with_probs,
-    causal_mask,
-    recording,
-)
+from __future__ import annotations
+
+from torch import Tensor
+
+from shapeshift.positions import Representation
+
+from .backends import BACKENDS, choose, reference, run
+from .backends.reference import causal_mask
+from .backends.sdpa import ANY_SHAPE
+from .call import Call
+from .explain import example, explain
+from .masks import additive_for, check_call
+from .recording import recording
 
 __all__ = [
     "ANY_SHAPE",
+    "BACKENDS",
+    "Call",
     "attend",
-    "attend_few",
     "attend_with_probs",
     "causal_mask",
+    "choose",
+    "example",
+    "explain",
     "recording",
+    "run",
 ]
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    position: Representation,
+    pos_q: Tensor,
+    pos_k: Tensor,
+    dropout_p: float = 0.0,
+    *,
+    causal: bool = False,
+) -> Tensor:
+    """Return the attention output `(B, H, Q, E)` by the first backend that serves; a query that may
+    see no key gets zeros, and no gradient comes from it. `backends.reference` has the equations.
+
+    Args:
+        q, k, v: heads `(B, H, Q|K, E)` of one dtype; the queries are not scaled.
+        mask: broadcastable to `(B, H, Q, K)`; boolean, true where attention is allowed, or a float
+            that is added to the scores, where `-inf` forbids. A finite number beyond the range of
+            the scores' dtype stays finite: it becomes half of the lowest one.
+        position: its `bias`, `query_bias` and `value_bias` act, or what they are derived from is
+            read; the caller has called `inputs` and `rotate`.
+        pos_q, pos_k: positions `(B|1, Q|K)`.
+        dropout_p: of the probabilities; 0 in evaluation.
+        causal: whether query i sees only the keys up to i + K - Q, so that the last query sees all.
+            Without a bias, a fused kernel needs no mask for it.
+
+    Raises:
+        ShapeshiftError: if heads, positions, the mask and the sizes of `position` do not fit each
+            other, heads have different dtypes (outside autocast), or the mask is neither boolean
+            nor float.
+    """
+    call = _checked(q, k, v, mask, position, pos_q, pos_k, dropout_p, causal=causal)
+    return run(call).transpose(1, 2)
+
+
+def attend_with_probs(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    position: Representation,
+    pos_q: Tensor,
+    pos_k: Tensor,
+    dropout_p: float = 0.0,
+    *,
+    causal: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """As `attend`, by `reference`; also return the probabilities `(B, H, Q, K)` after dropout,
+    zeros for a query that may see no key."""
+    call = _checked(q, k, v, mask, position, pos_q, pos_k, dropout_p, causal=causal)
+    return reference.with_probabilities(call)
+
+
+def _checked(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    position: Representation,
+    pos_q: Tensor,
+    pos_k: Tensor,
+    dropout_p: float,
+    *,
+    causal: bool,
+) -> Call:
+    check_call(q, k, v, position, pos_q, pos_k)
+    if mask is not None:
+        mask = additive_for(mask, q, k.shape[2])
+    options = {"dropout_p": dropout_p, "causal": causal}
+    return Call((q, k, v), position, pos_q, pos_k, mask, rotated=True, **options)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
+from shapeshift.kernels import training
 
 _LEVELS = 1 << 16
 
@@ -77,7 +78,7 @@ class _Dropout(torch.autograd.Function):
         seed, threshold, ctx.scale = draw_seed(p)
         ctx.in_bits, ctx.dtype = kernels.serves(x), x.dtype
         if ctx.in_bits:
-            out, kept = kernels.dropout(x, seed, threshold, ctx.scale, relu, added)
+            out, kept = training.dropout(x, seed, threshold, ctx.scale, relu, added)
         else:
             # As 0 and 1: products with a bool mask take four times as long.
             kept = (numbers(x.numel(), seed) >= threshold).view(torch.int8).view(x.shape)
@@ -90,7 +91,7 @@ class _Dropout(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (kept,) = ctx.saved_tensors
         if ctx.in_bits:
-            own = kernels.dropout_backward(grad, kept, ctx.scale, ctx.dtype)
+            own = training.dropout_backward(grad, kept, ctx.scale, ctx.dtype)
         else:
             own = (grad * kept).mul_(ctx.scale)
         return own, None, None, grad if ctx.needs_input_grad[3] else None

@@ -17,6 +17,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
 
+from shapeshift.attention.backends.reference import in_steps
+from shapeshift.attention.call import scaled
 from shapeshift.kernels import differentiate, needs_steps
 from shapeshift.positions.checks import as_positions
 from shapeshift.positions.pairs import Table, autocast_inputs, by_table
@@ -196,19 +198,12 @@ def _in_steps(
     mask, pos_q, pos_k, low, num_rows, causal, with_sums = how
     rows = (distances(pos_q, pos_k) - low).clamp(0, num_rows - 1).unsqueeze(1)  # (B|1, 1, Q, K)
     rows = rows.expand(*q.shape[:3], -1)
-    scores = q.float() @ k.float().mT * q.shape[-1] ** -0.5  # (B, H, Q, K)
+    biases = [mask if mask is None else mask[:, None, None]]
     if by_row is not None:
         numbers = by_row.unsqueeze(1) if by_row.ndim == 2 else by_row.transpose(1, 2)
-        scores = scores + numbers.float().expand(*q.shape[:3], -1).gather(-1, rows)
-    if mask is not None:
-        scores = scores + mask[:, None, None]
-    if causal:
-        last = torch.arange(q.shape[2], device=q.device)[:, None] + k.shape[2] - q.shape[2]
-        later = torch.arange(k.shape[2], device=q.device) > last
-        scores = scores.masked_fill(later, float("-inf"))
-    blind = scores.detach().amax(-1, keepdim=True) == float("-inf")
-    probs = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
-    out = (probs @ v.float()).to(q.dtype)
+        biases.append(numbers.float().expand(*q.shape[:3], -1).gather(-1, rows))
+    out, probs = in_steps(scaled(q.float()), k.float(), v.float(), biases, causal=causal)
+    out = out.to(q.dtype)
     if not with_sums:
         return [out]
     sums = probs.new_zeros(*q.shape[:3], _aligned(num_rows)).scatter_add(-1, rows, probs)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import inspect
 import re
-from typing import Annotated
+from collections.abc import Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from shapeshift.cli.options import usage_error
 from shapeshift.cli.output import show, show_table
 from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.own_modules import is_own
+
+if TYPE_CHECKING:
+    from shapeshift.positions import Representation, Scheme
 
 PURPOSE = {
     "none": "A decoder with a causal mask can infer positions by itself. An encoder cannot: it"
@@ -58,13 +64,82 @@ def positions(
             help="A preset or a kind to describe; one of your own is module:Class.",
         ),
     ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Print which backend computes the attention of NAME, and why each one before it"
+            " does not. The options below describe the attention.",
+        ),
+    ] = False,
+    device: Annotated[
+        Literal["cpu", "cuda"] | None,
+        typer.Option(help="Device; a GPU need not be here.  [default: cpu]", show_default=False),
+    ] = None,
+    dtype: Annotated[
+        Literal["fp32", "bf16", "fp16"] | None,
+        typer.Option(help="Precision of the products.  [default: fp32]", show_default=False),
+    ] = None,
+    train: Annotated[bool, typer.Option("--train", help="In training, with gradients.")] = False,
+    decode: Annotated[
+        bool, typer.Option("--decode", help="A step of the decoder, with a cache.")
+    ] = False,
+    compiled: Annotated[
+        bool, typer.Option("--compiled", help="In a model that torch.compile compiles.")
+    ] = False,
+    dropout: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Dropout of attention.  [default: 0]", show_default=False),
+    ] = None,
+    length: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=65536, help="Tokens of a sentence.  [default: 64]", show_default=False
+        ),
+    ] = None,
+    no_kernels: Annotated[
+        bool, typer.Option("--no-kernels", help="As on a CPU without our compiled kernels.")
+    ] = False,
 ) -> None:
     """List the position representations, or describe one.
 
     Lists the presets, the kinds of position representation, and the position ids. With a NAME, such
     as rope, describes what it does, its options, its cost, its exports and how to use it. The
-    number of parameters is the one that it adds to transformer-base.
+    number of parameters is the one that it adds to transformer-base. With --explain, prints how its
+    attention is computed in a layer of transformer-base instead.
     """
+    given = {
+        "--device": device,
+        "--dtype": dtype,
+        "--train": train,
+        "--decode": decode,
+        "--compiled": compiled,
+        "--dropout": dropout,
+        "--length": length,
+        "--no-kernels": no_kernels,
+    }
+    for option, value in given.items():
+        if value is not None and value is not False and not explain:
+            raise usage_error(option, "describes an attention for --explain; add --explain")
+    if explain:
+        if name is None:
+            raise usage_error("--explain", "needs the NAME of a preset or a kind, such as rope")
+        if train and decode:
+            raise usage_error("--decode", "excludes --train: gradients are of whole sentences")
+        if no_kernels and device == "cuda":
+            raise usage_error("--no-kernels", "has no effect on a GPU; leave one of them out")
+        _explain(
+            name,
+            device=device or "cpu",
+            dtype=dtype or "fp32",
+            train=train,
+            decode=decode,
+            compiled=compiled,
+            dropout_p=dropout or 0.0,
+            length=64 if length is None else length,
+            with_kernels=False if no_kernels else None,
+        )
+        return
     if name is not None:
         _describe(name)
         return
@@ -99,35 +174,18 @@ def _describe(name: str) -> None:
     """Print what a preset, a kind or position ids do, and how a configuration names them."""
     from shapeshift import kernels
     from shapeshift.export.support import ENGINES, support
-    from shapeshift.foreign_names import FOREIGN_POSITIONS
     from shapeshift.model import ModelConfig, catalogue
-    from shapeshift.positions import (
-        KINDS,
-        POSITION_IDS,
-        PRESETS,
-        Part,
-        PositionIds,
-        Representation,
-        Scheme,
-    )
-    from shapeshift.positions.registry import find_kind, kind_names
+    from shapeshift.positions import POSITION_IDS, PRESETS, Representation
+    from shapeshift.positions.registry import find_kind
 
+    scheme = _scheme(name)
     usage = f"position: {name}"
-    if name in PRESETS:
-        scheme = PRESETS[name]
-    elif name in KINDS or is_own(name) or name in kind_names():
-        scheme = Scheme(parts=(Part(name, find_kind(name).build.places[0]),))
-        place = scheme.parts[0].place
-        usage = f"position: {{name: mine, parts: [{{kind: {name}, place: {place}}}]}}"
-    elif name in POSITION_IDS:
-        scheme = Scheme(PositionIds(name), (Part("sinusoidal", "embedding"),))
+    if name in POSITION_IDS:
         part = "{kind: sinusoidal, place: embedding}"
         usage = f"position: {{name: mine, position_ids: {{name: {name}}}, parts: [{part}]}}"
-    else:
-        known = [*PRESETS, *KINDS, *POSITION_IDS]
-        meant = FOREIGN_POSITIONS.get(name.lower().replace("-", "_"), name)
-        remedy = nearest(meant, known) or "; `shapeshift positions` lists all"
-        raise ShapeshiftError(f"no preset or kind {name!r}{remedy}")
+    elif name not in PRESETS:
+        place = scheme.parts[0].place
+        usage = f"position: {{name: mine, parts: [{{kind: {name}, place: {place}}}]}}"
     kinds = [] if name in POSITION_IDS else [part.kind for part in scheme.parts] or ["none"]
     show(f"{name}: {scheme}")
     ids = scheme.position_ids.name
@@ -154,3 +212,103 @@ def _describe(name: str) -> None:
         f"in a configuration: {usage}\n"
         "how to choose one: docs/guides/choosing.md"
     )
+
+
+def _scheme(name: str) -> Scheme:
+    """Return a preset, or a kind at its first place, or position ids with sinusoidal positions."""
+    from shapeshift.foreign_names import FOREIGN_POSITIONS
+    from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, Part, PositionIds, Scheme
+    from shapeshift.positions.registry import find_kind, kind_names
+
+    if name in PRESETS:
+        return PRESETS[name]
+    if name in KINDS or is_own(name) or name in kind_names():
+        return Scheme(parts=(Part(name, find_kind(name).build.places[0]),))
+    if name in POSITION_IDS:
+        return Scheme(PositionIds(name), (Part("sinusoidal", "embedding"),))
+    known = [*PRESETS, *KINDS, *POSITION_IDS]
+    meant = FOREIGN_POSITIONS.get(name.lower().replace("-", "_"), name)
+    remedy = nearest(meant, known) or "; `shapeshift positions` lists all"
+    raise ShapeshiftError(f"no preset or kind {name!r}{remedy}")
+
+
+def _explain(name: str, *, dtype: str, **options: Any) -> None:
+    """Print which backend serves for each attention of a preset or a kind, and why those before it
+    do not."""
+    import torch
+
+    from shapeshift.attention import explain
+    from shapeshift.positions import PRESETS, Part, Scheme
+    from shapeshift.positions.registry import find_kind
+
+    scheme = _scheme(name)
+    parts = [part for part in scheme.parts if part.kind == name]
+    if name not in PRESETS and parts:  # a kind, at all of its places in attention
+        build = find_kind(name).build
+        stacks = "decoder" if build.causal_only else "both"
+        places = [place for place in build.places if place != "embedding"] or build.places
+        scheme = Scheme(parts=tuple(Part(name, place, stacks) for place in places))
+    precisions = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    found: dict[str, list[str]] = {}
+    for where, position in _attentions(scheme, decode=options["decode"]):
+        explanation = str(explain(position, dtype=precisions[dtype], **options))
+        found.setdefault(explanation, []).append(where)
+    show(f"{name}: {str(scheme).removesuffix(', position ids absolute')}")
+    show(_described(dtype, **options))
+    for explanation, attentions in found.items():
+        show("\n" + "\n".join(attentions))
+        show(re.sub("^", "  ", explanation, flags=re.MULTILINE))
+
+
+def _described(
+    dtype: str,
+    *,
+    device: str,
+    train: bool,
+    decode: bool,
+    compiled: bool,
+    dropout_p: float,
+    length: int,
+    with_kernels: bool | None,
+) -> str:
+    """Return the attention that the options of `--explain` ask for, in words."""
+    texts = [
+        "training" if train else "a step of decoding" if decode else "evaluation",
+        "on a GPU (NVIDIA, from Ampere on)" if device == "cuda" else "on a CPU",
+        *(["without compiled kernels"] if with_kernels is False else []),
+        *(["compiled by torch.compile"] if compiled else []),
+        f"in {dtype}",
+        f"{length:,} tokens",
+        *([f"dropout of attention {dropout_p:g}"] if dropout_p else []),
+    ]
+    return ", ".join(texts)
+
+
+def _attentions(scheme: Scheme, *, decode: bool) -> Iterator[tuple[str, Representation]]:
+    """Yield the attentions of transformer-base that differ, in words, and the position of each."""
+    from shapeshift.model import ModelConfig
+    from shapeshift.positions import Stack, place
+    from shapeshift.positions.base import AT_ATTENTION
+
+    def acting(position: Representation) -> str:
+        kinds = [kind for kind in position.kinds() if any(map(kind.acts, AT_ATTENTION))]
+        return " + ".join(type(kind).__name__ for kind in kinds) or "no position"
+
+    model = ModelConfig(size="base")
+    sizes = {"encoder": model.encoder_layers, "decoder": model.decoder_layers}
+    for stack, num_layers in sizes.items():
+        if decode and stack == "encoder":
+            continue
+        placed = place(scheme, Stack(stack, model.dim, model.num_heads, num_layers))
+        attentions = {"self-attention": placed.self_attention}
+        if stack == "decoder":
+            attentions["cross-attention"] = placed.cross_attention
+        for attention, positions in attentions.items():
+            numbered = enumerate(map(acting, positions))
+            for what, same in groupby(numbered, key=lambda pair: pair[1]):
+                first, *others = (n for n, _ in same)
+                layers = ""
+                if len(others) + 1 < num_layers:
+                    last = f" to {others[-1] + 1}" if others else ""
+                    layers = f", layer{'s' * bool(others)} {first + 1}{last}"
+                yield f"{stack} {attention}{layers}: {what}", positions[first]

@@ -289,7 +289,7 @@ def _claim(model: nn.Module) -> Claim | None:
         return "none"
     if kinds and all(kind.shift_invariant for kind in kinds):
         return "relative"
-    has_vectors = any(kind.overrides("embed") or kind.overrides("inputs") for kind in kinds)
+    has_vectors = any(kind.acts("embed") or kind.acts("inputs") for kind in kinds)
     if has_vectors or any(not x.shift_invariant and x.max_position() is not None for x in kinds):
         return "absolute"
     if kinds:

@@ -27,6 +27,7 @@ from shapeshift.data.subwords import BOS, EOS, PAD
 from shapeshift.decoding import recording
 from shapeshift.decoding.config import NoPenalty
 from shapeshift.errors import ShapeshiftError
+from shapeshift.kernels.decoding import best_continuations
 
 Penalty = Callable[[int], float]
 """lp(n) for n = 1, 2, …: positive and never decreasing, which is what early stopping rests on."""
@@ -235,7 +236,7 @@ class _Live:
         if kernels.serves(logits):
             forced = torch.full_like(self.sentences, -1).masked_fill_(closing, EOS)
             sums = self.sums[:, :1] if one_for_all else self.sums
-            sums, columns = kernels.best_continuations(
+            sums, columns = best_continuations(
                 logits, sums, forced, min(count, beam * vocabulary), (PAD, BOS)
             )
         else:

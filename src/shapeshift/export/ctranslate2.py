@@ -22,11 +22,12 @@ from shapeshift.errors import ShapeshiftError, require
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import NORM_EPS, DecoderLayer, EncoderLayer, Residual
-from shapeshift.positions import T5, Representation, Rotary, Shaw
+from shapeshift.positions import Representation, Rotary
+from shapeshift.positions.pairs import Table
 
 from .folder import Report, Trained, new_folder
 from .parity import BEAM, Ids, LogProbs, check
-from .support import STACKS, acting, has_linear_bias, self_attentions, support, unsupported
+from .support import STACKS, acting, has_linear_bias, reach, self_attentions, support, unsupported
 
 
 def export(
@@ -161,7 +162,7 @@ def convert(
         for each, layer, kind in zip(stack.layer, getattr(model, name), kinds, strict=True):
             _set_layer(each, layer)
             if kind is not None:
-                _set_positions(each.self_attention, kind)
+                _set_positions(each.self_attention, kind, name, shape)
         if kinds[0] is not None:
             del stack.position_encodings
         elif not natively:
@@ -219,7 +220,7 @@ def _options(position: Representation | None) -> dict[str, Any]:
 
     if position is None:
         return {}
-    if isinstance(position, Shaw):
+    if position.acts("query_bias") or position.acts("value_bias"):
         return {"relative_position": True}
     if not isinstance(position, Rotary):
         return {"relative_attention_bias": True}
@@ -237,34 +238,35 @@ def _options(position: Representation | None) -> dict[str, Any]:
     return options
 
 
-def _set_positions(spec: Any, position: Representation) -> None:
-    if isinstance(position, Shaw):
-        spec.relative_position_keys = _relative_table(position.keys, position)
-        spec.relative_position_values = _relative_table(position.values, position)
-    elif isinstance(position, T5):
-        spec.relative_attention_bias = _bias_table(position)
-        spec.relative_attention_max_distance = np.int32(2 * position.max_distance)
+def _set_positions(spec: Any, kind: Representation, stack: str, shape: ModelConfig) -> None:
+    if (k := reach(kind)) is None:  # rotary
+        return
+    if kind.acts("bias"):
+        k = max(k, 1)
+        spec.relative_attention_bias = _bias_table(kind, k, stack, shape.num_heads)
+        spec.relative_attention_max_distance = np.int32(2 * k)
+    else:
+        keys, values = kind.distance_vectors()
+        spec.relative_position_keys = _relative_table(keys, k, shape)
+        spec.relative_position_values = _relative_table(values, k, shape)
 
 
-def _relative_table(table: Tensor | None, position: Shaw) -> Tensor:
-    """Return the vectors of the distances −k … k, `(2k + 1, E)`; the engine needs both tables, and
-    a row for distances that a causal mask forbids."""
-    k = position.max_distance
-    full = torch.zeros(2 * k + 1, position.head_dim)
-    if table is not None:
-        full[: table.shape[1]] = table[0]
-    return full
+def _relative_table(table: Table | None, k: int, shape: ModelConfig) -> Tensor:
+    """Return the vectors of the distances −k … k, `(2k + 1, E)`; the engine needs both tables."""
+    if table is None:
+        return torch.zeros(2 * k + 1, shape.dim // shape.num_heads)
+    rows = torch.arange(-k - table.low, k - table.low + 1).clamp(0, table.vectors.shape[1] - 1)
+    return _copy(table.vectors[0, rows])
 
 
-def _bias_table(position: T5) -> Tensor:
+def _bias_table(kind: Representation, k: int, stack: str, num_heads: int) -> Tensor:
     """Return a bias by bucket, `(n, H)`: half of the buckets of a direction are for a distance
-    each, and the others, which grow, for all further distances, from which on T5's is one."""
-    keys = torch.arange(position.max_distance + 1)[None]
+    each, and the others, which grow, for all further distances, from which on the kind's is one."""
     halves = []
-    for end in (keys[:, -1:],) if position.causal else (keys[:, -1:], keys[:, :1]):
-        by_distance = position.bias(end, keys, dtype=torch.float32)[0, :, 0].t()  # (K, H)
-        by_distance = by_distance.flip(0) if end else by_distance
-        halves += [by_distance[:-1], by_distance[-1:].expand(len(by_distance) - 1, -1)]
+    for sign in (-1,) if stack == "decoder" else (-1, 1):
+        numbers = kind.bias_at(sign * torch.arange(k + 1), torch.float32)  # (H|1, k + 1)
+        by_distance = numbers.expand(num_heads, -1).t()
+        halves += [by_distance[:-1], by_distance[-1:].expand(k, -1)]
     return _copy(torch.cat(halves))
 
 

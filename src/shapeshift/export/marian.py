@@ -64,7 +64,7 @@ def fits(model: Transformer, shape: ModelConfig) -> bool:
 def _is_plain(side: Embedding) -> bool:
     ids = side.position_ids
     from_zero = type(ids) is Absolute or (type(ids) is Shifted and not ids.authors)
-    kinds = [kind for kind in side.position.kinds() if kind.overrides("embed")]
+    kinds = [kind for kind in side.position.kinds() if kind.acts("embed")]
     if not from_zero or [type(kind) for kind in kinds] != [Sinusoidal]:
         return False
     [sinusoidal] = cast(list[Sinusoidal], kinds)

@@ -22,10 +22,10 @@ from shapeshift.decoding.scoring import evaluating, score_references
 from shapeshift.decoding.search import Stepper, beam_search
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Transformer
-from shapeshift.positions import T5, Representation, Shaw
+from shapeshift.positions import Representation
 from shapeshift.positions.base import temporarily_set
 
-from .support import STACKS, acting, self_attentions
+from .support import STACKS, acting, reach, self_attentions
 
 TOLERANCE = 1e-4
 """Of the log-probability of a token, natural logarithm."""
@@ -110,8 +110,8 @@ def sample(model: Transformer, max_length: int, longest: tuple[int, int]) -> tup
     """Return sources and targets of random ids; `longest` are the subwords of each in training."""
     turns = {1, 2}
     for kind in model.modules():
-        if isinstance(kind, Shaw | T5):
-            turns |= {kind.max_distance, kind.max_distance + 1}
+        if isinstance(kind, Representation) and (k := reach(kind)) is not None:
+            turns |= {k, k + 1}
     sizes = (model.source.tokens.num_embeddings, model.target.tokens.num_embeddings)
     generator = torch.Generator().manual_seed(0)
     lengths, sides = [], []
@@ -158,7 +158,7 @@ def check(model: Transformer, engine: Engine, max_length: int, longest: tuple[in
     for stack, embedding in zip(STACKS, (model.source, model.target), strict=True):
         attentions = self_attentions(model, stack)
         acts = any(acting(attention.position) for attention in attentions)
-        if not acts and not embedding.position.overrides("embed"):
+        if not acts and not embedding.position.acts("embed"):
             continue
         with temporarily_set([embedding, *attentions], "position", Representation()):
             effects[stack] = _largest(own.score(sources, targets), theirs)

@@ -4,10 +4,12 @@ CTranslate2 has four places for positions, for the encoder and the decoder each:
 
 - a table of vectors added to the token embeddings, read only if the first layer's self-attention
   has no positions;
-- tables of relative keys and values for clipped distances, shared by the heads (Shaw et al. 2018);
+- tables of relative keys and values for clipped distances, shared by the heads (Shaw et al. 2018),
+  which hold what any kind's `distance_vectors` says;
 - a bias for each head and each range of distances (T5), of which versions before 4.8.3 use the
-  first layer's in all layers;
-- rotation of queries and keys; and in the decoder a linear bias for all layers (ALiBi).
+  first layer's in all layers; it holds what any kind's `distance_bias` says that has `limits`;
+- rotation of queries and keys by RoPE's angles, which the engine computes itself; and in the
+  decoder a linear bias for all layers (ALiBi).
 """
 
 from __future__ import annotations
@@ -32,12 +34,15 @@ from shapeshift.positions import (
     Scheme,
     Shaw,
     Shifted,
-    Skew,
     Stack,
     build_position_ids,
     place,
 )
 from shapeshift.positions.base import AT_ATTENTION
+from shapeshift.positions.registry import find_kind
+
+OF_THE_ENGINE = Shaw, T5, ALiBi, Rotary, Representation
+"""Kinds at self-attention that CTranslate2 has; others are written as one of them."""
 
 EXACT, REWRITTEN, REFUSED = "exact", "exact after rewriting", "refused"
 STACKS = ("encoder", "decoder")
@@ -62,7 +67,8 @@ def support(scheme: Scheme, model: ModelConfig) -> str:
     if reason is not None:
         return f"{REFUSED}: {reason}"
     is_ntk = any(part.options.get("scaling") == "ntk" for part in scheme.parts)
-    return REWRITTEN if is_ntk or any(part.kind == "skew" for part in scheme.parts) else EXACT
+    at_self = {find_kind(part.kind).build for part in scheme.parts if part.at == "self"}
+    return EXACT if at_self <= {*OF_THE_ENGINE} and not is_ntk else REWRITTEN
 
 
 ENGINES = ("Hugging Face", "ONNX", "CTranslate2")
@@ -104,7 +110,22 @@ VARIANTS = (
 
 def acting(position: Representation) -> list[Representation]:
     """Return the kinds at an attention that do anything there."""
-    return [kind for kind in position.kinds() if any(kind.overrides(hook) for hook in AT_ATTENTION)]
+    return [kind for kind in position.kinds() if any(kind.acts(hook) for hook in AT_ATTENTION)]
+
+
+def reach(kind: Representation) -> int | None:
+    """Return the distance k from which on, to the left and to the right, what a kind adds to an
+    attention stays the same; None if it goes on changing, or is not described by distance alone."""
+    hooks = [hook for hook in AT_ATTENTION if kind.acts(hook)]
+    if not hooks or not all(kind.derives(hook) for hook in hooks):
+        return None
+    if hooks == ["bias"]:
+        return None if kind.limits is None else max(map(abs, kind.limits))
+    if {*hooks} <= {"query_bias", "value_bias"}:
+        tables = [table for table in kind.distance_vectors() if table is not None]
+        ends = [end for x in tables for end in (x.low, x.low + x.vectors.shape[1] - 1)]
+        return max(map(abs, ends))
+    return None
 
 
 def has_linear_bias(stack: str, attentions: list[Representation]) -> bool:
@@ -123,18 +144,18 @@ def _unsupported(stack: str, placed: Placed, ids: str | None) -> Iterator[tuple[
     gaps, where it counts distances in tokens."""
     for attention in placed.cross_attention:
         yield from ((f"{_name(kind)} at cross", _nearest(kind)) for kind in acting(attention))
-    embedded = [_name(kind) for kind in placed.embedding.kinds() if kind.overrides("embed")]
+    embedded = [_name(kind) for kind in placed.embedding.kinds() if kind.acts("embed")]
     linear_bias = has_linear_bias(stack, placed.self_attention)
     all_kinds = [acting(attention) for attention in placed.self_attention]
     for kinds in all_kinds:
         for kind in kinds:
             name = _name(kind)
-            if kind.overrides("inputs"):
+            if kind.acts("inputs"):
                 yield f"{name} at self, only at embedding", _nearest(kind)
-            elif type(kind) not in (Shaw, Skew, T5, ALiBi, Rotary):
-                yield name, _nearest(kind)
             elif type(kind) is ALiBi and not linear_bias:
                 yield f"{name}, except in all layers of the decoder", _nearest(kind)
+            elif not _is_native(kind) and reach(kind) is None:
+                yield f"{name}{_without_limits(kind)}", _nearest(kind)
             elif isinstance(kind, Rotary) and kind.scaling == "yarn":
                 yield "YaRN", f"{name} with scaling: linear or ntk"
             elif _is_by_head(kind):
@@ -144,14 +165,29 @@ def _unsupported(stack: str, placed: Placed, ids: str | None) -> Iterator[tuple[
         names = [*embedded[:1], *map(_name, kinds)]
         if kinds and len(names) > 1:
             yield f"{names[0]} together with {names[1]}", "one of them"
-    first, *others = [*chain(*all_kinds), None]
-    if type(first) is T5 and any(kind not in (first, None) for kind in others):
-        yield "t5 with a bias for each layer, before 4.8.3", "t5 with share_layers: true"
+    found = list(chain(*all_kinds))
+    by_layer = any(kind is not found[0] and [*kind.parameters()] for kind in found)
+    if by_layer and found[0].acts("bias") and not _is_native(found[0]):
+        name = _name(found[0])
+        yield f"{name} with a bias for each layer, before 4.8.3", f"{name} with share_layers: true"
+
+
+def _is_native(kind: Representation) -> bool:
+    """Return whether the engine computes a kind's turns or slopes itself."""
+    return (type(kind) is Rotary and kind.derives("rotate")) or (
+        type(kind) is ALiBi and kind.derives("bias")
+    )
+
+
+def _without_limits(kind: Representation) -> str:
+    """Return what is missing of a kind that is described by distance."""
+    described = [hook for hook in AT_ATTENTION if kind.acts(hook)] == ["bias"]
+    return ", which has no limits" if described and kind.derives("bias") else ""
 
 
 def _is_by_head(kind: Representation) -> bool:
-    tables = (getattr(kind, "keys", None), getattr(kind, "values", None))
-    return any(table is not None and table.shape[0] > 1 for table in tables)
+    tables = kind.distance_vectors()
+    return any(table is not None and table.vectors.shape[0] > 1 for table in tables)
 
 
 def _name(kind: Representation) -> str:
@@ -161,8 +197,8 @@ def _name(kind: Representation) -> str:
 
 def _nearest(kind: Representation) -> str:
     """Return the nearest kind and place that CTranslate2 computes."""
-    if kind.overrides("inputs"):
+    if kind.acts("inputs"):
         return f"{_name(kind)} at embedding"
     if not kind.shift_invariant:
         return "learned at embedding"
-    return "rotary at self" if kind.overrides("rotate") else "t5 at self"
+    return "rotary at self" if kind.acts("rotate") else "t5 at self"

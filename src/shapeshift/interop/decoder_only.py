@@ -314,7 +314,7 @@ def _build(
             settings["fraction"] = min(1.0, (2 * len(rotary.inv_freq) + 0.5) / head_dim)
         built = [get(position, **{**settings, **options}) for _ in range(num_layers)]
     first = built[0]
-    if first.overrides("embed") or first.overrides("inputs"):
+    if first.acts("embed") or first.acts("inputs"):
         _refuse(f"{type(first).__name__} {ELSEWHERE}")
     is_one = first.share_layers or not any(True for _ in first.parameters())
     return nn.ModuleList(built[:1] if is_one else built)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.attention import attend
-from shapeshift.attention.backends import additive
+from shapeshift.attention.masks import additive
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation, pairs
 from shapeshift.positions.relative import distances

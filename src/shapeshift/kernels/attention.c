@@ -6,6 +6,8 @@
 
 #include <omp.h>
 
+const char sources[] = SOURCES; /* a hash of all sources: setup.py */
+
 /* The sentences of a batch, and where their numbers are: token i of head h of sentence b is the row
    at first[b] * batch + h * head + i * row. */
 struct layout {
@@ -36,16 +38,10 @@ static inline int is_stopped(const struct batch *batch) {
     return *(const volatile long *)&batch->stopped != 0;
 }
 
-static inline const number *at(const number *x, struct layout l, const long *first, long b,
-                               long h) {
-    return x + first[b] * l.batch + h * l.head;
+static inline long offset(struct layout l, const long *first, long b, long h) {
+    return first[b] * l.batch + h * l.head;
 }
-/* From a row of head r % H of sentence r / H to that of the next head. */
-static inline long ahead_of(struct layout l, const long *first, const struct batch *s, long r) {
-    if (r + 1 == s->count * s->heads) return 0;
-    const number *zero = 0, *next = at(zero, l, first, (r + 1) / s->heads, (r + 1) % s->heads);
-    return next - at(zero, l, first, r / s->heads, r % s->heads);
-}
+static inline long least(long a, long b) { return a < b ? a : b; }
 
 /* Rows of a table by distance: query i and key j have row j - i - shift, clipped to the first and the
    last. With tiles, the first and the last row are repeated MARGIN times, so that the rows of a vector
@@ -130,13 +126,20 @@ static struct operand table_of(part *space, long h, long rows, long columns) {
 static part *new_tables(struct memory *memory, long count, long rows, long columns) {
     return take(memory, count * size_of(rows, columns) * sizeof(part));
 }
-/* Table n of several, (rows, E), with its margins, in `space`. */
-static const number *with_margins(number *space, const float *tables, long n, long rows, long E) {
-    const float *table = tables + n * rows * E;
-    for (long i = 0; i < widened_by_margins(rows); i++)
-        for (long e = 0; e < E; e++)
-            space[i * E + e] = narrow(table[row_in_margins(i, rows) * E + e]);
-    return space;
+/* Lay out tables (count, E) of floats with their margins, and their transposes, for products; either
+   may be null. `space` has room for one. */
+static void lay_out_tables(part *plain, part *transposed, number *space, const float *tables,
+                           struct rows by, long count, long E) {
+    const long rows = widened_by_margins(by.count);
+#pragma omp for schedule(static)
+    for (long n = 0; n < count; n++) {
+        for (long i = 0; i < rows; i++)
+            for (long e = 0; e < E; e++)
+                space[i * E + e] =
+                    narrow(tables[(n * by.count + row_in_margins(i, by.count)) * E + e]);
+        if (plain) lay_out(table_of(plain, n, rows, E), space, E, 0, rows, E);
+        if (transposed) lay_out_transposed(transposed + n * size_of(E, rows), space, E, 0, rows, E);
+    }
 }
 
 /* Add a^T b to sums (rows, E), for `count` rows of both. */
@@ -251,10 +254,8 @@ static void write_rows(number *to, long step, const float *from, long from_step,
             store(to + i * step + e, *(const vector *)(from + i * from_step + e) * scale, E - e);
 }
 
-static inline __attribute__((always_inline)) void rotate_pairs(float *x, const float *cosines,
-                                                               const float *sines, long pairs,
-                                                               const long step, long apart,
-                                                               const float direction) {
+INLINE void rotate_pairs(float *x, const float *cosines, const float *sines, long pairs,
+                         const long step, long apart, const float direction) {
 #pragma omp simd
     for (long m = 0; m < pairs; m++) {
         const float a = x[m * step], b = x[m * step + apart], sine = sines[m] * direction;
@@ -272,16 +273,11 @@ static inline void rotate(float *x, struct turns by, long b, long i, const float
         rotate_pairs(x, cosines, sines, by.pairs, 2, 1, direction);
 }
 
-/* Rows of queries or keys of one head. */
+/* Rows of queries or keys of one head, and how far those of the next head are ahead. */
 struct side {
     const number *x;
     long step, ahead;
 };
-static inline struct side side_of(const number *x, struct layout l, const long *first,
-                                  const struct batch *s, long r) {
-    return (struct side){at(x, l, first, r / s->heads, r % s->heads), l.row,
-                         ahead_of(l, first, s, r)};
-}
 /* The rows as they are, or a rotated copy in `space`. */
 static struct side rotated(number *restrict space, struct side from, struct turns by, long b,
                            long rows, long E) {
@@ -302,35 +298,65 @@ static void rotate_back(float *x, long step, struct turns by, long b, long begin
     for (long i = 0; by.pairs && i < rows; i++) rotate(x + i * step, by, b, begin + i, -1.0f);
 }
 
-/* Inputs of the probabilities.
+/* One attention, the same for all threads: its inputs, and sizes as products need them.
 
    bias, mask   added to the scores, or null
    seed         of uniform 16-bit integers, four in a random word, one for each query and key: a
-                probability is kept if its integer is at least `threshold` */
-struct source {
-    const number *q, *k, *bias, *mask;
+                probability is kept if its integer is at least `threshold`
+   wide, most   E and the most keys, rounded up
+   step         from row to row of scores: a power of 2 would leave the cache
+   R, S         rows of the tables of keys and of values, with their margins */
+struct call {
+    struct batch s;
+    const number *q, *k, *v, *bias, *mask;
     long seed, threshold;
+    float dropout_scale, scale;
+    long wide, most, step, R, S;
 };
-/* One head of one sentence: its n queries and m keys, and the number of pairs before theirs. */
+static struct call call_of(const struct batch *s, const number *q, const number *k, const number *v,
+                           const number *bias, const number *mask, long seed, long threshold,
+                           float dropout_scale) {
+    struct call c = {*s, q, k, v, bias, mask, seed, threshold, dropout_scale};
+    c.scale = 1.0f / sqrtf(s->dim);
+    c.wide = rounded(s->dim), c.most = rounded(s->most_keys), c.step = c.most + EDGE;
+    c.R = widened_by_margins(s->keys_by.count), c.S = widened_by_margins(s->values_by.count);
+    return c;
+}
+
+/* One head of one sentence, number r: its n queries and m keys, and the number of pairs before. */
 struct head {
-    long b, h, n, m, first;
+    long r, b, h, n, m, first;
     struct side queries, keys;
 };
-static struct head head_of(const struct batch *s, const struct source *x, long r, number *q_space,
-                           number *k_space) {
+static struct side side_of(const struct call *c, const number *x, struct layout l,
+                           const long *first, long r) {
+    const long H = c->s.heads, last = c->s.count * H - 1, next = r < last ? r + 1 : r;
+    const long from = offset(l, first, r / H, r % H);
+    return (struct side){x + from, l.row, offset(l, first, next / H, next % H) - from};
+}
+static struct head head_of(const struct call *c, long r, number *q_space, number *k_space) {
+    const struct batch *s = &c->s;
     const long b = r / s->heads, h = r % s->heads, n = s->q_count[b], m = s->k_count[b];
-    struct head one = {b, h, n, m, s->pairs[b] + h * n * m, {0}, {0}};
-    one.queries = rotated(q_space, side_of(x->q, s->q, s->q_first, s, r), s->q_by, b, n, s->dim);
-    one.keys = rotated(k_space, side_of(x->k, s->k, s->k_first, s, r), s->k_by, b, m, s->dim);
-    return one;
+    struct head head = {r, b, h, n, m, s->pairs[b] + h * n * m};
+    head.queries = rotated(q_space, side_of(c, c->q, s->q, s->q_first, r), s->q_by, b, n, s->dim);
+    head.keys = rotated(k_space, side_of(c, c->k, s->k, s->k_first, r), s->k_by, b, m, s->dim);
+    return head;
+}
+/* Row i of queries or of keys in a result. */
+static inline number *row_in(number *x, struct layout l, const long *first, const struct head *head,
+                             long i) {
+    return x + offset(l, first, head->b, head->h) + i * l.row;
+}
+static inline void prefetch_rows(const number *x, long step, long rows, long E) {
+    for (long i = 0; i < rows; i++) prefetch(x + i * step, E);
 }
 /* How many of the keys the queries before `end` see. */
-static inline long seen_before(const struct batch *s, const struct head *one, long end) {
-    return s->causal && end < one->n ? end + one->m - one->n : one->m;
+static inline long seen_before(const struct call *c, const struct head *head, long end) {
+    return c->s.causal && end < head->n ? end + head->m - head->n : head->m;
 }
-static inline struct query query_of(const struct batch *s, const struct head *one, long i,
+static inline struct query query_of(const struct call *c, const struct head *head, long i,
                                     long used) {
-    return (struct query){i, one->m, used, seen_before(s, one, i + 1)};
+    return (struct query){i, head->m, used, seen_before(c, head, i + 1)};
 }
 
 /* Scores of a block of queries, and its products with the table of keys by distance. */
@@ -338,39 +364,79 @@ struct block {
     part *queries;
     float *scores, *by_row;
     uint64_t *words;
-    long step;
     struct operand keys, table;
 };
-static struct block new_block(struct memory *memory, const struct batch *s, long step) {
-    const long R = widened_by_margins(s->keys_by.count);
-    return (struct block){take(memory, BLOCK * rounded(s->dim) * sizeof(part)),
-                          take(memory, BLOCK * step * sizeof(float)),
-                          take(memory, BLOCK * rounded(R) * sizeof(float)),
-                          take(memory, step * sizeof(uint64_t) / 4),
-                          step,
-                          {0},
-                          {0}};
+static struct block new_block(struct memory *memory, const struct call *c) {
+    return (struct block){take(memory, BLOCK * c->wide * sizeof(part)),
+                          take(memory, BLOCK * c->step * sizeof(float)),
+                          take(memory, BLOCK * rounded(c->R) * sizeof(float)),
+                          take(memory, c->step * sizeof(uint64_t) / 4)};
 }
-static void score(const struct batch *s, const struct head *one, const struct block *to, long begin,
+static void score(const struct call *c, const struct head *head, const struct block *to, long begin,
                   long rows, long used) {
-    const long E = s->dim, wide = rounded(E), R = widened_by_margins(s->keys_by.count);
-    const struct side from = one->queries;
+    const struct side from = head->queries;
+    const long E = c->s.dim;
     copy_block(to->queries, from.x + begin * from.step, from.step, from.ahead, rows, E);
-    product(to->scores, to->step, to->queries, wide, to->keys, rows, used, E, 0);
-    product(to->by_row, rounded(R), to->queries, wide, to->table, rows, R, E, 0);
+    product(to->scores, c->step, to->queries, c->wide, to->keys, rows, used, E, 0);
+    product(to->by_row, rounded(c->R), to->queries, c->wide, to->table, rows, c->R, E, 0);
 }
 /* Scores of row i of a block -> probabilities, in place. */
-static inline void softmax_of(const struct batch *s, const struct source *x, const struct head *one,
-                              const struct block *in, long i, struct query at, number *saved) {
-    const number *bias = x->bias + one->b * s->bias.batch + one->h * s->bias.head;
-    const number *mask = x->mask + one->b * s->mask.batch + one->h * s->mask.head;
-    const long wide = rounded(widened_by_margins(s->keys_by.count)),
-               pair = one->first + at.i * at.K;
-    const int drops = x->threshold > INT16_MIN;
-    if (drops) random_words(in->words, x->seed, pair / 4, (pair % 4 + at.used + 3) / 4);
-    softmax(in->scores + i * in->step, at, 1.0f / sqrtf(s->dim), s->keys_by, in->by_row + i * wide,
-            x->bias ? bias + at.i * s->bias.row : 0, x->mask ? mask + at.i * s->mask.row : 0,
-            drops ? (const int16_t *)in->words + pair % 4 : 0, x->threshold, saved);
+INLINE void softmax_of(const struct call *c, const struct head *head, const struct block *in,
+                       long i, struct query at, number *saved) {
+    const struct layout b = c->s.bias, m = c->s.mask;
+    const number *bias = c->bias + head->b * b.batch + head->h * b.head + at.i * b.row;
+    const number *mask = c->mask + head->b * m.batch + head->h * m.head + at.i * m.row;
+    const long pair = head->first + at.i * at.K;
+    const int drops = c->threshold > INT16_MIN;
+    if (drops) random_words(in->words, c->seed, pair / 4, (pair % 4 + at.used + 3) / 4);
+    softmax(in->scores + i * c->step, at, c->scale, c->s.keys_by, in->by_row + i * rounded(c->R),
+            c->bias ? bias : 0, c->mask ? mask : 0,
+            drops ? (const int16_t *)in->words + pair % 4 : 0, c->threshold, saved);
+}
+
+/* What a thread of the forward pass works in; `values` and their table are those of a head. */
+struct forward {
+    part *key_space, *value_space, *probs, *sums;
+    float *heads;
+    number *rotated_queries, *rotated_keys, *table;
+    struct block block;
+    struct operand values, value_table;
+};
+static struct forward new_forward(struct memory *memory, const struct call *c) {
+    const long E = c->s.dim;
+    struct forward w = {0};
+    w.key_space = take(memory, c->most * c->wide * sizeof(part));
+    w.value_space = take(memory, c->most * c->wide * sizeof(part));
+    w.probs = take(memory, BLOCK * c->step * sizeof(part));
+    w.sums = take(memory, BLOCK * rounded(c->S) * sizeof(part));
+    w.heads = take(memory, BLOCK * c->wide * sizeof(float));
+    w.rotated_queries = take(memory, c->s.most_queries * E * sizeof(number));
+    w.rotated_keys = take(memory, c->most * E * sizeof(number));
+    w.table = take(memory, (c->R > c->S ? c->R : c->S) * E * sizeof(number));
+    w.block = new_block(memory, c);
+    return w;
+}
+/* The outputs of a block of queries. */
+static void attend_block(const struct call *c, const struct head *head, const struct forward *w,
+                         long begin, number *out, number *saved) {
+    const struct batch *s = &c->s;
+    const long rows = least(head->n - begin, BLOCK), used = seen_before(c, head, begin + rows);
+    number *to = row_in(out, s->out, s->q_first, head, begin);
+    prefetch_rows(to, s->out.row, rows, s->dim);
+    score(c, head, &w->block, begin, rows, used);
+    memset(w->sums, 0, BLOCK * rounded(c->S) * sizeof(part));
+    for (long i = 0; i < rows; i++) {
+        const struct query at = query_of(c, head, begin + i, used);
+        number *kept = saved ? saved + head->first + at.i * head->m : 0;
+        softmax_of(c, head, &w->block, i, at, kept);
+        drop(w->probs + i * c->step, at, c->dropout_scale, s->values_by,
+             w->block.scores + i * c->step, 0, w->sums + i * rounded(c->S));
+        pad(w->probs + i * c->step, used);
+    }
+    const struct factors both[] = {{w->probs, c->step, w->values, used},
+                                   {w->sums, rounded(c->S), w->value_table, c->S}};
+    product_of(w->heads, c->wide, both, 2, rows, s->dim, 0);
+    write_rows(to, s->out.row, w->heads, c->wide, rows, s->dim, 1.0f);
 }
 
 /* Attention of whole sentences.
@@ -380,69 +446,34 @@ static inline void softmax_of(const struct batch *s, const struct source *x, con
 long attention_forward(const number *q, const number *k, const number *v, const struct batch *batch,
                        const number *bias, const number *mask, long seed, long threshold,
                        float dropout_scale, number *saved, number *out, long threads) {
-    const struct batch s = *batch;
-    const struct source source = {q, k, bias, mask, seed, threshold};
-    const long H = s.heads, E = s.dim, wide = rounded(E), most = rounded(s.most_keys);
-    const long step = most + EDGE; /* of rows of scores: a power of 2 would leave the cache */
-    const struct rows keys_by = s.keys_by, values_by = s.values_by;
-    const long R = widened_by_margins(keys_by.count), S = widened_by_margins(values_by.count);
+    const struct call c = call_of(batch, q, k, v, bias, mask, seed, threshold, dropout_scale);
+    const struct batch *s = &c.s;
+    const long E = s->dim;
     struct memory shared = {0};
-    part *key_tables = new_tables(&shared, s.tables, E, R);
-    part *value_tables = new_tables(&shared, s.tables, S, E);
+    part *key_tables = new_tables(&shared, s->tables, E, c.R);
+    part *value_tables = new_tables(&shared, s->tables, c.S, E);
     int lacking = shared.lacks;
 #pragma omp parallel num_threads(threads)
     {
         struct memory memory = {0};
-        part *key_space = take(&memory, most * wide * sizeof(part));
-        part *value_space = take(&memory, most * wide * sizeof(part));
-        part *probs = take(&memory, BLOCK * step * sizeof(part));
-        part *sums = take(&memory, BLOCK * rounded(S) * sizeof(part));
-        float *heads = take(&memory, BLOCK * wide * sizeof(float));
-        number *rotated_queries = take(&memory, s.most_queries * E * sizeof(number));
-        number *rotated_keys = take(&memory, most * E * sizeof(number));
-        number *wider = take(&memory, (R > S ? R : S) * E * sizeof(number));
-        struct block block = new_block(&memory, &s, step);
+        struct forward w = new_forward(&memory, &c);
         if (!any_lacks(&lacking, memory.lacks)) {
             const setting earlier = begin_tiles();
+            lay_out_tables(0, key_tables, w.table, s->keys, s->keys_by, s->tables, E);
+            lay_out_tables(value_tables, 0, w.table, s->values, s->values_by, s->tables, E);
 #pragma omp for schedule(static)
-            for (long n = 0; n < s.tables; n++) {
-                lay_out_transposed(key_tables + n * size_of(E, R),
-                                   with_margins(wider, s.keys, n, keys_by.count, E), E, 0, R, E);
-                lay_out(table_of(value_tables, n, S, E),
-                        with_margins(wider, s.values, n, values_by.count, E), E, 0, S, E);
-            }
-#pragma omp for schedule(static)
-            for (long r = 0; r < s.count * H; r++) {
+            for (long r = 0; r < s->count * s->heads; r++) {
                 if (is_stopped(batch)) continue;
-                const struct head one = head_of(&s, &source, r, rotated_queries, rotated_keys);
-                const long b = one.b, h = one.h, n = one.n, m = one.m;
-                const struct operand value_table = table_of(value_tables, h % s.tables, S, E);
-                const struct operand values =
-                    lay_out(operand_of(value_space, m, E), at(v, s.v, s.k_first, b, h), s.v.row,
-                            ahead_of(s.v, s.k_first, &s, r), m, E);
-                block.table = table_of(key_tables, h % s.tables, E, R);
-                block.keys =
-                    lay_out_transposed(key_space, one.keys.x, one.keys.step, one.keys.ahead, m, E);
-                for (long begin = 0; begin < n && !is_stopped(batch); begin += BLOCK) {
-                    const long rows = n - begin < BLOCK ? n - begin : BLOCK;
-                    const long used = seen_before(&s, &one, begin + rows);
-                    number *to = (number *)at(out, s.out, s.q_first, b, h) + begin * s.out.row;
-                    for (long i = 0; i < rows; i++) prefetch(to + i * s.out.row, E);
-                    score(&s, &one, &block, begin, rows, used);
-                    memset(sums, 0, BLOCK * rounded(S) * sizeof(part));
-                    for (long i = 0; i < rows; i++) {
-                        const struct query row = query_of(&s, &one, begin + i, used);
-                        number *kept = saved ? saved + one.first + row.i * m : 0;
-                        softmax_of(&s, &source, &one, &block, i, row, kept);
-                        drop(probs + i * step, row, dropout_scale, values_by,
-                             block.scores + i * step, 0, sums + i * rounded(S));
-                        pad(probs + i * step, used);
-                    }
-                    const struct factors both[] = {{probs, step, values, used},
-                                                   {sums, rounded(S), value_table, S}};
-                    product_of(heads, wide, both, 2, rows, E, 0);
-                    write_rows(to, s.out.row, heads, wide, rows, E, 1.0f);
-                }
+                const struct head head = head_of(&c, r, w.rotated_queries, w.rotated_keys);
+                const struct side keys = head.keys, values = side_of(&c, v, s->v, s->k_first, r);
+                w.values = lay_out(operand_of(w.value_space, head.m, E), values.x, values.step,
+                                   values.ahead, head.m, E);
+                w.value_table = table_of(value_tables, head.h % s->tables, c.S, E);
+                w.block.keys =
+                    lay_out_transposed(w.key_space, keys.x, keys.step, keys.ahead, head.m, E);
+                w.block.table = table_of(key_tables, head.h % s->tables, E, c.R);
+                for (long begin = 0; begin < head.n && !is_stopped(batch); begin += BLOCK)
+                    attend_block(&c, &head, &w, begin, out, saved);
             }
             end_tiles(earlier);
         }
@@ -452,196 +483,226 @@ long attention_forward(const number *q, const number *k, const number *v, const 
     return lacking ? NO_MEMORY : DONE;
 }
 
-/* Gradients of queries, keys and values, of a bias and of tables; `grad` is the gradient of the result.
+/* What the backward pass reads and writes beside the inputs: `attention_backward`. */
+struct gradients {
+    const number *out, *saved;
+    number *q, *k, *v, *bias;
+    float *bias_sums, *keys, *values;
+};
+/* What a thread of the backward pass works in.
+
+   changes, probs            of `some` queries of a sentence: gradients of scores, and probabilities
+   key_changes, value_probs  of `room` queries: sums of these by row of the tables
+   queries, grads            of `room` queries, whose next one is `row`; `own` are those of a head
+   key_sums, value_sums      gradients of the keys and values of a head, before they are written
+   table_keys, table_values  gradients of the tables */
+struct backward {
+    part *key_space, *value_space, *transposed_space, *block_grads;
+    float *products, *by_row, *heads, *key_sums, *value_sums, *table_keys, *table_values;
+    number *rotated_queries, *rotated_keys, *table;
+    struct block block;
+    long some, room, longest, row;
+    struct transposed changes, probs, key_changes, value_probs;
+    struct operand queries, grads, own_queries, own_grads, keys, values, key_table, value_table;
+};
+static struct backward new_backward(struct memory *memory, const struct call *c, int recompute) {
+    const struct batch *s = &c->s;
+    const long E = s->dim, wide = c->wide, most = c->most, R = c->R, S = c->S;
+    struct backward w = {0};
+    w.longest = rounded(s->most_queries), w.some = least(w.longest, SOME);
+    w.room = R + S && s->tables == 1 && w.longest < GROUP ? GROUP : w.longest;
+    w.key_space = take(memory, most * wide * sizeof(part));
+    w.value_space = take(memory, most * wide * sizeof(part));
+    w.transposed_space = recompute ? take(memory, most * wide * sizeof(part)) : 0;
+    w.block_grads = take(memory, BLOCK * wide * sizeof(part));
+    w.products = take(memory, BLOCK * c->step * sizeof(float));
+    w.by_row = take(memory, BLOCK * rounded(S) * sizeof(float));
+    w.heads = take(memory, BLOCK * wide * sizeof(float));
+    w.key_sums = take(memory, most * wide * sizeof(float));
+    w.value_sums = take(memory, most * wide * sizeof(float));
+    w.table_keys = take_zeros(memory, s->tables * size_of(R, E) * sizeof(float));
+    w.table_values = take_zeros(memory, s->tables * size_of(S, E) * sizeof(float));
+    w.rotated_queries = take(memory, s->most_queries * E * sizeof(number));
+    w.rotated_keys = take(memory, most * E * sizeof(number));
+    w.table = take(memory, (R > S ? R : S) * E * sizeof(number));
+    if (recompute) w.block = new_block(memory, c);
+    w.changes = new_transposed(memory, c->step, w.some);
+    w.probs = new_transposed(memory, c->step, w.some);
+    w.key_changes = new_transposed(memory, rounded(R), w.room);
+    w.value_probs = new_transposed(memory, rounded(S), w.room);
+    w.queries = operand_of(take(memory, w.room * wide * sizeof(part)), w.room, E);
+    w.grads = operand_of(take(memory, w.room * wide * sizeof(part)), w.room, E);
+    return w;
+}
+/* Lay out what products with a head need. */
+static void begin_head(const struct call *c, const struct head *head, const struct gradients *g,
+                       struct backward *w) {
+    const struct batch *s = &c->s;
+    const long E = s->dim, n = head->n, m = head->m;
+    const struct side q = head->queries, k = head->keys;
+    const struct side v = side_of(c, c->v, s->v, s->k_first, head->r);
+    const struct side out = side_of(c, g->out, s->out, s->q_first, head->r);
+    w->keys = lay_out(operand_of(w->key_space, m, E), k.x, k.step, k.ahead, m, E);
+    w->values = lay_out_transposed(w->value_space, v.x, v.step, v.ahead, m, E);
+    w->own_queries = lay_out(panel(w->queries, w->row, 0), q.x, q.step, q.ahead, n, E);
+    w->own_grads = lay_out(panel(w->grads, w->row, 0), out.x, out.step, out.ahead, n, E);
+    if (!g->saved) w->block.keys = lay_out_transposed(w->transposed_space, k.x, k.step, 0, m, E);
+    shorten(&w->changes, least(n, w->some));
+    shorten(&w->probs, least(n, w->some));
+}
+/* Probabilities of a block of queries, gradients of its scores, and the sums of both by row. */
+static void gradients_of_scores(const struct call *c, const struct head *head,
+                                const struct gradients *g, struct backward *w, long begin,
+                                long rows, long used) {
+    const struct batch *s = &c->s;
+    const long E = s->dim, wide = c->wide, R = rounded(c->R), S = rounded(c->S);
+    const long place = begin % SOME, row = w->row + begin, by_distance = s->bias.row < 0;
+    const long thread = omp_get_thread_num() * s->heads + head->h;
+    const long summed = thread * (by_distance ? s->bias.head : s->most_queries * c->most);
+    if (!g->saved) score(c, head, &w->block, begin, rows, used);
+    const number *grads = g->out + offset(s->out, s->q_first, head->b, head->h);
+    copy_block(w->block_grads, grads + begin * s->out.row, s->out.row, 0, rows, E);
+    product(w->products, c->step, w->block_grads, wide, w->values, rows, used, E, 0);
+    product(w->by_row, S, w->block_grads, wide, w->value_table, rows, c->S, E, 0);
+    memset(row_of(w->key_changes, row, 0), 0, BLOCK * R * sizeof(part));
+    memset(row_of(w->value_probs, row, 0), 0, BLOCK * S * sizeof(part));
+    for (long i = 0; i < rows; i++) {
+        const struct query at = query_of(c, head, begin + i, used);
+        const float *made = g->saved ? 0 : w->block.scores + i * c->step;
+        const number *kept = g->saved ? g->saved + head->first + at.i * head->m : 0;
+        part *changes = row_of(w->changes, place, i), *probs = row_of(w->probs, place, i);
+        const long pair = (head->r * s->most_queries + at.i) * s->most_keys;
+        const long sums = summed + at.i * (by_distance ? -1 : c->most);
+        if (!g->saved) softmax_of(c, head, &w->block, i, at, 0);
+        drop(probs, at, c->dropout_scale, s->values_by, made, kept, row_of(w->value_probs, row, i));
+        softmax_gradient(changes, at, c->dropout_scale, w->products + i * c->step, s->values_by,
+                         w->by_row + i * S, made, kept, s->keys_by, row_of(w->key_changes, row, i),
+                         g->bias ? g->bias + pair : 0, g->bias_sums ? g->bias_sums + sums : 0);
+        pad(changes, used);
+        pad(probs, used);
+    }
+}
+static void gradients_of_queries(const struct call *c, const struct head *head,
+                                 const struct gradients *g, const struct backward *w, long begin,
+                                 long rows, long used) {
+    const struct batch *s = &c->s;
+    const struct factors both[] = {
+        {row_of(w->changes, begin % SOME, 0), c->step, w->keys, used},
+        {row_of(w->key_changes, w->row + begin, 0), rounded(c->R), w->key_table, c->R}};
+    product_of(w->heads, c->wide, both, 2, rows, s->dim, 0);
+    rotate_back(w->heads, c->wide, s->q_by, head->b, begin, rows);
+    write_rows(row_in(g->q, s->q_grad, s->q_first, head, begin), s->q_grad.row, w->heads, c->wide,
+               rows, s->dim, c->scale);
+}
+/* Add what queries `start` to `end`, who see `used` keys, give to the gradients of keys and values;
+   after the last ones, write these. */
+static void gradients_of_keys(const struct call *c, const struct head *head,
+                              const struct gradients *g, const struct backward *w, long start,
+                              long end, long used) {
+    const struct batch *s = &c->s;
+    const long E = s->dim, wide = c->wide, is_last = end == head->n;
+    const long before = start ? seen_before(c, head, start) : 0;
+    const struct operand queries = panel(w->own_queries, start, 0);
+    const struct operand grads = panel(w->own_grads, start, 0);
+    for (long j = 0; j < used; j += BLOCK) {
+        const long rows = least(head->m - j, BLOCK), hidden = j - (head->m - head->n) - start;
+        const long masked = s->causal && hidden > 0 ? hidden / BLOCK * BLOCK : 0; /* all of them */
+        float *k_rows = w->key_sums + j * wide, *v_rows = w->value_sums + j * wide;
+        number *k_to = row_in(g->k, s->k_grad, s->k_first, head, j);
+        number *v_to = row_in(g->v, s->v_grad, s->k_first, head, j);
+        if (is_last) prefetch_rows(k_to, s->k_grad.row, rows, E);
+        if (is_last) prefetch_rows(v_to, s->v_grad.row, rows, E);
+        product_transposed(k_rows, wide, w->changes, j, masked, queries, rows, E, end - start,
+                           j < before);
+        product_transposed(v_rows, wide, w->probs, j, masked, grads, rows, E, end - start,
+                           j < before);
+        if (!is_last) continue;
+        rotate_back(k_rows, wide, s->k_by, head->b, j, rows);
+        write_rows(k_to, s->k_grad.row, k_rows, wide, rows, E, c->scale);
+        write_rows(v_to, s->v_grad.row, v_rows, wide, rows, E, 1.0f);
+    }
+}
+/* Add what the queries in `room` give to the gradients of a table. */
+static void gradients_of_tables(const struct call *c, struct backward *w, long table) {
+    const long E = c->s.dim, R = c->R, S = c->S, row = w->row;
+    add_to_table(w->table_keys + table * size_of(R, E), w->key_changes, w->queries, R, row);
+    add_to_table(w->table_values + table * size_of(S, E), w->value_probs, w->grads, S, row);
+    w->row = 0;
+}
+static void gradients_of_head(const struct batch *batch, const struct call *c,
+                              const struct head *head, const struct gradients *g,
+                              struct backward *w) {
+    const struct batch *s = &c->s;
+    begin_head(c, head, g, w);
+    for (long begin = 0; begin < head->n && !is_stopped(batch); begin += BLOCK) {
+        const long rows = least(head->n - begin, BLOCK), end = begin + rows, place = begin % SOME;
+        const long used = seen_before(c, head, end);
+        prefetch_rows(row_in(g->q, s->q_grad, s->q_first, head, begin), s->q_grad.row, rows,
+                      s->dim);
+        gradients_of_scores(c, head, g, w, begin, rows, used);
+        gradients_of_queries(c, head, g, w, begin, rows, used);
+        transpose_rows(w->changes, place, rows, rounded(used));
+        transpose_rows(w->probs, place, rows, rounded(used));
+        transpose_rows(w->key_changes, w->row + begin, rows, c->R);
+        transpose_rows(w->value_probs, w->row + begin, rows, c->S);
+        if (end == head->n || place + BLOCK == SOME)
+            gradients_of_keys(c, head, g, w, begin - place, end, used);
+    }
+    w->row += rounded(head->n);
+    if (w->row + w->longest > w->room) gradients_of_tables(c, w, head->h % s->tables);
+}
+
+/* Gradients of queries, keys and values, of a bias and of tables; `grad` is the gradient of the
+   result.
 
    saved         of `attention_forward`; if null, probabilities are computed again
    bias_grads    of a bias that each sentence has, (count, H, most_queries, most_keys), or null
-   bias_sums     of a bias that sentences share, a part for each thread, to which gradients are added:
-                 (threads, H, most_queries, most_keys rounded up), or of numbers by distance, as the
-                 bias is, whose row of a query begins one number before that of the query before; or null
+   bias_sums     of a bias that sentences share, a part for each thread, to which gradients are
+                 added: (threads, H, most_queries, most_keys rounded up), or of numbers by distance,
+                 as the bias is, whose row of a query begins one number before that of the query
+                 before; or null
    key_grads, value_grads   of the tables, a part for each thread */
 long attention_backward(const number *q, const number *k, const number *v, const number *grad,
                         const struct batch *batch, const number *bias, const number *mask,
                         long seed, long threshold, float dropout_scale, const number *saved,
                         number *q_grad, number *k_grad, number *v_grad, number *bias_grads,
                         float *bias_sums, float *key_grads, float *value_grads, long threads) {
-    const struct batch s = *batch;
-    const struct source source = {q, k, bias, mask, seed, threshold};
-    const float scale = 1.0f / sqrtf(s.dim);
-    const long H = s.heads, E = s.dim, wide = rounded(E), most = rounded(s.most_keys);
-    const long step = most + EDGE; /* as forward */
-    const struct rows keys_by = s.keys_by, values_by = s.values_by;
-    const long R = widened_by_margins(keys_by.count), S = widened_by_margins(values_by.count);
-    /* Queries in one product: `some` for the gradients of keys and values, `room` for those of tables. */
-    const long longest = rounded(s.most_queries), group = R + S && s.tables == 1 ? GROUP : 0;
-    const long room = longest < group ? group : longest, some = longest < SOME ? longest : SOME;
-    const long anew = saved ? 0 : 1, by_distance = s.bias.row < 0;
+    const struct call c = call_of(batch, q, k, v, bias, mask, seed, threshold, dropout_scale);
+    const struct gradients g = {grad,       saved,     q_grad,    k_grad,     v_grad,
+                                bias_grads, bias_sums, key_grads, value_grads};
+    const struct batch *s = &c.s;
+    const long E = s->dim, recompute = !saved;
     struct memory shared = {0};
-    part *key_tables = new_tables(&shared, s.tables, R, E);
-    part *value_tables = new_tables(&shared, s.tables, E, S);
-    part *transposed_tables = new_tables(&shared, s.tables, E, anew * R);
+    part *key_tables = new_tables(&shared, s->tables, c.R, E);
+    part *value_tables = new_tables(&shared, s->tables, E, c.S);
+    part *transposed = recompute ? new_tables(&shared, s->tables, E, c.R) : 0;
     int lacking = shared.lacks;
 #pragma omp parallel num_threads(threads)
     {
         struct memory memory = {0};
-        part *key_space = take(&memory, most * wide * sizeof(part));
-        part *value_space = take(&memory, most * wide * sizeof(part));
-        part *transposed_space = anew ? take(&memory, most * wide * sizeof(part)) : 0;
-        part *grads = take(&memory, BLOCK * wide * sizeof(part));
-        float *products = take(&memory, BLOCK * step * sizeof(float));
-        float *by_row = take(&memory, BLOCK * rounded(S) * sizeof(float));
-        float *heads = take(&memory, BLOCK * wide * sizeof(float));
-        float *key_sums = take(&memory, most * wide * sizeof(float));
-        float *value_sums = take(&memory, most * wide * sizeof(float));
-        const size_t key_size = s.tables * size_of(R, E), value_size = s.tables * size_of(S, E);
-        float *table_keys = take_zeros(&memory, key_size * sizeof(float));
-        float *table_values = take_zeros(&memory, value_size * sizeof(float));
-        number *rotated_queries = take(&memory, s.most_queries * E * sizeof(number));
-        number *rotated_keys = take(&memory, most * E * sizeof(number));
-        number *wider = take(&memory, (R > S ? R : S) * E * sizeof(number));
-        struct block block = {0};
-        if (anew) block = new_block(&memory, &s, step);
-        /* Of some of a sentence's queries: gradients of scores, and probabilities. */
-        struct transposed changes = new_transposed(&memory, step, some);
-        struct transposed probs = new_transposed(&memory, step, some);
-        /* Of the queries of a group: sums by row of the gradients of scores and of probabilities. */
-        struct transposed key_changes = new_transposed(&memory, rounded(R), room);
-        struct transposed value_probs = new_transposed(&memory, rounded(S), room);
-        const struct operand queries =
-            operand_of(take(&memory, room * wide * sizeof(part)), room, E);
-        const struct operand heads_grads =
-            operand_of(take(&memory, room * wide * sizeof(part)), room, E);
-        long row = 0; /* of the group, the next one */
+        struct backward w = new_backward(&memory, &c, recompute);
         if (!any_lacks(&lacking, memory.lacks)) {
             const setting earlier = begin_tiles();
+            lay_out_tables(key_tables, transposed, w.table, s->keys, s->keys_by, s->tables, E);
+            lay_out_tables(0, value_tables, w.table, s->values, s->values_by, s->tables, E);
 #pragma omp for schedule(static)
-            for (long n = 0; n < s.tables; n++) {
-                const number *table = with_margins(wider, s.keys, n, keys_by.count, E);
-                lay_out(table_of(key_tables, n, R, E), table, E, 0, R, E);
-                if (anew)
-                    lay_out_transposed(transposed_tables + n * size_of(E, R), table, E, 0, R, E);
-                lay_out_transposed(value_tables + n * size_of(E, S),
-                                   with_margins(wider, s.values, n, values_by.count, E), E, 0, S,
-                                   E);
-            }
-#pragma omp for schedule(static)
-            for (long r = 0; r < s.count * H; r++) {
+            for (long r = 0; r < s->count * s->heads; r++) {
                 if (is_stopped(batch)) continue;
-                const struct head one = head_of(&s, &source, r, rotated_queries, rotated_keys);
-                const long b = one.b, h = one.h, n = one.n, m = one.m;
-                const struct side from = one.queries, of_keys = one.keys;
-                const struct operand key_table = table_of(key_tables, h % s.tables, R, E);
-                const struct operand value_table = table_of(value_tables, h % s.tables, E, S);
-                const number *g = at(grad, s.out, s.q_first, b, h);
-                const struct operand keys = lay_out(operand_of(key_space, m, E), of_keys.x,
-                                                    of_keys.step, of_keys.ahead, m, E);
-                const struct operand values =
-                    lay_out_transposed(value_space, at(v, s.v, s.k_first, b, h), s.v.row,
-                                       ahead_of(s.v, s.k_first, &s, r), m, E);
-                const struct operand own_queries =
-                    lay_out(panel(queries, row, 0), from.x, from.step, from.ahead, n, E);
-                const struct operand own_grads = lay_out(panel(heads_grads, row, 0), g, s.out.row,
-                                                         ahead_of(s.out, s.q_first, &s, r), n, E);
-                if (anew) {
-                    block.keys =
-                        lay_out_transposed(transposed_space, of_keys.x, of_keys.step, 0, m, E);
-                    block.table = table_of(transposed_tables, h % s.tables, E, R);
-                }
-                const long biased = r * s.most_queries * s.most_keys;
-                const long wide_bias = by_distance ? s.bias.head : s.most_queries * most;
-                const long summed = (omp_get_thread_num() * H + h) * wide_bias;
-                shorten(&changes, n < some ? n : some);
-                shorten(&probs, n < some ? n : some);
-                for (long begin = 0; begin < n && !is_stopped(batch); begin += BLOCK) {
-                    const long rows = n - begin < BLOCK ? n - begin : BLOCK, place = begin % SOME;
-                    const long used = seen_before(&s, &one, begin + rows);
-                    number *to =
-                        (number *)at(q_grad, s.q_grad, s.q_first, b, h) + begin * s.q_grad.row;
-                    for (long i = 0; i < rows; i++) prefetch(to + i * s.q_grad.row, E);
-                    if (anew) score(&s, &one, &block, begin, rows, used);
-                    copy_block(grads, g + begin * s.out.row, s.out.row, 0, rows, E);
-                    product(products, step, grads, wide, values, rows, used, E, 0);
-                    product(by_row, rounded(S), grads, wide, value_table, rows, S, E, 0);
-                    memset(row_of(key_changes, row + begin, 0), 0,
-                           BLOCK * rounded(R) * sizeof(part));
-                    memset(row_of(value_probs, row + begin, 0), 0,
-                           BLOCK * rounded(S) * sizeof(part));
-                    for (long i = 0; i < rows; i++) {
-                        struct query at = query_of(&s, &one, begin + i, used);
-                        const float *made = anew ? block.scores + i * step : 0;
-                        const number *kept = saved + one.first + at.i * m;
-                        part *own = row_of(changes, place, i), *own_probs = row_of(probs, place, i);
-                        part *own_keys = row_of(key_changes, row + begin, i);
-                        part *own_values = row_of(value_probs, row + begin, i);
-                        if (anew) softmax_of(&s, &source, &one, &block, i, at, 0);
-                        drop(own_probs, at, dropout_scale, values_by, made, kept, own_values);
-                        softmax_gradient(
-                            own, at, dropout_scale, products + i * step, values_by,
-                            by_row + i * rounded(S), made, kept, keys_by, own_keys,
-                            bias_grads ? bias_grads + biased + at.i * s.most_keys : 0,
-                            bias_sums ? bias_sums + summed + at.i * (by_distance ? -1 : most) : 0);
-                        pad(own, used);
-                        pad(own_probs, used);
-                    }
-                    const struct factors both[] = {
-                        {row_of(changes, place, 0), step, keys, used},
-                        {row_of(key_changes, row + begin, 0), rounded(R), key_table, R}};
-                    product_of(heads, wide, both, 2, rows, E, 0);
-                    rotate_back(heads, wide, s.q_by, b, begin, rows);
-                    write_rows(to, s.q_grad.row, heads, wide, rows, E, scale);
-                    transpose_rows(changes, place, rows, rounded(used));
-                    transpose_rows(probs, place, rows, rounded(used));
-                    transpose_rows(key_changes, row + begin, rows, R);
-                    transpose_rows(value_probs, row + begin, rows, S);
-                    const int is_last = begin + BLOCK >= n;
-                    if (!is_last && place + BLOCK < SOME) continue;
-                    const long start = begin - place,
-                               before = start ? seen_before(&s, &one, start) : 0;
-                    for (long j = 0; j < used; j += BLOCK) {
-                        const long some_keys = m - j < BLOCK ? m - j : BLOCK,
-                                   hidden = j - (m - n) - start;
-                        const long fully_masked =
-                            s.causal && hidden > 0 ? hidden / BLOCK * BLOCK : 0;
-                        const long count = place + rows;
-                        number *k_to =
-                            (number *)at(k_grad, s.k_grad, s.k_first, b, h) + j * s.k_grad.row;
-                        number *v_to =
-                            (number *)at(v_grad, s.v_grad, s.k_first, b, h) + j * s.v_grad.row;
-                        float *key_rows = key_sums + j * wide, *value_rows = value_sums + j * wide;
-                        for (long i = 0; is_last && i < some_keys; i++) {
-                            prefetch(k_to + i * s.k_grad.row, E);
-                            prefetch(v_to + i * s.v_grad.row, E);
-                        }
-                        product_transposed(key_rows, wide, changes, j, fully_masked,
-                                           panel(own_queries, start, 0), some_keys, E, count,
-                                           j < before);
-                        product_transposed(value_rows, wide, probs, j, fully_masked,
-                                           panel(own_grads, start, 0), some_keys, E, count,
-                                           j < before);
-                        if (!is_last) continue;
-                        rotate_back(key_rows, wide, s.k_by, b, j, some_keys);
-                        write_rows(k_to, s.k_grad.row, key_rows, wide, some_keys, E, scale);
-                        write_rows(v_to, s.v_grad.row, value_rows, wide, some_keys, E, 1.0f);
-                    }
-                }
-                row += rounded(n);
-                if (row + longest > room) {
-                    const long table = h % s.tables;
-                    add_to_table(table_keys + table * size_of(R, E), key_changes, queries, R, row);
-                    add_to_table(table_values + table * size_of(S, E), value_probs, heads_grads, S,
-                                 row);
-                    row = 0;
-                }
+                const struct head head = head_of(&c, r, w.rotated_queries, w.rotated_keys);
+                const long table = head.h % s->tables;
+                w.key_table = table_of(key_tables, table, c.R, E);
+                w.value_table = table_of(value_tables, table, E, c.S);
+                if (recompute) w.block.table = table_of(transposed, table, E, c.R);
+                gradients_of_head(batch, &c, &head, &g, &w);
             }
-            add_to_table(table_keys, key_changes, queries, R, row);
-            add_to_table(table_values, value_probs, heads_grads, S, row);
+            gradients_of_tables(&c, &w, 0); /* of a group of heads that share one */
             end_tiles(earlier);
-            const long own = omp_get_thread_num() * s.tables;
-            for (long n = 0; n < s.tables; n++) {
-                add_margins(key_grads + (own + n) * keys_by.count * E,
-                            table_keys + n * size_of(R, E), keys_by.count, E, scale);
-                add_margins(value_grads + (own + n) * values_by.count * E,
-                            table_values + n * size_of(S, E), values_by.count, E, 1.0f);
+            const long own = omp_get_thread_num() * s->tables;
+            for (long n = 0; n < s->tables; n++) {
+                add_margins(key_grads + (own + n) * s->keys_by.count * E,
+                            w.table_keys + n * size_of(c.R, E), s->keys_by.count, E, c.scale);
+                add_margins(value_grads + (own + n) * s->values_by.count * E,
+                            w.table_values + n * size_of(c.S, E), s->values_by.count, E, 1.0f);
             }
         }
         free_all(&memory);

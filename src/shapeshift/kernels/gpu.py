@@ -3,6 +3,7 @@ PyTorch cast and copy in passes of their own."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from . import Turn, needs_steps, wrong_size
+from . import needs_steps
+from .library import wrong_size
 
 
 def cross_entropy(
@@ -27,22 +29,26 @@ def cross_entropy(
     return found[0], found[1]
 
 
-def rotate(x: Tensor, turn: Turn, factor: float = 1.0, places: Tensor | None = None) -> Tensor:
+def rotate(
+    x: Tensor, turn: Sequence[Any], factor: float = 1.0, places: Tensor | None = None
+) -> Tensor:
     """Rotate r channels of `x (B, H, T, E)` in float32, and multiply the others.
 
     Args:
-        turn: of each token, `(B|1, T, r/2)`.
+        turn: of each token, cosines and sines `(B|1, T, r/2)`, and whether pairs of channels are
+            halves, as of `attention.SentenceAttention`.
         places: of tokens in the flattened `(B|1, T)` of `turn`, modulo their number; `x` is then
             `(1, H, N, E)`.
 
     Raises:
         ShapeshiftError: if the sizes do not fit each other.
     """
-    size, (B, _, T, E) = turn.cos.shape, x.shape
-    fits = size == turn.sin.shape and len(size) == 3 and 2 * size[2] <= E
+    cos, sin, halves = turn[:3]
+    size, (B, _, T, E) = cos.shape, x.shape
+    fits = size == sin.shape and len(size) == 3 and 2 * size[2] <= E
     if not fits or (places is None and (size[0] not in (1, B) or size[1] != T)):
         raise wrong_size("cosines and sines of turns", size, f"(B or 1, T, pairs) = {B, T, E // 2}")
-    rotated: Tensor = _Rotation.apply(x, turn.cos, turn.sin, (turn.halves, factor), places)
+    rotated: Tensor = _Rotation.apply(x, cos, sin, (halves, factor), places)
     return rotated
 
 

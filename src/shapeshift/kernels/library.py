@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import logging
+import math
 import os
 import sys
 import threading
@@ -29,234 +30,132 @@ log = logging.getLogger(__name__)
 LONG = 1 << 32
 """Products of two numbers from which a call may take a second."""
 
+_TENSOR, _LONG, _FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_float
+_DRAWN = _LONG, _LONG, _FLOAT  # seed, threshold, scale
+_PROBS = *[_TENSOR] * 3, *_DRAWN, _TENSOR  # batch, bias, mask; saved
+FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "attention_forward": (*[_TENSOR] * 3, *_PROBS, _TENSOR, _LONG),
+    "attention_backward": (*[_TENSOR] * 4, *_PROBS, *[_TENSOR] * 7, _LONG),
+    "decode_step": (*[_TENSOR] * 7, _FLOAT, *[_TENSOR] * 2, *[_LONG] * 7),
+    "best_continuations": (*[_TENSOR] * 3, *[_LONG] * 2, *[_TENSOR] * 2, *[_LONG] * 5),
+    "panels": (*[_TENSOR] * 2, *[_LONG] * 3),
+    "linear": (*[_TENSOR] * 3, _LONG, _TENSOR, *[_LONG] * 4),
+    "cross_entropy": (*[_TENSOR] * 2, _FLOAT, _LONG, *[_TENSOR] * 2, *[_LONG] * 3),
+    "dropout": (*[_TENSOR] * 2, *_DRAWN, _LONG, *[_TENSOR] * 3, *[_LONG] * 2),
+    "dropout_backward": (*[_TENSOR] * 4, _FLOAT, *[_LONG] * 2),
+}
+"""The functions in C and the types of their arguments. All return a status."""
 
-class _Kind(NamedTuple):
-    """What an argument of a kernel must be: a number, or a tensor."""
+
+class Argument(NamedTuple):
+    """A tensor that a function in C reads or writes, or None for a null pointer."""
 
     name: str
-    ctype: Any
-    dtype: torch.dtype | None = None  # of a tensor; None for the library's
-    is_tensor: bool = False
-    is_optional: bool = False
-    sizes: tuple[int, ...] = ()  # of a contiguous tensor: which arguments say them
+    tensor: Tensor | None
+    dtype: torch.dtype
+    size: Sequence[int] | None = None
+    """Of a contiguous tensor, or one with as many elements; None if only the last dimension has to
+    be contiguous, and the caller has checked the size."""
+
+    def address(self, function: str) -> int:
+        """Return where the tensor lies, after a check that the function may access it there.
+
+        Raises:
+            ShapeshiftError: if it is not in the memory of the CPU, or has another dtype or size.
+        """
+        x = self.tensor
+        if x is None:
+            return 0
+        if isinstance(x, Tensor) and x.is_cpu and x.dtype is self.dtype:
+            if x.layout is not torch.strided:
+                fits = False
+            elif self.size is None:
+                fits = not x.ndim or x.stride(-1) == 1 or x.shape[-1] <= 1
+            else:
+                fits = x.numel() == math.prod(self.size) and x.is_contiguous()
+            address = x.data_ptr() if fits else 0
+            if fits and (address or not x.numel()):
+                return address
+        wanted = str(self.dtype).removeprefix("torch.")
+        if self.size is not None:
+            wanted = f"contiguous {wanted} {tuple(self.size)}"
+        got = f"{tuple(x.shape)} {x.dtype} on {x.device}" if isinstance(x, Tensor) else repr(x)
+        raise ShapeshiftError(
+            f"{self.name} of {function} must be a tensor on the CPU, {wanted}, got {got}; move the"
+            " module and its inputs to one device and dtype with .to(...)"
+        )
 
 
-def _kinds(**arguments: str) -> tuple[_Kind, ...]:
-    """Return the arguments of a function in C, each from one word: `long`, `real` (a float),
-    `array` (of longs), or the dtype of a tensor, `number` for the library's. Names in brackets are
-    the arguments that say the sizes of a contiguous tensor; of others the last dimension is
-    contiguous. With `?` it may be None."""
-    numbers = {"long": ctypes.c_long, "real": ctypes.c_float, "array": ctypes.c_void_p}
-    names = [*arguments, "threads"]
-    kinds = []
-    for name, text in {**arguments, "threads": "long"}.items():
-        word, _, sizes = text.strip("?]").partition("[")
-        if word in numbers:
-            kinds.append(_Kind(name, numbers[word]))
-            continue
-        dtype = None if word == "number" else getattr(torch, word)
-        at = tuple(map(names.index, sizes.split()))
-        kinds.append(_Kind(name, ctypes.c_void_p, dtype, True, text.endswith("?"), at))
-    return tuple(kinds)
+def wrong_size(what: str, size: Sequence[object], wanted: str) -> ShapeshiftError:
+    return ShapeshiftError(f"{what} must be {wanted}, got {tuple(size)}")
 
 
-SENTENCES = _Kind("a sentence", ctypes.c_void_p, torch.int64, True)
-TABLE = _Kind("a table by distance", ctypes.c_void_p, torch.float32, True, True)
-TURN = _Kind("cosines and sines", ctypes.c_void_p, torch.float32, True)
-_STOPPED = -1
-"""Where an array, such as `struct batch` of `attention.c`, says that a call is stopped."""
-
-_HEADS = {"q": "number", "k": "number", "v": "number"}
-_DRAWN = {"seed": "long", "threshold": "long", "scale": "real"}
-_PROBS = {"batch": "array", "bias": "number?", "mask": "number?", **_DRAWN, "saved": "number?"}
-_FUNCTIONS = {
-    "attention_forward": _kinds(**_HEADS, **_PROBS, out="number"),
-    "attention_backward": _kinds(
-        **_HEADS,
-        grad="number",
-        **_PROBS,
-        q_grad="number",
-        k_grad="number",
-        v_grad="number",
-        bias_grads="number?",
-        bias_sums="float32?",
-        key_grads="float32?",
-        value_grads="float32?",
-    ),
-    "attend_few": _kinds(
-        **_HEADS,
-        steps="array",
-        rows="int32[K N]?",
-        bias="number?",
-        mask="number[N K]?",
-        scale="real",
-        out="number[N H Q E]",
-        probs="number[N H Q K]?",
-        **dict.fromkeys("NHQKEM", "long"),
-    ),
-    "cross_entropy": _kinds(
-        logits="number[N V]",
-        targets="int64[N]",
-        confidence="real",
-        replace="long",
-        log_sums="float32[N]",
-        log_probs="float32[N]",
-        **dict.fromkeys("NV", "long"),
-    ),
-    "dropout_forward": _kinds(
-        x="number[count]",
-        added="float32[count]?",
-        **_DRAWN,
-        relu="long",
-        out="number[count]?",
-        total="float32[count]?",
-        kept="uint8",
-        count="long",
-    ),
-    "dropout_backward": _kinds(
-        out="number[count]",
-        grad="number[count]?",
-        total="float32[count]?",
-        kept="uint8",
-        scale="real",
-        count="long",
-    ),
-    "best_continuations": _kinds(
-        logits="number[A B V]",
-        sums="float32[A B]",
-        forced="int64[A]",
-        pad="long",
-        bos="long",
-        best="float32[A count]",
-        columns="int64[A count]",
-        **dict.fromkeys("ABV", "long"),
-        count="long",
-    ),
-    "weight_gradient": _kinds(
-        grad="number[M N]",
-        x="number[M K]",
-        weight="float32[N K]",
-        sums="float32[threads N]",
-        **dict.fromkeys("MNK", "long"),
-    ),
-    "lay_out_panels": _kinds(
-        weight="float32[N K]", panels="float32", **dict.fromkeys("NK", "long")
-    ),
-    "linear": _kinds(
-        x="float32[M K]",
-        panels="float32",
-        bias="float32[N]",
-        relu="long",
-        out="float32[M N]",
-        **dict.fromkeys("MNK", "long"),
-    ),
-}
-"""The functions in C and their arguments, in order."""
-
-
-def call(name: str, work: int, *arguments: Any) -> None:
-    """Call a function in C, after a check of all its arguments.
+def call(name: str, dtype: torch.dtype, work: int, *arguments: Any) -> None:
+    """Call a function in C of the library for `dtype`.
 
     Args:
         work: about how many products of two numbers it computes.
+        arguments: each an `Argument`, a number, or an array of C whose last number the function
+            reads while it runs: other than 0 it stops.
 
     Raises:
-        ShapeshiftError: if a tensor is not in the memory of the CPU, or has not the dtype and the
-            size that the function reads or writes.
+        ShapeshiftError: if there is no such library, or a tensor is not what the function expects.
         IndexError: if an index in a tensor is out of range; nothing is written.
         MemoryError: if there is too little memory.
     """
-    kinds = _FUNCTIONS[name]
-    dtype = arguments[0].dtype if kinds[0].dtype is None else kinds[0].dtype
     function = _function(name, dtype)
-    values = [
-        address(x, kind, dtype, name, arguments) if kind.is_tensor else x
-        for x, kind in zip(arguments, kinds, strict=True)
-    ]
-    run = _run_long if work >= LONG else _run
-    status = run(function, values, arguments)
+    values = [x.address(name) if isinstance(x, Argument) else x for x in arguments]
+    # The main thread alone handles signals.
+    is_long = work >= LONG and threading.current_thread() is threading.main_thread()
+    status = (_run_long if is_long else _run)(function, values, arguments)
     if status == 1:
         raise MemoryError(f"{name} has too little memory")
     if status == 2:
         raise IndexError(f"{name} got an index that is out of range")
 
 
-def _run(function: Any, values: list[Any], _: tuple[Any, ...]) -> int:
+def _run(function: Any, values: list[Any], arguments: tuple[Any, ...]) -> int:
+    """Return the status of a call; `arguments` hold the tensors until it ends."""
     return int(function(*values))
 
 
 def _run_long(function: Any, values: list[Any], arguments: tuple[Any, ...]) -> int:
-    """As `_run`; meanwhile Python handles signals, as it does between its own steps. If a handler
-    raises an exception, the function is stopped."""
-    if threading.current_thread() is not threading.main_thread():  # which alone handles signals
-        return _run(function, values, arguments)
+    """As `_run`, in a thread, so that Python handles signals meanwhile. If a handler raises an
+    exception, the function is stopped."""
     status: list[int] = []
     ended = threading.Event()  # `Thread.join` takes an interrupted thread for one that has ended
 
     def compute() -> None:
-        status.append(_run(function, values, arguments))
-        ended.set()
+        try:
+            status.append(_run(function, values, arguments))
+        finally:
+            ended.set()
 
     try:  # daemon: a second exception does not wait for it
         threading.Thread(target=compute, name="kernel", daemon=True).start()
     except RuntimeError:  # no more threads
-        return _run(function, values, arguments)
+        compute()
     try:
         while not ended.wait(0.1):
             pass
     except BaseException:
         for x in arguments:
             if isinstance(x, ctypes.Array):
-                x[_STOPPED] = 1
+                x[-1] = 1
         ended.wait()
         raise
     return status[0]
 
 
-def address(
-    x: Tensor | None,
-    kind: _Kind,
-    library: torch.dtype = torch.float32,
-    name: str = "attention",
-    arguments: Sequence[Any] = (),
-) -> int:
-    """Return where a tensor lies, after a check that a kernel may read and write it there."""
-    if x is None and kind.is_optional:
-        return 0
-    dtype = kind.dtype or library
-    if isinstance(x, Tensor) and x.is_cpu and x.dtype is dtype and x.layout is torch.strided:
-        if kind.sizes:
-            count = 1
-            for at in kind.sizes:
-                count *= arguments[at]
-            fits = x.numel() == count and x.is_contiguous()
-        else:
-            fits = not x.ndim or x.stride(-1) == 1 or x.shape[-1] <= 1
-        address = x.data_ptr() if fits else 0
-        if fits and (address or not x.numel()):
-            return address
-    wanted = str(dtype).removeprefix("torch.")
-    if kind.sizes:
-        names = [each.name for each in _FUNCTIONS[name]]
-        sizes = (f"{names[at]} = {arguments[at]}" for at in kind.sizes)
-        wanted = f"contiguous {wanted} ({', '.join(sizes)})"
-    got = f"{tuple(x.shape)} {x.dtype} on {x.device}" if isinstance(x, Tensor) else repr(x)
-    raise ShapeshiftError(
-        f"{kind.name} of {name} must be a tensor on the CPU, {wanted}, got {got}; move the module"
-        " and its inputs to one device and dtype with .to(...)"
-    )
-
-
 @cache
 def _function(name: str, dtype: torch.dtype) -> Any:
-    """Return a function in C with the types of its arguments: a call takes 4 µs in place of the 7
-    that it takes with a type made for each number."""
+    """Return a function in C, which knows the types of its arguments: a call takes 4 µs in place of
+    the 7 that it takes with a type made for each number."""
     found = library(dtype) if dtype in DTYPES else None
     if found is None:
         raise ShapeshiftError(f"no compiled kernels serve for {dtype} here; {describe()}")
     function = getattr(found, name)
-    function.argtypes = [kind.ctype for kind in _FUNCTIONS[name]]
-    function.restype = ctypes.c_long
+    function.argtypes, function.restype = FUNCTIONS[name], ctypes.c_long
     return function
 
 

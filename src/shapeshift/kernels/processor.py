@@ -9,6 +9,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import torch
+
 _AVX2 = frozenset({"avx2", "fma"})
 _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
 _BF16 = _AVX512 | {"avx512_bf16"}
@@ -58,10 +60,18 @@ def has_tiles() -> bool:
     return bool(ctypes.CDLL(None).syscall(arch_prctl, request, tiles) == 0)
 
 
+def has_bf16_products() -> bool:
+    """Return whether oneDNN multiplies bf16 on this CPU (on x86, from AVX-512 on). Otherwise
+    PyTorch does, number by number: 9 to 77 times slower than float32 (docs/benchmarks.md)."""
+    is_available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return bool(is_available and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def multiplies_bf16_faster() -> bool:
-    """Return whether products in bf16 are faster than in float32: with AMX, and with AMD's AVX-512
-    bf16."""
-    return has_tiles() or ("avx512_bf16" in flags() and not is_intel())
+    """Return whether products in bf16 are faster here than in float32: with AMX, and with AMD's
+    AVX-512 bf16; a fact about the processor and this build of PyTorch, the same in all
+    processes."""
+    return has_bf16_products() and (has_tiles() or ("avx512_bf16" in flags() and not is_intel()))
 
 
 @cache

@@ -254,10 +254,8 @@ static inline void product_of(float *c, long c_step, const struct factors *all, 
 #else
 /* `tall` rows, TALL or STEP, and `wide` vectors of a product, whose sums are in registers. */
 enum { TALL = 8, STEP = 4 };
-static inline __attribute__((always_inline)) void multiply_some(float *restrict c, long c_step,
-                                                                const struct factors *all_of,
-                                                                int count, long m, long n, int add,
-                                                                const int tall, const int wide) {
+INLINE void multiply_some(float *restrict c, long c_step, const struct factors *all_of, int count,
+                          long m, long n, int add, const int tall, const int wide) {
     vector sums[TALL][2];
     for (int r = 0; r < tall; r++)
         for (int w = 0; w < wide; w++)
@@ -368,9 +366,9 @@ static inline void product_transposed(float *c, long c_step, struct transposed a
 /* `tall` rows, TALL or STEP, and `wide` vectors of a product, whose sums are in registers; panels of b
    are `apart`. */
 enum { TALL = 6 };
-static inline __attribute__((always_inline)) void multiply_some(
-    float *restrict c, long c_step, const float *restrict a, long a_step, long k_step,
-    const float *restrict b, long apart, long K, int add, const int tall, const int wide) {
+INLINE void multiply_some(float *restrict c, long c_step, const float *restrict a, long a_step,
+                          long k_step, const float *restrict b, long apart, long K, int add,
+                          const int tall, const int wide) {
     vector sums[TALL][4];
     for (int r = 0; r < tall; r++)
         for (int w = 0; w < wide; w++)

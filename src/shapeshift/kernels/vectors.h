@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define INLINE static inline __attribute__((always_inline))
+
 #ifdef BF16
 typedef uint16_t number;
 static inline float wide(number x) {

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from shapeshift.attention import attend, attend_few, varlen
-from shapeshift.attention.backends import additive, attend_rows, prefers_rows, split_heads
+from shapeshift.attention import Call, run
+from shapeshift.attention.call import split_heads
+from shapeshift.attention.masks import additive
+from shapeshift.attention.packing import Packing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 from shapeshift.positions.base import check_sizes
 from shapeshift.positions.checks import check_positions, describe
 
 from .cache import FixedKeyValues, KeyValues, SourceKeyValues
-from .linear import apply_linear, linear
-from .packing import Packing
 
 
 class Attention(nn.Module):
@@ -85,7 +85,7 @@ class Attention(nn.Module):
             if packing is None:
                 _check(x, memory, pos_q, pos_k)
         packed = packing
-        if packing and self.position.overrides("inputs"):  # which sees whole sentences
+        if packing and self.position.acts("inputs"):  # which sees whole sentences
             alone, packed = memory is not x, None
             x = packing[0].unpack(x)
             memory = packing[1].unpack(memory) if alone else x
@@ -93,43 +93,22 @@ class Attention(nn.Module):
         pos_new = pos_q
         if memory is not x:
             pos_new = pos_k if packed else pos_k[:, pos_k.shape[1] - memory.shape[1] :]
-        projected = self._project(*self._inputs(x, memory, pos_q, pos_new))
-        dropped = self.dropout if self.training else 0.0
-        rows = added = None
-        if packed and varlen.serves(x.device):
-            heads = split_heads(projected, self.num_heads)  # (1, H, N, E)
-            places = pos_q, pos_k, packed[0].sentences, packed[1].sentences
-            rows = varlen.attend_packed(heads, self.position, *places, dropped, causal=causal)
-        if rows is None and cache is None:
-            added = prefers_rows(self.position, projected, self.num_heads, pos_q, pos_k)
-        how: dict[str, Any] = {"causal": causal}
-        if rows is not None:
-            packing = None
-        elif added is not None:
-            how |= {"num_heads": self.num_heads, "spans": packed and [x.spans for x in packed]}
-            mask, how = None if packed else mask, how | added[1]
-            rows = attend_rows(projected, added[0], mask, dropped, **how)
-            packing = None if packed else packing
-        else:
-            if packing and packing[1].is_full:
-                mask = None
-            if packed:
-                sides = packed[0], *packed[1:] * 2
-                projected = [s.unpack(y) for s, y in zip(sides, projected, strict=False)]
-            q, k, v = split_heads(projected, self.num_heads)  # (B, H, Q|K, E)
-            q, k = self.position("rotate", q, k, pos_q, pos_new)
-            if isinstance(cache, FixedKeyValues):
-                k, v = cache.append(k, v)
-                mask = cache.mask
-            elif cache is not None:
-                at = mask, self.position, pos_q, pos_k
-                few = None if dropped else attend_few(cache, (q, k, v), *at)
-                if few is not None:
-                    return apply_linear(self.out, few.flatten(2))
-                k, v = cache.append(k, v)
-            rows = attend(q, k, v, mask, self.position, pos_q, pos_k, dropped, **how)
-        rows = rows.transpose(1, 2).flatten(2) if rows.ndim == 4 else rows
-        return apply_linear(self.out, packing[0].pack(rows) if packing else rows)
+        call = Call(
+            self._project(*self._inputs(x, memory, pos_q, pos_new)),
+            self.position,
+            pos_q,
+            pos_k,
+            mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            causal=causal,
+            num_heads=self.num_heads,
+            packing=packed,
+            cache=cache,
+            pos_new=pos_new,
+        )
+        out = run(call).flatten(-2)  # (B, Q, D)
+        result: Tensor = self.out(packing[0].pack(out) if packing and not packed else out)
+        return result
 
     def keys_and_values(self, memory: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         """Return what `forward` puts into a cache for `memory (B, K, D)`: `(B, H, K, E)` each."""
@@ -142,7 +121,7 @@ class Attention(nn.Module):
         self, x: Tensor, memory: Tensor, pos_q: Tensor, pos_k: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the inputs of the three projections."""
-        if not self.position.overrides("inputs"):
+        if not self.position.acts("inputs"):
             return x, memory, memory
         # Copies, which `inputs` may change in place: `x` may be the residual, and `memory` is that
         # of all layers.
@@ -174,7 +153,7 @@ class Attention(nn.Module):
             elif self.projections is not None:
                 projected.append(self.projections(x, n, n + size))
             else:
-                projected.append(linear(x, weights[n], biases[n]))
+                projected.append(F.linear(x, weights[n], biases[n]))
         return projected
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shapeshift import kernels
+from shapeshift.kernels import decoding
 
 ROOM = 32
 """Tokens for which a cache has room at first; it doubles."""
@@ -21,6 +21,8 @@ class KeyValues:
     `attend`, an index of rows is reordered instead. The buffers double when they are full, so
     appending costs constant time a token on average.
     """
+
+    mask: Tensor | None = None  # of places that are not taken: there are none
 
     def __init__(self) -> None:
         self.length = 0
@@ -41,10 +43,10 @@ class KeyValues:
     def attend(
         self, q: Tensor, keys: Tensor, values: Tensor, **how: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """Add `keys, values (N, H, 1, E)`; return what `kernels.attend_few` does for `q (N, H, 1,
-        E)` and everything kept, as `how` says."""
+        """Add `keys, values (N, H, 1, E)`; return what `decoding.decode_step` does for
+        `q (N, H, 1, E)` and everything kept, as `how` says."""
         self._attends = True
-        return kernels.attend_few(q, *self._add(keys, values), rows=self._rows, **how)
+        return decoding.decode_step(q, *self._add(keys, values), rows=self._rows, **how)
 
     def select(self, rows: Tensor) -> None:
         """Let row i continue what was row `rows[i]`; there may be more rows than before."""
@@ -212,6 +214,8 @@ class SourceKeyValues:
     """Projected keys and values of a source, `(B, H, K, E)` each: all there at once, they lie
     sentence by sentence, as the products of each step read them fastest."""
 
+    mask: Tensor | None = None
+
     def __init__(self) -> None:
         self.length = 0
         self._both: tuple[Tensor, Tensor] | None = None
@@ -226,9 +230,9 @@ class SourceKeyValues:
     def attend(
         self, q: Tensor, keys: Tensor, values: Tensor, **how: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """As `append`; return what `kernels.attend_few` does for `q (B, H, Q, E)`, as `how`
-        says."""
-        return kernels.attend_few(q, *self.append(keys, values), **how)
+        """As `append`; return what `decoding.decode_step` does for `q (B, H, Q, E)`, as
+        `how` says."""
+        return decoding.decode_step(q, *self.append(keys, values), **how)
 
     def select(self, sentences: Tensor) -> None:
         """Let sentence i be what was `sentences[i]`."""

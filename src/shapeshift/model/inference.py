@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift import kernels
+from shapeshift.kernels import decoding
+from shapeshift.kernels.processor import has_bf16_products
 
 from .attention import Attention
-from .layers import FeedForward
-from .linear import has_bf16_products, is_as_built
+from .layers import FeedForward, is_as_built
 from .transformer import Transformer
 
 
@@ -44,8 +45,8 @@ class BlockedLinear(nn.Module):
 
 
 class PanelLinear(nn.Module):
-    """x W^T + b in float32 on a CPU, by `kernels.linear`, whose layout W has: for the few rows of a
-    step of decoding it is faster than PyTorch's product (`benchmarks/linear.py`), and for many as
+    """x W^T + b in float32 on a CPU, by `decoding.linear`, whose layout W has: for the few rows of
+    a step of decoding it is faster than PyTorch's product (`benchmarks/linear.py`), and for many as
     fast.
 
     Args:
@@ -54,13 +55,13 @@ class PanelLinear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str = "none"):
         super().__init__()
-        self.panels = kernels.panels(weight.detach())
+        self.panels = decoding.panels(weight.detach())
         self.bias = weight.new_zeros(len(weight)) if bias is None else bias.detach().contiguous()
         self.relu = activation == "relu"
 
     def forward(self, x: Tensor) -> Tensor:
         """`(…, K)` -> `(…, N)`."""
-        return kernels.linear(x.float(), self.panels, self.bias, self.relu)
+        return decoding.linear(x.float(), self.panels, self.bias, self.relu)
 
 
 def linear_for(weight: Tensor, dtype: torch.dtype) -> type[BlockedLinear | PanelLinear] | None:

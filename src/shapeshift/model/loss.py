@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift import kernels
-from shapeshift.attention import varlen
+from shapeshift.attention.call import has_varlen
+from shapeshift.attention.packing import Packing
 from shapeshift.errors import ShapeshiftError
+from shapeshift.kernels import processor, training
 from shapeshift.positions.checks import describe, is_integer
 
-from .linear import multiplies_bf16_faster
-from .packing import Packing
 from .transformer import PAD, Transformer, check_padding
 
 CHUNK = 1024
@@ -93,7 +93,7 @@ def label_smoothed_loss(
         real = real_source, real_target
     targets = target_output.flatten().index_select(0, real[1]).long()  # (N,)
     padded = any(len(where) < ids.numel() for where, ids in zip(real, sides, strict=True))
-    has_kernels = varlen.serves(source.device)  # which spare a mask, without padding as well
+    has_kernels = has_varlen(source.device)  # which spare a mask, without padding as well
     if model.packs and (has_kernels or (padded and source.device.type == "cpu")):
         multiple = _MULTIPLE if torch.is_autocast_enabled("cpu") and not has_kernels else 1
         source_packing, target_packing = (
@@ -176,7 +176,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
         exact = torch.promote_types(weight.dtype, torch.float32)
-        if device == "cpu" and dtype == torch.bfloat16 and not multiplies_bf16_faster():
+        if device == "cpu" and dtype == torch.bfloat16 and not processor.multiplies_bf16_faster():
             dtype = exact
         smoothing = epsilon / weight.shape[0]
         cast = weight.to(dtype)
@@ -245,7 +245,7 @@ def _softmax(
         target: ids `(N, 1)`.
     """
     if kernels.serves(logits):
-        return kernels.cross_entropy(logits, target.contiguous(), confidence, replace)
+        return training.cross_entropy(logits, target.contiguous(), confidence, replace)
     if kernels.serves_on_gpu(logits):
         from shapeshift.kernels import gpu
 

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift import kernels
+from shapeshift.attention.packing import Packing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.checks import can_read, describe, whole_number
 
 from .cache import ROOM, FixedKeyValues, KeyValues, Slots, SourceKeyValues
 from .layers import NORM_EPS, DecoderLayer, Embedding, EncoderLayer, LayerCache, Memory
-from .packing import Packing
 from .tied import keeping_ties
 
 PAD = 0

@@ -7,9 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from .base import Representation, ScoreMod
+from .base import Representation
 from .checks import exact_dtype
-from .relative import by_distance, distance_between
 
 
 class ALiBi(Representation):
@@ -33,7 +32,6 @@ class ALiBi(Representation):
     """
 
     places = ("self",)
-    shift_invariant = splits = True
 
     def __init__(self, *, num_heads: int):
         super().__init__()
@@ -47,18 +45,6 @@ class ALiBi(Representation):
         halves = torch.arange(self.num_heads - power, dtype=dtype, device=device) + 0.5
         return torch.exp2(torch.cat((whole, halves)) * (-8 / power))
 
-    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
-        return by_distance(self._values, pos_q, pos_k, dtype)  # (B|1, H, Q, K)
-
-    def bias_by_distance(self, distances: Tensor, *, dtype: torch.dtype) -> Tensor:
-        return self._values(distances, dtype)
-
-    def _values(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
-        # Distances above 256 have no exact bfloat16, so the product is computed before a cast.
-        slopes = self.slopes(distances.device).to(torch.promote_types(dtype, torch.float32))
+    def distance_bias(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
+        slopes = self.slopes(distances.device).to(dtype)
         return -slopes.view(-1, *[1] * distances.ndim) * distances.abs()
-
-    def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:
-        slopes = self.slopes(q.device).to(torch.promote_types(q.dtype, torch.float32))
-        distance = distance_between(pos_q, pos_k, q.shape[0])
-        return lambda score, b, h, i, j: score - slopes[h] * distance(b, i, j).abs()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, ClassVar
@@ -12,46 +12,28 @@ from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook as has_any_global_hook
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.kernels import Turn
 
+from . import pairs
 from .checks import check_positions, checked, describe, shown
 from .pairs import Table
-
-ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""(score, sentence, head, query, key) -> score, see `torch.nn.attention.flex_attention`."""
+from .relative import by_distance
+from .turns import Turn, rotate
 
 AT_ATTENTION = ("inputs", "rotate", "bias", "query_bias", "value_bias")
-PROMISES = {
-    "shift_invariant": ("embed", *AT_ATTENTION),
-    "position_free_heads": ("rotate",),
-    "splits": ("bias", "query_bias", "value_bias"),
-}
-"""The promises that a class may make, and the hooks that each promise is about."""
+HOOKS = ("embed", *AT_ATTENTION)
 
-_FASTER = {
-    "score_mod": ("bias", "query_bias"),
-    "tables": ("bias", "query_bias", "value_bias"),
-    "turns": ("rotate",),
-    "bias_by_distance": ("bias",),
+DESCRIBED_BY = {
+    "rotate": "turn",
+    "bias": "distance_bias",
+    "query_bias": "distance_vectors",
+    "value_bias": "distance_vectors",
 }
-"""Faster methods, and the hooks that each of them replaces."""
+"""Hooks that the base class derives, and the method that each of them is derived from."""
 
-_HELPERS = {"score_mod": ("_values",), "tables": ("_rows", "_values")}
-"""Methods through which hooks of this package compute, and that a faster method does without."""
-
-_WRITTEN_FOR = {
-    name: (*hooks, *_HELPERS.get(name, ())) for name, hooks in (_FASTER | PROMISES).items()
-}
-_FUNCTIONS = ("embed", *AT_ATTENTION, *dict.fromkeys(sum(_HELPERS.values(), ())))
+PROMISES = {"shift_invariant": (*HOOKS, "turn"), "position_free_heads": ("rotate", "turn")}
+"""The promises that a class may make, and the methods that each promise is about."""
 
 _MODULE_HOOKS = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"
-
-
-def inherits(position: Representation, hook: str, owner: type[Representation]) -> bool:
-    """Return whether `hook` is the function that the class `owner` had when it was defined: not
-    that of a subclass, of this one object, or one that a class got later."""
-    # In words that torch.compile traces: in its graphs, a bound method has another function.
-    return hook not in vars(position) and getattr(type(position), hook) is owner._defined[hook]
 
 
 def has_hooks(module: nn.Module) -> bool:
@@ -62,22 +44,12 @@ def has_hooks(module: nn.Module) -> bool:
     )
 
 
-def age(cls: type, *names: str) -> int:
-    """Return how far back in the MRO any of `names` was last defined; 0 is `cls` itself."""
-    return next(n for n, base in enumerate(cls.__mro__) if not vars(base).keys().isdisjoint(names))
-
-
 class Representation(nn.Module):
     """How a Transformer uses positions; the base class uses none.
 
-    A model calls the hooks at fixed points and knows nothing else. `embed`, `inputs`, `rotate`,
-    `bias`, `query_bias` and `value_bias` do nothing by default, so this class itself is the kind
-    `none`. A subclass overrides the hooks that it needs; the model checks this with `overrides`.
-    Promises, such as `splits`, are optional. A subclass that overrides a hook loses the promises
-    about it unless it repeats them. Without a promise, some uses are slower or raise an error, but
-    no result changes.
-
-    With x a layer's input, W the projections and i, j the query and key positions, attention is
+    A model calls the hooks `embed`, `inputs`, `rotate`, `bias`, `query_bias` and `value_bias` at
+    fixed points and knows nothing else. With x a layer's input, W the projections and i, j the
+    query and key positions, attention is
 
         q, k, v  = inputs(x, x, x)                        # what is projected
         Q, K     = rotate(q W^Q, k W^K)                   # the projected heads
@@ -85,16 +57,23 @@ class Representation(nn.Module):
         e_ij     = Q_i K_j^T + bias_ij + query_bias(Q)_ij # then mask and softmax
         z_i      = sum_j softmax(e)_ij (v W^V)_j + value_bias(softmax(e))_i
 
-    A subclass may also override `tables`, `bias_by_distance` and `turns`, and `score_mod`, for
-    FlexAttention on a GPU, which let attention compute the same faster.
+    A subclass overrides one method for what it does, the most specific one that can say it, and
+    the base class derives the others:
+
+        turn(pos)                pairs of channels rotate          -> rotate
+        distance_bias(j - i)     a number for each distance        -> bias
+        distance_vectors()       vectors for each distance         -> query_bias, value_bias
+
+    Backends of attention read these descriptions, so that such a kind is fast everywhere. What
+    they cannot say, a subclass writes as a hook, in plain PyTorch. A hook that a subclass, an
+    object or `register_forward_hook` replaces is obeyed by every backend. By default no hook does
+    anything: this class itself is the kind `none`.
 
     Shapes: B batch, Q and K query and key length, H heads, D model width, E = D / H. Positions are
     integer tensors `(B, T)` or `(1, T)`. A representation never receives or builds a mask.
 
     Attention and models call a hook through the module, `position("bias", pos_q, pos_k, dtype=…)`,
     so that what is registered on the module runs around it: pruning, FSDP, `register_forward_hook`.
-    Such a module, and one of which a hook was replaced after its class was defined, on the object
-    or on the class, is computed by its hooks alone, without the faster methods.
 
     A kind that is built for one D, H or E stores it as `dim`, `num_heads` or `head_dim`, so that an
     attention of another size can raise an error.
@@ -103,9 +82,9 @@ class Representation(nn.Module):
     booleans, None or a `Literal`.
 
     Raises:
-        ShapeshiftError: for a subclass that overrides `score_mod`, `tables`, `turns` or
-            `bias_by_distance` without the hooks that they replace, or if its `places` are unknown,
-            or none of its hooks is called there.
+        ShapeshiftError: for a subclass that overrides `turn`, `distance_bias` or
+            `distance_vectors` where a hook that it inherits makes no use of it, or if its `places`
+            are unknown, or none of its hooks is called there.
     """
 
     places: ClassVar[tuple[str, ...]] = ("embedding", "self", "cross")
@@ -122,53 +101,47 @@ class Representation(nn.Module):
     raise an error. The flag changes nothing else."""
 
     shift_invariant: bool = True
-    """A promise: adding one number to all positions never changes the model's output."""
+    """A promise: adding one number to all positions never changes the model's output. A subclass
+    that overrides a hook or `turn` loses it unless it repeats it."""
 
     position_free_heads: bool = True
     """A promise: `rotate` does the same at all positions, so that other parts of a chain may read
-    or rotate these queries."""
+    or rotate these queries. A subclass that overrides `rotate` or `turn` loses it."""
 
-    splits: bool = True
-    """A promise: `bias`, `query_bias` and `value_bias` may be called for a subset of the sentences
-    and queries."""
+    limits: tuple[int, int] | None = None
+    """Distances are clipped to these two before `distance_bias`; None leaves them as they are."""
 
-    _defined: ClassVar[dict[str, Any]]
-    """Hooks and helpers that this class had when it was defined, see `inherits`."""
-
-    _owners: ClassVar[dict[str, type[Representation]]]
-    """The class that defined each faster method and promise."""
+    _derived: ClassVar[dict[str, Any]]
+    """The hooks as this class derives them."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._defined = {name: getattr(cls, name) for name in _FUNCTIONS if hasattr(cls, name)}
-        cls._owners = {
-            name: next(
-                base
-                for base in cls.__mro__
-                if issubclass(base, Representation) and name in vars(base)
-            )
-            for name in _WRITTEN_FOR
-        }
         if "__init__" in vars(cls):
             cls.__init__ = checked(cls.__init__)  # type: ignore[method-assign]
-        for promise, hooks in PROMISES.items():
-            if age(cls, *hooks) < age(cls, promise):
+        for promise, methods in PROMISES.items():
+            owner = next(base for base in cls.__mro__ if promise in vars(base))
+            if any(getattr(cls, name) is not getattr(owner, name, None) for name in methods):
                 setattr(cls, promise, False)
-        for faster, hooks in _FASTER.items():
-            if age(cls, faster) < age(cls, *hooks):
+        for hook, description in DESCRIBED_BY.items():
+            is_new = all(
+                not hasattr(base, description) or not _overrides(base, description)
+                for base in cls.__bases__
+            )
+            is_own = getattr(cls, hook) is cls._derived[hook] or hook in vars(cls)
+            if description in vars(cls) and is_new and not is_own:
                 raise ShapeshiftError(
-                    f"{cls.__name__} overrides {faster}, which may only compute faster what"
-                    f" {' and '.join(hooks)} would add; override {' or '.join(hooks)} as well"
+                    f"{cls.__name__} overrides {description}, of which the {hook} that it inherits"
+                    f" makes no use; override {hook}"
                 )
         if not isinstance(cls.places, tuple) or not {*cls.places} <= {*Representation.places}:
             raise ShapeshiftError(
                 f"places of {cls.__name__} must be a tuple of {', '.join(Representation.places)},"
                 f" got {cls.places!r}"
             )
-        hooks = "embed", *AT_ATTENTION
-        overridden = {h for h in hooks if cls._defined[h] is not Representation._defined[h]}
-        used = ["embedding"] * ("embed" in overridden)
-        used += ["self", "cross"] * bool(overridden - {"embed"})
+        at_attention = any(
+            _overrides(cls, name) for name in (*AT_ATTENTION, *DESCRIBED_BY.values())
+        )
+        used = ["embedding"] * _overrides(cls, "embed") + ["self", "cross"] * at_attention
         if used:
             places = tuple(place for place in cls.places if place in used)
             if not places:
@@ -178,21 +151,28 @@ class Representation(nn.Module):
                 )
             cls.places = places
 
-    def overrides(self, hook: str) -> bool:
+    def acts(self, hook: str) -> bool:
         """Return whether `hook` (`embed`, `inputs`, `rotate`, `bias`, `query_bias`, `value_bias`)
-        may do anything, or whether a faster method computes what the hooks of this object do."""
-        if hook not in _FASTER:
-            return not inherits(self, hook, Representation)
-        is_own = getattr(type(self), hook) is not getattr(Representation, hook)
-        return is_own and hook not in vars(self) and self.holds(hook) and not has_hooks(self)
+        may do anything."""
+        if not self._is_own(hook) or hook not in DESCRIBED_BY:
+            return not self._is_own(hook)
+        if not self._describes(DESCRIBED_BY[hook]):
+            return False
+        if DESCRIBED_BY[hook] != "distance_vectors":
+            return True
+        return self.distance_vectors()[hook == "value_bias"] is not None
 
-    def holds(self, name: str) -> bool:
-        """Return whether a promise is kept by the hooks that this object has: no subclass, and
-        nobody since the class was defined, has replaced one of those that it is about."""
-        owner = self._owners[name]
-        return bool(getattr(self, name)) and all(
-            inherits(self, hook, owner) for hook in _WRITTEN_FOR[name] if hook in owner._defined
-        )
+    def derives(self, hook: str) -> bool:
+        """Return whether a backend may compute what `hook` does from the description that it is
+        derived from: nobody has replaced the hook, or registered a hook on this module."""
+        return self._is_own(hook) and not has_hooks(self)
+
+    def _is_own(self, hook: str) -> bool:
+        # In words that torch.compile traces: in its graphs, a bound method has another function.
+        return hook not in vars(self) and getattr(type(self), hook) is self._derived[hook]
+
+    def _describes(self, name: str) -> bool:
+        return name in vars(self) or _overrides(type(self), name)
 
     def forward(self, hook: str, *args: Any, **kwargs: Any) -> Any:
         """Call a hook by its name, and what is registered on this module around it."""
@@ -225,20 +205,57 @@ class Representation(nn.Module):
         """Return the inputs `(B, Q|K, D)` of the query, key and value projections."""
         return q, k, v
 
+    def turn(self, pos: Tensor, dtype: torch.dtype) -> Turn:
+        """Return how pairs of channels of queries and keys rotate at positions `pos (B|1, T)`;
+        `dtype` is that of the heads."""
+        raise NotImplementedError
+
+    def distance_bias(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return a bias on the scaled scores for each distance j − i `(…)`, `(H|1, …)`, computed in
+        `dtype`, float32 or float64: bfloat16 has no exact distances above 256."""
+        raise NotImplementedError
+
+    def distance_vectors(self) -> tuple[Table | None, Table | None]:
+        """Return vectors a^K and a^V by distance, either may be None: q_i a^K_ij^T is added to each
+        scaled score, and sum_j p_ij a^V_ij to the output."""
+        return None, None
+
     def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         """Return the projected query and key heads `(B, H, Q|K, E)`. The queries are not
         scaled yet."""
-        return q, k
+        if not self._describes("turn"):
+            return q, k
+        check_heads(q, k, pos_q, pos_k)
+        turns = self.turns(q, k, pos_q, pos_k)
+        return rotate(q, turns[0]), rotate(k, turns[1])
+
+    def turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn]:
+        """Return `turn` for queries and for keys, of which only E and the dtype are read."""
+        for x in (q, k):
+            check_sizes(self, head_dim=x.shape[-1])
+        turn_q = self.turn(pos_q, q.dtype)
+        turn_k = turn_q if pos_k is pos_q else self.turn(pos_k, k.dtype)
+        return turn_q.of_queries(), turn_k.of_keys()
 
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor | None:
         """Return the bias on the scaled scores that depends on positions only,
         `(B|1, H|1, Q|1, K|1)`, or None; `dtype` is the dtype of the queries."""
-        return None
+        if not self._describes("distance_bias"):
+            return None
+        return by_distance(self.bias_at, pos_q, pos_k, dtype)  # (B|1, H|1, Q, K)
 
-    def bias_by_distance(self, distances: Tensor, *, dtype: torch.dtype) -> Tensor | None:
-        """Return what `bias` is at distances j − i `(…)`, `(H, …)`, if it depends on nothing else,
-        or None."""
-        return None
+    def bias_at(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return `distance_bias` of clipped distances, computed in float32 at least."""
+        if self.limits is not None:
+            distances = distances.clamp(*self.limits)
+        numbers = self.distance_bias(distances, torch.promote_types(dtype, torch.float32))
+        if numbers.shape[1:] != distances.shape:
+            raise ShapeshiftError(
+                f"what distance_bias of {type(self).__name__} returns must be (H or 1,"
+                f" {', '.join(map(str, distances.shape))}), a number for each distance, got"
+                f" {tuple(numbers.shape)}"
+            )
+        return numbers
 
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         """Return the bias on the scaled scores that depends on queries and positions,
@@ -246,7 +263,10 @@ class Representation(nn.Module):
 
         `q (B, H, Q, E)` are the query heads, scaled by 1 / sqrt(E).
         """
-        return None
+        if (table := self.distance_vectors()[0]) is None:
+            return None
+        check_positions("pos_q", pos_q, q.shape[0], q.shape[2])
+        return pairs.query_bias(q, table.vectors, table.rows(pos_q, pos_k))
 
     def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         """Return the term to add to the attention output, `(B, H, Q, E)`, or None.
@@ -254,31 +274,17 @@ class Representation(nn.Module):
         `probs (B, H, Q, K)` are the attention probabilities after dropout, in the dtype of the
         values.
         """
-        return None
-
-    def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod | None:
-        """Return a function for FlexAttention that adds `bias` and `query_bias` to one score, or
-        None. Its arguments are the score and four indices, which are zero-dimensional tensors:
-        sentence, head, query, key.
-
-        `q (B, H, Q, E)` are the query heads, scaled by 1 / sqrt(E).
-        """
-        return None
-
-    def tables(self) -> tuple[Table | None, Table | None]:
-        """Return vectors a^K and a^V by distance, if `bias` and `query_bias` add q_i a^K_ij^T to
-        the scaled score of each pair, or numbers b_ij, and `value_bias` adds sum_j p_ij a^V_ij; in
-        place of either None if they do not."""
-        return None, None
-
-    def turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn] | None:
-        """Return how pairs of channels of queries and of keys rotate, if that is what `rotate`
-        does, or None. `q` and `k` need not have the `B` and `T` of positions."""
-        return None
+        if (table := self.distance_vectors()[1]) is None:
+            return None
+        check_heads(probs, probs.mT, pos_q, pos_k)
+        return pairs.value_bias(probs, table.vectors, table.rows(pos_q, pos_k))
 
 
-Representation._defined = {name: getattr(Representation, name) for name in ("embed", *AT_ATTENTION)}
-Representation._owners = dict.fromkeys(_WRITTEN_FOR, Representation)
+Representation._derived = {name: getattr(Representation, name) for name in HOOKS}
+
+
+def _overrides(cls: type[Representation], name: str) -> bool:
+    return getattr(cls, name) is not getattr(Representation, name)
 
 
 class _Parametrizations(nn.ModuleDict):
@@ -338,18 +344,6 @@ class Encoding(Representation):
         )
 
 
-def known_tables(position: Representation) -> tuple[Table | None, Table | None]:
-    """Return `tables()` if it computes what the hooks do, else (None, None)."""
-    return position.tables() if position.overrides("tables") else (None, None)
-
-
-def known_turns(
-    position: Representation, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor
-) -> tuple[Turn, Turn] | None:
-    """Return `turns` if it computes what `rotate` does, else None."""
-    return position.turns(q, k, pos_q, pos_k) if position.overrides("turns") else None
-
-
 def check_sizes(position: Representation, **sizes: int) -> None:
     """Raise a `ShapeshiftError` if a kind in `position` was built for a `dim`, `num_heads` or
     `head_dim` other than in `sizes`."""
@@ -387,7 +381,7 @@ def check_heads(q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> None:
 
 def total_bias(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
     """Return the sum of `bias` and `query_bias`, or None."""
-    if position.overrides("bias") or position.overrides("query_bias"):
+    if position.acts("bias") or position.acts("query_bias"):
         check_numbers(position, q)
     bias = position("bias", pos_q, pos_k, dtype=q.dtype)
     return total([bias, position("query_bias", q, pos_q, pos_k)])

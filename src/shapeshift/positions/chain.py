@@ -9,21 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.kernels import Turn
 
-from .base import (
-    AT_ATTENTION,
-    PROMISES,
-    Representation,
-    ScoreMod,
-    check_sizes,
-    inherits,
-    known_tables,
-    known_turns,
-    total,
-)
+from .base import HOOKS, PROMISES, Representation, check_sizes, total
 from .checks import SIZES
 from .pairs import Table
+from .turns import Turn
 
 
 class Chain(Representation):
@@ -35,7 +25,7 @@ class Chain(Representation):
             them, or if two parts of one kind change queries and keys.
     """
 
-    shift_invariant = position_free_heads = splits = True  # if all parts promise it
+    shift_invariant = position_free_heads = True  # if all parts promise it
 
     def __init__(self, *parts: Representation):
         super().__init__()
@@ -55,19 +45,21 @@ class Chain(Representation):
             setattr(self, promise, kept)
         self.causal_only = any(part.causal_only for part in parts)
 
-    def overrides(self, hook: str) -> bool:
-        if hook in ("embed", *AT_ATTENTION) and inherits(self, hook, Chain):
-            return bool(self._parts(hook))
-        return super().overrides(hook)
+    def acts(self, hook: str) -> bool:
+        return bool(self._parts(hook)) if self._is_own(hook) else True
 
-    def holds(self, name: str) -> bool:
-        parts = self._parts() if name in PROMISES else []
-        return super().holds(name) and all(part.holds(name) for part in parts)
+    def derives(self, hook: str) -> bool:
+        parts = self._parts(hook)
+        return (
+            super().derives(hook)
+            and all(part.derives(hook) for part in parts)
+            and (hook == "bias" or len(parts) <= 1)  # turns and vectors are those of one part
+        )
 
-    def _parts(self, *hooks: str) -> list[Representation]:
-        """Return the parts that override one of these hooks, by default all."""
+    def _parts(self, hook: str | None = None) -> list[Representation]:
+        """Return the parts that act at a hook, or all."""
         parts = [part for part in self.parts if isinstance(part, Representation)]
-        return [part for part in parts if not hooks or any(map(part.overrides, hooks))]
+        return [part for part in parts if hook is None or part.acts(hook)]
 
     def kinds(self) -> Iterator[Representation]:
         for part in self._parts():
@@ -97,45 +89,37 @@ class Chain(Representation):
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor | None:
         return total([part("bias", pos_q, pos_k, dtype=dtype) for part in self._parts()])
 
-    def bias_by_distance(self, distances: Tensor, *, dtype: torch.dtype) -> Tensor | None:
-        parts = self._parts("bias")
-        if not all(part.overrides("bias_by_distance") for part in parts):
-            return None
-        rows = [part.bias_by_distance(distances, dtype=dtype) for part in parts]
-        present = [row for row in rows if row is not None]
-        return sum(present[1:], present[0]) if present and len(present) == len(rows) else None
-
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         return total([part("query_bias", q, pos_q, pos_k) for part in self._parts()])
 
     def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         return total([part("value_bias", probs, pos_q, pos_k) for part in self._parts()])
 
-    def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod | None:
-        parts = self._parts("bias", "query_bias")
-        if not all(part.overrides("score_mod") for part in parts):
+    def turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn]:
+        return self._parts("rotate")[0].turns(q, k, pos_q, pos_k)
+
+    def distance_bias(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
+        numbers = [part.bias_at(distances, dtype) for part in self._parts("bias")]
+        return sum(numbers[1:], numbers[0])
+
+    @property
+    def limits(self) -> tuple[int, int] | None:  # type: ignore[override]
+        """The widest of the parts', each of which clips distances itself; None without one."""
+        limits = [part.limits for part in self._parts("bias")]
+        known = [x for x in limits if x is not None]
+        if not known or len(known) < len(limits):
             return None
-        score_mods = [part.score_mod(q, pos_q, pos_k) for part in parts]
-        present = [score_mod for score_mod in score_mods if score_mod is not None]
-        if len(present) < len(parts) or not present:
-            return None
+        return min(x[0] for x in known), max(x[1] for x in known)
 
-        def apply(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            for score_mod in present:
-                score = score_mod(score, b, h, i, j)
-            return score
+    def distance_vectors(self) -> tuple[Table | None, Table | None]:
+        keys, values = self._parts("query_bias"), self._parts("value_bias")
+        return (
+            keys[0].distance_vectors()[0] if keys else None,
+            values[0].distance_vectors()[1] if values else None,
+        )
 
-        return apply
 
-    def tables(self) -> tuple[Table | None, Table | None]:
-        scoring, mixing = self._parts("bias", "query_bias"), self._parts("value_bias")
-        keys = known_tables(scoring[0])[0] if len(scoring) == 1 else None
-        values = known_tables(mixing[0])[1] if len(mixing) == 1 else None
-        return keys, values
-
-    def turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn] | None:
-        turning = self._parts("rotate")
-        return known_turns(turning[0], q, k, pos_q, pos_k) if len(turning) == 1 else None
+Chain._derived = {name: getattr(Chain, name) for name in HOOKS}
 
 
 def _check_heads(kinds: list[Representation]) -> None:
@@ -143,16 +127,16 @@ def _check_heads(kinds: list[Representation]) -> None:
     (R(i) q_i) a_ij depends on i, and two rotations may not commute."""
     apart = "give them different stacks or places"
     for turning, reading in permutations(kinds, 2):
-        if not turning.holds("position_free_heads") and reading.overrides("query_bias"):
+        if not turning.position_free_heads and reading.acts("query_bias"):
             one, other = type(turning).__name__, type(reading).__name__
             raise ShapeshiftError(
                 f"{one} turns the queries that {other} reads, whose scores would depend on where a"
                 f" sentence begins; {apart}, or use a kind that does not read queries, such as T5,"
                 " ALiBi or Shaw with add_to='values'"
             )
-    changing = [kind for kind in kinds if kind.overrides("rotate")]
+    changing = [kind for kind in kinds if kind.acts("rotate")]
     for first, second in combinations(changing, 2):
-        turn = not (first.holds("position_free_heads") or second.holds("position_free_heads"))
+        turn = not (first.position_free_heads or second.position_free_heads)
         if turn or type(first) is type(second):
             one, other = type(first).__name__, type(second).__name__
             raise ShapeshiftError(

@@ -33,7 +33,6 @@ class FIRE(Representation):
     """
 
     places = ("self",)
-    splits = True
 
     def __init__(self, *, num_heads: int, hidden: int = 32, threshold: float = 512.0):
         super().__init__()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .base import Representation, ScoreMod
-from .relative import by_distance, distance_between
+from .base import Representation
 
 
 class KERPLE(Representation):
@@ -24,7 +23,6 @@ class KERPLE(Representation):
     """
 
     places = ("self",)
-    shift_invariant = splits = True
 
     def __init__(self, *, num_heads: int):
         super().__init__()
@@ -32,24 +30,7 @@ class KERPLE(Representation):
         self.log_r1 = nn.Parameter(torch.empty(num_heads).uniform_(0.01, 2.0).log())
         self.log_r2 = nn.Parameter(torch.empty(num_heads).uniform_(0.01, 1.0).log())
 
-    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
-        return by_distance(self._values, pos_q, pos_k, dtype)  # (B|1, H, Q, K)
-
-    def bias_by_distance(self, distances: Tensor, *, dtype: torch.dtype) -> Tensor:
-        return self._values(distances, dtype)
-
-    def _values(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
-        # Distances above 256 have no exact bfloat16, so this is computed in float32 at least.
+    def distance_bias(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
         shape = (self.num_heads, *[1] * distances.ndim)
-        r1, r2 = (each.view(shape) for each in self._rates())
+        r1, r2 = (x.to(dtype).exp().view(shape) for x in (self.log_r1, self.log_r2))
         return -r1 * torch.log1p(r2 * distances.abs())
-
-    def _rates(self) -> list[Tensor]:
-        precise = torch.promote_types(self.log_r1.dtype, torch.float32)
-        return [each.to(precise).exp() for each in (self.log_r1, self.log_r2)]
-
-    def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:
-        (r1, r2), distance = self._rates(), distance_between(pos_q, pos_k, q.shape[0])
-        return lambda score, b, h, i, j: (
-            score - r1[h] * torch.log1p(r2[h] * distance(b, i, j).abs())
-        )

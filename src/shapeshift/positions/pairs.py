@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .relative import distances
+
 
 def by_table(x: Tensor, table: Tensor) -> Tensor:
     """Return `x (B, H, Q, n) @ table (H|1, n, m)` in one product, or one for each table."""
@@ -46,6 +48,10 @@ class Table(NamedTuple):
 
     vectors: Tensor
     low: int
+
+    def rows(self, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        """Return the row of each pair, `(B|1, Q, K)`."""
+        return (distances(pos_q, pos_k) - self.low).clamp(0, self.vectors.shape[1] - 1)
 
 
 def autocast_dtype(x: Tensor) -> torch.dtype:

@@ -40,24 +40,6 @@ def distances(pos_q: Tensor, pos_k: Tensor) -> Tensor:
     return as_positions(pos_k).unsqueeze(-2) - as_positions(pos_q).unsqueeze(-1)
 
 
-def distance_between(
-    pos_q: Tensor, pos_k: Tensor, num_sentences: int, limits: tuple[int, int] | None = None
-) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Return the function (sentence, query, key) -> distance j − i that a `score_mod` uses.
-
-    Args:
-        pos_q, pos_k: `(B|1, Q)` and `(B|1, K)`.
-        num_sentences: B.
-        limits: if given, distances are clipped to them and counted from the lower one.
-    """
-    at_q, at_k = (as_positions(pos).expand(num_sentences, -1) for pos in (pos_q, pos_k))
-    if limits is None:
-        return lambda b, i, j: at_k[b, j] - at_q[b, i]
-    # Tensors, so that a compiled kernel accepts any value.
-    low, high = (torch.full((), limit, device=pos_q.device) for limit in limits)
-    return lambda b, i, j: (at_k[b, j] - at_q[b, i]).clamp(low, high) - low
-
-
 def common_lag(pos_q: Tensor, pos_k: Tensor) -> int | None:
     """Return pos_q[b, 0] − pos_k[b, 0] if it is the same for all b and all positions are
     consecutive, else None. Also return None if reading positions would wait for a device or split

@@ -8,12 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
-from shapeshift.kernels import Turn
 
-from .base import Representation, check_heads, check_sizes
+from .base import Representation
 from .checks import as_positions, check_positive, exact_dtype, whole_number
+from .turns import Turn
 
 Pairs = Literal["interleaved", "halves"]
 
@@ -115,60 +114,18 @@ class Rotary(Representation):
             return (1 - kept) * theta / self.factor + kept * theta
         return theta
 
-    def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
-        check_heads(q, k, pos_q, pos_k)
-        turn_q, turn_k = self._turns(q, k, pos_q, pos_k)
-        return rotate(q, turn_q, self.temperature**-0.5), rotate(k, turn_k, self.temperature**-0.5)
-
-    def turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn] | None:
-        if self.width < self.head_dim and self.temperature != 1:  # a factor of all channels
-            return None
-        return self._turns(q, k, pos_q, pos_k)
-
-    def _turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn]:
-        for x in (q, k):
-            check_sizes(self, head_dim=x.shape[-1])
-        theta = self.frequencies(q.device)
-        turn = self._turn(pos_q, theta)
-        return turn, turn if pos_k is pos_q else self._turn(pos_k, theta)
-
-    def _turn(self, pos: Tensor, theta: Tensor) -> Turn:
+    def turn(self, pos: Tensor, dtype: torch.dtype) -> Turn:
+        theta = self.frequencies(pos.device)
         angles = as_positions(pos).to(theta.dtype).unsqueeze(-1) * theta  # (B|1, T, r/2)
-        # Queries and keys have the same factor, so that scores are multiplied by 1 / t.
-        cos, sin = (x * self.temperature**-0.5 for x in (angles.cos(), angles.sin()))
-        return Turn(cos, sin, self.pairs == "halves")
+        # Queries and keys have the same scale, so that scores are multiplied by 1 / t.
+        scale = self.temperature**-0.5
+        return Turn(angles.cos(), angles.sin(), self.pairs == "halves", scale)
 
 
 def frequencies(width: int, base: float, device: torch.device | None = None) -> Tensor:
     """Return θ_m = base^(-2m / width), `(width / 2,)`, in float64 if the device supports it."""
     m = torch.arange(width // 2, dtype=exact_dtype(device), device=device)
     return base ** (m * (-2 / width))
-
-
-def rotate(x: Tensor, turn: Turn, factor: float = 1.0) -> Tensor:
-    """Rotate r channels of `x (B, H, T, E)` in at least float32, and multiply the others."""
-    if kernels.serves_on_gpu(x) and not (turn.cos.requires_grad or turn.sin.requires_grad):
-        from shapeshift.kernels import gpu
-
-        return gpu.rotate(x, turn, factor)
-    width, dtype = 2 * turn.cos.shape[-1], torch.promote_types(x.dtype, torch.float32)
-    cos, sin = (y.to(dtype).unsqueeze(1) for y in (turn.cos, turn.sin))  # (B|1, 1, T, r/2)
-    wide = x[..., :width].to(dtype, memory_format=torch.contiguous_format)
-    if turn.halves:
-        a, b = wide.chunk(2, dim=-1)  # (B, H, T, r/2)
-        turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
-    elif kernels.is_traced():  # compilers lack complex numbers, which are faster here
-        a, b = wide[..., ::2], wide[..., 1::2]
-        turned = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
-    else:
-        # A complex number is two neighbours in memory, the first at an even place.
-        *strides, last = wide.stride()
-        if last != 1 or any(n % 2 for n in (wide.storage_offset(), *strides)):
-            wide = wide.clone(memory_format=torch.contiguous_format)
-        numbers = torch.view_as_complex(wide.view(*wide.shape[:-1], width // 2, 2))
-        turned = torch.view_as_real(numbers * torch.complex(cos, sin)).flatten(-2)
-    turned = turned.to(x.dtype)
-    return turned if width == x.shape[-1] else torch.cat((turned, x[..., width:] * factor), dim=-1)
 
 
 def check_rotation(head_dim: int, base: float) -> None:

@@ -9,10 +9,9 @@ from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from . import pairs
-from .base import Representation, check_heads, inherits
-from .checks import check_positions, whole_number
-from .relative import distances
+from .base import Representation
+from .checks import whole_number
+from .pairs import Table
 
 
 def xavier_uniform(table: Tensor) -> Tensor:
@@ -46,7 +45,6 @@ class Shaw(Representation):
     """
 
     places = ("self",)
-    shift_invariant = splits = True
 
     def __init__(
         self,
@@ -68,8 +66,7 @@ class Shaw(Representation):
         self.num_heads, self.head_dim = num_heads, head_dim
         self.max_distance = whole_number("max_distance", max_distance, 0)
         self.causal_only = causal
-        self.limits = -max_distance, 0 if causal else max_distance
-        num_rows = 1 + self.limits[1] + max_distance
+        num_rows = 1 + max_distance + (0 if causal else max_distance)
 
         def table() -> nn.Parameter:
             empty = torch.empty(num_heads if per_head else 1, num_rows, head_dim)
@@ -82,37 +79,10 @@ class Shaw(Representation):
 
     initialize = staticmethod(xavier_uniform)
 
-    def overrides(self, hook: str) -> bool:
-        tables = {"query_bias": self.keys, "value_bias": self.values}
-        if hook in tables and inherits(self, hook, Shaw):
-            return tables[hook] is not None
-        return super().overrides(hook)
-
-    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
-        if self.keys is None:
-            return None
-        check_positions("pos_q", pos_q, q.shape[0], q.shape[2])
-        return pairs.query_bias(q, self.keys, self._rows(pos_q, pos_k))
-
-    def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
-        if self.values is None:
-            return None
-        check_heads(probs, probs.mT, pos_q, pos_k)
-        return pairs.value_bias(probs, self.values, self._rows(pos_q, pos_k))
-
-    def _rows(self, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        """Return the row of each pair, `(B|1, Q, K)`."""
-        return distances(pos_q, pos_k).clamp(*self.limits) + self.max_distance
-
-    def tables(self) -> tuple[pairs.Table | None, pairs.Table | None]:
-        first, last = (limit + self.max_distance for limit in self.limits)  # as `_rows`
-
-        def of(x: Tensor | None) -> pairs.Table | None:
-            if x is not None and (first, last) != (0, x.shape[1] - 1):  # a subclass set `limits`
-                x = x[:, first : last + 1] if 0 <= first <= last < x.shape[1] else None
-            return None if x is None else pairs.Table(x, self.limits[0])
-
-        return of(self.keys), of(self.values)
+    def distance_vectors(self) -> tuple[Table | None, Table | None]:
+        low = -self.max_distance
+        keys, values = (None if x is None else Table(x, low) for x in (self.keys, self.values))
+        return keys, values
 
 
 def _share_tables(shaw: Shaw, _: object) -> None:

@@ -10,9 +10,7 @@ from torch import Tensor, nn
 from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
 
-from .base import Representation, ScoreMod
-from .pairs import Table
-from .relative import by_distance, distance_between
+from .base import Representation
 
 
 class T5(Representation):
@@ -49,7 +47,6 @@ class T5(Representation):
 
     places = ("self",)
     share_layers = True  # as in the paper
-    shift_invariant = splits = True
 
     def __init__(
         self,
@@ -72,6 +69,8 @@ class T5(Representation):
         self.dim, self.num_heads = dim, num_heads
         self.causal = self.causal_only = causal
         self.max_distance = max_distance
+        # Distances beyond max_distance are in the last bucket of their direction.
+        self.limits = -max_distance, 0 if causal else max_distance
         borders = _borders(num_buckets if causal else num_buckets // 2, max_distance)
         # No buffer: `to_empty`, and `load_state_dict(assign=True)` of a model on the meta device,
         # allocate buffers without values, and this would be one that no checkpoint has.
@@ -79,35 +78,16 @@ class T5(Representation):
         self.weight = nn.Parameter(torch.empty(num_buckets, num_heads))
         nn.init.normal_(self.weight, std=dim**-0.5)  # as in the released code
 
-    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
-        return by_distance(self._values, pos_q, pos_k, dtype)  # (B|1, H, Q, K)
-
-    def bias_by_distance(self, distances: Tensor, *, dtype: torch.dtype) -> Tensor:
-        return self._values(distances, dtype)
-
-    def _values(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
-        to_left = -distances.clamp(max=0) if self.causal else distances.abs()
+    def distance_bias(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
         borders = self._borders.to(distances.device)
         if distances.device.type != "meta" and not kernels.is_traced():
             self._borders = borders  # there for the next call
-        buckets = torch.bucketize(to_left, borders, right=True)
+        buckets = torch.bucketize(distances.abs(), borders, right=True)
         if not self.causal:
             buckets = buckets + (distances > 0) * (len(borders) + 1)
         # Each head's biases are contiguous, as fused attention kernels require. The gradient of a
         # number is the sum of those of its pairs, thousands, for which bfloat16 is too coarse.
-        precise = torch.promote_types(self.weight.dtype, torch.float32)
-        return self.weight.to(precise).t()[:, buckets]  # (H, …)
-
-    def score_mod(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:
-        values, low = self.tables()[0]
-        column = distance_between(pos_q, pos_k, q.shape[0], (low, low + values.shape[1] - 1))
-        return lambda score, b, h, i, j: score + values[h, column(b, i, j)]
-
-    def tables(self) -> tuple[Table, None]:
-        # All distances beyond max_distance are in the last bucket of their direction.
-        high = 0 if self.causal else self.max_distance
-        distances = torch.arange(-self.max_distance, high + 1, device=self.weight.device)
-        return Table(self._values(distances, torch.float32), -self.max_distance), None
+        return self.weight.to(dtype).t()[:, buckets]  # (H, …)
 
 
 def _borders(num_buckets: int, max_distance: int) -> list[int]:

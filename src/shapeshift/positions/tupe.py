@@ -40,7 +40,7 @@ class TUPE(Representation):
 
     places = ("self", "cross")
     share_layers = True  # as in the paper
-    position_free_heads = splits = True
+    position_free_heads = True
 
     def __init__(self, *, dim: int, num_heads: int, num_positions: int = 1024):
         super().__init__()

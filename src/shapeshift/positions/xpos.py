@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
-from shapeshift.kernels import Turn
 
-from .base import Representation, check_heads, check_sizes
+from .base import Representation
 from .checks import as_positions, bounds, check_positive
-from .rotary import Pairs, check_rotation, frequencies, rotate
+from .rotary import Pairs, check_rotation, frequencies
+from .turns import Turn
 
 
 class XPos(Representation):
@@ -74,25 +74,15 @@ class XPos(Representation):
         bits = 0.4 * math.log2(torch.finfo(dtype).max)
         return int(bits * self.scale_base / math.log2(1 + 1 / self.gamma))
 
-    def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
-        check_heads(q, k, pos_q, pos_k)
-        turn_q, turn_k = self.turns(q, k, pos_q, pos_k)
-        return rotate(q, turn_q), rotate(k, turn_k)
-
-    def turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn]:
-        theta = frequencies(self.head_dim, self.base, q.device)
-        m = torch.arange(self.head_dim // 2, dtype=theta.dtype, device=q.device)
+    def turn(self, pos: Tensor, dtype: torch.dtype) -> Turn:
+        limit, furthest = self._reach(dtype), max(map(abs, bounds(as_positions(pos))))
+        if furthest > limit:
+            raise ShapeshiftError(
+                f"xpos in {dtype} reaches position {limit}, got {furthest}; use kind 'rotary'"
+            )
+        theta = frequencies(self.head_dim, self.base, pos.device)
+        m = torch.arange(self.head_dim // 2, dtype=theta.dtype, device=pos.device)
         zeta = (2 * m / self.head_dim + self.gamma) / (1 + self.gamma)  # (E/2,)
-        turns = []
-        for x, pos, sign in ((q, pos_q, 1), (k, pos_k, -1)):
-            check_sizes(self, head_dim=x.shape[-1])
-            limit, furthest = self._reach(x.dtype), max(map(abs, bounds(as_positions(pos))))
-            if furthest > limit:
-                raise ShapeshiftError(
-                    f"xpos in {x.dtype} reaches position {limit}, got {furthest}; use kind 'rotary'"
-                )
-            steps = as_positions(pos).to(theta.dtype).unsqueeze(-1)  # (B|1, T, 1)
-            scale = zeta ** (steps * (sign / self.scale_base))  # (B|1, T, E/2)
-            angles = steps * theta  # (B|1, T, E/2)
-            turns.append(Turn(angles.cos() * scale, angles.sin() * scale, self.pairs == "halves"))
-        return turns[0], turns[1]
+        steps = as_positions(pos).to(theta.dtype).unsqueeze(-1)  # (B|1, T, 1)
+        angles, decay = steps * theta, zeta ** (steps / self.scale_base)  # (B|1, T, E/2)
+        return Turn(angles.cos(), angles.sin(), self.pairs == "halves", decay=decay)

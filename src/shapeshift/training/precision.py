@@ -16,7 +16,7 @@ from torch.nn.attention import sdpa_kernel
 
 from shapeshift.attention import ANY_SHAPE
 from shapeshift.errors import ShapeshiftError
-from shapeshift.model.linear import has_bf16_products, multiplies_bf16_faster
+from shapeshift.kernels.processor import has_bf16_products, multiplies_bf16_faster
 from shapeshift.training.config import TrainingConfig
 
 

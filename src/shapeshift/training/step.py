@@ -8,7 +8,8 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import nn
 
-from shapeshift.attention import varlen
+from shapeshift.attention.backends import packed
+from shapeshift.attention.call import has_varlen
 from shapeshift.data.batching import Batch, make_batch
 from shapeshift.data.subwords import SPECIAL_PIECES
 from shapeshift.errors import ShapeshiftError, out_of_memory
@@ -123,9 +124,8 @@ def compile_layers(model: Transformer) -> None:
     """
     # One graph for all lengths, whatever is padding: all attentions are packed, or none is.
     attentions = [x for x in model.modules() if isinstance(x, Attention)]
-    model.packs = varlen.serves(model.output.weight.device) and all(
-        varlen.takes(x.position, x.head_dim, dtype, x.dropout)
-        and not x.position.overrides("inputs")
+    model.packs = has_varlen(model.output.weight.device) and all(
+        packed.takes(x.position, x.head_dim, dtype, x.dropout) and not x.position.acts("inputs")
         for x in attentions
         for dtype in (torch.float32, torch.bfloat16)
     )

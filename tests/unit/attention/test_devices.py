@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from shapeshift import kernels
-from shapeshift.attention import attend, backends
+from shapeshift.attention import attend
+from shapeshift.attention.backends import triton
 from shapeshift.model.transformer import padding_mask
-from shapeshift.positions import Chain, Representation, Shaw, Skew, get
+from shapeshift.positions import T5, Chain, Representation, Shaw, Skew, get
 from shapeshift.training.precision import tuned
 
 B, H, T, E = 2, 3, 5, 16
@@ -44,24 +45,29 @@ def run(position: Representation, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-def test_tables_have_a_kernel(causal: bool, kernel: list[Any]) -> None:
+def test_tables_have_a_kernel(causal: bool, kernel: list[Any], ran: list[str]) -> None:
     padding = padding_mask(torch.tensor([[5, 6, 7, 8, 3], [5, 3, 0, 0, 0]]), torch.float32)
     served = (
         Shaw(**SIZES),
         Shaw(add_to="values", **SIZES),
         Skew(**SIZES),
+        T5(dim=H * E, num_heads=H),
         Chain(Shaw(add_to="keys", **SIZES), Shaw(add_to="values", **SIZES)),
     )
     for position in served:
         for mask in (None, padding):
             run(position, mask=mask, causal=causal)
     assert len(kernel) == 2 * len(served)
+    assert ran == ["triton"] * len(kernel)
+    by_head, nothing = kernel[-3]
+    assert by_head.vectors.shape == (H, 2 * 128 + 1)
+    assert nothing is None
     keys, values = kernel[-1]
     assert keys.low == values.low == -16
     assert keys.vectors.shape == values.vectors.shape == (1, 33, E)
 
 
-def test_what_the_kernel_cannot_goes_elsewhere(kernel: list[Any]) -> None:
+def test_what_the_kernel_cannot_goes_elsewhere(kernel: list[Any], ran: list[str]) -> None:
     class Biased(Shaw):
         def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
             return torch.zeros(1, 1, 1, 1, dtype=dtype)
@@ -69,7 +75,8 @@ def test_what_the_kernel_cannot_goes_elsewhere(kernel: list[Any]) -> None:
     for position in (
         Representation(),
         Biased(**SIZES),
-        Skew(max_distance=backends.MAX_ROWS, **SIZES),
+        Skew(max_distance=triton.MAX_ROWS, **SIZES),
+        get("alibi", num_heads=H),
         Chain(Shaw(**SIZES), get("alibi", num_heads=H)),
         Chain(Shaw(add_to="keys", **SIZES), Shaw(add_to="values", max_distance=3, **SIZES)),
     ):
@@ -80,6 +87,10 @@ def test_what_the_kernel_cannot_goes_elsewhere(kernel: list[Any]) -> None:
     run(position, length=1)
     run(position, mask=torch.zeros(T, T))
     assert not kernel
+    assert len(ran) == 10
+    assert "triton" not in ran
+    run(position)
+    assert ran[-1] == "triton"
 
 
 def test_transforms_of_functions_take_other_steps(kernel: list[Any]) -> None:

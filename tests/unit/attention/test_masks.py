@@ -11,7 +11,8 @@ from torch import Tensor
 
 from shapeshift import kernels
 from shapeshift.attention import attend, attend_with_probs, backends
-from shapeshift.attention.backends import additive
+from shapeshift.attention.backends import blocked, reference
+from shapeshift.attention.masks import additive
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.cache import KeyValues
 from shapeshift.positions import Representation, get
@@ -34,8 +35,9 @@ def run(way: str, monkeypatch: pytest.MonkeyPatch, *call: Any, **options: Any) -
     if way in ("no kernels", "blocks"):
         monkeypatch.setattr(kernels, "is_available", lambda _: False)
     if way == "blocks":
-        monkeypatch.setattr(backends, "BLOCK", 64)
-        monkeypatch.setattr(backends, "prefers_fused", lambda *_: False)
+        monkeypatch.setattr(blocked, "BLOCK", 64)
+        both = {"blocked": blocked, "reference": reference}
+        monkeypatch.setattr(backends, "BACKENDS", both)
     if way == "probabilities":
         out, probs = attend_with_probs(*call)
         assert not probs[0, :, 1].any()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
+import torch
 import yaml
 from typer.testing import CliRunner
 
+from shapeshift.attention import BACKENDS, example, explain
 from shapeshift.cli import app
 from shapeshift.cli.output import plain_console, show_table
 from shapeshift.cli.positions import PURPOSE
 from shapeshift.config import parse_config
 from shapeshift.evaluation.tables import Table
-from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
+from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, get
 
 
 @pytest.fixture(autouse=True)
@@ -72,3 +75,109 @@ def test_one_is_described_with_its_options_and_its_use(name: str) -> None:
         described = [POSITION_IDS[name]]
     words = set(re.split(r"[\s=,]+", result.output))
     assert all(entry.options().keys() <= words for entry in described)
+
+
+def explained(*options: str) -> list[list[str]]:
+    """Return the paragraphs that `--explain` prints, in lines."""
+    result = CliRunner().invoke(app, ["positions", *options, "--explain"])
+    assert result.exit_code == 0, result.output
+    return [each.splitlines() for each in result.output.strip().split("\n\n")]
+
+
+def reasons(paragraph: list[str]) -> dict[str, str]:
+    lines = [line.split(maxsplit=1) for line in paragraph if line.startswith("  ")]
+    return {line[0]: line[1] for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ("", {"length": 64}),
+        ("--train", {"train": True}),
+        ("--length 2048 --no-kernels", {"length": 2048, "with_kernels": False}),
+        ("--decode --dtype bf16", {"decode": True, "dtype": torch.bfloat16}),
+        (
+            "--device cuda --train --dropout 0.1",
+            {"device": "cuda", "train": True, "dropout_p": 0.1},
+        ),
+        ("--device cuda --compiled", {"device": "cuda", "compiled": True}),
+        ("--device cuda --dtype fp16", {"device": "cuda", "dtype": torch.float16}),
+    ],
+)
+def test_each_option_of_explain_reaches_the_call(options: str, wanted: dict[str, Any]) -> None:
+    for name in ("shaw", "rotary"):
+        position = get(name, num_heads=8, head_dim=64)
+        expected = explain(example(position, **wanted))
+        found = reasons(explained(name, *options.split())[1])
+        assert found == {
+            **{backend: f"no: {why}" for backend, why in expected.reasons.items()},
+            expected.backend: "serves",
+        }
+        assert explain(position, **wanted) == expected
+
+
+def test_the_options_of_explain_change_what_serves() -> None:
+    def serves(*options: str) -> str:
+        return next(
+            name for name, why in reasons(explained(*options)[1]).items() if why == "serves"
+        )
+
+    assert serves("rope", "--device", "cuda", "--train", "--dtype", "bf16") == "packed"
+    assert serves("rpe", "--device", "cuda", "--train") == "triton"
+    assert serves("rpe", "--device", "cuda", "--train", "--dropout", "0.1") == "reference"
+    assert serves("t5", "--no-kernels") == "reference"
+    assert serves("t5", "--no-kernels", "--length", "2048") == "blocked"
+    assert serves("alibi", "--device", "cuda", "--length", "2048") == "flex"
+
+
+def test_explain_names_each_attention_of_a_preset_that_differs() -> None:
+    head, *groups = explained("less-feeding-cross-pe", "--train", "--no-kernels")
+    assert head[1] == "training, on a CPU, without compiled kernels, in fp32, 64 tokens"
+    names = {line for group in groups for line in group if not line.startswith("  ")}
+    assert names == {
+        "encoder self-attention, layer 1: Sinusoidal",
+        "encoder self-attention, layers 2 to 6: no position",
+        "decoder self-attention, layer 1: Sinusoidal",
+        "decoder self-attention, layers 2 to 6: no position",
+        "decoder cross-attention, layer 1: Sinusoidal",
+        "decoder cross-attention, layers 2 to 6: no position",
+    }
+    _, *groups = explained("skew-cross-pe", "--device", "cuda", "--decode")
+    assert not [line for group in groups for line in group if "encoder self" in line]
+    assert len(groups) > 1  # skew, and the others
+
+
+@pytest.mark.parametrize("name", [*PRESETS, *KINDS, *POSITION_IDS])
+def test_every_name_is_explained_in_100_columns(name: str) -> None:
+    for options in ((), ("--device", "cuda"), ("--decode",), ("--length", "1025", "--no-kernels")):
+        _, *groups = explained(name, *options)
+        assert groups
+        for group in groups:
+            assert max(map(len, group)) <= 100
+            found = reasons(group)
+            assert [*found] == [*BACKENDS][: len(found)]
+            assert [*found.values()].index("serves") == len(found) - 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        ("rope --train", "--train: describes an attention for --explain; add --explain"),
+        ("rope --length 64", "--length: describes an attention for --explain"),
+        ("rope --dropout 0", "--dropout: describes an attention for --explain"),
+        ("--device cpu", "--device: describes an attention for --explain"),
+        ("--explain", "--explain: needs the NAME"),
+        ("rope --explain --train --decode", "--decode: excludes --train"),
+        ("rope --explain --device cuda --no-kernels", "--no-kernels: has no effect on a GPU"),
+        ("rope --explain --dropout 1.5", "less than or equal to 1"),
+    ],
+)
+def test_options_without_effect_are_refused(arguments: str, answer: str) -> None:
+    result = CliRunner().invoke(app, ["positions", *arguments.split()])
+    assert result.exit_code == 2
+    assert answer in " ".join(result.output.split())
+
+
+def test_a_call_takes_no_options_of_an_example() -> None:
+    with pytest.raises(TypeError, match="a Call takes no options, got device"):
+        explain(example(get("nope")), device="cuda")

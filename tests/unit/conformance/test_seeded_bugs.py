@@ -22,9 +22,8 @@ from shapeshift import model as ours
 from shapeshift import use_position
 from shapeshift.conformance import Finding, check
 from shapeshift.interop.changed import cache_of
-from shapeshift.kernels import Turn
 from shapeshift.positions import ALiBi, Representation, Rotary
-from shapeshift.positions.rotary import rotate
+from shapeshift.positions.turns import Turn, rotate
 
 HEADS, DIM = 4, 32
 ROTARY = {"head_dim": DIM // HEADS, "base": 100.0, "pairs": "halves"}

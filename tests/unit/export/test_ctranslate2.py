@@ -15,7 +15,9 @@ from shapeshift.export import parity
 from shapeshift.export.ctranslate2 import export
 from shapeshift.export.support import VARIANTS, support
 from shapeshift.model.catalogue import cells
-from shapeshift.positions import PRESETS, Part, PositionIds, Scheme
+from shapeshift.positions import KINDS, PRESETS, Part, PositionIds, Representation, Scheme
+from shapeshift.positions.pairs import Table
+from shapeshift.positions.registry import Entry
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
 
@@ -105,6 +107,92 @@ def test_positions_are_the_same_or_refused(name, make, tmp_path):
     both = {"encoder", "decoder"}
     assert set(report.parity.effects) == (both if acting - both else acting)
     assert all(effect > 1e-3 for effect in report.parity.effects.values())
+
+
+class Root(Representation):
+    """A bias by distance, clipped at other distances to the left than to the right."""
+
+    places = ("self",)
+    limits = (-7, 3)
+
+    def __init__(self, *, num_heads):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(num_heads, 2))
+
+    def distance_bias(self, distances, dtype):
+        weight = self.weight.to(dtype).view(2, -1, *[1] * distances.ndim)
+        return torch.where(distances < 0, weight[0], weight[1]) * distances.abs().sqrt()
+
+
+class Fixed(Representation):
+    """Nothing is trained, all heads have one bias, and only the next token to the left counts."""
+
+    places = ("self",)
+    limits = (-1, 0)
+
+    def distance_bias(self, distances, dtype):
+        return (4 * (distances == -1)).to(dtype)[None]
+
+
+class Asymmetric(Representation):
+    """Vectors of the distances −3 … 1 for keys, and −1 … 4 for values."""
+
+    places = ("self",)
+
+    def __init__(self, *, head_dim):
+        super().__init__()
+        self.keys = torch.nn.Parameter(torch.randn(1, 5, head_dim))
+        self.values = torch.nn.Parameter(torch.randn(1, 6, head_dim))
+
+    def distance_vectors(self):
+        return Table(self.keys, -3), Table(self.values, -1)
+
+
+@pytest.mark.parametrize("stacks", ["both", "encoder", "decoder"])
+@pytest.mark.parametrize(("kind", "shared"), [(Root, True), (Fixed, None), (Asymmetric, None)])
+def test_a_kind_of_ones_own_that_is_described_by_distance_is_the_same(
+    kind, shared, stacks, make, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(KINDS, "mine", Entry(kind, "", ""))
+    made = make(at_self("mine", stacks, share_layers=shared))
+    report = run(made, tmp_path / "model")
+    check(made, tmp_path / "model")
+    assert report.positions == "exact after rewriting"
+    stacks = {"encoder", "decoder"} if stacks == "both" else {stacks}
+    assert all(effect > 1e-3 for effect in report.parity.effects.values())
+    assert set(report.parity.effects) == stacks
+    # The distance from which on nothing changes is among those that are compared.
+    end = {Root: 7, Fixed: 1, Asymmetric: 4}[kind]
+    assert {end, end + 1} <= {source for source, _ in report.parity.lengths}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"limits": None}, "compute mine, which has no limits; use t5 at self"),
+        (
+            {"query_bias": lambda self, q, pos_q, pos_k: None},
+            "compute mine; use ",
+        ),
+        ({"bias": lambda self, *args, **rest: None}, "compute mine; use "),
+    ],
+)
+def test_what_is_not_described_by_distance_alone_is_refused(
+    change, reason, make, tmp_path, monkeypatch
+):
+    kind = type("Mine", (Root,), {**change, "shift_invariant": True})
+    monkeypatch.setitem(KINDS, "mine", Entry(kind, "", ""))
+    made = make(at_self("mine", share_layers=True))
+    with pytest.raises(ShapeshiftError, match=reason):
+        run(made, tmp_path / "model")
+
+
+def test_a_bias_of_ones_own_for_each_layer_is_refused(make, tmp_path, monkeypatch):
+    monkeypatch.setitem(KINDS, "mine", Entry(Root, "", ""))
+    with pytest.raises(
+        ShapeshiftError, match=r"mine with a bias for each layer.*share_layers: true"
+    ):
+        run(make(at_self("mine")), tmp_path / "model")
 
 
 @pytest.mark.parametrize("kind", ["t5", "rotary"])

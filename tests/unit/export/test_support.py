@@ -54,8 +54,10 @@ def test_a_refusal_has_a_reason_and_what_works(name):
 
 
 class OtherRows(Shaw):
-    def rows(self, num_sentences, pos_q, pos_k):
-        return super().rows(num_sentences, 2 * pos_q, 2 * pos_k)
+    shift_invariant = True
+
+    def query_bias(self, q, pos_q, pos_k):
+        return super().query_bias(q, 2 * pos_q, 2 * pos_k)
 
 
 class OneSlope(ALiBi):

@@ -11,13 +11,13 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from shapeshift import kernels
 from shapeshift.conformance import check
 from shapeshift.errors import ShapeshiftError
 from shapeshift.interop import (
     restore_relative_positions,
     shaw_attention,
 )
+from shapeshift.kernels import library
 
 FOLDER = Path(__file__).parent / "checkpoints"
 HEADS = {
@@ -83,8 +83,8 @@ def test_restored_positions_learn_as_without_kernels(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids, gradients = read(name)[1]["input_ids"], []
-    for library in (kernels._library, lambda _: None):
-        monkeypatch.setattr(kernels, "_library", library)
+    for found in (library.library, lambda _: None):
+        monkeypatch.setattr(library, "library", found)
         model = open_in_transformers(name, tmp_path)
         restore_relative_positions(model, tmp_path)
         model(ids).logits.square().mean().backward()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shapeshift.attention import backends
+from shapeshift.attention import call
 from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.torch_nn import MultiheadAttention
 from shapeshift.positions import (
@@ -29,7 +29,7 @@ from .test_torch_nn import B, D, H, pair
 E = D // H
 
 LENGTHS = (5, 100)
-"""Below and above `attend.FUSED_FROM`: PyTorch's kernel serves the longer one."""
+"""Below and above `sdpa.FUSED_FROM`: PyTorch's kernel serves the longer one."""
 
 POSITIONS = {
     "none": Representation,
@@ -100,7 +100,7 @@ def test_a_query_without_keys_gets_the_bias_with_any_position(
     attention = attention_with(POSITIONS[name]())
     x = torch.randn(B, 12, D, requires_grad=True)
     out, _ = attention(x, x, x, need_weights=False, **masks)
-    assert backend.calls or attention.position.overrides("value_bias")
+    assert backend.calls or attention.position.acts("value_bias")
     bias = attention.out_proj.bias
     torch.testing.assert_close(out[fully_masked], bias.expand(int(fully_masked.sum()), D))
     explicit, _ = attention(x, x, x, need_weights=True, **masks)
@@ -187,7 +187,7 @@ def test_what_sees_nothing_on_the_right_needs_a_mask_that_forbids_it(
             attention(x, x.clone(), x, attn_mask=LETS[mask])
         return
     out = attention(x, x, x, attn_mask=FORBIDS[mask])[0]
-    for module in (backends, relative):  # by the positions alone
+    for module in (call, relative):  # by the positions alone
         monkeypatch.setattr(module, "common_lag", lambda pos_q, pos_k: None)
     torch.testing.assert_close(out, attention(x, x, x, attn_mask=FORBIDS[mask])[0])
     assert out.isfinite().all()

@@ -12,16 +12,15 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
-from shapeshift import kernels
 from shapeshift.model import (
     ModelConfig,
     Transformer,
     build,
     label_smoothed_loss,
     layers,
-    linear,
 )
 from shapeshift.model.attention import Attention
+from shapeshift.model.layers import is_as_built
 from shapeshift.positions import PRESETS
 
 
@@ -160,7 +159,7 @@ def test_relu_leaves_alone_what_another_module_holds(rate, dtype):
     assert (feed_forward.inner.result < 0).any()
     changed = layers.FeedForward(32, 64, "relu", rate)
     parametrize.register_parametrization(changed.inner, "weight", nn.Tanh())
-    assert not linear.is_as_built(changed.inner)
+    assert not is_as_built(changed.inner)
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
         changed(torch.randn(3, 5, 32)).sum().backward()
     assert changed.inner.parametrizations.weight.original.grad.any()
@@ -177,33 +176,3 @@ def test_quantize_dynamic_finds_every_linear_layer():
     assert not any(isinstance(x, nn.Linear) for x in quantized.modules())
     assert (found - expected).norm() < 0.1 * expected.norm()
     assert not torch.equal(found, expected)
-
-
-@pytest.mark.parametrize("faster", [True, False], ids=["bf16", "in-fp32"])
-@pytest.mark.parametrize("shape", [(5, 7, 64, 96), (1, 1, 32, 32), (3, 300, 40, 24)])
-def test_linear_layers_in_bf16_compute_what_pytorch_does(shape, faster, monkeypatch):
-    if not kernels.is_available(torch.bfloat16) or (faster and not linear.has_bf16_products()):
-        pytest.skip("no C compiler, or a processor without bf16")
-    monkeypatch.setattr(linear, "multiplies_bf16_faster", lambda: faster)
-    calls, call = [], kernels._call
-    monkeypatch.setattr(kernels, "_call", lambda *x: calls.append(x[0]) or call(*x))
-    B, T, K, N = shape
-    layer = torch.nn.Linear(K, N)
-    x, grad = torch.randn(B, T, K).bfloat16().requires_grad_(), torch.randn(B, T, N).bfloat16()
-    leaves = [x, layer.weight, layer.bias]
-    with torch.autocast("cpu", torch.bfloat16):
-        out = linear.apply_linear(layer, x)
-        found = [out, *torch.autograd.grad(out, leaves, grad, create_graph=True)]
-        found[1].sum().backward()  # there are second derivatives
-        out = linear.apply_linear(layer, x)
-    assert type(out.grad_fn.next_functions[0][0]).__name__ == "_LinearBackward"
-    assert not calls
-    found += torch.autograd.grad(out, leaves, grad)
-    with torch.autocast("cpu", torch.float16):
-        assert linear.apply_linear(layer, x).dtype == torch.float16
-    assert calls == ["weight_gradient"] * (faster and K % 32 == N % 32 == 0)
-    rounded = layer.weight.bfloat16().double(), layer.bias.bfloat16().double()
-    out = torch.nn.functional.linear(x.double(), *rounded)
-    expected = [out, *torch.autograd.grad(out, (x, *rounded), grad.double())]
-    for got, wanted in zip(found, [*expected, *expected[1:]], strict=True):
-        assert (got.double() - wanted).abs().max() <= 0.01 * wanted.abs().max()

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune
 
 from shapeshift import kernels
-from shapeshift.attention import attend, attend_with_probs
+from shapeshift.attention import attend, attend_with_probs, example
+from shapeshift.attention.backends import blocked
 from shapeshift.interop.torch_nn import MultiheadAttention
+from shapeshift.kernels import library
 from shapeshift.model.attention import Attention
 from shapeshift.positions import (
     FIRE,
@@ -29,6 +31,9 @@ from shapeshift.positions import (
     Shaw,
     use_edges,
 )
+from shapeshift.positions.base import AT_ATTENTION
+from shapeshift.positions.pairs import Table
+from shapeshift.positions.turns import Turn
 
 D, H, E, T = 32, 2, 16, 9
 SIZES = {"num_heads": H, "head_dim": E}
@@ -43,25 +48,39 @@ def no_query_bias(self: Shaw, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> None:
     return None
 
 
+def louder_distances(self: ALiBi, distances: Tensor, dtype: torch.dtype) -> Tensor:
+    return -5 * distances.abs().to(dtype)[None]
+
+
+def no_vectors(self: Shaw) -> tuple[None, None]:
+    return None, None
+
+
+def faster_turn(self: Rotary, pos: Tensor, dtype: torch.dtype) -> Turn:
+    return Rotary(head_dim=E).turn(3 * pos, dtype)
+
+
 def faster_rotation(
     self: Rotary, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor
 ) -> tuple[Tensor, Tensor]:
     return Rotary(head_dim=E).rotate(q, k, 3 * pos_q, 3 * pos_k)
 
 
-class Rows(Shaw):
-    def _rows(self, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        return super()._rows(pos_q, pos_k) * 0
+class Vectors(Shaw):
+    def distance_vectors(self) -> tuple[Table | None, Table | None]:
+        keys, values = super().distance_vectors()
+        assert keys is not None
+        return keys._replace(low=keys.low + 3), values
 
 
-class Limits(Shaw):
+class Limits(T5):
     def __init__(self, **options: Any):
         super().__init__(**options)
         self.limits = (-2, 1)
 
 
 class Values(T5):
-    def _values(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
+    def distance_bias(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
         return distances.expand(H, *distances.shape).to(dtype)
 
 
@@ -88,8 +107,8 @@ def on_object(position: Representation, hook: str, function: Any) -> Representat
 
 
 MADE: dict[str, Callable[[], Representation]] = {
-    "rows": lambda: Rows(**SIZES),
-    "limits": lambda: Limits(**SIZES),
+    "vectors": lambda: Vectors(**SIZES),
+    "limits": lambda: Limits(dim=D, num_heads=H),
     "values": lambda: Values(dim=D, num_heads=H),
     "slopes": lambda: Slopes(num_heads=H),
     "bias of an object": lambda: on_object(ALiBi(num_heads=H), "bias", louder_bias),
@@ -97,6 +116,15 @@ MADE: dict[str, Callable[[], Representation]] = {
     "bias of none": lambda: on_object(Representation(), "bias", louder_bias),
     "query_bias of an object": lambda: on_object(Shaw(**SIZES), "query_bias", no_query_bias),
     "rotate of an object": lambda: on_object(Rotary(head_dim=E), "rotate", faster_rotation),
+    "distances of an object": lambda: on_object(
+        ALiBi(num_heads=H), "distance_bias", louder_distances
+    ),
+    "distances of a part": lambda: Chain(
+        on_object(ALiBi(num_heads=H), "distance_bias", louder_distances)
+    ),
+    "distances of none": lambda: on_object(Representation(), "distance_bias", louder_distances),
+    "vectors of an object": lambda: on_object(Shaw(**SIZES), "distance_vectors", no_vectors),
+    "turn of an object": lambda: on_object(Rotary(head_dim=E), "turn", faster_turn),
     "bias of a class": lambda: Late(num_heads=H),
     "query_bias of a class": lambda: LateShaw(**SIZES),
     "rotate of a class": lambda: LateRotary(head_dim=E),
@@ -127,29 +155,37 @@ def test_a_hook_that_was_replaced_is_obeyed(name: str, monkeypatch: pytest.Monke
     torch.testing.assert_close(layer(x, x, POS, POS, None), expected)
 
 
-def test_what_replaces_nothing_keeps_the_faster_way() -> None:
+def test_what_replaces_nothing_keeps_the_faster_way(ran: list[str]) -> None:
     """Else a kind of one's own would be slow for a method of another name."""
 
     class Named(Shaw):
         def extra_repr(self) -> str:
             return "named"
 
-    assert Named(**SIZES).overrides("tables")
-    assert Slopes(num_heads=H).overrides("bias_by_distance")
-    assert not Rows(**SIZES).overrides("tables")
-    assert not Values(dim=D, num_heads=H).overrides("tables")
-    assert Values(dim=D, num_heads=H).overrides("bias_by_distance")
-    assert not on_object(Shaw(**SIZES), "tables", lambda self: (None, None)).overrides("tables")
+    heads = torch.randn(3, 2, H, T, E)
+    for position, hook in (
+        (Named(**SIZES), "query_bias"),
+        (Vectors(**SIZES), "query_bias"),
+        (Slopes(num_heads=H), "bias"),
+        (Values(dim=D, num_heads=H), "bias"),
+        (on_object(ALiBi(num_heads=H), "distance_bias", louder_distances), "bias"),
+    ):
+        assert position.derives(hook)
+        attend(*heads, None, position, POS, POS)
+    assert ran == ["cpu" if kernels.is_available(torch.float32) else "reference"] * 5
+    replaced = on_object(Shaw(**SIZES), "query_bias", no_query_bias)
+    assert not replaced.derives("query_bias")
+    assert replaced.derives("value_bias")
+    assert not on_object(Shaw(**SIZES), "distance_vectors", no_vectors).acts("query_bias")
 
 
-def test_a_promise_ends_with_the_hook_of_an_object() -> None:
+def test_a_hook_of_an_object_is_given_all_queries_at_once() -> None:
+    """It may not be called for a part of them, as the kinds may whose hooks are derived."""
     position, chain = ALiBi(num_heads=H), Chain(part := ALiBi(num_heads=H))
-    assert position.holds("splits")
-    assert chain.holds("splits")
+    assert [blocked.undivided(example(each)) for each in (position, chain)] == [None, None]
     for each in (position, part):
         on_object(each, "bias", louder_bias)
-    assert not position.holds("splits")
-    assert not chain.holds("splits")
+    assert [blocked.undivided(example(each)) for each in (position, chain)] == ["bias", "bias"]
 
 
 class Double(nn.Module):
@@ -239,8 +275,8 @@ def test_a_graph_can_be_parametrized() -> None:
 def test_the_kernel_serves_what_nobody_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     if not kernels.is_available(torch.float32):
         pytest.skip("no compiled kernels")
-    calls, call = [], kernels._call
-    monkeypatch.setattr(kernels, "_call", lambda *x: calls.append(x[0]) or call(*x))
+    calls, call = [], library.call
+    monkeypatch.setattr(library, "call", lambda *x: calls.append(x[0]) or call(*x))
     heads, position = torch.randn(3, 2, H, T, E), Shaw(**SIZES)
     attend(*heads, None, position, POS, POS)
     assert calls == ["attention_forward"]
@@ -255,10 +291,11 @@ def test_the_kernel_serves_what_nobody_has_changed(monkeypatch: pytest.MonkeyPat
 )
 def test_compiled_code_sees_what_a_kind_overrides(position) -> None:
     """What torch.compile traces takes the same ways as what it does not."""
-    hooks = ("inputs", "rotate", "bias", "query_bias", "value_bias", "tables", "turns", "score_mod")
 
     def found() -> tuple[bool, ...]:
-        return tuple(position.overrides(hook) for hook in hooks)
+        return tuple(
+            ask(hook) for ask in (position.acts, position.derives) for hook in AT_ATTENTION
+        )
 
     def traced(x: torch.Tensor) -> tuple[torch.Tensor, tuple[bool, ...]]:
         return x + 1, found()

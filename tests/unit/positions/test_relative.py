@@ -9,8 +9,7 @@ from tests.contract.conftest import Watch
 from torch.utils._pytree import tree_leaves
 
 from shapeshift import kernels
-from shapeshift.attention import attend_with_probs
-from shapeshift.attention.backends import vectors_of
+from shapeshift.attention import attend, attend_with_probs
 from shapeshift.positions import Shaw
 
 B, H, E = 2, 3, 4
@@ -48,6 +47,18 @@ def build(k, causal=False, per_head=False, kind=Shaw):
     return kind(**sizes, causal=causal, per_head=per_head)
 
 
+def by_pairs(inputs, mask, position, positions):
+    """Attention in float64, with a vector for each pair of a query and a key."""
+    q, k, v = (x.double() for x in inputs)
+    last = 0 if position.causal_only else position.max_distance
+    at_q, at_k = (pos.unsqueeze(dim) for pos, dim in zip(positions, (2, 1), strict=True))
+    rows = (at_k - at_q).clamp(-position.max_distance, last) + position.max_distance
+    keys, values = (x.double()[0][rows].unsqueeze(1) for x in (position.keys, position.values))
+    scores = q @ k.mT + (q.unsqueeze(3) * keys).sum(-1)
+    probs = (scores / E**0.5 + mask).softmax(-1)
+    return probs @ v + (probs.unsqueeze(4) * values).sum(3)
+
+
 def hidden_from(positions, causal):
     """Return `(B|1, 1, Q, K)` to add to the scores: keys right of their query are hidden, unless
     all keys are."""
@@ -66,34 +77,36 @@ def heads(positions):
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize("name", POSITIONS)
 @torch.no_grad()
-def test_the_fast_way_is_the_general_one(name, causal, max_distance):
+def test_the_fast_way_is_the_general_one(name, causal, max_distance, ran):
     positions, inputs = POSITIONS[name], heads(POSITIONS[name])
     mask = hidden_from(positions, causal)
-    made = []
     for kind in (Shaw, General):
         position = build(max_distance, causal, kind=kind)
-        if kernels.is_available(torch.float32):
-            vectors = vectors_of(position, inputs[0], *positions)
-            assert (vectors is None) == (kind is General or name in GENERAL)
-        made.append(attend_with_probs(*inputs, mask, position, *positions))
-    torch.testing.assert_close(*made, **SAME)
+        out = attend(*inputs, mask, position, *positions)
+        served = kernels.is_available(torch.float32) and kind is Shaw and name not in GENERAL
+        assert ran.pop() == ("cpu" if served else "reference")
+        torch.testing.assert_close(
+            out.double(), by_pairs(inputs, mask, position, positions), **SAME
+        )
 
 
 @pytest.mark.parametrize("max_distance", [3, 12])
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
 @pytest.mark.parametrize("per_head", [False, True])
 @pytest.mark.parametrize("queries", [run_of(0, 9), run_of(2, 4)], ids=["all", "middle"])
-def test_every_way_has_the_same_gradients(max_distance, causal, per_head, queries):
+def test_every_way_has_the_same_gradients(max_distance, causal, per_head, queries, ran):
     positions = queries, run_of(0, 9)
     mask, inputs = hidden_from(positions, causal), [x.requires_grad_() for x in heads(positions)]
     weights = torch.randn(B, H, queries.shape[1], E)
 
     def gradients(kind):
         position = build(max_distance, causal, per_head, kind)
-        out, _ = attend_with_probs(*inputs, mask, position, *positions)
+        out = attend(*inputs, mask, position, *positions)
         return torch.autograd.grad((out * weights).sum(), [*inputs, *position.parameters()])
 
     torch.testing.assert_close(gradients(Shaw), gradients(General), rtol=1e-4, atol=1e-5)
+    if kernels.is_available(torch.float32):
+        assert ran == ["cpu", "reference"]
 
 
 @pytest.mark.parametrize("kind", [Shaw, General])

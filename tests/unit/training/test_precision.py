@@ -10,7 +10,6 @@ import torch
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.kernels import processor
-from shapeshift.model import linear
 from shapeshift.training import precision
 from shapeshift.training.precision import choose_device, choose_precision
 
@@ -51,8 +50,10 @@ def test_each_process_has_its_device_or_none(name, local_rank, number, expected,
 def test_auto_takes_bf16_where_the_processor_multiplies_it_faster(
     native, faster, expected, monkeypatch
 ):
-    monkeypatch.setattr(linear, "has_bf16_products", lambda: native)
-    monkeypatch.setattr(processor, "multiplies_bf16_faster", lambda: faster)
+    monkeypatch.setattr(processor, "has_bf16_products", lambda: native)
+    monkeypatch.setattr(processor, "has_tiles", lambda: False)
+    monkeypatch.setattr(processor, "flags", lambda: frozenset({"avx512_bf16"}))
+    monkeypatch.setattr(processor, "is_intel", lambda: not faster)
     assert choose_precision("auto", CPU) == expected
     assert choose_precision("fp32", CPU) == torch.float32
 

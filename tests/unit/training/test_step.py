@@ -6,8 +6,11 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from shapeshift.attention import varlen
+from shapeshift.attention import Call
+from shapeshift.attention.backends import packed
 from shapeshift.errors import ShapeshiftError
+from shapeshift.model import loss
+from shapeshift.training import step
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def test_a_compiled_run_has_few_graphs_for_all_lengths_and_the_same_loss(lab, co
     assert again.resume().progress.update == 6
 
 
-def packed(q, k, v, where, causal):
+def efficient(q, k, v, where, causal):
     """As the kernels for packed sentences."""
     bounds_q, bounds_k, *longest = where
     places_q, places_k = torch.arange(len(q)), torch.arange(len(k))
@@ -51,8 +54,10 @@ def test_compiled_layers_take_packed_sentences_where_there_are_kernels(lab, comp
     settings = {"dropout": 0.0, "position": "rope", "max_updates": 6, "checkpoint_every": 3}
     plain = lab.make("plain", **settings)
     lab.fit(plain)
-    monkeypatch.setattr(varlen, "serves", lambda device: True)
-    monkeypatch.setattr(varlen, "_efficient", packed)
+    monkeypatch.setattr(Call, "has_varlen", True)
+    for module in (loss, step):
+        monkeypatch.setattr(module, "has_varlen", lambda device: True)
+    monkeypatch.setattr(packed, "_efficient", efficient)
     ours = lab.make("ours", compile=True, **settings)
     lab.fit(ours)
     assert ours.model.packs

@@ -1,8 +1,9 @@
-"""FlexAttention: one fused kernel in which a function adds to each score, so that a bias
-`(B, H, Q, K)` never exists in memory."""
+"""The backend `flex`, FlexAttention: one fused kernel in which a function adds to each score, so
+that a bias `(B, H, Q, K)` never exists in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -11,10 +12,13 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from shapeshift import kernels
+from shapeshift.attention.call import Call
 from shapeshift.positions import Representation
-from shapeshift.positions.base import ScoreMod
+from shapeshift.positions.checks import as_positions
 from shapeshift.positions.pairs import autocast_inputs
+
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(score, sentence, head, query, key) -> score, see `torch.nn.attention.flex_attention`."""
 
 BLOCK_SIZE = 128
 """Queries and keys of a block, FlexAttention's own unit: a block without a pair is skipped."""
@@ -28,27 +32,56 @@ MOST_SCORES = 1 << 30
 several times as long."""
 
 
-def prefers_flex(position: Representation, q: Tensor, num_keys: int, dropout_p: float) -> bool:
-    """Return whether FlexAttention can serve and is the better choice.
+def refuses(call: Call) -> str | None:
+    position = call.position
+    if not call.has_flex:
+        return "it needs a GPU, with Triton"
+    if not position.acts("bias") or position.acts("query_bias") or call.mixes:
+        return "it adds a bias by distance to the scores, and nothing else"
+    if not position.derives("bias"):
+        return "bias is overridden or hooked, and it reads distance_bias alone"
+    if call.traced and position.limits is None:
+        return "in a compiled graph the kind needs limits, beyond which distances are clipped"
+    if call.dropout_p:
+        return "it has no dropout of attention; set the dropout to 0"
+    if call.E < 16 or call.dtype == torch.float64:
+        return f"its kernels take no heads of {call.E} channels in {call.dtype}"
+    if torch.are_deterministic_algorithms_enabled():
+        return "it is not deterministic, which torch.use_deterministic_algorithms asks for"
+    if call.mask is not None and call.mask.requires_grad:
+        return "the mask needs a gradient"
+    # For few scores, PyTorch's other fused kernel is the better choice.
+    if call.trains_position:
+        if call.B * call.H * call.Q * call.K <= MOST_SCORES:
+            return "a learned bias is faster as a tensor while it fits into memory, as here"
+    elif min(call.Q, call.K) < FLEX_FROM:
+        return f"with fewer than {FLEX_FROM} queries and keys a bias is faster as a tensor"
+    return None
 
-    It has kernels for GPUs, without dropout, for up to 32 bits, and it adds up the gradient of a
-    bias in no fixed order. For few scores, PyTorch's other fused kernel serves.
-    """
-    if q.device.type != "cuda" or not position.overrides("score_mod"):
-        return False
-    if any(x.requires_grad for x in position.parameters()):
-        is_large = q.shape[:3].numel() * num_keys > MOST_SCORES
+
+def run(call: Call) -> Tensor:
+    q, k, v, mask = call.heads()
+    added = score_mod(call.position, q, call.pos_q, call.pos_k)
+    return call.finish(attend_flex(q, k, v, mask, added, causal=call.causal))
+
+
+def score_mod(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:
+    """Return the function that adds `distance_bias` to a score, from its numbers by distance."""
+    at_q, at_k = (as_positions(pos).expand(len(q), -1) for pos in (pos_q, pos_k))
+    if position.limits is None:
+        ends = at_k.min() - at_q.max(), at_k.max() - at_q.min()
+        first, last = torch.stack(ends).tolist()  # waits for the GPU
     else:
-        is_large = min(q.shape[2], num_keys) >= FLEX_FROM
-    return (
-        is_large
-        and not position.overrides("value_bias")
-        and not dropout_p
-        and q.shape[3] >= 16  # its kernels multiply tiles
-        and q.dtype != torch.float64
-        and not torch.are_deterministic_algorithms_enabled()
-        and kernels.HAS_TRITON
-    )
+        first, last = position.limits
+    distances = torch.arange(first, last + 1, device=q.device)
+    numbers = position.bias_at(distances, q.dtype).expand(q.shape[1], -1)  # (H, R)
+    # Tensors, so that a compiled kernel accepts any value.
+    low, high = (torch.full((), limit, device=q.device) for limit in (first, last))
+
+    def add(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return score + numbers[h, (at_k[b, j] - at_q[b, i]).clamp(low, high) - low]
+
+    return add
 
 
 def attend_flex(
@@ -59,7 +92,7 @@ def attend_flex(
     Args:
         q, k, v: heads `(B, H, Q|K, E)`; the queries are not scaled.
         mask: see `attend`.
-        score_mod: see `Representation.score_mod`.
+        score_mod: see `torch.nn.attention.flex_attention`.
         causal: see `attend`.
     """
     scale = q.shape[-1] ** -0.5

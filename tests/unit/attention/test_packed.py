@@ -7,17 +7,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from shapeshift.attention import recording, varlen
-from shapeshift.attention.varlen import SHORT, attend_packed
+from shapeshift.attention import Call, backends, choose, recording
+from shapeshift.attention.backends import packed
+from shapeshift.attention.backends.packed import SHORT
+from shapeshift.attention.packing import Packing
 from shapeshift.model import ModelConfig, build, label_smoothed_loss
-from shapeshift.model.packing import Packing
+from shapeshift.model import loss as loss_module
 from shapeshift.positions import (
     PRESETS,
+    ALiBi,
     Part,
     PositionIds,
     Representation,
     Rotary,
     Scheme,
+    Shaw,
     Sinusoidal,
 )
 
@@ -43,13 +47,16 @@ SCHEMES = {  # and how many of six attentions, two of them to the source, the ke
     "randomized": (PRESETS["randomized"], 6),
     "an offset each": (SHIFTED, 6),
     "half of the channels": (Scheme(parts=(at_self("rotary", pairs="halves", fraction=0.5),)), 6),
-    "a rotation without turns": (Scheme(parts=(at_self("rotary", fraction=0.5, **YARN),)), 2),
+    "a part of the channels, and a scale": (
+        Scheme(parts=(at_self("rotary", fraction=0.5, **YARN),)),
+        6,
+    ),
     "inputs": (Scheme(parts=(at_self("sinusoidal"),)), 2),
     "first layers": (PRESETS["less-feeding-cross-pe"], 3),
 }
 
 
-def by_sentence(q: Tensor, k: Tensor, v: Tensor, where: varlen.Where, causal: bool) -> Tensor:
+def by_sentence(q: Tensor, k: Tensor, v: Tensor, where: packed.Where, causal: bool) -> Tensor:
     """Attention `(N, H, E)` in float64, one sentence and query after the other."""
     begin_q, begin_k = (x.tolist() for x in where[:2])
     assert [begin_q[-1], begin_k[-1]] == [len(q), len(k)]
@@ -71,19 +78,20 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Let the CPU be a GPU whose kernel is a loop; return which of its calls were causal."""
     calls: list[bool] = []
 
-    def run(q: Tensor, k: Tensor, v: Tensor, where: varlen.Where, causal: bool) -> Tensor:
+    def run(q: Tensor, k: Tensor, v: Tensor, where: packed.Where, causal: bool) -> Tensor:
         calls.append(causal)
         return by_sentence(q, k, v, where, causal)
 
-    monkeypatch.setattr(varlen, "serves", lambda _: True)
-    monkeypatch.setattr(varlen, "_efficient", run)
+    monkeypatch.setattr(Call, "has_varlen", True)
+    monkeypatch.setattr(loss_module, "has_varlen", lambda _: True)
+    monkeypatch.setattr(packed, "_efficient", run)
     return calls
 
 
 @pytest.mark.parametrize("padded", [True, False], ids=["padded", "full"])
 @pytest.mark.parametrize("name", SCHEMES)
 def test_a_model_has_the_loss_and_gradients_of_padded_sentences(
-    name: str, padded: bool, calls: list[bool]
+    name: str, padded: bool, calls: list[bool], ran: list[str]
 ) -> None:
     scheme, expected = SCHEMES[name]
     torch.manual_seed(0)
@@ -99,26 +107,30 @@ def test_a_model_has_the_loss_and_gradients_of_padded_sentences(
         torch.manual_seed(1)  # of shifted and randomized positions
         loss = label_smoothed_loss(model, *batch, 0.1)
         loss.smoothed.backward()
-        assert len(calls) == expected
+        assert len(calls) == ran.count("packed") == expected
         found.append([loss.smoothed, loss.nll, *(x.grad for x in model.parameters())])
     assert sum(calls) == {6: 2, 3: 1, 2: 0}[expected]  # causal
-    for packed, other in zip(*found, strict=True):
-        torch.testing.assert_close(packed, other, rtol=1e-4, atol=2e-5)
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=2e-5)
 
 
-def test_recorded_probabilities_are_those_of_padded_sentences(calls: list[bool]) -> None:
+def test_recorded_probabilities_are_those_of_padded_sentences(
+    calls: list[bool], ran: list[str]
+) -> None:
     config = ModelConfig(size="tiny", dim=32, num_heads=2, ff_dim=48, dropout=0.0)
     model = build(config, "ape", 12, 12)
     with recording() as probs:
         label_smoothed_loss(model, SOURCE, TARGET_INPUT, TARGET_OUTPUT, 0.1)
     assert calls == []
+    assert ran == ["reference"] * 6
     assert [x.shape for x in probs[:2]] == [(3, 2, 6, 6)] * 2
 
 
 def test_what_the_kernels_cannot_do_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(varlen, "_efficient", lambda q, *_: q)
-    monkeypatch.setattr(varlen, "_flash", lambda q, *_: q + 1)
-    side = Packing(torch.arange(3), (1, 3)).sentences
+    monkeypatch.setattr(packed, "_efficient", lambda q, *_: q)
+    monkeypatch.setattr(packed, "_flash", lambda q, *_: q + 1)
+    monkeypatch.setattr(Call, "has_varlen", True)
+    sides = Packing(torch.arange(3), (1, 3)), Packing(torch.arange(3), (1, 3))
     pos = torch.arange(3)[None]
 
     def run(
@@ -128,11 +140,15 @@ def test_what_the_kernels_cannot_do_is_left_to_others(monkeypatch: pytest.Monkey
         longest: int = SHORT,
         position: Representation | None = None,
     ) -> float | None:
-        heads = torch.zeros(3, 1, 2, 3, width, dtype=dtype)
-        sides = side._replace(longest=longest), side._replace(longest=3)
-        position = position or Representation()
-        out = attend_packed(heads.unbind(), position, pos, pos, *sides, dropout_p)
-        return None if out is None else float(out.mean())
+        sides[0].longest = longest
+        how = {"num_heads": 2, "packing": sides, "dropout_p": dropout_p}
+        rows = torch.zeros(3, 3 * 2 * width, dtype=dtype)
+        call = Call([rows], position or Representation(), pos, pos, **how)
+        if choose(call) != "packed":
+            return None
+        out = backends.run(call)
+        assert out.shape == (3, 2, width)
+        return float(out.mean())
 
     efficient, flash = 0.0, 1.0
     assert run() == efficient
@@ -145,7 +161,17 @@ def test_what_the_kernels_cannot_do_is_left_to_others(monkeypatch: pytest.Monkey
     assert run(width=256) is None
     assert run(position=Sinusoidal(dim=128)) == efficient
     assert run(position=Rotary(head_dim=64, **YARN)) == efficient
-    assert run(position=Rotary(head_dim=64, fraction=0.5, **YARN)) is None
+    assert run(position=Rotary(head_dim=64, fraction=0.5, **YARN)) == efficient
+    assert run(position=OwnRotation(head_dim=64)) is None
+    assert run(position=ALiBi(num_heads=2)) is None
+    assert run(position=Shaw(num_heads=2, head_dim=64, add_to="values")) is None
+
+
+class OwnRotation(Rotary):
+    """Rotates by a hook of its own, which needs padded heads."""
+
+    def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
+        return super().rotate(q, k, pos_q, pos_k)
 
 
 META = torch.device("meta")
@@ -168,21 +194,24 @@ def test_the_operators_take_what_they_are_given(
     name: str,
     causal: bool,
     monkeypatch: pytest.MonkeyPatch,
+    ran: list[str],
 ) -> None:
     called = []
-    run = getattr(varlen, name)
-    monkeypatch.setattr(varlen, name, lambda *how: called.append(1) or run(*how))
-    q = torch.empty(1, 150, 3, 2, 16, dtype=dtype, device=META, requires_grad=True)
-    both = torch.empty(1, 160, 2, 2, 16, dtype=dtype, device=META, requires_grad=True)
-    heads = [x.transpose(1, 2) for x in (q[:, :, 0], *both.unbind(2))]
+    run = getattr(packed, name)
+    monkeypatch.setattr(Call, "has_varlen", True)
+    monkeypatch.setattr(packed, name, lambda *how: called.append(1) or run(*how))
+    q = torch.empty(150, 2 * 16, dtype=dtype, device=META, requires_grad=True)
+    both = torch.empty(160, 2 * 2 * 16, dtype=dtype, device=META, requires_grad=True)
     real = torch.empty(160, dtype=torch.int64, device=META)
-    sides = [Packing(real[:n], (4, length)).sentences for n in (150, 160)]
+    sides = [Packing(real[:n], (4, length)) for n in (150, 160)]
     assert [(x.bounds.dtype, x.bounds.shape) for x in sides] == [(torch.int32, (5,))] * 2
     pos = torch.empty(4, length, dtype=torch.int64, device=META)
-    out = attend_packed(heads, Rotary(head_dim=16), pos, pos, *sides, dropout_p, causal=causal)
+    how = {"num_heads": 2, "packing": (sides[0], sides[1]), "dropout_p": dropout_p}
+    call = Call([q, both], Rotary(head_dim=16), pos, pos, causal=causal, **how)
+    out = backends.run(call)
+    assert ran == ["packed"]
     assert called
-    assert out is not None
-    assert (out.dtype, out.shape) == (dtype, (150, 32))
+    assert (out.dtype, out.shape) == (dtype, (150, 2, 16))
     assert out.is_contiguous()
     grads = torch.autograd.grad(out.sum(), (q, both))
     assert [(x.dtype, x.shape) for x in grads] == [(dtype, q.shape), (dtype, both.shape)]
@@ -195,5 +224,5 @@ def test_sentences() -> None:
     found = []
     for side in sides:
         packing = Packing(side.flatten().nonzero().squeeze(1), (side.shape[0], side.shape[1]))
-        found.append((packing.sentences.bounds.tolist(), packing.sentences.longest))
+        found.append((packing.bounds.tolist(), packing.longest))
     assert found == [([0, 2, 3, 6], 4), ([0, 1], 1), ([0, 3, 6], 3)]

@@ -1,8 +1,8 @@
 """The real tokens of a padded batch, one after the other, so that nothing is computed for padding.
 
 Projections, feed-forward layers, norms and dropout take `(N, D)` for the N real tokens of `(B, T)`,
-and so do kernels of attention: ours on a CPU, PyTorch's on a GPU (`attention/varlen.py`). Where
-they do not serve, attention needs one sentence a row.
+and so do two backends of attention: `cpu`, and `packed` on a GPU. The others need one sentence a
+row.
 
 In half precision on a CPU N is rounded up to a multiple of 64 by rows without a token: oneDNN
 compiles a matrix product for each number of rows, which would take an eighth of a step on a CPU
@@ -12,25 +12,32 @@ with AMX (dev/log.md).
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from shapeshift.attention.varlen import Sentences
-from shapeshift.kernels import Spans
+
+class Spans(NamedTuple):
+    """Sentences in rows of tokens: the first row and the number of rows of each, `(B,)` int64."""
+
+    first: Tensor
+    size: Tensor
 
 
 class Packing:
     """Where the real tokens of one side of a batch are.
-
-    `sentences` says where the sentences are among the N rows, for a GPU, without waiting for it.
 
     Args:
         real: places of the tokens in the flattened `(B, T)` ids, ascending, `(N,)`; N ≥ 1.
         shape: B and T.
         multiple: N is rounded up to a multiple of it. The rows without a token repeat another;
             nothing may depend on them, and no gradient comes from them.
+
+    Attributes:
+        bounds: the first row of each sentence, and that after the last, `(B + 1,)` int32: for a
+            GPU, without waiting for it.
+        longest: no sentence has more tokens; from 1 to N.
     """
 
     def __init__(self, real: Tensor, shape: tuple[int, int], multiple: int = 1):
@@ -41,8 +48,8 @@ class Packing:
         self.is_full = len(real) == self.num_rows == shape[0] * shape[1]
         # Not when it is asked for: compiled layers can keep nothing.
         begins = torch.arange(self.num_sentences + 1, device=real.device) * self.width
-        bounds = torch.searchsorted(real, begins, out_int32=True)
-        self.sentences = Sentences(real, bounds, min(self.width, len(real)))
+        self.bounds = torch.searchsorted(real, begins, out_int32=True)
+        self.longest = min(self.width, len(real))
 
     @cached_property
     def rows(self) -> Tensor:

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from shapeshift import kernels
+from shapeshift.attention.packing import Packing
+from shapeshift.kernels.attention import SentenceAttention
 from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss
 from shapeshift.model.loss import linear_cross_entropy
-from shapeshift.model.packing import Packing
 from shapeshift.positions import Representation
 
 
@@ -32,11 +33,13 @@ def loss(model: Transformer) -> Tensor:
 
 
 @pytest.mark.parametrize("position", ["ape", "rpe", "rope", "xpos", "t5", "tupe", "neighbours"])
-def test_neither_packing_nor_rows_without_a_token_change_anything(position, monkeypatch) -> None:
+def test_neither_packing_nor_rows_without_a_token_change_anything(
+    position, monkeypatch, ran
+) -> None:
     spans = []  # of each attention that the kernel has computed
-    init = kernels.Attention.__init__
+    init = SentenceAttention.__init__
     monkeypatch.setattr(
-        kernels.Attention,
+        SentenceAttention,
         "__init__",
         lambda self, *how: spans.append(how[5]) or init(self, *how),
     )
@@ -62,6 +65,7 @@ def test_neither_packing_nor_rows_without_a_token_change_anything(position, monk
     for padded, *packed in zip(*results, strict=True):
         for each in packed:
             torch.testing.assert_close(each, padded, rtol=0, atol=1e-4)
+    assert set(ran) == ({"cpu"} if kernels.is_available(torch.float32) else {"reference"})
     if kernels.is_available(torch.float32):
         sees_sentences = position in ("tupe", "neighbours")
         assert None in spans

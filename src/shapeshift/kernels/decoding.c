@@ -1,108 +1,17 @@
-/* The loss, dropout and the steps of decoding, each in one pass over memory, where PyTorch takes several;
-   and products of float32 for decoding, with weights laid out once. */
+/* Steps of decoding: attention of few queries, the best continuations of hypotheses, and products of
+   float32 with weights that are laid out once. */
 
 #include "vectors.h"
 
 #include <omp.h>
 
-const char sources[] = SOURCES; /* a hash of all sources: setup.py */
-
-/* Of each row of logits (N, V): log_sums, log of the sum of e^x, and log_probs, that of its target.
-   With `replace`, probabilities take the place of the logits, that of the target less `confidence`. */
-long cross_entropy(number *restrict logits, const int64_t *restrict targets, float confidence,
-                   long replace, float *restrict log_sums, float *restrict log_probs, long N,
-                   long V, long threads) {
-    for (long n = 0; n < N; n++)
-        if (targets[n] < 0 || targets[n] >= V) return NO_SUCH_INDEX;
-    const long width = vectors(V) * LANES;
-    float *rows = malloc(4 * (size_t)(threads * width));
-    if (!rows) return NO_MEMORY;
-#pragma omp parallel num_threads(threads)
-    {
-        float *row = rows + omp_get_thread_num() * width;
-#pragma omp for schedule(static)
-        for (long n = 0; n < N; n++) {
-            number *x = logits + n * V;
-            vector most = all(-INFINITY), totals = all(0.0f);
-            for (long t = 0; t < V; t += LANES) most = larger(most, load_or_least(x + t, V - t));
-            const float largest = largest_of(most), picked = wide(x[targets[n]]);
-            for (long t = 0; t < V; t += LANES) {
-                vector y = exponentials(load_or_least(x + t, V - t) - largest);
-                *(vector *)(row + t) = y;
-                totals += y;
-            }
-            const float total = sum_of(totals), inverse = 1.0f / total;
-            log_sums[n] = logf(total) + largest;
-            log_probs[n] = picked - log_sums[n];
-            if (!replace) continue;
-            row[targets[n]] -= confidence * total;
-            for (long t = 0; t < V; t += LANES)
-                store(x + t, *(const vector *)(row + t) * inverse, V - t);
-        }
-    }
-    free(rows);
-    return DONE;
-}
-
-/* Dropout of `count` numbers x, or with `relu` of those and 0 in place of the negative ones: a number is
-   kept, and scaled, if its draw, 16 bits of the random words, is at least `threshold`. The result is
-   `out`, or with `added` the sum of both, `total`. `kept` has a bit for each, the first in the lowest,
-   in whole words. */
-enum { GROUP = 512 };
-
-long dropout_forward(const number *restrict x, const float *restrict added, long seed,
-                     long threshold, float scale, long relu, number *restrict out,
-                     float *restrict total, uint16_t *restrict kept, long count, long threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (long begin = 0; begin < count; begin += GROUP) {
-        uint64_t words[GROUP / 4];
-        random_words(words, seed, begin / 4, GROUP / 4);
-        const int16_t *draws = (const int16_t *)words;
-        const long end = count - begin < GROUP ? count : begin + GROUP;
-        for (long i = begin; i < end; i += 16) {
-            uint32_t bits = 0;
-            for (long n = i; n < i + 16; n += LANES) {
-                const vector y = load(x + n, end - n);
-                const vector draw = floats(*(const shorts *)(draws + n - begin));
-                lanes keep = ~less(draw, all(threshold));
-                if (relu) keep &= less(all(0.0f), y) | is_nan(y);
-                const vector dropped = choose(keep, y * scale, all(0.0f));
-                if (added)
-                    store_floats(total + n, load_floats(added + n, end - n) + dropped,
-                                 before(end - n));
-                else
-                    store(out + n, dropped, end - n);
-                bits |= bits_of(keep) << (n - i);
-            }
-            kept[i / 16] = (uint16_t)bits;
-        }
-    }
-    return DONE;
-}
-
-/* The gradient of x, `out`, for that of the result, `grad` or `total`. */
-long dropout_backward(number *restrict out, const number *restrict grad,
-                      const float *restrict total, const uint16_t *restrict kept, float scale,
-                      long count, long threads) {
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (long begin = 0; begin < count; begin += GROUP) {
-        const long end = count - begin < GROUP ? count : begin + GROUP;
-        for (long n = begin; n < end; n += LANES) {
-            const vector y = total ? load_floats(total + n, end - n) : load(grad + n, end - n);
-            const lanes keep = lanes_of(kept[n / 16] >> n % 16);
-            store(out + n, choose(keep, y * scale, all(0.0f)), end - n);
-        }
-    }
-    return DONE;
-}
-
 /* out (E) = softmax(scale * x k^T + bias + mask) v of one query and one head, E = V vectors. The j-th
    key is at row * steps[0] + j * steps[2] with row = rows[j * N], the value at row * steps[3] + j *
    steps[5]. */
-static inline __attribute__((always_inline)) void attend_one(
-    const number *restrict x, const number *restrict k, const number *restrict v, const long *steps,
-    const int32_t *restrict rows, long n, const number *restrict bias, const number *restrict mask,
-    float scale, number *restrict out, number *restrict kept, long N, long K, const long V) {
+INLINE void attend_one(const number *restrict x, const number *restrict k, const number *restrict v,
+                       const long *steps, const int32_t *restrict rows, long n,
+                       const number *restrict bias, const number *restrict mask, float scale,
+                       number *restrict out, number *restrict kept, long N, long K, const long V) {
     const long blocks = vectors(K);
     vector query[V], sums[V], probs[blocks], most = all(-INFINITY), totals = all(0.0f);
     float *scores = (float *)probs;
@@ -144,11 +53,11 @@ static inline __attribute__((always_inline)) void attend_one(
    bias    to add to the scores, or null
    mask    (N, K) to add to the scores, or null
    probs   (N, H, Q, K), written, or null */
-long attend_few(const number *restrict q, const number *restrict k, const number *restrict v,
-                const long *steps, const int32_t *restrict rows, const number *restrict bias,
-                const number *restrict mask, float scale, number *restrict out,
-                number *restrict probs, long N, long H, long Q, long K, long E, long M,
-                long threads) {
+long decode_step(const number *restrict q, const number *restrict k, const number *restrict v,
+                 const long *steps, const int32_t *restrict rows, const number *restrict bias,
+                 const number *restrict mask, float scale, number *restrict out,
+                 number *restrict probs, long N, long H, long Q, long K, long E, long M,
+                 long threads) {
     uint32_t last = 0; /* a negative one is a large one */
     for (long r = 0; rows && r < K * N; r++)
         last = (uint32_t)rows[r] > last ? (uint32_t)rows[r] : last;
@@ -250,8 +159,7 @@ static inline long width(long n, long N) {
 }
 
 /* weight (N, K) -> panels: K times N, rounded up to whole vectors with zeros. */
-long lay_out_panels(const float *restrict weight, float *restrict panels, long N, long K,
-                    long threads) {
+long panels(const float *restrict weight, float *restrict panels, long N, long K, long threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (long n = 0; n < N; n += PANEL) {
         long columns = width(n, N);
@@ -264,10 +172,9 @@ long lay_out_panels(const float *restrict weight, float *restrict panels, long N
 
 /* `tall` rows of x times a panel of `wide` vectors; `count` rows of `columns` sums are written. Each
    16 inputs, `lines` lines of memory from `next` on are fetched. */
-static inline __attribute__((always_inline)) void multiply(
-    const float *const *x, const float *restrict panel, const float *restrict bias, long relu,
-    float *restrict out, long count, long columns, long N, long K, const char *next, long lines,
-    const int tall, const int wide) {
+INLINE void multiply(const float *const *x, const float *restrict panel, const float *restrict bias,
+                     long relu, float *restrict out, long count, long columns, long N, long K,
+                     const char *next, long lines, const int tall, const int wide) {
     vector sums[ROWS][WIDE];
     for (int r = 0; r < tall; r++)
         for (int c = 0; c < wide; c++) sums[r][c] = all(0.0f);

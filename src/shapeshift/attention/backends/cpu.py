@@ -1,0 +1,334 @@
+"""The backend `cpu`: whole sentences by a kernel in C without tensors of scores
+(`kernels/attention.c`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from shapeshift import kernels
+from shapeshift.attention.call import Call, scaled, split_heads
+from shapeshift.attention.dropout import draw_seed, numbers
+from shapeshift.attention.masks import additive
+from shapeshift.attention.packing import Spans
+from shapeshift.kernels.attention import Rows, SentenceAttention
+from shapeshift.positions import pairs
+from shapeshift.positions.base import total, total_bias
+from shapeshift.positions.turns import Turn, rotate
+
+from .reference import in_steps
+
+RECOMPUTED_FROM = 512
+"""Keys from which probabilities are computed again in the backward pass, in place of being kept."""
+
+SCORING = "bias", "query_bias"
+"""The hooks that add to scores."""
+
+
+def refuses(call: Call) -> str | None:
+    position = call.position
+    if call.device != "cpu":
+        return "it needs a CPU"
+    if call.traced:
+        return "torch.compile, a trace or torch.func has to see each step"
+    if not call.has_kernels:
+        return f"there is no compiled kernel for {call.dtype}, or tensors are empty or wrapped"
+    if call.mask is not None and call.mask.requires_grad:
+        return "the mask needs a gradient"
+    if call.causal and call.Q > call.K:
+        return "some queries see no key"
+    if call.Q == 1 and not (call.biased or call.mixes or call.dropout_p):
+        return "for a single query sdpa is faster"
+    if call.mixes and not (position.derives("value_bias") and call.lag is not None):
+        return "value_bias is overridden or hooked, or positions are not consecutive"
+    many = call.K >= RECOMPUTED_FROM and not call.is_block
+    derived = all(not position.acts(hook) or position.derives(hook) for hook in SCORING)
+    if many and derived and _needs_pairs(call):
+        return "a bias with a number for each pair takes too much memory for so many keys"
+    return None
+
+
+def run(call: Call) -> Tensor:
+    position, packing = call.position, call.packing
+    by_pair, turns = _needs_pairs(call), _turns(call)
+    # The kernel takes projections as they are, unless a hook has to be called with heads.
+    hooked = call.rotates and turns is None
+    if hooked or call.cache is not None or (by_pair and position.acts("query_bias")):
+        *inputs, mask = call.heads()
+        packing, turns, spans = None, None, None
+    else:
+        inputs, mask = list(call.inputs), None if packing else call.mask
+        spans = (packing[0].spans, packing[1].spans) if packing else None
+    bias: Tensor | DistanceBias | None = None
+    vectors: Vectors = (None, None)
+    if call.mixes or (call.biased and not by_pair and position.acts("query_bias")):
+        keys, values = position.distance_vectors()
+        vectors = _diagonals(None if by_pair else keys, call), _diagonals(values, call)
+    if by_pair and position.acts("query_bias"):
+        bias = total_bias(position, scaled(inputs[0]), call.pos_q, call.pos_k)
+    elif by_pair:
+        bias = total([position("bias", call.pos_q, call.pos_k, dtype=inputs[0].dtype)])
+    elif position.acts("bias"):
+        bias = _by_distance(call)
+    options: dict[str, Any] = {"bias": bias, "causal": call.causal, "turns": turns, "spans": spans}
+    out = attend_rows(inputs, vectors, mask, call.dropout_p, num_heads=call.H, **options)
+    if inputs[0].ndim == 4:
+        return call.finish(out)
+    return out.view(*out.shape[:-1], call.H, call.E)
+
+
+def _needs_pairs(call: Call) -> bool:
+    """Return whether the bias has to be a number for each pair of a query and a key."""
+    position = call.position
+    hooks = [hook for hook in SCORING if position.acts(hook)]
+    if not hooks:
+        return False
+    return len(hooks) > 1 or not position.derives(hooks[0]) or call.lag is None
+
+
+def _turns(call: Call) -> tuple[Turn, Turn] | None:
+    """Return how heads rotate in the kernel, or None where it does not serve for that."""
+    if not call.rotates or not call.position.derives("rotate"):
+        return None
+    q, k, _ = split_heads(call.inputs, call.H)
+    turns = call.position.turns(q, k, call.pos_q, call.pos_new)
+    for turn in turns:
+        if turn.cos.requires_grad or turn.sin.requires_grad:
+            return None
+        if turn.scale != 1 and 2 * turn.cos.shape[-1] < call.E:  # a factor of all channels
+            return None
+    return turns
+
+
+class Diagonals(NamedTuple):
+    """Vectors `(H|1, R, E)` of consecutive queries and keys, and which of them each pair has."""
+
+    table: Tensor
+    rows: Rows
+
+
+Vectors = tuple[Diagonals | None, Diagonals | None]
+
+
+class DistanceBias(NamedTuple):
+    """A bias of consecutive queries and keys, `(H|1, Q + K − 1)`: that of query i and key j is
+    `numbers[:, origin + j − i]`."""
+
+    numbers: Tensor
+    origin: int
+
+
+def _by_distance(call: Call) -> DistanceBias:
+    assert call.lag is not None
+    origin = call.Q - 1
+    distances = torch.arange(-origin - call.lag, call.K - call.lag, device=call.pos_q.device)
+    dtype = call.inputs[0].dtype
+    return DistanceBias(call.position.bias_at(distances, dtype).to(dtype), origin)
+
+
+def _diagonals(table: pairs.Table | None, call: Call) -> Diagonals | None:
+    if table is None:
+        return None
+    assert call.lag is not None
+    return Diagonals(table.vectors, Rows(table.vectors.shape[1], call.lag + table.low))
+
+
+def attend_rows(
+    inputs: Sequence[Tensor],
+    vectors: Vectors,
+    mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    *,
+    bias: Tensor | DistanceBias | None = None,
+    causal: bool = False,
+    num_heads: int = 0,
+    spans: tuple[Spans, Spans] | None = None,
+    turns: tuple[Turn, Turn] | None = None,
+) -> Tensor:
+    """Return the attention `(…, H · E)`, or of heads `(B, H, Q, E)`, computed by a kernel without
+    tensors of scores.
+
+    Args:
+        inputs: heads `(B, H, Q|K, E)` of queries, keys and values; or projections of tokens
+            `(B, Q|K, ·)`, with `spans` `(N, ·)`, concatenated in the last dimension: `[qkv]`,
+            `[q, kv]` or `[q, k, v]`, with H · E channels each.
+        vectors: by distance, added to keys and to values.
+        num_heads: H of projections.
+        spans: which rows are a sentence, on the sides of the queries and of the keys. The result is
+            zero for other rows.
+        turns: how queries and keys rotate before.
+        bias: added to the scaled scores, as `mask` is, which needs no gradient.
+        mask, dropout_p, causal: as of `attend`.
+    """
+    inputs, origin = pairs.autocast_inputs(*inputs), 0
+    mask = mask if mask is None else additive(mask, inputs[0].dtype)
+    if isinstance(bias, DistanceBias):
+        bias, origin = bias
+    if any(vectors):
+        vectors = _of_pairs(vectors, inputs, spans, causal)
+    added = bias, *(x and x.table for x in vectors)
+    wanted = torch.is_grad_enabled() and any(
+        x.requires_grad for x in (*inputs, *added) if x is not None
+    )
+    how = mask, spans, causal, turns, origin
+    call = num_heads, dropout_p, [x and x.rows for x in vectors], how, wanted
+    out: Tensor = _Attention.apply(*call, *added, *inputs)  # type: ignore[no-untyped-call]
+    if inputs[0].ndim == 4:
+        return out.view(inputs[0].transpose(1, 2).shape).transpose(1, 2)
+    return out
+
+
+def _of_pairs(
+    vectors: Vectors,
+    inputs: Sequence[Tensor],
+    spans: tuple[Spans, Spans] | None,
+    causal: bool,
+) -> Vectors:
+    """Return the vectors without those of distances at which no query sees a key."""
+    if spans is None:
+        Q, K = inputs[0].shape[-2], inputs[-1].shape[-2]
+        ahead = K - Q
+    else:
+        queries, keys = (span.size for span in spans)
+        Q, K, ahead = (int(x.max()) for x in (queries, keys, keys - queries))
+    ends = 1 - Q, ahead if causal else K - 1  # of j - i
+
+    def shortened(x: Diagonals) -> Diagonals:
+        num_rows, shift = x.rows
+        first, last = (min(max(end - shift, 0), num_rows - 1) for end in ends)
+        if (first, last) == (0, num_rows - 1):
+            return x
+        rows = Rows(last - first + 1, shift + first)
+        return Diagonals(x.table[:, first : last + 1], rows)
+
+    for_keys, for_values = (x and shortened(x) for x in vectors)
+    return for_keys, for_values
+
+
+class _Attention(torch.autograd.Function):
+    """See `attend_rows`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        num_heads: int,
+        dropout_p: float,
+        rows: list[Rows | None],
+        how: tuple[Any, ...],
+        wanted: bool,
+        bias: Tensor | None,
+        keys: Tensor | None,
+        values: Tensor | None,
+        *inputs: Tensor,
+    ) -> Tensor:
+        heads, spans = split_heads(inputs, num_heads), how[1]
+        B, H, Q, E = heads[0].shape
+        attention = SentenceAttention(heads, (keys, values), rows, bias, *how)
+        drawn = ctx.drawn = draw_seed(dropout_p)
+        shape = (B, Q) if inputs[0].ndim == 4 else inputs[0].shape[:-1]
+        keeps = wanted and attention.most_keys < RECOMPUTED_FROM
+        saved = heads[0].new_empty(attention.num_pairs) if keeps else None
+
+        out = heads[0].new_empty(*shape, H * E)
+        attention.forward(split_heads((out,), H, 1)[0], drawn, saved)
+        if spans is not None:
+            out[int(spans[0].size.sum()) :] = 0
+        ctx.num_heads, ctx.rows, ctx.how = H, rows, how
+        ctx.bias_shape = None if bias is None else bias.shape
+        ctx.save_for_backward(saved, bias, keys, values, *inputs)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        saved, bias, keys, values, *inputs = ctx.saved_tensors
+        H, spans = ctx.num_heads, ctx.how[1]
+        if kernels.needs_steps(grad):
+            run = partial(_in_steps, H, ctx.drawn, ctx.rows, *ctx.how)
+            return *(None,) * 5, *kernels.differentiate(run, (bias, keys, values, *inputs), [grad])
+        made = (keys, values), ctx.rows, bias, *ctx.how
+        attention = SentenceAttention(split_heads(inputs, H), *made)
+        grad = split_heads((grad.contiguous(),), H, 1)[0]
+        grads = [torch.empty_like(x) for x in inputs]
+        grads = [x if x.stride(-1) == 1 else x.contiguous() for x in grads]
+        shape = ctx.bias_shape if ctx.needs_input_grad[5] else None
+        added = attention.backward(grad, ctx.drawn, saved, split_heads(grads, H), shape)
+        if spans is not None:
+            for x, span in zip(grads, (spans[0], *spans[1:] * 2), strict=False):
+                x[int(span.size.sum()) :] = 0
+        return *(None,) * 5, *added, *grads
+
+
+def _in_steps(
+    num_heads: int,
+    drawn: tuple[int, int, float],
+    rows: Sequence[Rows | None],
+    mask: Tensor | None,
+    spans: tuple[Spans, Spans] | None,
+    causal: bool,
+    turns: tuple[Turn, Turn] | None,
+    origin: int,
+    bias: Tensor | None,
+    *inputs: Tensor | None,
+) -> Tensor:
+    """As `_Attention.forward` of the same arguments, in steps of PyTorch, one sentence after the
+    other."""
+    keys, values, *given = inputs
+    heads = split_heads([x for x in given if x is not None], num_heads)
+    if spans is None:
+        sentences = list(zip(*(torch.split(x, 1) for x in heads), strict=True))
+    else:
+        sides = [zip(x.first.tolist(), x.size.tolist(), strict=True) for x in (*spans, spans[1])]
+        sentences = [
+            tuple(x[:, :, first : first + n] for x, (first, n) in zip(heads, at, strict=True))
+            for at in zip(*sides, strict=True)
+        ]
+    seed, threshold, scale = drawn
+    num_pairs = [q.shape[1] * q.shape[2] * k.shape[2] for q, k, _ in sentences]
+    drawn_numbers = torch.split(numbers(sum(num_pairs), seed), num_pairs)
+    by_distance = bias is not None and bias.ndim == 2
+    by_pair = [
+        x[(None,) * (4 - x.ndim)] for x in (None if by_distance else bias, mask) if x is not None
+    ]
+    outputs = []
+    for b, sentence in enumerate(sentences):
+        q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in sentence)
+        (_, H, n, _), m = q.shape, k.shape[2]
+
+        def own(x: Tensor, b: int = b) -> Tensor:
+            return x[b : b + 1] if len(x) > 1 else x
+
+        if turns is not None:
+            by_side = [
+                Turn(own(cos)[:, : x.shape[2]], own(sin)[:, : x.shape[2]], halves)
+                for x, (cos, sin, halves, *_) in zip((q, k), turns, strict=True)
+            ]
+            q, k = rotate(q, by_side[0]), rotate(k, by_side[1])
+        q = scaled(q)
+        distances = torch.arange(m, device=q.device) - torch.arange(n, device=q.device)[:, None]
+        by_table = [x and (distances - x.shift).clamp(0, x.num_rows - 1)[None] for x in rows]
+        biases = [own(x)[..., :n, :m] for x in by_pair]
+        if bias is not None and by_distance:
+            biases.append(bias[:, distances + origin])
+        if keys is not None and by_table[0] is not None:
+            biases.append(pairs.query_bias(q, keys.to(q.dtype), by_table[0]))
+        kept = (drawn_numbers[b].view(1, H, n, m) >= threshold) * scale
+
+        def drop(probs: Tensor, kept: Tensor = kept) -> Tensor:
+            return probs if scale == 1 else probs * kept
+
+        def mix(probs: Tensor, by_row: Tensor | None = by_table[1]) -> Tensor | None:
+            if values is None or by_row is None:
+                return None
+            return pairs.value_bias(probs, values.to(probs.dtype), by_row)
+
+        out, _ = in_steps(q, k, v, biases, causal=causal, drop=drop, mix=mix)  # (1, H, n, E)
+        outputs.append(out.transpose(1, 2).flatten(2).to(heads[0].dtype))  # (1, n, H · E)
+    if spans is None:
+        return torch.cat(outputs)
+    out = torch.cat(outputs, dim=1)[0]
+    return F.pad(out, (0, 0, 0, heads[0].shape[2] - len(out)))

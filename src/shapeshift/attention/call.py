@@ -1,0 +1,199 @@
+"""The description of one attention, which every backend reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, cached_property
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from shapeshift import kernels
+from shapeshift.positions import Representation, pairs
+from shapeshift.positions.relative import common_lag
+
+from .masks import additive
+from .packing import Packing
+
+
+class Cache(Protocol):
+    """Keys and values that decoding keeps, see `model.cache`."""
+
+    @property
+    def mask(self) -> Tensor | None: ...
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+class Call:
+    """One attention: queries, keys and values, and all that changes what is computed from them.
+
+    Args:
+        inputs: heads `(B, H, Q|K, E)` of queries, keys and values; or projections of tokens
+            `(B, Q|K, ·)`, packed `(N, ·)`, side by side in the last dimension: `[qkv]`, `[q, kv]`
+            or `[q, k, v]`, with H · E channels each. Queries are not scaled.
+        position: its hooks are called, or what they are derived from is read.
+        pos_q, pos_k: positions `(B|1, Q|K)`; those of all keys, also of those in a cache.
+        pos_new: of the keys in `inputs`; by default `pos_k`.
+        mask: broadcastable to `(B, H, Q, K)`, a float that is added to the scores.
+        dropout_p: of the probabilities; 0 in evaluation.
+        causal: whether query i sees only the keys up to i + K - Q, so that the last sees all.
+        num_heads: H of projections.
+        rotated: whether `position.rotate` has been called.
+        packing: of the sides of the queries and of the keys, whose projections are packed.
+        cache: keeps keys and values; those of `inputs` are new.
+
+    Attributes:
+        B, H, Q, K, E: the sizes of padded heads.
+        dtype: of the products, that of autocast where it is enabled.
+        rotates, biased, mixes: whether the position rotates heads, adds to scores, or adds to the
+            output.
+        wants_gradients: whether any tensor given needs one.
+        compiled, traced: whether this is compiled; whether PyTorch has to see each step, because
+            it is compiled, traced or transformed by `torch.func`.
+        is_block: whether this is a part of a longer call, see `backends.blocked`.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Tensor],
+        position: Representation,
+        pos_q: Tensor,
+        pos_k: Tensor,
+        mask: Tensor | None = None,
+        *,
+        dropout_p: float = 0.0,
+        causal: bool = False,
+        num_heads: int = 0,
+        rotated: bool = False,
+        packing: tuple[Packing, Packing] | None = None,
+        cache: Cache | None = None,
+        pos_new: Tensor | None = None,
+        is_block: bool = False,
+    ):
+        self.inputs, self.position, self.pos_q, self.pos_k = inputs, position, pos_q, pos_k
+        self.mask, self.dropout_p, self.packing, self.cache = mask, dropout_p, packing, cache
+        self.pos_new, self.is_block = pos_k if pos_new is None else pos_new, is_block
+        first = inputs[0]
+        if first.ndim == 4:
+            self.B, self.H, self.Q, self.E = first.shape
+        else:
+            width = inputs[-1].shape[-1] // (4 - len(inputs))
+            self.H, self.E = num_heads, width // num_heads
+            self.B = packing[0].num_sentences if packing else first.shape[0]
+            self.Q = packing[0].width if packing else first.shape[1]
+        self.K = pos_k.shape[1]
+        self.causal = causal and self.Q > 1
+        self.device = first.device.type
+        self.dtype = pairs.autocast_dtype(first)
+        self.rotates = not rotated and position.acts("rotate")
+        self.biased = position.acts("bias") or position.acts("query_bias")
+        self.mixes = position.acts("value_bias")
+        self.compiled = torch.compiler.is_compiling()
+        self.traced = kernels.is_traced()
+
+    # What the machine has, for these inputs. `explain` answers for other machines.
+
+    @property
+    def has_kernels(self) -> bool:
+        """Whether the kernels in C serve."""
+        return kernels.serves(self.inputs[0]) and kernels.is_available(self.dtype)
+
+    @property
+    def has_triton(self) -> bool:
+        """Whether our kernels in Triton serve."""
+        if self.compiled:
+            return kernels.compiles_for(self.device)
+        return kernels.serves_on_gpu(self.inputs[0])
+
+    @property
+    def has_flex(self) -> bool:
+        """Whether PyTorch compiles FlexAttention."""
+        return self.device == "cuda" and kernels.HAS_TRITON
+
+    @property
+    def has_varlen(self) -> bool:
+        """Whether PyTorch has kernels for packed sentences: on NVIDIA's GPUs from Ampere on. They
+        have no second derivative, so `sdpa_kernel(SDPBackend.MATH)` switches them off, as it does
+        PyTorch's others."""
+        return has_varlen(self.inputs[0].device)
+
+    @property
+    def wants_gradients(self) -> bool:
+        if not torch.is_grad_enabled():
+            return False
+        given = (*self.inputs, *(() if self.mask is None else (self.mask,)))
+        return any(x.requires_grad for x in given) or self.trains_position
+
+    @property
+    def trains_position(self) -> bool:
+        """Whether a parameter of the position needs a gradient."""
+        return torch.is_grad_enabled() and any(x.requires_grad for x in self.position.parameters())
+
+    def heads(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Return heads `(B, H, Q|K, E)` and the mask, when all has been done that comes before the
+        scores: unpacked, rotated, and with the keys and values of the cache, to which the new ones
+        are added."""
+        inputs, mask = list(self.inputs), self.mask
+        if self.packing:
+            sides = self.packing[0], *self.packing[1:] * 2
+            inputs = [side.unpack(x) for side, x in zip(sides, inputs, strict=False)]
+            mask = None if self.packing[1].is_full else mask
+        q, k, v = split_heads(inputs, self.H)
+        if self.rotates:
+            q, k = self.position("rotate", q, k, self.pos_q, self.pos_new)
+        if self.cache is not None:
+            k, v = self.cache.append(k, v)
+            mask = self.cache.mask if mask is None else mask
+        if mask is not None and mask.dtype != self.dtype:  # else all scores would be cast
+            mask = additive(mask, self.dtype)
+        return q, k, v, mask
+
+    @cached_property
+    def lag(self) -> int | None:
+        """By how much consecutive queries are ahead of consecutive keys, see `common_lag`."""
+        return common_lag(self.pos_q, self.pos_k)
+
+    def finish(self, out: Tensor) -> Tensor:
+        """Return the output of heads `(B, H, Q, E)` as a backend does: `(B, Q, H, E)`, or
+        `(N, H, E)` if inputs are packed."""
+        out = out.transpose(1, 2)
+        if not self.packing:
+            return out
+        packed = self.packing[0].pack(out.flatten(2))
+        return packed.view(-1, self.H, self.E)
+
+
+def has_varlen(device: torch.device) -> bool:
+    """See `Call.has_varlen`."""
+    if device.type != "cuda" or torch.compiler.is_compiling():
+        return device.type == "cuda"  # compiled layers are packed where it has been asked before
+    enabled: Any = torch.backends.cuda.flash_sdp_enabled
+    return _has_flash(device) and bool(enabled())
+
+
+@cache
+def _has_flash(device: torch.device) -> bool:
+    if torch.version.hip or not torch.backends.cuda.is_flash_attention_available():
+        return False
+    return torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def split_heads(rows: Sequence[Tensor], num_heads: int, num_parts: int = 3) -> list[Tensor]:
+    """Return heads `(B, H, T, E)`, or `(1, H, N, E)`, of `num_parts` projections that are side by
+    side in `rows`: all in one, or the first in one, and the others in one or each in its own."""
+    if rows[0].ndim == 4:
+        return list(rows)
+    heads: list[Tensor] = []
+    for n, x in enumerate(rows):
+        count = num_parts - n if n + 1 == len(rows) else 1
+        x = x.unsqueeze(0) if x.ndim == 2 else x
+        parts = x.view(*x.shape[:2], count, num_heads, x.shape[2] // (count * num_heads))
+        heads += [part.transpose(1, 2) for part in parts.unbind(2)]
+    return heads
+
+
+def scaled(q: Tensor) -> Tensor:
+    """Return q / sqrt(E)."""
+    product: Tensor = q * q.shape[-1] ** -0.5
+    return product

@@ -1,0 +1,77 @@
+"""Checks of heads, positions and masks."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from shapeshift.errors import ShapeshiftError
+from shapeshift.kernels.attention import broadcasts
+from shapeshift.kernels.library import wrong_size
+from shapeshift.positions import Representation, pairs
+from shapeshift.positions.base import check_heads, check_sizes
+from shapeshift.positions.checks import describe
+
+
+def check_call(
+    q: Tensor, k: Tensor, v: Tensor, position: Representation, pos_q: Tensor, pos_k: Tensor
+) -> None:
+    """Raise a `ShapeshiftError` if heads or positions would broadcast, or be read beyond their
+    end."""
+    fits = q.ndim == k.ndim == v.ndim == 4 and k.shape == v.shape
+    if not fits or q.shape[:2] != k.shape[:2] or q.shape[3] != k.shape[3]:
+        raise ShapeshiftError(
+            "queries must be (B, H, Q, E), keys and values (B, H, K, E), got"
+            f" {', '.join(map(describe, (q, k, v)))}; repeat the keys and values of grouped-query"
+            " heads with repeat_interleave"
+        )
+    device = q.device.type
+    casts = torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+    if not q.device == k.device == v.device:
+        raise ShapeshiftError(
+            "queries, keys and values must be on one device, got"
+            f" {', '.join(str(x.device) for x in (q, k, v))}; move them with .to(q.device)"
+        )
+    if not q.dtype == k.dtype == v.dtype and not casts:
+        raise ShapeshiftError(
+            "queries, keys and values must have one dtype, got"
+            f" {', '.join(map(describe, (q, k, v)))}; convert them with .to(q.dtype)"
+        )
+    check_heads(q, k, pos_q, pos_k)
+    check_sizes(position, num_heads=q.shape[1], head_dim=q.shape[3])
+
+
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a mask to add to scores in `dtype`, see `attend`; else all scores would be cast."""
+    if mask.dtype is torch.bool:
+        mask = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, float("-inf"))
+    if not mask.is_floating_point():
+        raise ShapeshiftError(
+            "a mask must be boolean, true where attention is allowed, or a float that is added to"
+            f" the scores, got {describe(mask)}; give mask.bool() if its ones are what is allowed"
+        )
+    mask = mask if mask.ndim > 1 else mask.view(1, -1)
+    fits = torch.finfo(mask.dtype).max <= torch.finfo(dtype).max
+    if fits and dtype != torch.float16:
+        return mask.to(dtype)
+    # A forbidding number such as the lowest of float32 would become -inf, and a row of it NaN. With
+    # half of the range, it does not overflow when a bias is added either, which in float16 is near.
+    limit = torch.finfo(dtype).max / 2
+    return torch.where(mask.isinf(), mask, mask.clamp(-limit, limit)).to(dtype)
+
+
+def additive_for(mask: Tensor, q: Tensor, num_keys: int) -> Tensor:
+    """As `additive`, for queries `(B, H, Q, E)`.
+
+    Raises:
+        ShapeshiftError: if the mask cannot be broadcast to `(B, H, Q, K)`, or is elsewhere.
+    """
+    wanted = *q.shape[:3], num_keys
+    if mask.device != q.device:
+        raise ShapeshiftError(
+            f"a mask must be on the device of the heads, {q.device}, got {mask.device}; move it"
+            " with .to(q.device)"
+        )
+    if not broadcasts(mask.shape, wanted):
+        raise wrong_size("a mask", mask.shape, f"(B, H, Q, K) = {wanted}, or 1")
+    return additive(mask, pairs.autocast_dtype(q))
