@@ -5,7 +5,8 @@ The errors are those of Monte Carlo arithmetic (Parker 1997): each intermediate 
 by 1 + ξ, where ξ is random and as large as the unit roundoff u of the dtype under test. How far
 such results lie from the exact ones is how far a correct computation in that dtype may lie.
 
-Kinds that are not in the registry are computed by their own hooks.
+Kinds that are not in the registry are computed by their own hooks, or where hooks are derived from
+a description, by a method `…by_definition`.
 """
 
 from __future__ import annotations
@@ -177,7 +178,9 @@ def score_terms(
 ) -> list[Tensor]:
     """Return what a kind adds to the scores, each broadcastable to `(B, H, Q, K)`."""
     formula = FORMULAS.get(type(kind).__name__)
-    if formula is None:
+    if formula is None and hasattr(kind, "by_definition"):
+        found = [kind.by_definition(q, pos_q, pos_k)]
+    elif formula is None:
         found = [kind("bias", pos_q, pos_k, dtype=q.dtype), kind("query_bias", q, pos_q, pos_k)]
     else:
         found = [formula(kind, q, pos_q, pos_k, compute)]
@@ -286,6 +289,8 @@ FORMULAS: dict[str, Callable[..., Tensor | None]] = {
 
 def value_terms(kind: Representation, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> list[Tensor]:
     """Return what a kind adds to the heads `(B, H, Q, E)`."""
+    if hasattr(kind, "mixed_by_definition"):
+        return [kind.mixed_by_definition(probs, pos_q, pos_k)]
     if not isinstance(kind, Shaw):
         found = kind("value_bias", probs, pos_q, pos_k)
         return [] if found is None else [found]
@@ -311,6 +316,9 @@ def rotate(
         elif isinstance(kind, Rotary | XPos):
             q = compute(_turned(kind, compute(q), pos_q, 1, compute))
             k = compute(_turned(kind, compute(k), pos_k, -1, compute))
+        elif hasattr(kind, "turned_by_definition"):
+            q = compute(kind.turned_by_definition(compute(q), pos_q, 1))
+            k = compute(kind.turned_by_definition(compute(k), pos_k, -1))
         else:
             rotated = kind("rotate", compute(q), compute(k), pos_q.long(), pos_k.long())
             q, k = map(compute, rotated)
