@@ -253,7 +253,8 @@ def _fire(kind: FIRE, q: Tensor, pos_q: Tensor, pos_k: Tensor, compute: Arithmet
     d = -distances(pos_q, pos_k)[:, 0].to(q.dtype)  # i - j
     furthest = torch.maximum(pos_q[:, :, None], pos_k[:, None, :]).to(q.dtype)
     furthest = torch.maximum(furthest, limit)
-    x = compute(d.sign() * torch.log(c * d.abs() + 1) / torch.log(c * furthest + 1))
+    near, far = (compute(torch.log(c * size + 1)) for size in (d.abs(), furthest))
+    x = compute(d.sign() * near / far)
     weights = kind.inner.weight[:, 0], kind.inner.bias
     terms = compute(x[..., None] * weights[0]), weights[1]
     hidden = compute(sum(terms))  # (B|1, Q, K, hidden)
