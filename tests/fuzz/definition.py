@@ -64,12 +64,28 @@ class Arithmetic:
             self.generator = torch.Generator().manual_seed(seed)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x if self.is_exact else x * (1 + self.errors(x))
+        if self.is_exact:
+            return x
+        rounded: Tensor = _Rounded.apply(x, self)  # type: ignore[no-untyped-call]
+        return rounded
 
     def errors(self, like: Tensor) -> Tensor:
         """Return numbers of mean 0 and standard deviation u."""
         size = self.u * 3**0.5
         return torch.empty_like(like.detach()).uniform_(-size, size, generator=self.generator)
+
+
+class _Rounded(torch.autograd.Function):
+    """x (1 + ξ); its gradient has an error of its own, so that where terms cancel, errors stay."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, compute: Arithmetic) -> Tensor:
+        ctx.compute = compute
+        return x * (1 + compute.errors(x))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return ctx.compute(grad), None
 
 
 class _Softmax(torch.autograd.Function):
