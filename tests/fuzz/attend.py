@@ -14,12 +14,14 @@ from torch import Tensor
 from torch.nn.modules.module import register_module_forward_hook
 
 from shapeshift.attention import attend, recording
-from shapeshift.positions import Representation
+from shapeshift.positions import Encoding, Representation
 
 from . import definition, kinds
+from .backends import only
 from .compare import Outcome, Results, WrongResultError
 from .definition import UNIT, Arithmetic
-from .kinds import ROWS, InvalidCaseError
+from .kinds import ROWS, InvalidCaseError, Mixing
+from .layouts import LAYOUTS, PLACES
 
 Case = dict[str, Any]
 
@@ -51,6 +53,8 @@ SIMPLEST: Case = {
     "threads": 1,
     "touched": "none",
     "mixed": False,
+    "without": [],
+    "block": 0,
 }
 """What each option is when nothing happens."""
 
@@ -63,29 +67,6 @@ DTYPES = {
 
 SHAPES = ("K", "QK", "11QK", "B11K", "BHQK", "1HQK", "B1QK", "BHQ1", "1111", "1H1K")
 """Of masks: those without Q forbid keys to all queries."""
-
-LAYOUTS: dict[str, Callable[..., tuple[tuple[int, ...], Callable[[Tensor], Tensor]]]] = {
-    "plain": lambda B, H, T, E: ((B, H, T, E), lambda x: x),
-    "rows": lambda B, H, T, E: ((B, T, H, E), lambda x: x.transpose(1, 2)),
-    "channels": lambda B, H, T, E: ((B, H, E, T), lambda x: x.mT),
-    "packed": lambda B, H, T, E: ((B, T, 3, H, E), lambda x: x[:, :, 1].transpose(1, 2)),
-    "tokens first": lambda B, H, T, E: ((T, B, H, E), lambda x: x.permute(1, 2, 0, 3)),
-    "inside": lambda B, H, T, E: ((B, H, T, E + 3), lambda x: x[..., 2 : 2 + E]),
-    "stepped": lambda B, H, T, E: ((B, H, T, 2 * E), lambda x: x[..., ::2]),
-    "later": lambda B, H, T, E: ((B + 1, H, T + 2, E), lambda x: x[1:, :, 1 : T + 1]),
-    "one sentence": lambda B, H, T, E: ((1, H, T, E), lambda x: x.expand(B, -1, -1, -1)),
-    "one head": lambda B, H, T, E: ((B, 1, T, E), lambda x: x.expand(-1, H, -1, -1)),
-    "one token": lambda B, H, T, E: ((B, H, 1, E), lambda x: x.expand(-1, -1, T, -1)),
-    "windows": lambda B, H, T, E: (
-        (B * H * (T + E),),
-        lambda x: x.as_strided((B, H, T, E), (H * (T + E), T + E, 1, 1)),
-    ),
-    "as_strided": lambda B, H, T, E: (
-        (7 + B * T * H * E,),
-        lambda x: x.as_strided((B, H, T, E), (T * H * E, E, H * E, 1), 7),
-    ),
-}
-"""How heads lie in memory: the shape of a tensor, and the view of it that is `(B, H, T, E)`."""
 
 
 def draw(rng: random.Random) -> Case:
@@ -118,6 +99,9 @@ def draw(rng: random.Random) -> Case:
         case["touched"] = rng.choice([*TOUCHES])
     if case["dtype"] == "autocast":
         case["mixed"] = rng.random() < 0.2
+    if rng.random() < 0.15:
+        case["without"] = rng.choice((["cpu"], ["cpu", "sdpa"], ["sdpa"]))
+        case["block"] = rng.choice((0, 1, 50, 500))
     if long:
         case |= {"B": 1, "H": rng.choice((1, 2))}
     if rng.random() < 0.5:
@@ -140,52 +124,6 @@ def draw(rng: random.Random) -> Case:
     if "tupe" in names and case["H"] * case["E"] > 160:
         case["E"] = 160 // case["H"]
     return case
-
-
-def _counted(rng: torch.Generator, B: int, Q: int, K: int, first: int = 0) -> list[Tensor]:
-    counted = torch.arange(max(Q, K)) + first
-    return [counted[None, -n:] if Q <= K else counted[None, :n] for n in (Q, K)]
-
-
-def _apart(rng: torch.Generator, B: int, Q: int, K: int) -> list[Tensor]:
-    first = torch.randint(0, 90, (2,), generator=rng)
-    return [torch.arange(n)[None] + at for n, at in zip((Q, K), first, strict=True)]
-
-
-def _own_offsets(rng: torch.Generator, B: int, Q: int, K: int) -> list[Tensor]:
-    return [x + torch.randint(0, 90, (B, 1), generator=rng) for x in _counted(rng, B, Q, K)]
-
-
-def _one_offset(rng: torch.Generator, B: int, Q: int, K: int) -> list[Tensor]:
-    first = torch.randint(0, 90, (B, 1), generator=rng)
-    return [x + first for x in _counted(rng, B, Q, K)]
-
-
-def _gaps(rng: torch.Generator, B: int, Q: int, K: int) -> list[Tensor]:
-    drawn = torch.randint(0, 2 * max(Q, K) + 9, (B, max(Q, K)), generator=rng).sort(1)[0]
-    return [drawn[:, -n:] for n in (Q, K)]
-
-
-def _any_order(rng: torch.Generator, B: int, Q: int, K: int) -> list[Tensor]:
-    return [torch.randint(0, 150, (B, n), generator=rng) for n in (Q, K)]
-
-
-def _scattered(rng: torch.Generator, B: int, Q: int, K: int) -> list[Tensor]:
-    return [torch.randint(0, 1_000_000, (B, n), generator=rng) for n in (Q, K)]
-
-
-PLACES: dict[str, Callable[..., list[Tensor]]] = {
-    "arange": _counted,
-    "apart": _apart,
-    "offset": lambda *sizes: _counted(*sizes, first=7),
-    "far": lambda *sizes: _counted(*sizes, first=1_000_000),
-    "one offset": _one_offset,
-    "own offsets": _own_offsets,
-    "gaps": _gaps,
-    "any order": _any_order,
-    "scattered": _scattered,
-}
-"""Positions of queries and keys, `(B|1, Q|K)`."""
 
 
 def _doubled(module: Any, arguments: tuple[Any, ...], out: Any) -> Any:
@@ -317,7 +255,12 @@ class Setup:
             if g is not None and g.requires_grad
         ]
         if terms:
-            again = torch.autograd.grad(sum(terms[1:], terms[0]), wanted, allow_unused=True)
+            try:
+                again = torch.autograd.grad(sum(terms[1:], terms[0]), wanted, allow_unused=True)
+            except RuntimeError as error:  # PyTorch's fused kernels have no second derivative
+                if "scaled_dot_product" not in str(error):
+                    raise
+                raise InvalidCaseError(str(error)) from error
             found |= {
                 f"second derivative of {n}": torch.zeros_like(x) if g is None else g
                 for n, x, g in zip(names, wanted, again, strict=True)
@@ -337,6 +280,7 @@ class Setup:
         position, (*bases, mask), wanted = self.leaves(False)
         q, k, v = (view(x) for view, x in zip(self.views, bases, strict=True))
         with ExitStack() as stack:
+            stack.enter_context(only(case["without"], case["block"]))
             if case["touched"] != "none":
                 handle = TOUCHES[case["touched"]](position)
                 stack.callback(lambda: handle and handle.remove())
@@ -344,8 +288,7 @@ class Setup:
             if self.is_autocast:
                 stack.enter_context(torch.autocast("cpu", torch.bfloat16))
             record = stack.enter_context(recording()) if case["recording"] else None
-            if position.overrides("rotate"):
-                q, k = position("rotate", q, k, *self.pos)
+            q, k = position("rotate", q, k, *self.pos)
 
             def run(v: Tensor) -> Tensor:
                 torch.manual_seed(case["seed"])  # of dropout
@@ -362,9 +305,10 @@ class Setup:
             out = run(v)
         if out.requires_grad != bool(wanted and not case["no_grad"] and self._reaches(wanted)):
             raise WrongResultError("requires_grad", f"{out.requires_grad}")
-        if out[self.is_blind.expand_as(out)].any() and not position.overrides("value_bias"):
+        if out[self.is_blind.expand_as(out)].any():
             raise WrongResultError("output", "a query that may see no key has no zeros")
-        found = self.named(out, wanted if not case["no_grad"] else [], self.names())
+        with only(case["without"], case["block"]):  # some compute again in the backward pass
+            found = self.named(out, wanted if not case["no_grad"] else [], self.names())
         if record is not None:
             if len(record) != 1:
                 raise WrongResultError("recording", f"{len(record)} tensors of probabilities")
@@ -378,9 +322,8 @@ class Setup:
             self.mask is not None and self.mask.is_floating_point() and "m" in self.case["wants"]
         ):
             return True
-        hooks = ("rotate", "bias", "query_bias", "value_bias")
         return any(
-            any(True for _ in kind.parameters()) and any(map(kind.overrides, hooks))
+            not isinstance(kind, Encoding | Mixing) and any(True for _ in kind.parameters())
             for kind in self.position.kinds()
         )
 
@@ -440,6 +383,7 @@ def compared(setup: Setup, found: Results, dropped: Tensor | None) -> Outcome:
         skipped = {*exact}
     elif compute.has_kink and setup.unit > 1e-4 and setup.case["Q"] * setup.case["K"] < 100:
         skipped = {x for x in exact if "inner" in x or "log_" in x}
-    sums = max(*(setup.case[x] for x in "QKE"), setup.case["H"] * setup.case["E"])
-    longest = 1 if setup.unit == UNIT[torch.bfloat16] else sums
+    B, H, Q, K, E = (setup.case[x] for x in "BHQKE")
+    # A number of a table or of a mask may be that of all pairs.
+    longest = 1 if setup.unit == UNIT[torch.bfloat16] else max(B * Q * K, H * E)
     return Outcome(found, exact, rounded, frozenset(skipped), longest)

@@ -1,28 +1,15 @@
-"""Which way attention was computed: the only place that knows what the ways are."""
+"""Which backend of attention served, and which may."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from shapeshift.attention import backends
-from shapeshift.model import attention as model_attention
-
-
-def _ways() -> Iterator[tuple[Any, str, str]]:
-    """Yield owner, function and name of each way."""
-    for module in getattr(backends, "BACKENDS", ()):
-        yield module, "run", module.__name__.rpartition(".")[2]
-    if not hasattr(backends, "BACKENDS"):
-        yield backends, "attend_rows", "kernel"
-        yield backends, "_attend_in_blocks", "blocks"
-        yield backends, "attend_with_probs", "plain"
-        yield backends.F, "scaled_dot_product_attention", "sdpa"
-        yield model_attention, "attend_rows", "kernel"
-        yield model_attention, "attend_few", "few"
+from shapeshift.attention import BACKENDS
+from shapeshift.attention.backends import blocked, cpu
 
 
 @contextmanager
@@ -32,15 +19,14 @@ def counting() -> Iterator[Counter[str]]:
 
     def counted(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         def run(*args: Any, **options: Any) -> Any:
-            out = function(*args, **options)
-            calls[name] += out is not None
-            return out
+            calls[name] += 1
+            return function(*args, **options)
 
         return run
 
     patches = [
-        patch.object(owner, name, counted(getattr(owner, name), way))
-        for owner, name, way in _ways()
+        patch.object(backend, "run", counted(backend.run, name))
+        for name, backend in BACKENDS.items()
     ]
     for each in patches:
         each.start()
@@ -49,3 +35,16 @@ def counting() -> Iterator[Counter[str]]:
     finally:
         for each in patches:
             each.stop()
+
+
+@contextmanager
+def only(without: Sequence[str], block: int) -> Iterator[None]:
+    """Let some backends refuse all calls; compute at most `block` scores at a time where it is not
+    0, as for calls too large for a test."""
+    with ExitStack() as stack:
+        for name in without:
+            stack.enter_context(patch.object(BACKENDS[name], "refuses", lambda call: "left out"))
+        if block:
+            stack.enter_context(patch.object(blocked, "BLOCK", block))
+            stack.enter_context(patch.object(cpu, "RECOMPUTED_FROM", 2))
+        yield

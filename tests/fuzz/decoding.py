@@ -85,7 +85,8 @@ def run(case: Case) -> Outcome:
             return {"logits": twin.project(out)}
 
     exact, rounded = references(deepcopy(model).double(), unit, whole)
-    return Outcome({"logits": found}, exact, rounded, longest_sum=models.longest_sum(case, unit))
+    longest = models.longest_sum(case, unit, history.shape[1])
+    return Outcome({"logits": found}, exact, rounded, longest_sum=longest)
 
 
 def _decode(

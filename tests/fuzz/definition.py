@@ -5,7 +5,8 @@ The errors are those of Monte Carlo arithmetic (Parker 1997): each intermediate 
 by 1 + ξ, where ξ is random and as large as the unit roundoff u of the dtype under test. How far
 such results lie from the exact ones is how far a correct computation in that dtype may lie.
 
-Kinds that are not in the registry are computed by their own hooks.
+Kinds that are not in the registry are computed by their own hooks, or where hooks are derived from
+a description, by a method `…by_definition`.
 """
 
 from __future__ import annotations
@@ -63,12 +64,28 @@ class Arithmetic:
             self.generator = torch.Generator().manual_seed(seed)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return x if self.is_exact else x * (1 + self.errors(x))
+        if self.is_exact:
+            return x
+        rounded: Tensor = _Rounded.apply(x, self)  # type: ignore[no-untyped-call]
+        return rounded
 
     def errors(self, like: Tensor) -> Tensor:
         """Return numbers of mean 0 and standard deviation u."""
         size = self.u * 3**0.5
         return torch.empty_like(like.detach()).uniform_(-size, size, generator=self.generator)
+
+
+class _Rounded(torch.autograd.Function):
+    """x (1 + ξ); its gradient has an error of its own, so that where terms cancel, errors stay."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, compute: Arithmetic) -> Tensor:
+        ctx.compute = compute
+        return x * (1 + compute.errors(x))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return ctx.compute(grad), None
 
 
 class _Softmax(torch.autograd.Function):
@@ -177,7 +194,9 @@ def score_terms(
 ) -> list[Tensor]:
     """Return what a kind adds to the scores, each broadcastable to `(B, H, Q, K)`."""
     formula = FORMULAS.get(type(kind).__name__)
-    if formula is None:
+    if formula is None and hasattr(kind, "by_definition"):
+        found = [kind.by_definition(q, pos_q, pos_k)]
+    elif formula is None:
         found = [kind("bias", pos_q, pos_k, dtype=q.dtype), kind("query_bias", q, pos_q, pos_k)]
     else:
         found = [formula(kind, q, pos_q, pos_k, compute)]
@@ -250,7 +269,8 @@ def _fire(kind: FIRE, q: Tensor, pos_q: Tensor, pos_k: Tensor, compute: Arithmet
     d = -distances(pos_q, pos_k)[:, 0].to(q.dtype)  # i - j
     furthest = torch.maximum(pos_q[:, :, None], pos_k[:, None, :]).to(q.dtype)
     furthest = torch.maximum(furthest, limit)
-    x = compute(d.sign() * torch.log(c * d.abs() + 1) / torch.log(c * furthest + 1))
+    near, far = (compute(torch.log(c * size + 1)) for size in (d.abs(), furthest))
+    x = compute(d.sign() * near / far)
     weights = kind.inner.weight[:, 0], kind.inner.bias
     terms = compute(x[..., None] * weights[0]), weights[1]
     hidden = compute(sum(terms))  # (B|1, Q, K, hidden)
@@ -286,6 +306,8 @@ FORMULAS: dict[str, Callable[..., Tensor | None]] = {
 
 def value_terms(kind: Representation, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> list[Tensor]:
     """Return what a kind adds to the heads `(B, H, Q, E)`."""
+    if hasattr(kind, "mixed_by_definition"):
+        return [kind.mixed_by_definition(probs, pos_q, pos_k)]
     if not isinstance(kind, Shaw):
         found = kind("value_bias", probs, pos_q, pos_k)
         return [] if found is None else [found]
@@ -311,6 +333,9 @@ def rotate(
         elif isinstance(kind, Rotary | XPos):
             q = compute(_turned(kind, compute(q), pos_q, 1, compute))
             k = compute(_turned(kind, compute(k), pos_k, -1, compute))
+        elif hasattr(kind, "turned_by_definition"):
+            q = compute(kind.turned_by_definition(compute(q), pos_q, 1))
+            k = compute(kind.turned_by_definition(compute(k), pos_k, -1))
         else:
             rotated = kind("rotate", compute(q), compute(k), pos_q.long(), pos_k.long())
             q, k = map(compute, rotated)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import KINDS, T5, ALiBi, Chain, Representation, get
 from shapeshift.positions.pairs import Table
+from shapeshift.positions.turns import Turn
 
 ROWS = 2048
 """Positions of tables."""
@@ -27,8 +28,6 @@ class InvalidCaseError(Exception):
 class TransposedBias(Representation):
     """`bias` returns a transposed view, in a row for each sentence, head and pair."""
 
-    splits = True
-
     def __init__(self, *, num_heads: int):
         super().__init__()
         self.table = nn.Parameter(torch.randn(9, 9, num_heads))
@@ -41,8 +40,6 @@ class TransposedBias(Representation):
 
 class OneForAll(Representation):
     """`bias` broadcasts: one number for each key, or for each head."""
-
-    splits = True
 
     def __init__(self, *, num_heads: int, of: str = "keys"):
         super().__init__()
@@ -59,7 +56,8 @@ class OneForAll(Representation):
 
 
 class ChangedInPlace(Representation):
-    """Each hook changes in place what it has computed, through views."""
+    """Each hook changes in place what it has computed, through views: as if the first query and key
+    of a call were others, so that it must get all of them in one call."""
 
     def __init__(self, *, num_heads: int, head_dim: int):
         super().__init__()
@@ -118,7 +116,7 @@ class Turned(Representation):
 
     def _turn(self, x: Tensor, pos: Tensor) -> Tensor:
         out = x.transpose(1, 2) * self.weight.to(x.dtype)  # (B, T, H, E)
-        out[:, ::2].mul_(2.0)
+        out[..., ::2].mul_(2.0)
         return out.transpose(1, 2).add_((pos % 3)[:, None, :, None].to(x.dtype))
 
     def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
@@ -134,55 +132,77 @@ class HalfALiBi(ALiBi):
 
 
 class TwiceT5(T5):
-    """A subclass that changes a helper of a hook."""
+    """A subclass that changes what a hook is derived from."""
 
-    def _values(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
-        return 2 * super()._values(distances, dtype)
+    def distance_bias(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
+        return 2 * super().distance_bias(distances, dtype)
 
 
 class ByDistance(Representation):
-    """A faster method with one number for all heads."""
+    """Describes its bias: one number for all heads, of clipped distances."""
 
-    splits = True
+    limits = (-9, 4)
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(5))
 
-    def bias(self, pos_q: Tensor, pos_k: Tensor, *, dtype: torch.dtype) -> Tensor:
-        distances = pos_k.long()[:, None, :] - pos_q.long()[:, :, None]
-        return self.bias_by_distance(distances, dtype=dtype).transpose(0, 1)
+    def distance_bias(self, distances: Tensor, dtype: torch.dtype) -> Tensor:
+        return self.weight.to(dtype)[distances % 5].unsqueeze(0)
 
-    def bias_by_distance(self, distances: Tensor, *, dtype: torch.dtype) -> Tensor:
-        weight = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32))
-        return weight[distances % 5].unsqueeze(0).to(dtype)
+    def by_definition(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        """Return what the description says, `(B|1, 1, Q, K)`."""
+        distances = (pos_k[:, None, :] - pos_q[:, :, None]).clamp(-9, 4)
+        return self.weight[distances % 5][:, None]
 
 
 class ByTable(Representation):
-    """Vectors by distance, on keys for each head, on values for all, of other distances."""
-
-    splits = True
+    """Describes vectors by distance: of keys for each head, of values for all, of others."""
 
     def __init__(self, *, num_heads: int, head_dim: int):
         super().__init__()
         self.keys = nn.Parameter(torch.randn(num_heads, 4, head_dim))
         self.values = nn.Parameter(torch.randn(1, 3, head_dim))
 
-    def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        by_row = q @ self.keys.to(q.dtype).mT
-        return by_row.gather(-1, self._rows(pos_q, pos_k, -1, 4).expand(*q.shape[:3], -1))
-
-    def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        rows = self._rows(pos_q, pos_k, -2, 3)
-        near = [(probs * (rows == n)).sum(-1, keepdim=True) for n in range(3)]
-        return torch.cat(near, -1) @ self.values.to(probs.dtype)
-
-    def _rows(self, pos_q: Tensor, pos_k: Tensor, low: int, number: int) -> Tensor:
-        distances = pos_k.long()[:, None, None] - pos_q.long()[:, None, :, None]
-        return (distances - low).clamp(0, number - 1)
-
-    def tables(self) -> tuple[Table, Table]:
+    def distance_vectors(self) -> tuple[Table, Table]:
         return Table(self.keys, -1), Table(self.values, -2)
+
+    def by_definition(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        """Return what is added to the scores."""
+        by_row = q @ self.keys.mT
+        return by_row.gather(-1, _rows(pos_q, pos_k, -1, 2).expand(*q.shape[:3], -1))
+
+    def mixed_by_definition(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
+        """Return what is added to the heads."""
+        rows = _rows(pos_q, pos_k, -2, 0)
+        near = [(probs * (rows == n)).sum(-1, keepdim=True) for n in range(3)]
+        return torch.cat(near, -1) @ self.values
+
+
+def _rows(pos_q: Tensor, pos_k: Tensor, low: int, high: int) -> Tensor:
+    return (pos_k[:, None, None] - pos_q[:, None, :, None]).clamp(low, high) - low
+
+
+class ByTurn(Representation):
+    """Describes a rotation of two channels, with a scale and a decay."""
+
+    def __init__(self, *, head_dim: int):
+        super().__init__()
+        if head_dim < 2:
+            raise ShapeshiftError("two channels turn")
+
+    def turn(self, pos: Tensor, dtype: torch.dtype) -> Turn:
+        angle = 0.3 * pos.double().unsqueeze(-1)
+        decay = 1 + 0.1 * (pos.double() % 5).unsqueeze(-1)
+        return Turn(angle.cos(), angle.sin(), False, 1.2, decay)
+
+    def turned_by_definition(self, x: Tensor, pos: Tensor, sign: int) -> Tensor:
+        """Return the heads, rotated."""
+        factor = (1 + 0.1 * (pos.double() % 5)) ** sign
+        angle, factor = (y[:, None, :, None] for y in (0.3 * pos.double(), factor))
+        a, b, rest = x[..., :1], x[..., 1:2], x[..., 2:]
+        a, b = a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()
+        return torch.cat((a * factor, b * factor, rest), -1) * 1.2
 
 
 class Mixing(Representation):
@@ -199,7 +219,7 @@ class Mixing(Representation):
         self, q: Tensor, k: Tensor, v: Tensor, pos_q: Tensor, pos_k: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         k = k * self.weight.to(k.dtype)
-        k[:, :1].neg_()
+        k[..., :1].neg_()
         return (q.mT + (pos_q % 4)[:, None].to(q.dtype) / 4).mT, k, v
 
 
@@ -207,9 +227,13 @@ OWN = {
     each.__name__: each
     for each in (
         TransposedBias, OneForAll, ChangedInPlace, ReadTransposed, Turned, HalfALiBi, TwiceT5,
-        ByDistance, ByTable, Mixing,
+        ByDistance, ByTable, ByTurn, Mixing,
     )
 }  # fmt: skip
+
+
+WHOLE = {ChangedInPlace}
+"""Those that do not decode token by token."""
 
 
 def full_name(name: str) -> str:

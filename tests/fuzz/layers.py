@@ -297,9 +297,8 @@ def run(case: Case) -> Outcome:
     cast = torch.autocast("cpu", torch.bfloat16) if setup.is_autocast else nullcontext()
     with cast:
         found = setup.call(setup.module, lambda x: x.detach().clone())
-    sums = max(setup.sizes[3], setup.K, 2 * setup.x.shape[-1]) * (
-        4 if case.get("layer") != "attention" else 1
-    )
+    B, _, _, Q = setup.sizes
+    sums = max(B * Q * max(Q, setup.K), 8 * setup.x.shape[-1])
     longest = 1 if setup.unit == UNIT[torch.bfloat16] else sums
     if setup.is_attention:
         compute = Arithmetic(setup.unit)

@@ -20,7 +20,7 @@ from shapeshift.positions import KINDS, POSITION_IDS, Part, PositionIds, Scheme
 
 from .compare import Outcome, Results, floor_of
 from .definition import UNIT
-from .kinds import OWN, InvalidCaseError, draw_options, full_name
+from .kinds import OWN, WHOLE, InvalidCaseError, draw_options, full_name
 from .twin import references
 
 Case = dict[str, Any]
@@ -57,7 +57,8 @@ def draw_shape(rng: random.Random, *, decoding: bool = False) -> Case:
     parts = []
     for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
         own = rng.random() < 0.15
-        name = rng.choice([*(OWN if own else KINDS)])
+        ours = [name for name, kind in OWN.items() if not (decoding and kind in WHOLE)]
+        name = rng.choice(ours if own else [*KINDS])
         build = OWN[name] if own else KINDS[name].build
         place = rng.choice(build.places)
         stacks = (
@@ -136,10 +137,12 @@ def for_inference(model: Transformer, in_bf16: bool) -> Transformer:
     return copy_for_inference(model, torch.bfloat16 if in_bf16 else next(model.parameters()).dtype)
 
 
-def longest_sum(case: Case, unit: float) -> int:
-    """Return `Outcome.longest_sum`: the terms of products in all layers after each other."""
+def longest_sum(case: Case, unit: float, num_pairs: int) -> int:
+    """Return `Outcome.longest_sum`: the terms of products in all layers after each other, or the
+    pairs of tokens of a batch."""
     depth = 3 * (case["encoder_layers"] + case["decoder_layers"])
-    return 1 if unit == UNIT[torch.bfloat16] else depth * max(case["dim"], case["ff_dim"], 40)
+    products = depth * max(case["dim"], case["ff_dim"])
+    return 1 if unit == UNIT[torch.bfloat16] else max(products, num_pairs)
 
 
 def padded(num: int, length: int) -> Tensor:
@@ -202,4 +205,6 @@ def run(case: Case) -> Outcome:
     skipped = frozenset(
         name for name in exact if is_autocast and case["activation"] == "relu" and "inner" in name
     )  # hidden units near zero switch, and with them the gradient of their weights
-    return Outcome(found, exact, rounded, skipped, longest_sum(case, unit), floor_of(exact, unit))
+    num_pairs = len(source) * max(source.shape[1], target.shape[1]) ** 2
+    longest = longest_sum(case, unit, num_pairs)
+    return Outcome(found, exact, rounded, skipped, longest, floor_of(exact, unit))
