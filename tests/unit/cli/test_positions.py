@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from shapeshift.attention import BACKENDS, example, explain
 from shapeshift.cli import app
 from shapeshift.cli.output import plain_console, show_table
-from shapeshift.cli.positions import PURPOSE
 from shapeshift.config import parse_config
 from shapeshift.evaluation.tables import Table
 from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, get
@@ -36,10 +35,6 @@ def test_a_table_prints_names_as_they_are(capsys: pytest.CaptureFixture[str]) ->
     show_table(Table(("x", "[bold]"), [("row", "[red]1")], ["a [note]"]))
     printed = capsys.readouterr().out
     assert all(text in printed for text in ("[bold]", "[red]1", "a [note]"))
-
-
-def test_each_has_advice() -> None:
-    assert set(PURPOSE) == {*KINDS, *POSITION_IDS}
 
 
 @pytest.mark.parametrize(
