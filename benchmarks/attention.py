@@ -3,7 +3,7 @@ fused kernel, forward and backward, or with --inference forward alone.
 
     python benchmarks/attention.py
 
-Decides, for CPUs without a C compiler, `FUSED_FROM` of `shapeshift.attention.backends`. Prints
+Decides, for CPUs without a C compiler, `FUSED_FROM` of `attention/backends/sdpa.py`. Prints
 milliseconds, the median of several runs, by length and precision: float32, and bf16 where the
 processor has it.
 """
@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from shapeshift import kernels
 from shapeshift.attention import attend_with_probs
-from shapeshift.attention.backends import attend_rows
+from shapeshift.attention.backends.cpu import attend_rows
 from shapeshift.positions import Representation
 from shapeshift.training.precision import choose_precision, tune_cpu
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shapeshift.attention.backends import Diagonals, attend_rows
+from shapeshift.attention.backends.cpu import Diagonals, attend_rows
 from shapeshift.kernels import decoding, library, training
 from shapeshift.kernels.attention import Rows
 from shapeshift.kernels.processor import instruction_sets

@@ -31,7 +31,8 @@ from torch import Tensor
 from shapeshift.errors import nearest
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.attention import Attention
-from shapeshift.positions import PRESETS, Part, Representation, Scheme, Shaw, Stack, place
+from shapeshift.positions import PRESETS, Part, Scheme, Shaw, Stack, place
+from shapeshift.positions.pairs import Table
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tune_cpu
 from shapeshift.training.step import TrainingStep, random_batch
@@ -53,8 +54,6 @@ SYSTEMS = {
 class Textbook(Shaw):
     """Shaw's representation as it is written: a_ij is built for every pair, n × n × E."""
 
-    tables = Representation.tables
-
     def query_bias(self, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
         each = self._each(self.keys, pos_q, pos_k)
         return torch.einsum("bhqe,qke->bhqk", q, each)
@@ -63,7 +62,7 @@ class Textbook(Shaw):
         return torch.einsum("bhqk,qke->bhqe", probs, self._each(self.values, pos_q, pos_k))
 
     def _each(self, table: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        return table[0][self._rows(pos_q, pos_k)[0]]  # (Q, K, E)
+        return table[0][Table(table, -self.max_distance).rows(pos_q, pos_k)[0]]  # (Q, K, E)
 
 
 def step_of(name: str, length: int, args: argparse.Namespace) -> Callable[[], None]:

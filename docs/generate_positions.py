@@ -80,7 +80,7 @@ PROMISES = {
     "a loaded model computes the same": (
         "test_schemes.py::test_a_model_built_without_memory_gets_all_it_needs_from_saved_weights"
     ),
-    "gradients of eager attention, in blocks with recomputed scores and by SDPA, 1e-10": (
+    "gradients by each backend (`reference`, `blocked`, `sdpa`, `cpu`) are the same, 1e-10": (
         "test_schemes.py::test_gradients_do_not_depend_on_how_attention_is_computed"
     ),
     "`torch.compile`: one graph for all lengths, in training too; new offsets per call": (

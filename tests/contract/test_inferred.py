@@ -207,6 +207,6 @@ def test_places_are_those_where_a_hook_is_called() -> None:
 
 
 def test_a_description_that_nothing_reads_is_refused() -> None:
-    with pytest.raises(ShapeshiftError, match="Unread overrides distance_bias.*override bias"):
+    with pytest.raises(ShapeshiftError, match=r"Unread overrides distance_bias.*override bias"):
         type("Unread", (Bias,), {"distance_bias": lambda *_: None})
     type("Read", (LouderKeys,), {"distance_vectors": lambda *_: (None, None)})

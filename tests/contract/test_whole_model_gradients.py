@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift import kernels
-from shapeshift.attention import recording
+from shapeshift.attention import explain, recording
 from shapeshift.kernels import library
 from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss
+from shapeshift.model.attention import Attention
 from shapeshift.positions import KINDS, Part, Representation, Scheme
 from shapeshift.positions.registry import Entry
 
@@ -97,13 +98,24 @@ def counting() -> Iterator[Counter[str]]:
         yield calls
 
 
-def check(model: Transformer, *, num_plain: int = 0) -> None:
-    """Compare loss and gradients in both types, with and without kernels; assert which ran.
+def explained(model: Transformer, dtype: torch.dtype, with_kernels: bool) -> Counter[str]:
+    """Return how many attentions each backend serves, as `explain` names it."""
+    how: dict[str, Any] = {"dtype": dtype, "with_kernels": with_kernels, "train": True, "length": 7}
+    heads = {"num_heads": SHAPE["num_heads"], "head_dim": SHAPE["dim"] // SHAPE["num_heads"]}
+    attentions = [x for x in model.modules() if isinstance(x, Attention)]
+    return Counter(explain(x.position, **how, **heads).backend for x in attentions)
+
+
+def check(model: Transformer, ran: list[str], *, num_plain: int = 0) -> None:
+    """Compare loss and gradients in both types, with and without kernels; assert which backends
+    ran.
 
     Args:
+        ran: the fixture.
         num_plain: attentions that kernels in C do not serve.
     """
     expected_loss, expected = in_float64(model)
+    assert ran == ["reference"] * NUM_ATTENTIONS
     largest = max(float(x.norm()) for x in expected.values())
     for dtype, in_c in ((x, y) for x in TOLERANCE for y in (True, False)):
         if in_c and not kernels.is_available(dtype):
@@ -111,10 +123,14 @@ def check(model: Transformer, *, num_plain: int = 0) -> None:
         with counting() as calls, pytest.MonkeyPatch.context() as patch:
             if not in_c:
                 patch.setattr(kernels, "is_available", lambda dtype: False)
+            ran.clear()
             with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
                 loss = label_smoothed_loss(model, *batch(), EPSILON).smoothed
             found = gradients(model, loss)
+            assert Counter(ran) == explained(model, dtype, in_c)
         number = NUM_ATTENTIONS - num_plain if in_c else 0
+        assert ran.count("cpu") == number
+        assert ran.count("reference") == NUM_ATTENTIONS - number
         assert calls["attention_forward"] == calls["attention_backward"] == number
         assert calls["cross_entropy"] == in_c
         assert found.keys() == expected.keys()
@@ -133,8 +149,8 @@ NORMS = pytest.mark.parametrize("norm", ["pre", "post"])
 
 @NORMS
 @pytest.mark.parametrize("name", CELLS)
-def test_each_kind_at_each_place(name: str, norm: str) -> None:
-    check(make(CELLS[name], norm))
+def test_each_kind_at_each_place(name: str, norm: str, ran: list[str]) -> None:
+    check(make(CELLS[name], norm), ran)
 
 
 @pytest.mark.slow
@@ -142,8 +158,8 @@ def test_each_kind_at_each_place(name: str, norm: str) -> None:
 @pytest.mark.parametrize(
     "name", [name for name, x in VARIANTS.items() if x.position_ids.name == "absolute"]
 )
-def test_each_variant(name: str, norm: str) -> None:
-    check(make(VARIANTS[name], norm))
+def test_each_variant(name: str, norm: str, ran: list[str]) -> None:
+    check(make(VARIANTS[name], norm), ran)
 
 
 class Convolved(Representation):
@@ -203,25 +219,29 @@ class Turned(Representation):
 
 
 class Biased(Representation):
-    """`bias` returns a transposed view of a table."""
+    """`bias` changes what it has looked up in place, and returns a transposed view of it."""
 
     def __init__(self, *, num_heads: int):
         super().__init__()
         self.table = nn.Parameter(torch.randn(9, 9, num_heads))
 
     def bias(self, pos_q, pos_k, *, dtype):
-        return self.table[pos_q[:, :, None], pos_k[:, None]].permute(0, 3, 1, 2).to(dtype)
+        bias = self.table[pos_q[:, :, None], pos_k[:, None]].permute(0, 3, 1, 2)
+        bias[..., :1].mul_(0.5)
+        return bias.to(dtype)
 
 
 class BiasedByQueries(Representation):
-    """`query_bias` reads queries transposed."""
+    """`query_bias` reads queries transposed, and changes its own result in place."""
 
     def __init__(self, *, head_dim: int):
         super().__init__()
         self.table = nn.Parameter(torch.randn(9, head_dim))
 
     def query_bias(self, q, pos_q, pos_k):
-        return (self.table[pos_k].unsqueeze(1) @ q.mT).mT
+        bias = (self.table[pos_k].unsqueeze(1) @ q.mT).mT
+        bias.add_((pos_k / 9)[:, None, None].to(bias.dtype))
+        return bias
 
 
 class BiasedValues(Representation):
@@ -263,9 +283,9 @@ PLAIN = {BiasedValues}
     ("name", "place"), [(name, place) for name, kind in OWN.items() for place in kind.places]
 )
 def test_each_hook_of_a_kind_of_one_s_own(
-    name: str, place: str, norm: str, monkeypatch: pytest.MonkeyPatch
+    name: str, place: str, norm: str, ran: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(KINDS, name, Entry(OWN[name], "own", "own"))
     number = {"embedding": 0, "self": 4, "cross": 2}[place]
     model = make(Scheme(parts=(Part(name, place),)), norm)
-    check(model, num_plain=number if OWN[name] in PLAIN else 0)
+    check(model, ran, num_plain=number if OWN[name] in PLAIN else 0)

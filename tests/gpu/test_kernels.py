@@ -11,10 +11,10 @@ import torch
 
 from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
-from shapeshift.kernels import Turn
 from shapeshift.model import loss
 from shapeshift.positions import Rotary
 from shapeshift.positions import rotary as positions
+from shapeshift.positions.turns import Turn
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 HAS_GPU = torch.cuda.is_available()

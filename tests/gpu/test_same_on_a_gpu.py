@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from shapeshift.model.packing import Packing
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shapeshift.attention import attend, attend_with_probs, backends, causal_mask, flex, varlen
+from shapeshift.attention import Call, attend, attend_with_probs, causal_mask, run
+from shapeshift.attention.backends import flex, packed, triton
+from shapeshift.attention.packing import Packing
 from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import EOS
 from shapeshift.decoding import recording
@@ -136,14 +137,11 @@ def test_bf16_autocast_is_close(twins):
 
 
 @pytest.mark.parametrize("kind", ["alibi", "t5", "kerple"])
-def test_flex_attention(kind, monkeypatch):
+def test_flex_attention(kind, ran, monkeypatch):
     """Beyond a block, with padding and offsets, causal and not, with gradients."""
-    served = []
-    run = backends.attend_flex
     monkeypatch.setattr(flex, "FLEX_FROM", flex.BLOCK_SIZE)
     monkeypatch.setattr(flex, "MOST_SCORES", 0)
-    monkeypatch.setattr(backends, "MAX_ROWS", 0)  # of numbers of t5
-    monkeypatch.setattr(backends, "attend_flex", lambda *a, **k: served.append(1) or run(*a, **k))
+    monkeypatch.setattr(triton, "MAX_ROWS", 0)  # of numbers of t5
     for causal in (False, True):
         stack = Stack("decoder" if causal else "encoder", 64, 2, 1)
         position = place(Scheme(parts=(Part(kind, "self"),)), stack).self_attention[0].cuda()
@@ -162,7 +160,7 @@ def test_flex_attention(kind, monkeypatch):
             outcomes.append([out, *torch.autograd.grad(out.square().mean(), tensors)])
         for one, other in zip(*outcomes, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-4)
-    assert len(served) == 2
+    assert ran == ["flex"] * 2
 
 
 class Operators(TorchDispatchMode):
@@ -245,19 +243,19 @@ def test_causal_attention_is_one_kernel_without_a_mask():
 
 
 def packed_heads(dtype, *sides):
-    """Sentences of these lengths, the longest first, on the sides of queries and keys, and heads
-    `(1, 2, N, 64)` of queries, keys and values."""
+    """Sentences of these lengths, the longest first, on the sides of queries and keys, and
+    projections `(N, 2 · 64)` of queries, keys and values."""
     generator = torch.Generator("cuda").manual_seed(0)
     sentences = []
     for lengths in sides:
         places = [n * lengths[0] + t for n, size in enumerate(lengths) for t in range(size)]
-        packing = Packing(torch.tensor(places, device="cuda"), (len(lengths), lengths[0]))
-        sentences.append(packing.sentences)
-    heads = [
-        torch.randn(1, sum(lengths), 2, 64, device="cuda", dtype=dtype, generator=generator)
+        places = torch.tensor(places, device="cuda")
+        sentences.append(Packing(places, (len(lengths), lengths[0])))
+    rows = [
+        torch.randn(sum(lengths), 2 * 64, device="cuda", dtype=dtype, generator=generator)
         for lengths in (sides[0], sides[1], sides[1])
     ]
-    return sentences, [x.transpose(1, 2).requires_grad_() for x in heads]
+    return tuple(sentences), [x.requires_grad_() for x in rows]
 
 
 @pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
@@ -270,18 +268,21 @@ def packed_heads(dtype, *sides):
         (torch.float32, 300, "_efficient_attention_forward", 1e-4),
     ],
 )
-def test_kernels_of_packed_sentences(dtype, longest, operator, tolerance, causal):
+def test_kernels_of_packed_sentences(dtype, longest, operator, tolerance, causal, ran):
     lengths = [longest, 1, 70, 33, longest - 1]
     others = lengths if causal else [longest - 17, 80, 2, 64, 1]
-    (side_q, side_k), heads = packed_heads(dtype, lengths, others)
-    pos = torch.arange(longest, device="cuda")[None]
+    packing, rows = packed_heads(dtype, lengths, others)
+    pos = [torch.arange(side.width, device="cuda")[None] for side in packing]
+    call = Call(rows, Representation(), *pos, num_heads=2, packing=packing, causal=causal)
     with Operators() as seen:
-        out = varlen.attend_packed(heads, Representation(), pos, pos, side_q, side_k, causal=causal)
+        out = run(call).flatten(1)
+    assert ran == ["packed"]
     assert seen.names & PACKED == {operator}
     weights = torch.randn_like(out)
-    got = [out, *torch.autograd.grad(out, heads, weights)]
-    exact = [x.detach().double().requires_grad_() for x in heads]
-    q, k, v = (x.split(n, dim=2) for x, n in zip(exact, (lengths, others, others), strict=True))
+    got = [out, *torch.autograd.grad(out, rows, weights)]
+    exact = [x.detach().double().requires_grad_() for x in rows]
+    heads = [x.view(1, -1, 2, 64).transpose(1, 2) for x in exact]
+    q, k, v = (x.split(n, dim=2) for x, n in zip(heads, (lengths, others, others), strict=True))
     sentences = []
     for query, key, value in zip(q, k, v, strict=True):
         scores = query @ key.transpose(-1, -2) / 8
@@ -296,17 +297,19 @@ def test_kernels_of_packed_sentences(dtype, longest, operator, tolerance, causal
 
 
 @pytest.mark.parametrize("longest", [300, 40])
-def test_dropout_of_packed_sentences_has_its_gradients(longest):
+def test_dropout_of_packed_sentences_has_its_gradients(longest, ran):
     """The output is linear in the values: were other probabilities dropped in the backward pass,
     the two sums would differ by half."""
-    (side_q, side_k), heads = packed_heads(torch.bfloat16, [longest, 1, 33], [longest, 20, 30])
+    packing, rows = packed_heads(torch.bfloat16, [longest, 1, 33], [longest, 20, 30])
     pos = torch.arange(longest, device="cuda")[None]
-    how = Representation(), pos, pos, side_q, side_k, 0.5
-    out, again = (varlen.attend_packed(heads, *how) for _ in range(2))
+    how = {"num_heads": 2, "packing": packing, "dropout_p": 0.5}
+    call = Call(rows, Representation(), pos, pos, **how)
+    out, again = (run(call).flatten(1) for _ in range(2))
+    assert ran == ["packed"] * 2
     assert (out - again).norm() > 0.1 * out.norm()
-    (grad,) = torch.autograd.grad(out, heads[2], out.detach())
+    (grad,) = torch.autograd.grad(out, rows[2], out.detach())
     square = out.double().square().sum()
-    assert abs((grad.double() * heads[2]).sum() / square - 1) < 0.02
+    assert abs((grad.double() * rows[2]).sum() / square - 1) < 0.02
 
 
 @pytest.mark.parametrize("padded", [True, False], ids=["padded", "full"])
@@ -315,8 +318,8 @@ def test_dropout_of_packed_sentences_has_its_gradients(longest):
 def test_packed_loss_and_gradients_in_half_precision(preset, length, padded, monkeypatch):
     """Without padding in the layers, bf16 is no further from float32 than with it."""
     served, name = [], "_flash" if length > 128 else "_efficient"
-    run = getattr(varlen, name)
-    monkeypatch.setattr(varlen, name, lambda *how: served.append(1) or run(*how))
+    kernel = getattr(packed, name)
+    monkeypatch.setattr(packed, name, lambda *how: served.append(1) or kernel(*how))
     torch.manual_seed(0)
     model = build(ModelConfig(size="tiny", dropout=0.0), PRESETS[preset], VOCABULARY, VOCABULARY)
     model.cuda().train()
@@ -334,16 +337,16 @@ def test_packed_loss_and_gradients_in_half_precision(preset, length, padded, mon
         assert packs or not served
         grads = [x.grad.flatten() for x in model.parameters() if x.grad is not None]
         found.append((loss.smoothed.detach(), torch.cat(grads)))
-    exact, rough, packed = found
+    exact, rough, without = found
     assert len(served) == (6 if preset in ("ape", "rope") else 2)  # all, or those to the source
-    assert abs(packed[0] / exact[0] - 1) < 1e-2
-    error = (packed[1] - exact[1]).norm()
+    assert abs(without[0] / exact[0] - 1) < 1e-2
+    error = (without[1] - exact[1]).norm()
     assert error <= 1.5 * (rough[1] - exact[1]).norm()
     assert error <= 0.1 * exact[1].norm()
 
 
 @pytest.mark.parametrize("kind", ["alibi", "t5"])
-def test_a_bias_of_all_pairs_is_never_in_memory(kind):
+def test_a_bias_of_all_pairs_is_never_in_memory(kind, ran):
     length, heads = 8192, 8
     stack = Stack("encoder", 512, heads, 1)
     position = place(Scheme(parts=(Part(kind, "self"),)), stack).self_attention[0].cuda()
@@ -355,5 +358,6 @@ def test_a_bias_of_all_pairs_is_never_in_memory(kind):
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     attend(q, k, v, None, position, pos, pos).sum().backward()
+    assert ran == [{"alibi": "flex", "t5": "triton"}[kind]]
     used = torch.cuda.max_memory_allocated() - before
     assert used < heads * length * length * 2 / 4

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -80,8 +81,12 @@ def test_the_command_line_does_all_with_a_kind_of_ones_own(folder: Path) -> None
     command(folder, "translate", "run", "text.en")
     command(folder, "inspect", "run", "A man.")
     assert "exact" in command(folder, "export", "run", "--to", "onnx")
-    refused = command(folder, "export", "run", "--to", "ctranslate2", status=1)
-    assert "CTranslate2 does not compute RootDistance" in refused
+    explained = ("--explain", "--train", "--device", "cuda", "--dtype", "bf16")
+    shown = command(folder, "positions", "root_distance:RootDistance", *explained)
+    assert [*re.findall(r"^  (\w+) +serves$", shown, re.MULTILINE)] == ["triton"]
+    if find_spec("ctranslate2"):
+        written = command(folder, "export", "run", "--to", "ctranslate2")
+        assert "exact after rewriting" in written
     assert "FAIL" not in command(folder, "check", "run")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ TESTED_ALONE = {
     "docs/guides/exporting.md": ("tests/unit/export/test_export_command.py", 3),
     "docs/guides/hugging-face.md": ("tests/unit/interop/test_snippets.py", 3),
     "docs/guides/torch-nn.md": ("tests/unit/interop/test_snippets.py", 4),
-    "docs/tutorials/own-kind.md": ("tests/integration/test_own_kind.py", 5),
+    "docs/tutorials/own-kind.md": ("tests/integration/test_own_kind.py", 7),
     "docs/tutorials/own-study.md": ("tests/integration/test_own_study.py", 1),
 }
 """Page whose Python needs names that the page does not define → the test that runs it, and how many
@@ -121,6 +122,19 @@ def test_yaml_is_accepted(page: str) -> None:
         else:
             assert set(document) <= set(Config.model_fields)
             parse_config(document)
+
+
+def test_the_reference_of_python_names_what_exists() -> None:
+    pytest.importorskip("transformers")
+    entries = re.findall(
+        r"^::: (\S+)\n(?:    options: \{members: \[(.*)\])?", PAGES["docs/python.md"], re.MULTILINE
+    )
+    assert entries
+    for path, members in entries:
+        module, _, name = path.rpartition(".")
+        found = getattr(importlib.import_module(module), name)
+        for member in filter(None, members.split(", ")):
+            assert hasattr(found, member), f"{path}.{member}"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
@@ -46,12 +47,15 @@ def test_there_are_four_walks_of_at_most_eight_stops() -> None:
 @pytest.mark.parametrize(("name", "path"), sorted(set(re.findall(NAMED, PAGE))))
 def test_a_function_that_the_page_names_exists(name: str, path: str) -> None:
     if path.endswith("gpu.py"):
-        pytest.importorskip("triton")
+        # They import Triton, which is not everywhere.
+        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+        assert name in {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
+        return
     module = ".".join(Path(path).with_suffix("").parts[1:]).removesuffix(".__init__")
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
-    source = inspect.getsourcefile(getattr(found, "fn", found))  # of a kernel in Triton
+    source = inspect.getsourcefile(found)
     assert source is not None
     assert Path(source) == ROOT / path
 

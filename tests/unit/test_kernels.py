@@ -3,6 +3,7 @@
 import itertools
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -769,6 +770,29 @@ def test_attention_of_few_queries(shape, dtype):
         assert nothing is None
 
 
+def functions_in_c():
+    """The functions that Python calls and their parameters, as the sources declare them."""
+    text = "".join(x.read_text() for x in Path(kernels.__file__).parent.glob("*.c"))
+    found = re.findall(r"^long (\w+)\(([^)]*)\)", text, re.MULTILINE)
+    return {name: [x.strip() for x in parameters.split(",")] for name, parameters in found}
+
+
+def test_arguments_have_the_types_of_the_parameters():
+    def ctype(parameter):
+        return library._TENSOR if "*" in parameter else types[parameter.split()[0]]
+
+    types = {"long": library._LONG, "float": library._FLOAT}
+    declared = {name: tuple(map(ctype, each)) for name, each in functions_in_c().items()}
+    assert declared == library.FUNCTIONS
+
+
+def test_every_function_is_in_the_readme():
+    readme = (Path(kernels.__file__).parent / "README.md").read_text(encoding="utf-8")
+    table = "".join(row for row in readme.splitlines(keepends=True) if row.startswith("| `"))
+    assert len(functions_in_c()) > 5
+    assert [name for name in functions_in_c() if f"`{name}`" not in table] == []
+
+
 def few(dtype=torch.float32, E=16, **changed):
     given = {
         "q": torch.zeros(2, 1, 1, E),
@@ -824,6 +848,15 @@ WRONG = {
     ),
     "heads": lambda: cpu.attend_rows(
         [torch.zeros(1, 2, 3, 8), torch.zeros(1, 1, 3, 8), torch.zeros(1, 1, 3, 8)], NONE
+    ),
+    "a query without a key": lambda: cpu.attend_rows(
+        [torch.zeros(1, 2, n, 8) for n in (40, 3, 3)], NONE, causal=True
+    ),
+    "more sentences of queries": lambda: cpu.attend_rows(
+        [torch.zeros(5, 8), torch.zeros(5, 16)],
+        NONE,
+        num_heads=1,
+        spans=(Spans(IDS, IDS + 1), Spans(IDS[:1], IDS[:1] + 1)),
     ),
     "no such tokens": lambda: cpu.attend_rows(
         [torch.zeros(5, 24)], NONE, num_heads=1, spans=(Spans(IDS[:1], IDS[:1] + 6),) * 2
@@ -898,7 +931,7 @@ def test_long_calls_have_the_same_bits(dtype, monkeypatch):
         return [out, *torch.autograd.grad(out.sum(), x)]
 
     expected, calls, run = results(), [], library._run
-    monkeypatch.setattr(library, "LONG", 0)
+    monkeypatch.setattr(library, "LONG_WORK", 0)
     monkeypatch.setattr(
         library, "_run", lambda *x: calls.append(threading.current_thread()) or run(*x)
     )

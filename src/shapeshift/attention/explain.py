@@ -94,7 +94,7 @@ def example(
         "cache": _Cache() if decode else None,
     }
     call = _Imagined(inputs, position, pos[:, -Q:], pos, **options)
-    call.device, call.compiled = device, compiled
+    call.device, call.compiled, call.train = device, compiled, train
     call.traced = call.traced or compiled
     call.with_kernels = super(_Imagined, call).has_kernels if with_kernels is None else with_kernels
     return call
@@ -113,7 +113,16 @@ class _Cache:
 
 
 class _Imagined(Call):
+    train: bool
     with_kernels: bool
+
+    @property
+    def wants_gradients(self) -> bool:
+        return self.train
+
+    @property
+    def trains_position(self) -> bool:
+        return self.train and any(x.requires_grad for x in self.position.parameters())
 
     @property
     def has_kernels(self) -> bool:

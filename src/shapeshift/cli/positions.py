@@ -18,42 +18,7 @@ from shapeshift.own_modules import is_own
 if TYPE_CHECKING:
     from shapeshift.positions import Representation, Scheme
 
-PURPOSE = {
-    "none": "A decoder with a causal mask can infer positions by itself. An encoder cannot: it"
-    " reads a set of tokens. Choose it if the order of tokens does not matter.",
-    "sinusoidal": "Adds fixed sines and cosines of a token's position. It is simple and fast, and"
-    " every engine supports it; choose it as the baseline. Quality usually drops beyond the longest"
-    " training text.",
-    "learned": "Adds a trained vector for each position, as BERT and GPT-2 do. Choose it to compare"
-    " with such a model. It has no positions beyond its table.",
-    "shaw": "Adds trained vectors for the distance between two tokens to keys and values. Choose it"
-    " first for translation; it takes more time than absolute positions.",
-    "skew": "Adds trained vectors for the distance between two tokens to the keys of each head."
-    " Choose it to compare with `shaw`, which also adds them to the values.",
-    "t5": "Adds a trained number for each range of distances to the scores. Choose it for relative"
-    " positions at little extra cost, or to continue training a T5.",
-    "alibi": "Subtracts a fixed multiple of the distance from the scores. Choose it for language"
-    " models that read much longer texts than in training.",
-    "kerple": "Subtracts a trained, logarithmic function of the distance from the scores. Choose it"
-    " for language models that read much longer texts than in training.",
-    "fire": "Adds a trained function of the distance, divided by the position of the query, to the"
-    " scores. Choose it for language models that read longer texts than in training.",
-    "rotary": "Rotates queries and keys by their positions, so that scores depend on distances. It"
-    " has no parameters, and most language models use it; choose it first for them. `scaling`"
-    " extends a trained model to longer texts.",
-    "xpos": "Rotary positions whose scores also decay with distance. Choose it for decoders that"
-    " read longer texts than in training.",
-    "tupe": "Compares positions and words separately, with separate projections. It was proposed"
-    " for pre-training of encoders such as BERT: choose it there.",
-    "absolute": "Tokens have the numbers 0, 1, 2, …. Choose it unless you"
-    " need one of the others: it is the usual one.",
-    "shifted": "In training, each sequence begins at a random number (SHAPE), so that the model"
-    " learns to compare positions. Choose it if you must keep absolute positions: inference does"
-    " not change.",
-    "randomized": "In training, tokens have random increasing numbers, so that the model also sees"
-    " large ones. Choose it for algorithmic tasks with long training.",
-}
-"""What each kind or choice of position ids does, and when to choose it."""
+NOTHING = "no position"
 
 
 def positions(
@@ -193,8 +158,6 @@ def _describe(name: str) -> None:
     for title in dict.fromkeys(shown):
         entry = POSITION_IDS.get(title) or find_kind(title)
         show(f"\n{title}: {entry.summary} ({entry.source})\n")
-        if title in PURPOSE:
-            show(f"{PURPOSE[title]}\n")
         if entry.build is not Representation:  # whose documentation is for authors of kinds
             text = inspect.getdoc(entry.build) or ""
             show(re.split(r"\n(?:Raises|Attributes):", text)[0].rstrip() + "\n")
@@ -209,6 +172,7 @@ def _describe(name: str) -> None:
         f"exports to torch.compile, torch.export, {', '.join(exact)};"
         f" {last}: {support(scheme, ModelConfig(size='base'))}\n"
         f"attention on this CPU: {kernels.describe()}\n"
+        f"which backend computes it: shapeshift positions {name} --explain\n"
         f"in a configuration: {usage}\n"
         "how to choose one: docs/guides/choosing.md"
     )
@@ -250,13 +214,16 @@ def _explain(name: str, *, dtype: str, **options: Any) -> None:
         scheme = Scheme(parts=tuple(Part(name, place, stacks) for place in places))
     precisions = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     found: dict[str, list[str]] = {}
-    for where, position in _attentions(scheme, decode=options["decode"]):
+    attentions = [*_attentions(scheme, decode=options["decode"])]
+    if name not in PRESETS:  # where the kind acts, if it does in an attention
+        attentions = [x for x in attentions if not x[0].endswith(NOTHING)] or attentions
+    for where, position in attentions:
         explanation = str(explain(position, dtype=precisions[dtype], **options))
         found.setdefault(explanation, []).append(where)
     show(f"{name}: {str(scheme).removesuffix(', position ids absolute')}")
     show(_described(dtype, **options))
-    for explanation, attentions in found.items():
-        show("\n" + "\n".join(attentions))
+    for explanation, alike in found.items():
+        show("\n" + "\n".join(alike))
         show(re.sub("^", "  ", explanation, flags=re.MULTILINE))
 
 
@@ -292,7 +259,7 @@ def _attentions(scheme: Scheme, *, decode: bool) -> Iterator[tuple[str, Represen
 
     def acting(position: Representation) -> str:
         kinds = [kind for kind in position.kinds() if any(map(kind.acts, AT_ATTENTION))]
-        return " + ".join(type(kind).__name__ for kind in kinds) or "no position"
+        return " + ".join(type(kind).__name__ for kind in kinds) or NOTHING
 
     model = ModelConfig(size="base")
     sizes = {"encoder": model.encoder_layers, "decoder": model.decoder_layers}

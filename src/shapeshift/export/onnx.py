@@ -154,6 +154,8 @@ class _Decoder(nn.Module):
 class _Growing:
     """Keys and values as `model.cache.KeyValues`, without a buffer to write into."""
 
+    mask: Tensor | None = None  # no place is free
+
     def __init__(self, keys: Tensor, values: Tensor):
         self.keys, self.values = keys, values
 

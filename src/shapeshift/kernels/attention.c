@@ -154,106 +154,6 @@ static void add_margins(float *grad, const float *sums, long rows, long E, float
             grad[row_in_margins(i, rows) * E + e] += sums[i * rounded(E) + e] * scale;
 }
 
-/* Row `i` of the scores of K keys, of which `used` are computed and `seen` are those that it sees. */
-struct query {
-    long i, K, used, seen;
-};
-
-/* Scores -> probabilities, in place, negated where dropped; zeros if all scores are -inf. */
-static inline void softmax(float *scores, struct query at, float scale, struct rows keys,
-                           const float *by_row, const number *bias, const number *mask,
-                           const int16_t *draws, long threshold, number *saved) {
-    vector high = all(-INFINITY), totals = all(0.0f);
-    for (long j = 0; j < at.used; j += LANES) {
-        vector x = *(vector *)(scores + j);
-        if (keys.count) x += spread(by_row, j - at.i - keys.shift, keys.count);
-        x *= scale;
-        if (bias) x += load(bias + j, at.K - j);
-        if (mask) x += load(mask + j, at.K - j);
-        x = choose(before(at.seen - j), x, all(-INFINITY));
-        high = larger(high, x);
-        *(vector *)(scores + j) = x;
-    }
-    const float largest = finite_peak(high);
-    for (long j = 0; j < at.used; j += LANES) {
-        vector x = exponentials(*(vector *)(scores + j) - largest);
-        totals += x;
-        *(vector *)(scores + j) = x;
-    }
-    const float total = sum_of(totals), inverse = total == 0.0f ? 0.0f : 1.0f / total;
-    for (long j = 0; j < at.used; j += LANES) {
-        vector x = as_number(*(vector *)(scores + j) * inverse);
-        if (draws) {
-            shorts draw = *(const shorts *)(draws + j);
-            x = choose(less(floats(draw), all(threshold)), -x, x);
-        }
-        *(vector *)(scores + j) = x;
-        if (saved) store(saved + j, x, at.K - j);
-    }
-    for (long j = at.used; saved && j < at.K; j += LANES) store(saved + j, all(0.0f), at.K - j);
-}
-
-/* A vector of probabilities from key j on, just computed (`kept`), or else saved. */
-static inline vector probability(const float *kept, const number *saved, long j, long K) {
-    return kept ? *(const vector *)(kept + j) : load(saved + j, K - j);
-}
-
-/* Probabilities after dropout, and their sums by row. */
-static inline void drop(part *probs, struct query at, float scale, struct rows values,
-                        const float *kept, const number *saved, part *sums) {
-    vector first = all(0.0f), last = all(0.0f);
-    for (long j = 0; j < at.used; j += LANES) {
-        vector x = probability(kept, saved, j, at.K);
-        x = larger(x, all(0.0f)) * scale;
-        store_part(probs + j, x);
-        if (values.count) collect(x, sums, j - at.i - values.shift, values.count, &first, &last);
-    }
-    if (values.count) collect_ends(sums, -at.i - values.shift, at.used, values.count, first, last);
-}
-
-/* Gradients of the scores of a row, and their sums by row. `grads` and `by_row`, the parts of values and
-   of their table, are the gradients of the probabilities. */
-static inline void softmax_gradient(part *changes, struct query at, float scale, float *grads,
-                                    struct rows values, const float *by_row, const float *kept,
-                                    const number *saved, struct rows keys, part *sums,
-                                    number *bias_grads, float *bias_sums) {
-    vector dots = all(0.0f), first = all(0.0f), last = all(0.0f);
-    for (long j = 0; j < at.used; j += LANES) {
-        vector p = probability(kept, saved, j, at.K), x = *(vector *)(grads + j);
-        if (values.count) x += spread(by_row, j - at.i - values.shift, values.count);
-        lanes dropped = less(p, all(0.0f));
-        x = choose(dropped, all(0.0f), x * scale);
-        dots += p * x;
-        *(vector *)(grads + j) = x;
-    }
-    const float dot = sum_of(dots);
-    for (long j = 0; j < at.used; j += LANES) {
-        vector p = probability(kept, saved, j, at.K);
-        p = larger(p, -p);
-        vector x = p * (*(vector *)(grads + j) - dot);
-        store_part(changes + j, x);
-        if (bias_grads) store(bias_grads + j, x, at.K - j);
-        if (bias_sums) *(vector *)(bias_sums + j) += x;
-        if (keys.count) collect(x, sums, j - at.i - keys.shift, keys.count, &first, &last);
-    }
-    if (keys.count) collect_ends(sums, -at.i - keys.shift, at.used, keys.count, first, last);
-    for (long j = at.used; bias_grads && j < at.K; j += LANES)
-        store(bias_grads + j, all(0.0f), at.K - j);
-}
-
-/* Zeros from `used` on, up to where products read. */
-static inline void pad(part *row, long used) {
-    for (long j = (used + LANES - 1) / LANES * LANES; j < rounded(used); j += LANES)
-        store_part(row + j, all(0.0f));
-}
-/* Write float rows (rows, E) of a block, scaled, as numbers. */
-static void write_rows(number *to, long step, const float *from, long from_step, long rows, long E,
-                       float scale) {
-    for (long i = 0; i < rows; i++)
-        for (long e = 0; e < E; e += LANES)
-            store(to + i * step + e, *(const vector *)(from + i * from_step + e) * scale, E - e);
-}
-
 INLINE void rotate_pairs(float *x, const float *cosines, const float *sines, long pairs,
                          const long step, long apart, const float direction) {
 #pragma omp simd
@@ -354,6 +254,10 @@ static inline void prefetch_rows(const number *x, long step, long rows, long E) 
 static inline long seen_before(const struct call *c, const struct head *head, long end) {
     return c->s.causal && end < head->n ? end + head->m - head->n : head->m;
 }
+/* Row `i` of the scores of K keys, of which `used` are computed and `seen` are those that it sees. */
+struct query {
+    long i, K, used, seen;
+};
 static inline struct query query_of(const struct call *c, const struct head *head, long i,
                                     long used) {
     return (struct query){i, head->m, used, seen_before(c, head, i + 1)};
@@ -380,44 +284,152 @@ static void score(const struct call *c, const struct head *head, const struct bl
     product(to->scores, c->step, to->queries, c->wide, to->keys, rows, used, E, 0);
     product(to->by_row, rounded(c->R), to->queries, c->wide, to->table, rows, c->R, E, 0);
 }
-/* Scores of row i of a block -> probabilities, in place. */
-INLINE void softmax_of(const struct call *c, const struct head *head, const struct block *in,
-                       long i, struct query at, number *saved) {
+/* Scores of row i of a block -> probabilities, in place, negated where dropped; zeros if all scores
+   are -inf. */
+INLINE void softmax(const struct call *c, const struct head *head, const struct block *in, long i,
+                    struct query at, number *saved) {
     const struct layout b = c->s.bias, m = c->s.mask;
-    const number *bias = c->bias + head->b * b.batch + head->h * b.head + at.i * b.row;
-    const number *mask = c->mask + head->b * m.batch + head->h * m.head + at.i * m.row;
-    const long pair = head->first + at.i * at.K;
-    const int drops = c->threshold > INT16_MIN;
-    if (drops) random_words(in->words, c->seed, pair / 4, (pair % 4 + at.used + 3) / 4);
-    softmax(in->scores + i * c->step, at, c->scale, c->s.keys_by, in->by_row + i * rounded(c->R),
-            c->bias ? bias : 0, c->mask ? mask : 0,
-            drops ? (const int16_t *)in->words + pair % 4 : 0, c->threshold, saved);
+    const number *bias =
+        c->bias ? c->bias + head->b * b.batch + head->h * b.head + at.i * b.row : 0;
+    const number *mask =
+        c->mask ? c->mask + head->b * m.batch + head->h * m.head + at.i * m.row : 0;
+    const struct rows keys = c->s.keys_by;
+    const float scale = c->scale, *by_row = in->by_row + i * rounded(c->R);
+    const long pair = head->first + at.i * at.K, threshold = c->threshold;
+    const int16_t *draws = threshold > INT16_MIN ? (const int16_t *)in->words + pair % 4 : 0;
+    if (draws) random_words(in->words, c->seed, pair / 4, (pair % 4 + at.used + 3) / 4);
+    float *scores = in->scores + i * c->step;
+    vector high = all(-INFINITY), totals = all(0.0f);
+    for (long j = 0; j < at.used; j += LANES) {
+        vector x = *(vector *)(scores + j);
+        if (keys.count) x += spread(by_row, j - at.i - keys.shift, keys.count);
+        x *= scale;
+        if (bias) x += load(bias + j, at.K - j);
+        if (mask) x += load(mask + j, at.K - j);
+        x = choose(before(at.seen - j), x, all(-INFINITY));
+        high = larger(high, x);
+        *(vector *)(scores + j) = x;
+    }
+    const float largest = finite_peak(high);
+    for (long j = 0; j < at.used; j += LANES) {
+        vector x = exponentials(*(vector *)(scores + j) - largest);
+        totals += x;
+        *(vector *)(scores + j) = x;
+    }
+    const float total = sum_of(totals), inverse = total == 0.0f ? 0.0f : 1.0f / total;
+    for (long j = 0; j < at.used; j += LANES) {
+        vector x = as_number(*(vector *)(scores + j) * inverse);
+        if (draws) {
+            shorts draw = *(const shorts *)(draws + j);
+            x = choose(less(floats(draw), all(threshold)), -x, x);
+        }
+        *(vector *)(scores + j) = x;
+        if (saved) store(saved + j, x, at.K - j);
+    }
+    for (long j = at.used; saved && j < at.K; j += LANES) store(saved + j, all(0.0f), at.K - j);
 }
 
-/* What a thread of the forward pass works in; `values` and their table are those of a head. */
-struct forward {
-    part *key_space, *value_space, *probs, *sums;
+/* A vector of probabilities from key j on, just computed (`kept`), or else saved. */
+static inline vector probability(const float *kept, const number *saved, long j, long K) {
+    return kept ? *(const vector *)(kept + j) : load(saved + j, K - j);
+}
+
+/* Probabilities after dropout, and their sums by row. */
+static inline void drop(const struct call *c, part *probs, struct query at, const float *kept,
+                        const number *saved, part *sums) {
+    const float scale = c->dropout_scale;
+    const struct rows values = c->s.values_by;
+    vector first = all(0.0f), last = all(0.0f);
+    for (long j = 0; j < at.used; j += LANES) {
+        vector x = probability(kept, saved, j, at.K);
+        x = larger(x, all(0.0f)) * scale;
+        store_part(probs + j, x);
+        if (values.count) collect(x, sums, j - at.i - values.shift, values.count, &first, &last);
+    }
+    if (values.count) collect_ends(sums, -at.i - values.shift, at.used, values.count, first, last);
+}
+
+/* Gradients of the scores of a row, and their sums by row. `grads` and `by_row`, the parts of values and
+   of their table, are the gradients of the probabilities. */
+static inline void softmax_gradient(const struct call *c, part *changes, struct query at,
+                                    float *grads, const float *by_row, const float *kept,
+                                    const number *saved, part *sums, number *bias_grads,
+                                    float *bias_sums) {
+    const float scale = c->dropout_scale;
+    const struct rows keys = c->s.keys_by, values = c->s.values_by;
+    vector dots = all(0.0f), first = all(0.0f), last = all(0.0f);
+    for (long j = 0; j < at.used; j += LANES) {
+        vector p = probability(kept, saved, j, at.K), x = *(vector *)(grads + j);
+        if (values.count) x += spread(by_row, j - at.i - values.shift, values.count);
+        lanes dropped = less(p, all(0.0f));
+        x = choose(dropped, all(0.0f), x * scale);
+        dots += p * x;
+        *(vector *)(grads + j) = x;
+    }
+    const float dot = sum_of(dots);
+    for (long j = 0; j < at.used; j += LANES) {
+        vector p = probability(kept, saved, j, at.K);
+        p = larger(p, -p);
+        vector x = p * (*(vector *)(grads + j) - dot);
+        store_part(changes + j, x);
+        if (bias_grads) store(bias_grads + j, x, at.K - j);
+        if (bias_sums) *(vector *)(bias_sums + j) += x;
+        if (keys.count) collect(x, sums, j - at.i - keys.shift, keys.count, &first, &last);
+    }
+    if (keys.count) collect_ends(sums, -at.i - keys.shift, at.used, keys.count, first, last);
+    for (long j = at.used; bias_grads && j < at.K; j += LANES)
+        store(bias_grads + j, all(0.0f), at.K - j);
+}
+
+/* Zeros from `used` on, up to where products read. */
+static inline void pad(part *row, long used) {
+    for (long j = (used + LANES - 1) / LANES * LANES; j < rounded(used); j += LANES)
+        store_part(row + j, all(0.0f));
+}
+/* Write float rows (rows, E) of a block, scaled, as numbers. */
+static void write_rows(number *to, long step, const float *from, long from_step, long rows, long E,
+                       float scale) {
+    for (long i = 0; i < rows; i++)
+        for (long e = 0; e < E; e += LANES)
+            store(to + i * step + e, *(const vector *)(from + i * from_step + e) * scale, E - e);
+}
+
+/* What a thread works in; `keys`, `values` and their tables are laid out for a head.
+
+   changes, probs            of `some` queries of a sentence: gradients of scores, and probabilities
+   key_changes, value_probs  of `room` queries: sums of these by row of the tables
+   queries, grads            of `room` queries, whose next one is `row`; `own` are those of a head
+   key_sums, value_sums      gradients of the keys and values of a head, before they are written
+   table_keys, table_values  gradients of the tables */
+struct worker {
+    part *key_space, *value_space;
     float *heads;
     number *rotated_queries, *rotated_keys, *table;
     struct block block;
-    struct operand values, value_table;
+    struct operand keys, values, key_table, value_table;
+    /* forward */
+    part *dropped, *sums;
+    /* backward */
+    part *transposed_space, *block_grads;
+    float *products, *by_row, *key_sums, *value_sums, *table_keys, *table_values;
+    long some, room, longest, row;
+    struct transposed changes, probs, key_changes, value_probs;
+    struct operand queries, grads, own_queries, own_grads;
 };
-static struct forward new_forward(struct memory *memory, const struct call *c) {
+static struct worker new_worker(struct memory *memory, const struct call *c, int has_scores) {
     const long E = c->s.dim;
-    struct forward w = {0};
+    struct worker w = {0};
     w.key_space = take(memory, c->most * c->wide * sizeof(part));
     w.value_space = take(memory, c->most * c->wide * sizeof(part));
-    w.probs = take(memory, BLOCK * c->step * sizeof(part));
-    w.sums = take(memory, BLOCK * rounded(c->S) * sizeof(part));
     w.heads = take(memory, BLOCK * c->wide * sizeof(float));
     w.rotated_queries = take(memory, c->s.most_queries * E * sizeof(number));
     w.rotated_keys = take(memory, c->most * E * sizeof(number));
     w.table = take(memory, (c->R > c->S ? c->R : c->S) * E * sizeof(number));
-    w.block = new_block(memory, c);
+    if (has_scores) w.block = new_block(memory, c);
     return w;
 }
 /* The outputs of a block of queries. */
-static void attend_block(const struct call *c, const struct head *head, const struct forward *w,
+static void attend_block(const struct call *c, const struct head *head, const struct worker *w,
                          long begin, number *out, number *saved) {
     const struct batch *s = &c->s;
     const long rows = least(head->n - begin, BLOCK), used = seen_before(c, head, begin + rows);
@@ -428,12 +440,12 @@ static void attend_block(const struct call *c, const struct head *head, const st
     for (long i = 0; i < rows; i++) {
         const struct query at = query_of(c, head, begin + i, used);
         number *kept = saved ? saved + head->first + at.i * head->m : 0;
-        softmax_of(c, head, &w->block, i, at, kept);
-        drop(w->probs + i * c->step, at, c->dropout_scale, s->values_by,
-             w->block.scores + i * c->step, 0, w->sums + i * rounded(c->S));
-        pad(w->probs + i * c->step, used);
+        softmax(c, head, &w->block, i, at, kept);
+        drop(c, w->dropped + i * c->step, at, w->block.scores + i * c->step, 0,
+             w->sums + i * rounded(c->S));
+        pad(w->dropped + i * c->step, used);
     }
-    const struct factors both[] = {{w->probs, c->step, w->values, used},
+    const struct factors both[] = {{w->dropped, c->step, w->values, used},
                                    {w->sums, rounded(c->S), w->value_table, c->S}};
     product_of(w->heads, c->wide, both, 2, rows, s->dim, 0);
     write_rows(to, s->out.row, w->heads, c->wide, rows, s->dim, 1.0f);
@@ -456,7 +468,9 @@ long attention_forward(const number *q, const number *k, const number *v, const 
 #pragma omp parallel num_threads(threads)
     {
         struct memory memory = {0};
-        struct forward w = new_forward(&memory, &c);
+        struct worker w = new_worker(&memory, &c, 1);
+        w.dropped = take(&memory, BLOCK * c.step * sizeof(part));
+        w.sums = take(&memory, BLOCK * rounded(c.S) * sizeof(part));
         if (!any_lacks(&lacking, memory.lacks)) {
             const setting earlier = begin_tiles();
             lay_out_tables(0, key_tables, w.table, s->keys, s->keys_by, s->tables, E);
@@ -489,43 +503,20 @@ struct gradients {
     number *q, *k, *v, *bias;
     float *bias_sums, *keys, *values;
 };
-/* What a thread of the backward pass works in.
-
-   changes, probs            of `some` queries of a sentence: gradients of scores, and probabilities
-   key_changes, value_probs  of `room` queries: sums of these by row of the tables
-   queries, grads            of `room` queries, whose next one is `row`; `own` are those of a head
-   key_sums, value_sums      gradients of the keys and values of a head, before they are written
-   table_keys, table_values  gradients of the tables */
-struct backward {
-    part *key_space, *value_space, *transposed_space, *block_grads;
-    float *products, *by_row, *heads, *key_sums, *value_sums, *table_keys, *table_values;
-    number *rotated_queries, *rotated_keys, *table;
-    struct block block;
-    long some, room, longest, row;
-    struct transposed changes, probs, key_changes, value_probs;
-    struct operand queries, grads, own_queries, own_grads, keys, values, key_table, value_table;
-};
-static struct backward new_backward(struct memory *memory, const struct call *c, int recompute) {
+static struct worker new_backward(struct memory *memory, const struct call *c, int recompute) {
     const struct batch *s = &c->s;
     const long E = s->dim, wide = c->wide, most = c->most, R = c->R, S = c->S;
-    struct backward w = {0};
+    struct worker w = new_worker(memory, c, recompute);
     w.longest = rounded(s->most_queries), w.some = least(w.longest, SOME);
     w.room = R + S && s->tables == 1 && w.longest < GROUP ? GROUP : w.longest;
-    w.key_space = take(memory, most * wide * sizeof(part));
-    w.value_space = take(memory, most * wide * sizeof(part));
     w.transposed_space = recompute ? take(memory, most * wide * sizeof(part)) : 0;
     w.block_grads = take(memory, BLOCK * wide * sizeof(part));
     w.products = take(memory, BLOCK * c->step * sizeof(float));
     w.by_row = take(memory, BLOCK * rounded(S) * sizeof(float));
-    w.heads = take(memory, BLOCK * wide * sizeof(float));
     w.key_sums = take(memory, most * wide * sizeof(float));
     w.value_sums = take(memory, most * wide * sizeof(float));
     w.table_keys = take_zeros(memory, s->tables * size_of(R, E) * sizeof(float));
     w.table_values = take_zeros(memory, s->tables * size_of(S, E) * sizeof(float));
-    w.rotated_queries = take(memory, s->most_queries * E * sizeof(number));
-    w.rotated_keys = take(memory, most * E * sizeof(number));
-    w.table = take(memory, (R > S ? R : S) * E * sizeof(number));
-    if (recompute) w.block = new_block(memory, c);
     w.changes = new_transposed(memory, c->step, w.some);
     w.probs = new_transposed(memory, c->step, w.some);
     w.key_changes = new_transposed(memory, rounded(R), w.room);
@@ -536,7 +527,7 @@ static struct backward new_backward(struct memory *memory, const struct call *c,
 }
 /* Lay out what products with a head need. */
 static void begin_head(const struct call *c, const struct head *head, const struct gradients *g,
-                       struct backward *w) {
+                       struct worker *w) {
     const struct batch *s = &c->s;
     const long E = s->dim, n = head->n, m = head->m;
     const struct side q = head->queries, k = head->keys;
@@ -552,8 +543,8 @@ static void begin_head(const struct call *c, const struct head *head, const stru
 }
 /* Probabilities of a block of queries, gradients of its scores, and the sums of both by row. */
 static void gradients_of_scores(const struct call *c, const struct head *head,
-                                const struct gradients *g, struct backward *w, long begin,
-                                long rows, long used) {
+                                const struct gradients *g, struct worker *w, long begin, long rows,
+                                long used) {
     const struct batch *s = &c->s;
     const long E = s->dim, wide = c->wide, R = rounded(c->R), S = rounded(c->S);
     const long place = begin % SOME, row = w->row + begin, by_distance = s->bias.row < 0;
@@ -573,17 +564,17 @@ static void gradients_of_scores(const struct call *c, const struct head *head,
         part *changes = row_of(w->changes, place, i), *probs = row_of(w->probs, place, i);
         const long pair = (head->r * s->most_queries + at.i) * s->most_keys;
         const long sums = summed + at.i * (by_distance ? -1 : c->most);
-        if (!g->saved) softmax_of(c, head, &w->block, i, at, 0);
-        drop(probs, at, c->dropout_scale, s->values_by, made, kept, row_of(w->value_probs, row, i));
-        softmax_gradient(changes, at, c->dropout_scale, w->products + i * c->step, s->values_by,
-                         w->by_row + i * S, made, kept, s->keys_by, row_of(w->key_changes, row, i),
-                         g->bias ? g->bias + pair : 0, g->bias_sums ? g->bias_sums + sums : 0);
+        if (!g->saved) softmax(c, head, &w->block, i, at, 0);
+        drop(c, probs, at, made, kept, row_of(w->value_probs, row, i));
+        softmax_gradient(c, changes, at, w->products + i * c->step, w->by_row + i * S, made, kept,
+                         row_of(w->key_changes, row, i), g->bias ? g->bias + pair : 0,
+                         g->bias_sums ? g->bias_sums + sums : 0);
         pad(changes, used);
         pad(probs, used);
     }
 }
 static void gradients_of_queries(const struct call *c, const struct head *head,
-                                 const struct gradients *g, const struct backward *w, long begin,
+                                 const struct gradients *g, const struct worker *w, long begin,
                                  long rows, long used) {
     const struct batch *s = &c->s;
     const struct factors both[] = {
@@ -597,7 +588,7 @@ static void gradients_of_queries(const struct call *c, const struct head *head,
 /* Add what queries `start` to `end`, who see `used` keys, give to the gradients of keys and values;
    after the last ones, write these. */
 static void gradients_of_keys(const struct call *c, const struct head *head,
-                              const struct gradients *g, const struct backward *w, long start,
+                              const struct gradients *g, const struct worker *w, long start,
                               long end, long used) {
     const struct batch *s = &c->s;
     const long E = s->dim, wide = c->wide, is_last = end == head->n;
@@ -623,7 +614,7 @@ static void gradients_of_keys(const struct call *c, const struct head *head,
     }
 }
 /* Add what the queries in `room` give to the gradients of a table. */
-static void gradients_of_tables(const struct call *c, struct backward *w, long table) {
+static void gradients_of_tables(const struct call *c, struct worker *w, long table) {
     const long E = c->s.dim, R = c->R, S = c->S, row = w->row;
     add_to_table(w->table_keys + table * size_of(R, E), w->key_changes, w->queries, R, row);
     add_to_table(w->table_values + table * size_of(S, E), w->value_probs, w->grads, S, row);
@@ -631,7 +622,7 @@ static void gradients_of_tables(const struct call *c, struct backward *w, long t
 }
 static void gradients_of_head(const struct batch *batch, const struct call *c,
                               const struct head *head, const struct gradients *g,
-                              struct backward *w) {
+                              struct worker *w) {
     const struct batch *s = &c->s;
     begin_head(c, head, g, w);
     for (long begin = 0; begin < head->n && !is_stopped(batch); begin += BLOCK) {
@@ -680,7 +671,7 @@ long attention_backward(const number *q, const number *k, const number *v, const
 #pragma omp parallel num_threads(threads)
     {
         struct memory memory = {0};
-        struct backward w = new_backward(&memory, &c, recompute);
+        struct worker w = new_backward(&memory, &c, recompute);
         if (!any_lacks(&lacking, memory.lacks)) {
             const setting earlier = begin_tiles();
             lay_out_tables(key_tables, transposed, w.table, s->keys, s->keys_by, s->tables, E);

@@ -66,6 +66,9 @@ class SentenceAttention:
         self._causal, self._origin = causal, origin
         self._sentences, self._is_packed = _sentences(heads, spans), spans is not None
         sizes = self._sentences[1], self._sentences[3]
+        if causal and (blind := sizes[0] > sizes[1]).any():
+            got = [int(x[blind][0]) for x in sizes]
+            raise wrong_size("numbers of queries and of keys", got, "such that each query sees one")
         num_pairs = q.shape[1] * sizes[0] * sizes[1]
         self.num_pairs = int(num_pairs.sum())  # of queries and keys
         self._sentences.append(num_pairs.cumsum(0) - num_pairs)

@@ -27,7 +27,7 @@ _VARIABLE = "SHAPESHIFT_KERNELS"
 
 log = logging.getLogger(__name__)
 
-LONG = 1 << 32
+LONG_WORK = 1 << 32
 """Products of two numbers from which a call may take a second."""
 
 _TENSOR, _LONG, _FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_float
@@ -106,7 +106,7 @@ def call(name: str, dtype: torch.dtype, work: int, *arguments: Any) -> None:
     function = _function(name, dtype)
     values = [x.address(name) if isinstance(x, Argument) else x for x in arguments]
     # The main thread alone handles signals.
-    is_long = work >= LONG and threading.current_thread() is threading.main_thread()
+    is_long = work >= LONG_WORK and threading.current_thread() is threading.main_thread()
     status = (_run_long if is_long else _run)(function, values, arguments)
     if status == 1:
         raise MemoryError(f"{name} has too little memory")

@@ -337,8 +337,10 @@ struct transposed {
     part *block, *all;
     long width, step;
 };
-static inline struct transposed transposed_of(part *block, part *all, long width, long count) {
-    return (struct transposed){block, all, width, rounded(count)};
+static inline struct transposed new_transposed(struct memory *memory, long width, long count) {
+    return (struct transposed){take(memory, BLOCK * width * sizeof(part)),
+                               take(memory, rounded(count) * width * sizeof(part)), width,
+                               rounded(count)};
 }
 static inline void shorten(struct transposed *a, long count) { a->step = rounded(count); }
 static inline part *row_of(struct transposed a, long begin, long i) {
@@ -423,9 +425,8 @@ struct transposed {
     part *all;
     long width;
 };
-static inline struct transposed transposed_of(part *block, part *all, long width, long count) {
-    (void)block, (void)count;
-    return (struct transposed){all, width};
+static inline struct transposed new_transposed(struct memory *memory, long width, long count) {
+    return (struct transposed){take(memory, rounded(count) * width * sizeof(part)), width};
 }
 static inline void shorten(struct transposed *a, long count) { (void)a, (void)count; }
 static inline part *row_of(struct transposed a, long begin, long i) {
@@ -472,11 +473,6 @@ static inline struct operand lay_out_transposed(part *restrict space, const numb
     return b;
 }
 #endif
-
-static inline struct transposed new_transposed(struct memory *memory, long width, long count) {
-    part *block = take(memory, BLOCK * width * sizeof(part));
-    return transposed_of(block, take(memory, rounded(count) * width * sizeof(part)), width, count);
-}
 
 /* Set the tiles of a thread, and afterwards those that oneDNN had set. */
 #ifdef TILES

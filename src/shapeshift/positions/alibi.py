@@ -27,6 +27,9 @@ class ALiBi(Representation):
     ALiBi works in self-attention only: in cross-attention, the penalty would assume that position i
     of the target corresponds to position i of the source.
 
+    Subtracts a fixed multiple of the distance from the scores. Choose it for language models that
+    read much longer texts than in training.
+
     Args:
         num_heads: H.
     """

@@ -23,6 +23,9 @@ class FIRE(Representation):
     The paper has causal attention only. To support keys on the right of the query, the input here
     is sign(i - j) psi(|i - j|) / psi(max(L, i, j)), between −1 and 1. For j <= i this is the same.
 
+    Adds a trained function of the distance, divided by the position of the query, to the scores.
+    Choose it for language models that read longer texts than in training.
+
     Args:
         num_heads: H.
         hidden: width of f's hidden layer; 32 in the paper.

@@ -18,6 +18,9 @@ class KERPLE(Representation):
     r2 and clamps them to at least 0.01. The initial values are as in the released code: r1 uniform
     in [0.01, 2], r2 uniform in [0.01, 1].
 
+    Subtracts a trained, logarithmic function of the distance from the scores. Choose it for
+    language models that read much longer texts than in training.
+
     Args:
         num_heads: H.
     """

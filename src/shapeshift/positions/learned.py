@@ -19,6 +19,9 @@ class Learned(Encoding):
     exported model, only the length is checked, because reading positions would be slow; for other
     positions outside the table, PyTorch's look-up raises the error.
 
+    Adds a trained vector for each position, as BERT and GPT-2 do. Choose it to compare with such a
+    model. It has no positions beyond its table.
+
     Args:
         dim: D.
         num_positions: rows of the table; positions 0 … num_positions − 1.

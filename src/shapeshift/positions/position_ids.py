@@ -17,6 +17,9 @@ class Absolute(nn.Module):
         per_rank: the numbers that a subclass draws differ between the processes of
             torch.distributed, even if all of them have the same seed. Set it to False if processes
             hold parts of one batch (tensor parallelism) and have the same seed.
+
+    Tokens have the numbers 0, 1, 2, …. Choose it unless you need one of the others: it is the usual
+    one.
     """
 
     per_rank = True
@@ -81,6 +84,9 @@ class Shifted(Absolute):
     In training, each sequence of each call gets its own k, drawn from PyTorch's generator on the
     device of the result. In evaluation k = 0.
 
+    In training, each sequence begins at a random number (SHAPE), so that the model learns to
+    compare positions. Choose it if you must keep absolute positions: inference does not change.
+
     Args:
         max_offset: K, the largest offset (inclusive).
         authors: draw and decode as in the released code, which differs from the paper: U{0, …,
@@ -120,6 +126,9 @@ class Randomized(Absolute):
     floor(t · L / `max_length`). If an offset is given, also in training, nothing is drawn: the
     offset is added to the numbers of evaluation. (The released code draws once per batch in
     training, too.)
+
+    In training, tokens have random increasing numbers, so that the model also sees large ones.
+    Choose it for algorithmic tasks with long training.
 
     Args:
         max_position: L; 2048 in the paper.

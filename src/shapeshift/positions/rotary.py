@@ -44,6 +44,10 @@ class Rotary(Representation):
     the source: the score depends on the difference of the two, and a translation roughly follows
     the order of its source. The paper has self-attention only.
 
+    Rotates queries and keys by their positions, so that scores depend on distances. It has no
+    parameters, and most language models use it; choose it first for them. `scaling` extends a
+    trained model to longer texts.
+
     Args:
         head_dim: E.
         base: frequencies θ fall from 1 towards 1 / base; 10000 in the paper.

@@ -33,6 +33,9 @@ class T5(Representation):
     biases for all encoder layers and one for all decoder layers. Differs from T5 in the scale
     1 / sqrt(E), which T5 moves into its initial weights.
 
+    Adds a trained number for each range of distances to the scores. Choose it for relative
+    positions at little extra cost, or to continue training a T5.
+
     Args:
         dim: D.
         num_heads: H.

@@ -29,6 +29,9 @@ class TUPE(Representation):
     The released code also applies a LayerNorm to p and adds biases to the projections, which are
     not in the equation. Here the vectors start with variance 1 instead, as after the LayerNorm.
 
+    Compares positions and words separately, with separate projections. It was proposed for pre-
+    training of encoders such as BERT: choose it there.
+
     Args:
         dim: D.
         num_heads: H.

@@ -33,6 +33,9 @@ class XPos(Representation):
     that is an error. (On a GPU and in a compiled or exported model, only the length is checked,
     because reading positions would be slow.)
 
+    Rotary positions whose scores also decay with distance. Choose it for decoders that read longer
+    texts than in training.
+
     Args:
         head_dim: E.
         base: frequencies θ fall from 1 towards 1 / base; 10000 in the paper.

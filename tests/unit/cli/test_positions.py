@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from shapeshift.attention import BACKENDS, example, explain
 from shapeshift.cli import app
 from shapeshift.cli.output import plain_console, show_table
-from shapeshift.cli.positions import PURPOSE
 from shapeshift.config import parse_config
 from shapeshift.evaluation.tables import Table
 from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, get
@@ -36,10 +35,6 @@ def test_a_table_prints_names_as_they_are(capsys: pytest.CaptureFixture[str]) ->
     show_table(Table(("x", "[bold]"), [("row", "[red]1")], ["a [note]"]))
     printed = capsys.readouterr().out
     assert all(text in printed for text in ("[bold]", "[red]1", "a [note]"))
-
-
-def test_each_has_advice() -> None:
-    assert set(PURPOSE) == {*KINDS, *POSITION_IDS}
 
 
 @pytest.mark.parametrize(
@@ -181,3 +176,13 @@ def test_options_without_effect_are_refused(arguments: str, answer: str) -> None
 def test_a_call_takes_no_options_of_an_example() -> None:
     with pytest.raises(TypeError, match="a Call takes no options, got device"):
         explain(example(get("nope")), device="cuda")
+
+
+def test_a_kind_is_explained_where_it_acts() -> None:
+    _, group = explained("shaw", "--device", "cuda", "--train")
+    assert group[:2] == ["encoder self-attention: Shaw", "decoder self-attention: Shaw"]
+    assert [*reasons(group)] == ["packed", "triton"]
+    _, group = explained("xpos", "--train")
+    assert group[:2] == ["encoder self-attention: Rotary", "decoder self-attention: XPos"]
+    _, group = explained("shifted")
+    assert "decoder cross-attention: no position" in group

@@ -56,6 +56,10 @@ def no_vectors(self: Shaw) -> tuple[None, None]:
     return None, None
 
 
+def further_vectors(self: Shaw) -> tuple[Table, Table]:
+    return Table(2 * self.keys, -3), Table(3 * self.values, -3)
+
+
 def faster_turn(self: Rotary, pos: Tensor, dtype: torch.dtype) -> Turn:
     return Rotary(head_dim=E).turn(3 * pos, dtype)
 
@@ -123,7 +127,7 @@ MADE: dict[str, Callable[[], Representation]] = {
         on_object(ALiBi(num_heads=H), "distance_bias", louder_distances)
     ),
     "distances of none": lambda: on_object(Representation(), "distance_bias", louder_distances),
-    "vectors of an object": lambda: on_object(Shaw(**SIZES), "distance_vectors", no_vectors),
+    "vectors of an object": lambda: on_object(Shaw(**SIZES), "distance_vectors", further_vectors),
     "turn of an object": lambda: on_object(Rotary(head_dim=E), "turn", faster_turn),
     "bias of a class": lambda: Late(num_heads=H),
     "query_bias of a class": lambda: LateShaw(**SIZES),

@@ -42,7 +42,8 @@ def refuses(call: Call) -> str | None:
         return "the mask needs a gradient"
     if call.causal and call.Q > call.K:
         return "some queries see no key"
-    if call.Q == 1 and not (call.biased or call.mixes or call.dropout_p):
+    plain = not (call.biased or call.mixes or call.dropout_p or call.wants_gradients)
+    if call.Q == 1 and plain:
         return "for a single query sdpa is faster"
     if call.mixes and not (position.derives("value_bias") and call.lag is not None):
         return "value_bias is overridden or hooked, or positions are not consecutive"

@@ -3,15 +3,18 @@ the scores as its mask."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend
 
+from shapeshift import kernels
 from shapeshift.attention.call import Call, scaled
 from shapeshift.positions.base import total_bias
 
-from .reference import causal_mask
+from .reference import causal_mask, in_steps
 
 FUSED_FROM = {torch.bfloat16: 512, torch.float32: 64, torch.float64: 64}
 """Keys from which PyTorch's fused kernel beats matmul + softmax on a CPU."""
@@ -30,8 +33,6 @@ def refuses(call: Call) -> str | None:
     # in separate steps, which keep more memory than ours, and a fixed bias slows it down.
     if call.dropout_p or call.biased:
         return "on a CPU it has no fused kernel for dropout or a bias"
-    if call.inputs[0].dtype == torch.float64 and torch.is_grad_enabled():
-        return "in float64 its fused kernel has no second derivative"
     # Where it is compiled, there is one graph for all lengths.
     fewest = FUSED_FROM.get(call.inputs[0].dtype, 0)
     if not call.compiled and call.Q != 1 and fewest > call.K:
@@ -42,10 +43,8 @@ def refuses(call: Call) -> str | None:
 def run(call: Call) -> Tensor:
     q, k, v, mask = call.heads()
     p, num_keys = call.dropout_p, k.shape[2]
-    if call.causal and mask is None and not call.biased and num_keys == call.Q:
-        out = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
-        return call.finish(out)
-    if call.causal:
+    is_triangle = call.causal and mask is None and not call.biased and num_keys == call.Q
+    if call.causal and not is_triangle:
         triangle = causal_mask(call.Q, num_keys, q.dtype, q.device)
         mask = triangle if mask is None else mask + triangle
     blind = None
@@ -59,5 +58,40 @@ def run(call: Call) -> Tensor:
         mask = mask.to(q.dtype)
         if mask.stride(-1) != 1:  # which no fused kernel of a GPU takes
             mask = mask.contiguous()
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p)
+    options: dict[str, Any] = {"dropout_p": p, "is_causal": is_triangle}
+    out: Tensor
+    if call.device == "cpu" and call.wants_gradients and not call.traced:
+        out = _Attention.apply(q, k, v, mask, options)  # type: ignore[no-untyped-call]
+    else:
+        out = F.scaled_dot_product_attention(q, k, v, mask, **options)
     return call.finish(out if blind is None else out.masked_fill(blind, 0.0))
+
+
+class _Attention(torch.autograd.Function):
+    """PyTorch's fused attention without dropout, whose gradients have gradients in turn: by the
+    steps of `reference`, for its kernel for a CPU has none."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        *tensors, ctx.options = inputs
+        with torch.enable_grad():
+            own: list[Any] = [
+                x if x is None else x.detach().requires_grad_(x.requires_grad) for x in tensors
+            ]
+            out = F.scaled_dot_product_attention(own[0], own[1], own[2], own[3], **ctx.options)
+        ctx.own, ctx.out = own, out
+        ctx.save_for_backward(*tensors)
+        return out.detach()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if kernels.needs_steps(grad):
+
+            def steps(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+                return in_steps(scaled(q), k, v, [mask], causal=ctx.options["is_causal"])[0]
+
+            return *kernels.differentiate(steps, ctx.saved_tensors, [grad]), None
+        wanted = [x for x in ctx.own if x is not None and x.requires_grad]
+        found = iter(torch.autograd.grad(ctx.out, wanted, grad, retain_graph=True))
+        grads = [next(found) if x is not None and x.requires_grad else None for x in ctx.own]
+        return *grads, None

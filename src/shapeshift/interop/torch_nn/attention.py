@@ -96,7 +96,7 @@ class MultiheadAttention(nn.MultiheadAttention):
 
     def _has_one_width(self) -> bool:
         """Return whether one parameter holds the weights of the three projections, as in torch."""
-        return self.kdim == self.vdim == self.embed_dim
+        return bool(self.kdim == self.vdim == self.embed_dim)
 
     def _weights(self) -> Sequence[Tensor]:
         """Return the weights of the projections of queries, keys and values."""

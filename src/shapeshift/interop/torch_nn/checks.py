@@ -62,7 +62,7 @@ def check_widths(position: Representation, dim: int, key_dim: int, value_dim: in
     if key_dim == value_dim == dim:
         return
     for kind in position.kinds():
-        if kind.overrides("inputs"):
+        if kind.acts("inputs"):
             raise ShapeshiftError(
                 f"{type(kind).__name__} adds vectors of width {dim} to query, key and value, and"
                 f" kdim={key_dim}, vdim={value_dim}; use another kind, such as Rotary, or project"
@@ -74,7 +74,7 @@ def check_extra_keys(position: Representation, num_extra: int) -> None:
     """Raise a `ShapeshiftError` if there are keys that have no position, and `position` acts in the
     attention."""
     for kind in position.kinds() if num_extra else ():
-        if any(kind.overrides(hook) for hook in AT_ATTENTION):
+        if any(kind.acts(hook) for hook in AT_ATTENTION):
             raise ShapeshiftError(
                 "add_bias_kv and add_zero_attn append keys that have no position, which"
                 f" {type(kind).__name__} needs; leave them out, or give position=None"
