@@ -255,12 +255,7 @@ class Setup:
             if g is not None and g.requires_grad
         ]
         if terms:
-            try:
-                again = torch.autograd.grad(sum(terms[1:], terms[0]), wanted, allow_unused=True)
-            except RuntimeError as error:  # PyTorch's fused kernels have no second derivative
-                if "scaled_dot_product" not in str(error):
-                    raise
-                raise InvalidCaseError(str(error)) from error
+            again = torch.autograd.grad(sum(terms[1:], terms[0]), wanted, allow_unused=True)
             found |= {
                 f"second derivative of {n}": torch.zeros_like(x) if g is None else g
                 for n, x, g in zip(names, wanted, again, strict=True)
@@ -386,4 +381,6 @@ def compared(setup: Setup, found: Results, dropped: Tensor | None) -> Outcome:
     B, H, Q, K, E = (setup.case[x] for x in "BHQKE")
     # A number of a table or of a mask may be that of all pairs.
     longest = 1 if setup.unit == UNIT[torch.bfloat16] else max(B * Q * K, H * E)
+    if setup.dtype == torch.bfloat16 and "windows" in setup.case["layouts"]:
+        longest = E  # PyTorch adds the gradients of numbers that overlap one by one
     return Outcome(found, exact, rounded, frozenset(skipped), longest)

@@ -313,7 +313,7 @@ def run(case: Case) -> Outcome:
     exact, rounding = references(
         twin, setup.unit, lambda module: setup.call(module, lambda x: x.detach().double())
     )
-    return Outcome(found, exact, rounding, frozenset(), longest, floor_of(exact, setup.unit))
+    return Outcome(found, exact, rounding, frozenset(), longest, floor=floor_of(exact, setup.unit))
 
 
 def _is_plain(setup: Setup) -> bool:

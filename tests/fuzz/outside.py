@@ -176,4 +176,4 @@ def run(case: Case) -> Outcome:
         found = call(model, case["chunks"])
     exact, rounded = references(deepcopy(model).double(), unit, lambda twin: call(twin, []))
     sums = 1 if unit == UNIT[torch.bfloat16] else max(B * T * T, 12 * case["H"] * case["E"])
-    return Outcome(found, exact, rounded, frozenset(), sums, floor_of(exact, unit))
+    return Outcome(found, exact, rounded, frozenset(), sums, floor=floor_of(exact, unit))
