@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from copy import deepcopy
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.torch_nn import (
@@ -23,7 +25,9 @@ from shapeshift.positions import (
     Chain,
     Graph,
     Representation,
+    Rotary,
     Shaw,
+    Sinusoidal,
     get,
     use_edges,
 )
@@ -85,6 +89,101 @@ def test_attention_without_position_is_torchs(mask: str, layout: str) -> None:
         asked = {**options, "need_weights": weights, "average_attn_weights": average}
         for got, expected in zip(ours(*inputs, **asked), theirs(*inputs, **asked), strict=True):
             assert close(got, expected)
+
+
+def test_arguments_are_torchs() -> None:
+    ours, theirs = (
+        list(inspect.signature(cls).parameters.values())
+        for cls in (MultiheadAttention, nn.MultiheadAttention)
+    )
+    assert [(p.name, p.default, p.kind) for p in ours[: len(theirs)]] == [
+        (p.name, p.default, p.kind) for p in theirs
+    ]
+    assert [p.name for p in ours[len(theirs) :]] == ["position"]
+
+
+OTHER_KEYS: list[dict[str, Any]] = [
+    {"kdim": 6, "vdim": 10},
+    {"kdim": 6},
+    {"vdim": 10, "bias": False},
+    {"add_bias_kv": True},
+    {"add_zero_attn": True},
+    {"add_bias_kv": True, "add_zero_attn": True, "kdim": 6, "vdim": 10},
+]
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("options", OTHER_KEYS)
+def test_other_widths_and_further_keys_are_torchs(mask: str, options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    pair = [cls(D, H, **options) for cls in (MultiheadAttention, nn.MultiheadAttention)]
+    ours, theirs = pair
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    ours.load_state_dict(theirs.state_dict())
+    widths = D, options.get("kdim", D), options.get("vdim", D)
+    lengths = Q, K, K
+    inputs = [torch.randn(n, B, d) for n, d in zip(lengths, widths, strict=True)]
+    given = masks(mask, batched=True)
+    for weights in (True, False):
+        (out, probs), (expected, their_probs) = (
+            attention(*inputs, **given, need_weights=weights, average_attn_weights=False)
+            for attention in pair
+        )
+        assert close(out, expected)
+        assert close(probs, their_probs)
+        gradients = [
+            torch.autograd.grad(y.cos().sum(), list(attention.parameters()))
+            for y, attention in ((out, ours), (expected, theirs))
+        ]
+        torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-5)
+
+
+def test_other_widths_with_a_position_are_wider_keys_with_zeros() -> None:
+    position = get("shaw", dim=D, num_heads=H, head_dim=D // H)
+    narrow = MultiheadAttention(D, H, kdim=6, vdim=10, batch_first=True, position=position)
+    wide = MultiheadAttention(D, H, batch_first=True, position=position)
+    separate = narrow.q_proj_weight, narrow.k_proj_weight, narrow.v_proj_weight
+    weights = [F.pad(weight, (0, D - weight.shape[1])) for weight in separate]
+    wide.load_state_dict(narrow.state_dict() | {"in_proj_weight": torch.cat(weights)}, strict=False)
+    query, key, value = torch.randn(B, Q, D), torch.randn(B, Q, 6), torch.randn(B, Q, 10)
+    pos = torch.arange(Q)[None]
+    padded = (F.pad(x, (0, D - x.shape[2])) for x in (key, value))
+    for got, expected in zip(
+        narrow(query, key, value, pos_q=pos, pos_k=pos),
+        wide(query, *padded, pos_q=pos, pos_k=pos),
+        strict=True,
+    ):
+        assert close(got, expected)
+
+
+@pytest.mark.parametrize("options", [{"kdim": 6}, {"vdim": 10}])
+def test_vectors_cannot_be_added_to_keys_of_another_width(options: dict[str, Any]) -> None:
+    position = Chain(Rotary(head_dim=D // H), Sinusoidal(dim=D))
+    with pytest.raises(ShapeshiftError, match="Sinusoidal adds vectors of width 16 to query"):
+        MultiheadAttention(D, H, **options, position=position)
+
+
+@pytest.mark.parametrize("options", [{"add_bias_kv": True}, {"add_zero_attn": True}])
+@pytest.mark.parametrize(
+    "position", [ALiBi(num_heads=H), Sinusoidal(dim=D), Chain(Rotary(head_dim=D // H))]
+)
+def test_further_keys_have_no_position(options: dict[str, Any], position: Representation) -> None:
+    with pytest.raises(ShapeshiftError, match="append keys that have no position"):
+        MultiheadAttention(D, H, **options, position=position)
+    attention, x = MultiheadAttention(D, H, **options), torch.randn(Q, B, D)
+    attention.position = position
+    with pytest.raises(ShapeshiftError, match="append keys that have no position"):
+        attention(x, x, x)
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_are_refused(layout: torch.layout) -> None:
+    x = torch.nested.nested_tensor([torch.randn(4, D), torch.randn(6, D)], layout=layout)
+    layer = TransformerEncoderLayer(D, H, 24, batch_first=True).eval()
+    for run in (lambda: layer.self_attn(x, x, x), lambda: layer(x)):
+        with torch.no_grad(), pytest.raises(ShapeshiftError, match="to_padded_tensor"):
+            run()
 
 
 @pytest.mark.parametrize("bias", [True, False])

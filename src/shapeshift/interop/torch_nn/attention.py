@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,22 +17,34 @@ from shapeshift.positions.base import check_sizes
 from shapeshift.positions.checks import check_positions
 from shapeshift.positions.pairs import autocast_dtype
 
-from .checks import build, check_counting, check_inputs, check_mask, check_seeing_right
+from .checks import (
+    build,
+    check_counting,
+    check_dense,
+    check_extra_keys,
+    check_inputs,
+    check_mask,
+    check_seeing_right,
+    check_widths,
+)
 
 
 class MultiheadAttention(nn.MultiheadAttention):
     """`torch.nn.MultiheadAttention` plus `position`.
 
     For a query whose keys are all masked, the probabilities are zeros, the output is the bias of
-    the output projection, and no gradient flows back; in torch.nn, the output may be NaN.
-
-    Not supported: `add_bias_kv`, `add_zero_attn`, `kdim` and `vdim`.
+    the output projection, and no gradient flows back; in torch.nn, the output may be NaN. Errors
+    are `ShapeshiftError`s. Nested tensors and `torch.jit.script` are not supported.
 
     Args:
         embed_dim: D.
         num_heads: H; D must be a multiple.
         dropout: of the attention probabilities.
         bias: whether the projections have one.
+        add_bias_kv: whether to append a learned key and value; only without a position.
+        add_zero_attn: whether to append a key and value of zeros; only without a position.
+        kdim, vdim: width of key and value, D by default. A position that is added to the inputs of
+            the projections, such as `Sinusoidal`, needs a key and value of width D.
         batch_first: whether tensors are `(B, T, D)` rather than `(T, B, D)`.
         position: acts in the attention, see `shapeshift.positions.Representation`; or the name of
             a preset or a kind, see `shapeshift.positions.get`; None is none. For sines and cosines
@@ -40,8 +53,8 @@ class MultiheadAttention(nn.MultiheadAttention):
             with them.
 
     Raises:
-        ShapeshiftError: if `position` was built for another D, H or E, or names a preset that acts
-            at the embedding.
+        ShapeshiftError: if `position` was built for another D, H or E, names a preset that acts at
+            the embedding, or does not work with `add_bias_kv`, `add_zero_attn`, `kdim` or `vdim`.
     """
 
     def __init__(
@@ -50,26 +63,50 @@ class MultiheadAttention(nn.MultiheadAttention):
         num_heads: int,
         dropout: float = 0.0,
         bias: bool = True,
-        *,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
         batch_first: bool = False,
-        position: Representation | str | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        *,
+        position: Representation | str | None = None,
     ):
-        factory: dict[str, Any] = {"device": device, "dtype": dtype}
-        super().__init__(embed_dim, num_heads, dropout, bias, batch_first=batch_first, **factory)
+        arguments: dict[str, Any] = {"device": device, "dtype": dtype, "batch_first": batch_first}
+        arguments |= {"add_bias_kv": add_bias_kv, "add_zero_attn": add_zero_attn}
+        super().__init__(embed_dim, num_heads, dropout, bias, kdim=kdim, vdim=vdim, **arguments)
         self._qkv_same_embed_dim = False  # keeps torch's stacks from their fused fast path
         sizes = {"dim": embed_dim, "num_heads": num_heads, "head_dim": self.head_dim}
         built = build(position, **sizes)
         check_sizes(built, **sizes)
+        check_widths(built, embed_dim, self.kdim, self.vdim)
+        check_extra_keys(built, self._num_extra_keys())
         self.position = built.to(device=device, dtype=dtype)
 
     def _reset_parameters(self) -> None:
         """Draw the projections again, as torch's; the position keeps its weights."""
-        nn.init.xavier_uniform_(self.in_proj_weight)
+        for weight in [self.in_proj_weight] if self._has_one_width() else self._weights():
+            nn.init.xavier_uniform_(weight)
         for bias in (self.in_proj_bias, self.out_proj.bias):
             if bias is not None:
                 nn.init.zeros_(bias)
+        for extra in (self.bias_k, self.bias_v):
+            if extra is not None:
+                nn.init.xavier_normal_(extra)
+
+    def _has_one_width(self) -> bool:
+        """Return whether one parameter holds the weights of the three projections, as in torch."""
+        return bool(self.kdim == self.vdim == self.embed_dim)
+
+    def _weights(self) -> Sequence[Tensor]:
+        """Return the weights of the projections of queries, keys and values."""
+        if self._has_one_width():
+            return self.in_proj_weight.chunk(3)
+        return self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
+
+    def _num_extra_keys(self) -> int:
+        return (self.bias_k is not None) + bool(self.add_zero_attn)
 
     def forward(
         self,
@@ -89,7 +126,7 @@ class MultiheadAttention(nn.MultiheadAttention):
 
         Args:
             query: `(Q, B, D)`, or `(B, Q, D)` if `batch_first`, or `(Q, D)`; likewise key and
-                value, with K.
+                value, with K, and `kdim` or `vdim` for D.
             key_padding_mask: `(B, K)` or `(K,)`, boolean (true = padding), or a float to add.
             need_weights: whether to return the probabilities.
             attn_mask: `(Q, K)` or `(B · H, Q, K)`, boolean or a float to add.
@@ -101,15 +138,16 @@ class MultiheadAttention(nn.MultiheadAttention):
 
         Returns:
             The output, shaped as `query`, and the probabilities `(B, Q, K)` (`(B, H, Q, K)` if not
-            averaged; no B if there was none) or None.
+            averaged; no B if there was none) or None. Their last columns are those of the learned
+            key and of the key of zeros, if there are any.
 
         Raises:
-            ShapeshiftError: if query, key and value do not fit each other; positions are no
-                integers, a mask is neither boolean nor float, or one of them has another shape;
-                one side's positions come without the other's, and key is another tensor than query;
-                `is_causal` comes without the mask, a query sees keys at higher positions, for which
-                the position has no meaning, or Q ≠ K without `pos_q` and the position has none
-                between two sequences.
+            ShapeshiftError: if query, key and value do not fit each other or are nested tensors;
+                positions are no integers, a mask is neither boolean nor float, or one of them has
+                another shape; one side's positions come without the other's, and key is another
+                tensor than query; `is_causal` comes without the mask, a query sees keys at higher
+                positions, for which the position has no meaning, or Q ≠ K without `pos_q` and the
+                position has none between two sequences.
         """
         if is_causal and attn_mask is None:
             raise ShapeshiftError("is_causal is a hint about attn_mask: give the causal mask, too")
@@ -121,12 +159,13 @@ class MultiheadAttention(nn.MultiheadAttention):
                 "give pos_q and pos_k, or neither, where key is another tensor than query;"
                 " torch.arange(T)[None] counts from 0"
             )
+        check_dense(query, key, value)
         batched = query.ndim == 3
         if not batched:
             query, key, value = query[None], key[None], value[None]
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        check_inputs(query, key, value, self.embed_dim)
+        check_inputs(query, key, value, self.embed_dim, self.kdim, self.vdim)
         (B, Q, _), K = query.shape, key.shape[1]
         check_mask("attn_mask", attn_mask, (Q, K), (B * self.num_heads, Q, K))
         check_mask("key_padding_mask", key_padding_mask, (B, K) if batched else (K,))
@@ -143,7 +182,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         pos_k = check_positions("pos_k", pos_k, B, K)
         inputs = self.position("inputs", query, key, value, pos_q, pos_k)
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        projected = map(F.linear, inputs, self.in_proj_weight.chunk(3), biases)
+        projected = map(F.linear, inputs, self._weights(), biases)
         q, k, v = split_heads(list(projected), self.num_heads)  # (B, H, Q|K, E)
         q, k = self.position("rotate", q, k, pos_q, pos_k)
         masks = [
@@ -153,6 +192,11 @@ class MultiheadAttention(nn.MultiheadAttention):
         padding = key_padding_mask if is_self else None
         unmasked = is_self and attn_mask is None and Q > 1
         check_seeing_right(self.position, pos_q, pos_k, added, padding, unmasked=unmasked)
+        if extra := self._num_extra_keys():
+            check_extra_keys(self.position, extra)
+            k, v = self._extended(k, self.bias_k), self._extended(v, self.bias_v)
+            pos_k = F.pad(pos_k, (0, extra))  # no position reads it
+            added = None if added is None else F.pad(added, (0, extra))
         rest = self.position, pos_q, pos_k, self.dropout if self.training else 0.0
         probs = None
         if need_weights:
@@ -165,6 +209,16 @@ class MultiheadAttention(nn.MultiheadAttention):
         if not batched:
             return out[0], None if probs is None else probs[0]
         return out if self.batch_first else out.transpose(0, 1), probs
+
+    def _extended(self, x: Tensor, learned: Tensor | None) -> Tensor:
+        """Return heads `x (B, H, K, E)` with the learned key or value `(1, 1, D)` and zeros."""
+        B, H, _, E = x.shape
+        heads = [x]
+        if learned is not None:
+            heads.append(learned.to(x.dtype).view(1, H, 1, E).expand(B, -1, -1, -1))
+        if self.add_zero_attn:
+            heads.append(x.new_zeros(B, H, 1, E))
+        return torch.cat(heads, dim=2)  # (B, H, K + 1 | 2, E)
 
 
 def _counted(x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import PRESETS, Representation, Scheme, get
+from shapeshift.positions.base import AT_ATTENTION
 from shapeshift.positions.checks import can_read, describe
 
 FORBIDS = -1000.0
@@ -29,17 +30,55 @@ def check_mask(name: str, mask: Tensor | None, *shapes: tuple[int, ...]) -> None
         )
 
 
-def check_inputs(query: Tensor, key: Tensor, value: Tensor, dim: int) -> None:
-    """Raise a `ShapeshiftError` if these are not floating point `(B, Q|K|K, D)` with one B: no
-    batch of 1 is expanded."""
-    fits = query.ndim == key.ndim == 3 and key.shape == value.shape
-    fits = fits and query.shape[2] == key.shape[2] == dim and key.shape[0] == query.shape[0]
+def check_dense(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raise a `ShapeshiftError` for nested tensors."""
+    if query.is_nested or key.is_nested or value.is_nested:
+        raise ShapeshiftError(
+            "query, key and value must be ordinary tensors, got a nested tensor; pad it with"
+            " torch.nested.to_padded_tensor and give key_padding_mask"
+        )
+
+
+def check_inputs(
+    query: Tensor, key: Tensor, value: Tensor, dim: int, key_dim: int, value_dim: int
+) -> None:
+    """Raise a `ShapeshiftError` if these are not floating point `(B, Q|K|K, D)`, of these widths,
+    with one B: no batch of 1 is expanded."""
+    fits = query.ndim == key.ndim == value.ndim == 3 and key.shape[:2] == value.shape[:2]
+    fits = fits and key.shape[0] == query.shape[0]
+    widths = dim, key_dim, value_dim
+    fits = fits and (query.shape[2], key.shape[2], value.shape[2]) == widths
     if not fits or not all(x.is_floating_point() for x in (query, key, value)):
         raise ShapeshiftError(
-            f"query, key and value must be floating point of shape (B, Q, {dim}), (B, K, {dim}) and"
-            f" (B, K, {dim}), got {describe(query)}, {describe(key)} and {describe(value)}, batch"
-            " first"
+            f"query, key and value must be floating point of shape (B, Q, {dim}), (B, K, {key_dim})"
+            f" and (B, K, {value_dim}), got {describe(query)}, {describe(key)} and"
+            f" {describe(value)}, batch first"
         )
+
+
+def check_widths(position: Representation, dim: int, key_dim: int, value_dim: int) -> None:
+    """Raise a `ShapeshiftError` if `position` adds vectors of width D to keys or values that have
+    another."""
+    if key_dim == value_dim == dim:
+        return
+    for kind in position.kinds():
+        if kind.overrides("inputs"):
+            raise ShapeshiftError(
+                f"{type(kind).__name__} adds vectors of width {dim} to query, key and value, and"
+                f" kdim={key_dim}, vdim={value_dim}; use another kind, such as Rotary, or project"
+                f" key and value to width {dim} first"
+            )
+
+
+def check_extra_keys(position: Representation, num_extra: int) -> None:
+    """Raise a `ShapeshiftError` if there are keys that have no position, and `position` acts in the
+    attention."""
+    for kind in position.kinds() if num_extra else ():
+        if any(kind.overrides(hook) for hook in AT_ATTENTION):
+            raise ShapeshiftError(
+                "add_bias_kv and add_zero_attn append keys that have no position, which"
+                f" {type(kind).__name__} needs; leave them out, or give position=None"
+            )
 
 
 def check_counting(position: Representation, num_queries: int, num_keys: int) -> None:
