@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift.errors import ShapeshiftError
+from shapeshift.interop import torch_nn
 from shapeshift.interop.torch_nn import (
     MultiheadAttention,
     TransformerDecoderLayer,
@@ -232,6 +233,21 @@ def test_a_layer_without_position_is_torchs(kind: str, norm_first: bool, batch_f
         model.eval()
     for given in ({}, masks):
         assert close(ours(*inputs, **given), theirs(*inputs, **given))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["TransformerEncoderLayer", "TransformerDecoderLayer"])
+def test_a_seed_makes_the_weights_of_torchs_layer(name: str, dtype: torch.dtype) -> None:
+    made = []
+    for cls in (getattr(torch_nn, name), getattr(nn, name)):
+        torch.manual_seed(0)
+        made.append((cls(D, H, 24, dtype=dtype).state_dict(), torch.rand(4)))
+    (ours, then), (theirs, expected) = made
+    assert torch.equal(then, expected)
+    assert list(ours) == list(theirs)
+    for key, weight in ours.items():
+        assert weight.dtype == dtype
+        assert torch.equal(weight, theirs[key])
 
 
 @pytest.mark.parametrize("position", ["rpe", "t5", "alibi", Shaw(num_heads=H, head_dim=D // H)])

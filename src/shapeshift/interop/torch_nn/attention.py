@@ -13,7 +13,6 @@ from shapeshift.attention import attend, attend_with_probs
 from shapeshift.attention.backends import additive, split_heads
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
-from shapeshift.positions.base import check_sizes
 from shapeshift.positions.checks import check_positions
 from shapeshift.positions.pairs import autocast_dtype
 
@@ -79,7 +78,6 @@ class MultiheadAttention(nn.MultiheadAttention):
         self._qkv_same_embed_dim = False  # keeps torch's stacks from their fused fast path
         sizes = {"dim": embed_dim, "num_heads": num_heads, "head_dim": self.head_dim}
         built = build(position, **sizes)
-        check_sizes(built, **sizes)
         check_widths(built, embed_dim, self.kdim, self.vdim)
         check_extra_keys(built, self._num_extra_keys())
         self.position = built.to(device=device, dtype=dtype)

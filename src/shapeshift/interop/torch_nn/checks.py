@@ -7,7 +7,7 @@ from torch import Tensor
 
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import PRESETS, Representation, Scheme, get
-from shapeshift.positions.base import AT_ATTENTION
+from shapeshift.positions.base import AT_ATTENTION, check_sizes
 from shapeshift.positions.checks import can_read, describe
 
 FORBIDS = -1000.0
@@ -97,10 +97,13 @@ def build(position: object, **sizes: int) -> Representation:
     """Return a position, built for D, H and E if its name is given; None is no position.
 
     Raises:
-        ShapeshiftError: for a preset that acts at the embedding, and what is no position.
+        ShapeshiftError: for a preset that acts at the embedding, what is no position, and one that
+            was built for another D, H or E.
     """
     if position is None or isinstance(position, Representation):
-        return position or Representation()
+        built = position or Representation()
+        check_sizes(built, **sizes)
+        return built
     if not isinstance(position, str):
         given = (
             f"class {position.__name__}" if isinstance(position, type) else type(position).__name__

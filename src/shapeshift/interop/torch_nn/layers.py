@@ -10,6 +10,7 @@ from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 
 from .attention import MultiheadAttention
+from .checks import build
 
 
 class TransformerEncoderLayer(nn.TransformerEncoderLayer):
@@ -95,12 +96,16 @@ class TransformerDecoderLayer(nn.TransformerDecoderLayer):
 def _with_position(
     theirs: nn.MultiheadAttention, position: Representation | str | None, place: str
 ) -> MultiheadAttention:
-    """Return an attention of the size, device and dtype of another, with a position at `place`."""
-    weight, bias = theirs.in_proj_weight, theirs.in_proj_bias is not None
-    options: dict[str, Any] = {"batch_first": theirs.batch_first, "position": position}
-    options |= {"device": weight.device, "dtype": weight.dtype}
-    ours = MultiheadAttention(theirs.embed_dim, theirs.num_heads, theirs.dropout, bias, **options)
-    for kind in ours.position.kinds():
+    """Return an attention with the weights of another and a position at `place`."""
+    D, H, weight = theirs.embed_dim, theirs.num_heads, theirs.in_proj_weight
+    options: dict[str, Any] = {"bias": theirs.in_proj_bias is not None, "device": "meta"}
+    options |= {"dropout": theirs.dropout, "batch_first": theirs.batch_first}
+    ours = MultiheadAttention(D, H, **options)
+    # The weights stay those that torch drew: one seed makes torch's layer and this one.
+    ours.load_state_dict(theirs.state_dict(), assign=True)
+    built = build(position, dim=D, num_heads=H, head_dim=theirs.head_dim)
+    ours.position = built.to(device=weight.device, dtype=weight.dtype)
+    for kind in built.kinds():
         if place not in kind.places:
             raise ShapeshiftError(
                 f"{type(kind).__name__} has no meaning at {place!r};"
