@@ -53,7 +53,7 @@ MAY_IMPORT["papers"] = {*MAY_IMPORT["lab"], "lab"}
 MAY_IMPORT["report"] = {*MAY_IMPORT["papers"], "papers"}
 MAY_IMPORT["serve"] = {*MAY_IMPORT["report"], "report"}
 MAY_IMPORT["cli"] = {*MAY_IMPORT["serve"], "serve", "huggingface", "interop", "conformance"}
-MAY_IMPORT["__main__"] = {"cli", "errors"}
+MAY_IMPORT["__main__"] = {"cli", "errors", "threads"}
 
 
 def part_of(module: str) -> str:

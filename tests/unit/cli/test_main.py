@@ -10,8 +10,8 @@ import textwrap
 import pytest
 
 from shapeshift import __version__
-from shapeshift.__main__ import MALLOC
 from shapeshift.cli import COMMANDS
+from shapeshift.threads import SETTINGS
 
 from .running import python, shapeshift
 
@@ -61,7 +61,7 @@ runpy.run_module("shapeshift", run_name="__main__")
 @pytest.mark.parametrize(
     ("program", "before", "seen"),
     [
-        ("bin/shapeshift", None, ["None", MALLOC]),
+        ("bin/shapeshift", None, ["None", SETTINGS["GLIBC_TUNABLES"]]),
         ("bin/shapeshift", "", [""]),
         ("bin/other", None, ["None"]),  # a program that runs our command line in its own process
     ],

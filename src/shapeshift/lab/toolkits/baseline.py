@@ -31,6 +31,7 @@ from shapeshift.lab.cell_folder import tail
 from shapeshift.lab.measures import Measurement, files_of, mean_measurement, measurements_of
 from shapeshift.lab.run import Run, detokenizer
 from shapeshift.positions import PRESETS
+from shapeshift.threads import environment_of_others
 from shapeshift.training.config import Cosine, Noam
 
 TestSplit = Literal["valid", "test"]
@@ -220,7 +221,7 @@ def run_commands(commands: Commands, directory: Path) -> None:
             continue
         # Checkpoints of other toolkits hold settings next to tensors; PyTorch reads those only on
         # request.
-        environment = os.environ | {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
+        environment = environment_of_others() | {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
         with open_in_place(log, "wb") as output:
             status = subprocess.run(
                 arguments,
