@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": {"attention", "kernels", "positions", "foreign_names", *FOUNDATIONS},
     "data": FOUNDATIONS,
     "decoding": {"attention", "kernels", "model", "positions", "data", *FOUNDATIONS},
-    "training": {"attention", "model", "positions", "data", *FOUNDATIONS},
+    "training": {"attention", "kernels", "model", "positions", "data", *FOUNDATIONS},
     "evaluation": {"decoding", "training", "model", "positions", "data", *FOUNDATIONS},
 }
 MAY_IMPORT["yaml_file"] = {"disk", "errors"}
