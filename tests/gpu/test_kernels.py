@@ -13,7 +13,7 @@ from shapeshift import kernels
 from shapeshift.errors import ShapeshiftError
 from shapeshift.model import loss
 from shapeshift.positions import Rotary
-from shapeshift.positions import rotary as positions
+from shapeshift.positions import turns as positions
 from shapeshift.positions.turns import Turn
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

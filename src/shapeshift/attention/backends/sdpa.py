@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend
 
 from shapeshift import kernels
 from shapeshift.attention.call import Call, scaled
+from shapeshift.attention.masks import shifted
 from shapeshift.positions.base import total_bias
 
 from .reference import causal_mask, in_steps
@@ -48,9 +49,8 @@ def run(call: Call) -> Tensor:
         triangle = causal_mask(call.Q, num_keys, q.dtype, q.device)
         mask = triangle if mask is None else mask + triangle
     blind = None
-    if mask is not None:  # its kernels differ in what a query gets that may see nothing
-        blind = (mask == float("-inf")).all(-1, keepdim=True)
-        mask = mask.masked_fill(blind, 0.0)
+    if mask is not None and num_keys:
+        mask, blind = shifted(mask)
     bias = total_bias(call.position, scaled(q), call.pos_q, call.pos_k) if call.biased else None
     if bias is not None:
         mask = bias if mask is None else bias + mask
