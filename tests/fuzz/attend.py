@@ -383,4 +383,6 @@ def compared(setup: Setup, found: Results, dropped: Tensor | None) -> Outcome:
     longest = 1 if setup.unit == UNIT[torch.bfloat16] else max(B * Q * K, H * E)
     if setup.dtype == torch.bfloat16 and "windows" in setup.case["layouts"]:
         longest = E  # PyTorch adds the gradients of numbers that overlap one by one
+    if setup.dtype == torch.bfloat16 and setup.case["block"]:
+        longest = max(longest, B * Q)  # and those of a table from each block
     return Outcome(found, exact, rounded, frozenset(skipped), longest)
