@@ -291,10 +291,14 @@ class Setup:
                 return attend(q, k, v, mask, position, *self.pos, p, causal=case["causal"])
 
             if case["dropout"]:
+                assert kept is not None
+                # Where no probability was dropped; by the backend that serves for `v`.
                 unit = torch.eye(case["K"], case["E"], dtype=v.dtype).expand_as(v)
-                with torch.no_grad():  # where no probability was dropped
-                    assert kept is not None
-                    kept.append((run(unit) - run(torch.zeros_like(v)))[..., : case["K"]])
+                found = [
+                    run(x.clone().requires_grad_(v.requires_grad)).detach()
+                    for x in (unit, torch.zeros_like(v))
+                ]
+                kept.append((found[0] - found[1])[..., : case["K"]])
                 if record is not None:
                     record.clear()
             out = run(v)
