@@ -294,11 +294,11 @@ class Setup:
                 assert kept is not None
                 # Where no probability was dropped; by the backend that serves for `v`.
                 unit = torch.eye(case["K"], case["E"], dtype=v.dtype).expand_as(v)
-                found = [
+                both = [
                     run(x.clone().requires_grad_(v.requires_grad)).detach()
                     for x in (unit, torch.zeros_like(v))
                 ]
-                kept.append((found[0] - found[1])[..., : case["K"]])
+                kept.append((both[0] - both[1])[..., : case["K"]])
                 if record is not None:
                     record.clear()
             out = run(v)
