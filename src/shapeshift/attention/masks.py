@@ -75,17 +75,3 @@ def additive_for(mask: Tensor, q: Tensor, num_keys: int) -> Tensor:
     if not broadcasts(mask.shape, wanted):
         raise wrong_size("a mask", mask.shape, f"(B, H, Q, K) = {wanted}, or 1")
     return additive(mask, pairs.autocast_dtype(q))
-
-
-def shifted(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a mask to add to scores that fused kernels compute rightly with, and which of its rows
-    `(…, Q|1, 1)` are all `-inf`, of which kernels return different things; these become zeros.
-
-    A row whose largest number is near the lowest of float32, as of padding in transformers, gets
-    another number added to all: kernels keep log Σ exp(scores) for their gradients, in which the
-    sum is lost next to such a number, and gradients were K times too large.
-    """
-    peak = mask.detach().amax(-1, keepdim=True)
-    blind = peak == float("-inf")
-    peak = peak.masked_fill(blind | (peak > -1e30), 0.0)
-    return (mask - peak).masked_fill(blind, 0.0), blind

@@ -12,7 +12,6 @@ from torch.nn.attention import SDPBackend
 
 from shapeshift import kernels
 from shapeshift.attention.call import Call, scaled
-from shapeshift.attention.masks import shifted
 from shapeshift.positions.base import total_bias
 
 from .reference import causal_mask, in_steps
@@ -34,6 +33,11 @@ def refuses(call: Call) -> str | None:
     # in separate steps, which keep more memory than ours, and a fixed bias slows it down.
     if call.dropout_p or call.biased:
         return "on a CPU it has no fused kernel for dropout or a bias"
+    # It keeps log Σ exp(scores), in which the sum is lost next to such a number: gradients of a
+    # row that has no other, as of padding in transformers, would be K times too large.
+    mask = None if call.traced or not call.wants_gradients else call.mask
+    if mask is not None and bool(((mask < -1e30) & (mask > float("-inf"))).any()):
+        return "its gradients are wrong where a mask has numbers near the lowest; use -inf"
     # Where it is compiled, there is one graph for all lengths.
     fewest = FUSED_FROM.get(call.inputs[0].dtype, 0)
     if not call.compiled and call.Q != 1 and fewest > call.K:
@@ -49,8 +53,9 @@ def run(call: Call) -> Tensor:
         triangle = causal_mask(call.Q, num_keys, q.dtype, q.device)
         mask = triangle if mask is None else mask + triangle
     blind = None
-    if mask is not None and num_keys:
-        mask, blind = shifted(mask)
+    if mask is not None:  # its kernels differ in what a query gets that may see nothing
+        blind = (mask == float("-inf")).all(-1, keepdim=True)
+        mask = mask.masked_fill(blind, 0.0)
     bias = total_bias(call.position, scaled(q), call.pos_q, call.pos_k) if call.biased else None
     if bias is not None:
         mask = bias if mask is None else bias + mask

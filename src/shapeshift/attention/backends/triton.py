@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from shapeshift.attention.call import Call
-from shapeshift.attention.masks import shifted
 from shapeshift.positions.pairs import Table
 
 MAX_ROWS = 512
@@ -49,12 +48,8 @@ def run(call: Call) -> Tensor:
     from shapeshift.attention.gpu import attend_by_tables
 
     q, k, v, mask = call.heads()
-    blind = None
-    if mask is not None:
-        mask, blind = shifted(mask)
     at = mask, call.pos_q, call.pos_k
-    out = attend_by_tables((q, k, v), _tables(call), *at, causal=call.causal)
-    return call.finish(out if blind is None else out.masked_fill(blind, 0.0))
+    return call.finish(attend_by_tables((q, k, v), _tables(call), *at, causal=call.causal))
 
 
 def _tables(call: Call) -> tuple[Table | None, Table | None]:
