@@ -291,10 +291,14 @@ class Setup:
                 return attend(q, k, v, mask, position, *self.pos, p, causal=case["causal"])
 
             if case["dropout"]:
+                assert kept is not None
+                # Where no probability was dropped; by the backend that serves for `v`.
                 unit = torch.eye(case["K"], case["E"], dtype=v.dtype).expand_as(v)
-                with torch.no_grad():  # where no probability was dropped
-                    assert kept is not None
-                    kept.append((run(unit) - run(torch.zeros_like(v)))[..., : case["K"]])
+                both = [
+                    run(x.clone().requires_grad_(v.requires_grad)).detach()
+                    for x in (unit, torch.zeros_like(v))
+                ]
+                kept.append((both[0] - both[1])[..., : case["K"]])
                 if record is not None:
                     record.clear()
             out = run(v)
@@ -383,4 +387,6 @@ def compared(setup: Setup, found: Results, dropped: Tensor | None) -> Outcome:
     longest = 1 if setup.unit == UNIT[torch.bfloat16] else max(B * Q * K, H * E)
     if setup.dtype == torch.bfloat16 and "windows" in setup.case["layouts"]:
         longest = E  # PyTorch adds the gradients of numbers that overlap one by one
+    if setup.dtype == torch.bfloat16 and setup.case["block"]:
+        longest = max(longest, B * Q)  # and those of a table from each block
     return Outcome(found, exact, rounded, frozenset(skipped), longest)

@@ -78,7 +78,7 @@ def _limited(case: Case, results: Connection) -> None:
 
 
 def _check(case: Case) -> None:
-    case = attend.SIMPLEST | case
+    case = SIMPLEST | case
     small = {"Q": min(case["Q"], 9), "K": min(case["K"], 9)}
     attend.Setup(case | small).call()  # loads what is needed
     setup = attend.Setup(case)
