@@ -11,11 +11,10 @@ from torch import Tensor
 
 from .definition import UNIT
 
-FACTOR = 12.0
+FACTOR = 6.0
 """How many times further than the simulated rounding errors a result may lie from the exact one.
 Those are as large as rounding allows: their standard deviation is u, that of rounding u / sqrt(3).
-With 6, one of 6,000 cases was called wrong that was right: gradients of few numbers in bf16, whose
-errors are not independent."""
+"""
 
 FEW, MANY = 2, 16
 """How often rounding errors are simulated at first, and before a result is called wrong: the few of
