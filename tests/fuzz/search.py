@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -41,6 +42,9 @@ AREAS: dict[str, Any] = {
 SHARES = {"attend": 80, "layers": 12, "decoding": 4, "models": 4, "outside": 1, "memory": 0.2}
 """How often an area is drawn."""
 
+CHANCE = 3.0
+"""Times its limit up to which a number may be beyond it by chance."""
+
 
 @dataclass
 class Finding:
@@ -49,6 +53,8 @@ class Finding:
     case: Case
     what: str
     error: str
+    ratio: float = math.inf
+    """How many times further from the exact result than its limit."""
 
     def __str__(self) -> str:
         case = json.dumps(self.case)
@@ -75,7 +81,7 @@ def attempt(case: Case) -> tuple[str, Finding | None]:
     except InvalidCaseError:
         return "invalid", None
     except WrongResultError as error:
-        return "wrong", Finding(case, error.what, str(error))
+        return "wrong", Finding(case, error.what, str(error), error.ratio)
     except Exception as error:  # no case is refused, but for those that are `InvalidCaseError`
         what = type(error).__name__
         return "wrong", Finding(case, what, f"{what}: {error}")
@@ -146,7 +152,18 @@ def search(
     for seed in seeds:
         case = draw(seed, names)
         how, finding = attempt(case)
+        if finding is not None and is_chance(finding):
+            how, finding = "chance", None
         ended(case, how)
         if finding is not None:
             return shrink(finding)
     return None
+
+
+def is_chance(finding: Finding) -> bool:
+    """Return whether a number is little beyond its limit, and in no other draw of the same case one
+    is: of 10,000 cases in bf16 one or two have a sum whose errors add up."""
+    if finding.ratio > CHANCE:
+        return False
+    others = ({**finding.case, "seed": finding.case["seed"] + n} for n in range(1, 11))
+    return all(found is None for _, found in map(attempt, others))
