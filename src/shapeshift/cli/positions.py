@@ -158,8 +158,10 @@ def _describe(name: str) -> None:
     for title in dict.fromkeys(shown):
         entry = POSITION_IDS.get(title) or find_kind(title)
         show(f"\n{title}: {entry.summary} ({entry.source})\n")
-        if entry.build is not Representation:  # whose documentation is for authors of kinds
-            text = inspect.getdoc(entry.build) or ""
+        text = inspect.getdoc(entry.build) or ""
+        if entry.build is Representation:  # the rest of which is for authors of kinds
+            show(next(x for x in text.split("\n\n") if x.startswith("The kind `none`")) + "\n")
+        else:
             show(re.split(r"\n(?:Raises|Attributes):", text)[0].rstrip() + "\n")
         options = [
             option if parameter.default is parameter.empty else f"{option}={parameter.default}"

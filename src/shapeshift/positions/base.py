@@ -69,6 +69,9 @@ class Representation(nn.Module):
     object or `register_forward_hook` replaces is obeyed by every backend. By default no hook does
     anything: this class itself is the kind `none`.
 
+    The kind `none`: a decoder with a causal mask can infer positions by itself. An encoder cannot,
+    for it reads a set of tokens. Choose it if the order of tokens does not matter.
+
     Shapes: B batch, Q and K query and key length, H heads, D model width, E = D / H. Positions are
     integer tensors `(B, T)` or `(1, T)`. A representation never receives or builds a mask.
 

@@ -11,15 +11,13 @@ from .checks import check_offset, checked, shown, whole_number
 
 
 class Absolute(nn.Module):
-    """Positions 0, 1, 2, …: the same for every sequence.
+    """Positions 0, 1, 2, …: the same for every sequence. Choose it unless you need one of the
+    others: it is the usual one.
 
     Attributes:
         per_rank: the numbers that a subclass draws differ between the processes of
             torch.distributed, even if all of them have the same seed. Set it to False if processes
             hold parts of one batch (tensor parallelism) and have the same seed.
-
-    Tokens have the numbers 0, 1, 2, …. Choose it unless you need one of the others: it is the usual
-    one.
     """
 
     per_rank = True

@@ -62,7 +62,7 @@ def _options(build: type[nn.Module]) -> Mapping[str, inspect.Parameter]:
 FIXED_BY_MODEL = (*SIZES, "causal")
 
 KINDS: dict[str, Entry[Representation]] = {
-    "none": Entry(Representation, "no position: a causal decoder infers it", "base class"),
+    "none": Entry(Representation, "no position", "base class"),
     "sinusoidal": Entry(Sinusoidal, "sines and cosines", "Vaswani et al. 2017, §3.5"),
     "learned": Entry(Learned, "a trained vector for each position", "Gehring et al. 2017, §3.1"),
     "shaw": Entry(Shaw, "clipped relative keys and values", "Shaw et al. 2018, §3"),

@@ -62,7 +62,7 @@ def test_one_is_described_with_its_options_and_its_use(name: str) -> None:
         position.scheme.position_ids.name,
     )
     assert "parameters added to transformer-base: " in result.output
-    assert re.search("[Cc]hoose it ", result.output)
+    assert re.search(r"[Cc]hoose\s+it\s", result.output)
     engines = "exports to torch.compile, torch.export, Hugging Face, ONNX; CTranslate2: "
     assert engines in " ".join(result.output.split())
     described = [KINDS[part.kind] for part in position.scheme.parts]

@@ -80,7 +80,8 @@ def in_steps(
 ) -> tuple[Tensor, Tensor]:
     """Return the output and the probabilities for scaled queries, what is added to the scores,
     dropout, and what is added to the output for probabilities."""
-    scores = q @ k.mT  # (B, H, Q, K)
+    # Not `mT`, which the older exporter to ONNX lacks.
+    scores = q @ k.transpose(-1, -2)  # (B, H, Q, K)
     if causal:
         triangle = causal_mask(q.shape[2], k.shape[2], scores.dtype, scores.device)
         biases = *biases, triangle

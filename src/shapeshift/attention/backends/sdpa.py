@@ -48,7 +48,8 @@ def refuses(call: Call) -> str | None:
 def run(call: Call) -> Tensor:
     q, k, v, mask = call.heads()
     p, num_keys = call.dropout_p, k.shape[2]
-    is_triangle = call.causal and mask is None and not call.biased and num_keys == call.Q
+    # A boolean of Python: sizes in an exported graph are symbols.
+    is_triangle = bool(call.causal and mask is None and not call.biased and num_keys == call.Q)
     if call.causal and not is_triangle:
         triangle = causal_mask(call.Q, num_keys, q.dtype, q.device)
         mask = triangle if mask is None else mask + triangle
@@ -68,7 +69,7 @@ def run(call: Call) -> Tensor:
     if call.device == "cpu" and call.wants_gradients and not call.traced:
         out = _Attention.apply(q, k, v, mask, options)  # type: ignore[no-untyped-call]
     else:
-        out = F.scaled_dot_product_attention(q, k, v, mask, **options)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
     return call.finish(out if blind is None else out.masked_fill(blind, 0.0))
 
 
@@ -83,7 +84,8 @@ class _Attention(torch.autograd.Function):
             own: list[Any] = [
                 x if x is None else x.detach().requires_grad_(x.requires_grad) for x in tensors
             ]
-            out = F.scaled_dot_product_attention(own[0], own[1], own[2], own[3], **ctx.options)
+            q, k, v, mask = own
+            out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, **ctx.options)
         ctx.own, ctx.out = own, out
         ctx.save_for_backward(*tensors)
         return out.detach()
