@@ -85,14 +85,24 @@ class Call:
         self.K = pos_k.shape[1]
         self.causal = causal and self.Q > 1
         self.device = first.device.type
-        self.dtype = pairs.autocast_dtype(first)
-        self.rotates = not rotated and position.acts("rotate")
-        self.biased = position.acts("bias") or position.acts("query_bias")
-        self.mixes = position.acts("value_bias")
-        self.compiled = torch.compiler.is_compiling()
-        self.traced = kernels.is_traced()
+        acting = position.acting()
+        self.rotates = not rotated and "rotate" in acting
+        self.biased = "bias" in acting or "query_bias" in acting
+        self.mixes = "value_bias" in acting
 
-    # What the machine has, for these inputs. `explain` answers for other machines.
+    @property
+    def dtype(self) -> torch.dtype:
+        return pairs.autocast_dtype(self.inputs[0])
+
+    # What is so here, for these inputs. `explain` answers for other machines.
+
+    @property
+    def compiled(self) -> bool:
+        return torch.compiler.is_compiling()
+
+    @property
+    def traced(self) -> bool:
+        return kernels.is_traced()
 
     @property
     def has_kernels(self) -> bool:
@@ -102,6 +112,8 @@ class Call:
     @property
     def has_triton(self) -> bool:
         """Whether our kernels in Triton serve."""
+        if self.device != "cuda":
+            return False
         if self.compiled:
             return kernels.compiles_for(self.device)
         return kernels.serves_on_gpu(self.inputs[0])

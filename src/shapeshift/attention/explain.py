@@ -94,8 +94,7 @@ def example(
         "cache": _Cache() if decode else None,
     }
     call = _Imagined(inputs, position, pos[:, -Q:], pos, **options)
-    call.device, call.compiled, call.train = device, compiled, train
-    call.traced = call.traced or compiled
+    call.device, call.is_compiled, call.train = device, compiled, train
     call.with_kernels = super(_Imagined, call).has_kernels if with_kernels is None else with_kernels
     return call
 
@@ -114,7 +113,16 @@ class _Cache:
 
 class _Imagined(Call):
     train: bool
+    is_compiled: bool
     with_kernels: bool
+
+    @property
+    def compiled(self) -> bool:
+        return self.is_compiled
+
+    @property
+    def traced(self) -> bool:
+        return self.is_compiled or super().traced
 
     @property
     def wants_gradients(self) -> bool:

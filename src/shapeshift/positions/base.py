@@ -157,13 +157,18 @@ class Representation(nn.Module):
     def acts(self, hook: str) -> bool:
         """Return whether `hook` (`embed`, `inputs`, `rotate`, `bias`, `query_bias`, `value_bias`)
         may do anything."""
-        if not self._is_own(hook) or hook not in DESCRIBED_BY:
-            return not self._is_own(hook)
-        if not self._describes(DESCRIBED_BY[hook]):
-            return False
-        if DESCRIBED_BY[hook] != "distance_vectors":
-            return True
-        return self.distance_vectors()[hook == "value_bias"] is not None
+        return hook in self.acting() if hook in DESCRIBED_BY else not self._is_own(hook)
+
+    def acting(self) -> set[str]:
+        """Return which of `rotate`, `bias`, `query_bias` and `value_bias` may do anything."""
+        found = {hook for hook in DESCRIBED_BY if not self._is_own(hook)}
+        for hook in ("rotate", "bias"):
+            if self._describes(DESCRIBED_BY[hook]):
+                found.add(hook)
+        if self._describes("distance_vectors"):
+            hooks = zip(("query_bias", "value_bias"), self.distance_vectors(), strict=True)
+            found.update(hook for hook, table in hooks if table is not None)
+        return found
 
     def derives(self, hook: str) -> bool:
         """Return whether a backend may compute what `hook` does from the description that it is
@@ -384,7 +389,7 @@ def check_heads(q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> None:
 
 def total_bias(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
     """Return the sum of `bias` and `query_bias`, or None."""
-    if position.acts("bias") or position.acts("query_bias"):
+    if position.acting() & {"bias", "query_bias"}:
         check_numbers(position, q)
     bias = position("bias", pos_q, pos_k, dtype=q.dtype)
     return total([bias, position("query_bias", q, pos_q, pos_k)])

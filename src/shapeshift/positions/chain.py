@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from shapeshift.errors import ShapeshiftError
 
-from .base import HOOKS, PROMISES, Representation, check_sizes, total
+from .base import DESCRIBED_BY, HOOKS, PROMISES, Representation, check_sizes, total
 from .checks import SIZES
 from .pairs import Table
 from .turns import Turn
@@ -46,7 +46,11 @@ class Chain(Representation):
         self.causal_only = any(part.causal_only for part in parts)
 
     def acts(self, hook: str) -> bool:
-        return bool(self._parts(hook)) if self._is_own(hook) else True
+        return super().acts(hook) or any(part.acts(hook) for part in self._parts())
+
+    def acting(self) -> set[str]:
+        own = {hook for hook in DESCRIBED_BY if not self._is_own(hook)}
+        return own.union(*(part.acting() for part in self._parts()))
 
     def derives(self, hook: str) -> bool:
         parts = self._parts(hook)
