@@ -2,9 +2,9 @@
 
     python benchmarks/busy_neighbour.py [--size tiny] [--rounds 3] [--spin-counts 300,10000]
 
-Each line is a way for idle OpenMP threads to wait: that of the command line (`GOMP_SPINCOUNT` of
-`shapeshift.threads`), libgomp's default, `OMP_WAIT_POLICY=passive`, a single thread, and other spin
-counts. The ways take turns, each in a
+Each line is a way for idle OpenMP threads to wait: that of the command line (`shapeshift.threads`),
+which looks every second whether others need the cores, libgomp's default,
+`OMP_WAIT_POLICY=passive`, a single thread, and other spin counts. The ways take turns, each in a
 process of its own, quiet and then busy. Figures are medians over the rounds of the median step, in
 target tokens a second, with the range; ratios are to libgomp's default on the quiet machine.
 """
@@ -19,13 +19,11 @@ import sys
 import time
 from pathlib import Path
 
-from shapeshift.threads import SETTINGS
-
 SOURCES = Path(__file__).resolve().parents[1] / "src"
 VARIABLES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS")
 
 
-def train(size: str, seconds: float) -> float:
+def train(size: str, seconds: float, ours: bool) -> float:
     """Return target tokens a second of the median training step, on batches of one shape."""
     import torch
 
@@ -37,7 +35,7 @@ def train(size: str, seconds: float) -> float:
 
     torch.manual_seed(0)
     config = ModelConfig(size=size)
-    if "OMP_NUM_THREADS" not in os.environ:
+    if ours:
         set_num_threads(config.dim)
     model = build(config, PRESETS["ape"], 1000, 1000).train()
     step = TrainingStep(model, TrainingConfig(precision="fp32"))
@@ -53,12 +51,12 @@ def train(size: str, seconds: float) -> float:
     return batch.num_target_tokens / statistics.median(times)
 
 
-def measure(policy: dict[str, str], args: argparse.Namespace, busy: bool) -> float:
+def measure(policy: dict[str, str] | None, args: argparse.Namespace, busy: bool) -> float:
     """Train in a process of its own, next to a busy one on the last core that it may use."""
     environment = {key: os.environ[key] for key in os.environ if key not in VARIABLES}
-    environment |= {"PYTHONPATH": str(SOURCES)} | policy
+    environment |= {"PYTHONPATH": str(SOURCES)} | (policy or {})
     command = [sys.executable, __file__, "--size", args.size, "--seconds", str(args.seconds)]
-    command += ["--worker"]
+    command += ["--worker", "ours" if policy is None else "environment"]
     core = max(os.sched_getaffinity(0))
     spin = f"import os\nos.sched_setaffinity(0, [{core}])\nwhile True: pass"
     neighbour = subprocess.Popen([sys.executable, "-c", spin]) if busy else None
@@ -77,14 +75,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0, help="of each process")
     parser.add_argument("--spin-counts", default="", help="more values of GOMP_SPINCOUNT")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--worker", choices=["ours", "environment"], help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
-        print(train(args.size, args.seconds))
+        print(train(args.size, args.seconds, args.worker == "ours"))
         return
-    policies: dict[str, dict[str, str]] = {
+    policies: dict[str, dict[str, str] | None] = {
         "libgomp's default": {},
-        "shapeshift": {"GOMP_SPINCOUNT": SETTINGS["GOMP_SPINCOUNT"]},
+        "shapeshift": None,
         "passive": {"OMP_WAIT_POLICY": "passive"},
         "one thread": {"OMP_NUM_THREADS": "1"},
     }

@@ -1,19 +1,21 @@
-"""How many threads PyTorch computes with on a CPU, and what the command line sets in its
-environment for memory and for threads that wait.
+"""How many threads PyTorch computes with on a CPU, how they wait for each other, and what is set in
+the environment for memory.
 
-Both are decided by the command line alone: a library does not change its host's settings.
+All is decided by the command line alone: a library does not change its host's settings.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 _CROWDED = 0.3
-"""CPU oversubscription, in cores, above which a measured time counts as disturbed by others."""
+"""CPU oversubscription, in cores, above which idle threads sleep."""
 
 SETTINGS = {
     # What is in glibc's caches of small blocks does not join the free memory next to it, so that
@@ -23,13 +25,9 @@ SETTINGS = {
     # Large tensors in huge pages, where Linux leaves that to programs: less memory, and less time
     # for its pages (dev/log.md).
     "THP_MEM_ALLOC_ENABLE": "1",
-    # Turns after which an idle OpenMP thread sleeps. By default libgomp waits 300,000 turns
-    # (milliseconds): if another process uses one of the cores, it keeps the thread that is waited
-    # for from running, and training takes 4 to 8 times as long (`benchmarks/busy_neighbour.py`).
-    "GOMP_SPINCOUNT": "10000",
 }
-"""What the command line sets in its environment, where the user has not set it. PyTorch, libgomp
-and glibc read it when they are loaded."""
+"""What the command line sets in its environment, where the user has not set it: glibc reads it
+when a program starts, PyTorch when it first needs memory."""
 
 _own: set[str] = set()
 """Those of `SETTINGS` that this process has set for itself."""
@@ -42,20 +40,10 @@ def apply_settings() -> bool:
     wanted = dict(SETTINGS)
     if sys.platform != "linux" or "CS_GNU_LIBC_VERSION" not in os.confstr_names:
         del wanted["GLIBC_TUNABLES"]
-    if "OMP_WAIT_POLICY" in os.environ:
-        del wanted["GOMP_SPINCOUNT"]
     for name, value in wanted.items():
         if os.environ.setdefault(name, value) == value:
             _own.add(name)
     return "GLIBC_TUNABLES" in set(os.environ) - before
-
-
-def environment_of_workers(changes: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for processes of our own, with changes: what we have set, too."""
-    environment = {**os.environ, **changes}
-    if "OMP_WAIT_POLICY" in changes and "GOMP_SPINCOUNT" in _own:  # which would take precedence
-        del environment["GOMP_SPINCOUNT"]
-    return environment
 
 
 def environment_of_others() -> dict[str, str]:
@@ -94,6 +82,9 @@ def set_num_threads(dim: int) -> None:
 
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, min(num_cores(), dim // 32)))
+    given = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys()
+    if sys.platform == "linux" and torch.get_num_threads() > 1 and not given:
+        _start_watch()
 
 
 def watch_others() -> Callable[[], float]:
@@ -115,6 +106,52 @@ def is_crowded(others: float, num_threads: int) -> bool:
     """Return whether this process's threads and the cores that others use are more than there
     are."""
     return others + num_threads - num_cores() > _CROWDED
+
+
+@cache
+def _start_watch() -> None:
+    threading.Thread(target=_watch, daemon=True).start()
+
+
+WATCH_INTERVAL_S = 1.0
+"""How often it is looked whether other processes need the cores."""
+
+
+def _watch(interval_s: float = WATCH_INTERVAL_S) -> None:
+    """Every `interval_s`, let idle OpenMP threads sleep if other processes need the cores, or spin.
+
+    A thread of libgomp waits for work 300,000 turns (milliseconds) before it sleeps. If another
+    process uses one of the cores, it keeps the thread that it waits for from running, and training
+    takes 4 to 8 times as long. libgomp waits 100 turns when there are more OpenMP threads than
+    cores (its manual, GOMP_SPINCOUNT), which threads with a team of their own bring about: training
+    keeps half of its speed (`benchmarks/busy_neighbour.py`). If the cores are free, half would be
+    lost.
+    """
+    import torch
+
+    cores, num_threads = sorted(os.sched_getaffinity(0)), torch.get_num_threads()
+    end: threading.Event | None = None
+    before = _busy_seconds(cores), time.monotonic()
+    while True:
+        time.sleep(interval_s)
+        now = _busy_seconds(cores), time.monotonic()
+        others = (now[0] - before[0]) / (now[1] - before[1])
+        before = now
+        wanted = others + num_threads - len(cores)
+        if end is None and wanted > _CROWDED:
+            end = threading.Event()
+            for _ in range((len(cores) - 1) // (num_threads - 1)):
+                threading.Thread(target=_hold_team, args=(end,), daemon=True).start()
+        elif end is not None and wanted < _CROWDED / 2:
+            end.set()  # the end of a thread is that of its team
+            end = None
+
+
+def _hold_team(end: threading.Event) -> None:
+    import torch
+
+    torch.ones(1 << 17).add_(1)  # large enough to be computed by all threads
+    end.wait()
 
 
 def _busy_seconds(cores: list[int], stat: Path = Path("/proc/stat")) -> float:

@@ -21,7 +21,7 @@ from shapeshift.errors import ShapeshiftError, require
 from shapeshift.lab.cell_folder import CellFolder
 from shapeshift.lab.grid import Cell
 from shapeshift.lab.work import Order, attempt
-from shapeshift.threads import environment_of_workers, num_cores
+from shapeshift.threads import num_cores
 
 _GRACE_S = 60.0
 """How long a process that was asked to end may take, to finish an update and save."""
@@ -145,7 +145,7 @@ class _Process(Job):
                 stdin=subprocess.PIPE,  # never written: it closes when this process ends
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=environment_of_workers({**own, **environment}),
+                env={**os.environ, **own, **environment},
                 start_new_session=True,  # Ctrl-C reaches us alone, and we ask it to end, once
             )
 

@@ -15,7 +15,7 @@ from shapeshift.data.config import DataConfig, Interpolate
 from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.model.meta import without_numbers
 from shapeshift.positions import Scheme
-from shapeshift.threads import is_crowded, watch_others
+from shapeshift.threads import WATCH_INTERVAL_S, is_crowded, watch_others
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import choose_device, tuned
 from shapeshift.training.step import TrainingStep, random_batch
@@ -106,6 +106,9 @@ def measure(model: Transformer, training: TrainingConfig, length: int) -> Update
         seconds, worked, others = _time(lambda: step(batch), device)
         num_threads = torch.get_num_threads()
         crowded = device.type == "cpu" and is_crowded(others, num_threads)
+        if crowded and num_threads > 1:  # threads that wait for others soon learn to sleep
+            time.sleep(1.2 * WATCH_INTERVAL_S)
+            seconds, worked, others = _time(lambda: step(batch), device)
     scale = training.accumulation * whole / num_pairs
     low = min(seconds, worked / num_threads) if crowded else seconds
     return UpdateTime(low * scale, seconds * scale, others if crowded else 0.0)

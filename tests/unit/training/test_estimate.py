@@ -52,6 +52,18 @@ def test_time_that_others_took_is_not_in_the_lower_estimate(monkeypatch):
     assert found.others == num_cores()
 
 
+def test_several_threads_are_measured_again_once_they_sleep(monkeypatch):
+    waits, results = [], iter([(5.0, 9.0, 1.5), (1.0, 0.8, 1.5)])
+    monkeypatch.setattr(estimate.time, "sleep", waits.append)
+    monkeypatch.setattr(estimate, "_time", lambda *_: next(results))
+    monkeypatch.setattr(estimate.torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(estimate, "is_crowded", lambda others, _: others > 0)
+    model = build(TINY, PRESETS["ape"], 200, 200)
+    found = measure(model, training(62, precision="fp32"), 31)
+    assert len(waits) == 1
+    assert found == (pytest.approx(0.4), 1.0, 1.5)
+
+
 def test_a_checkpoint_has_the_size_on_disk_that_was_estimated(tmp_path):
     model = build(TINY, PRESETS["rpe"], 1000, 1000)
     optimizer = build_optimizer(OptimizerConfig(), model.parameters())
