@@ -38,8 +38,8 @@ def dropout(x: Tensor, p: float, training: bool, relu: bool = False) -> Tensor:
 
 def add_dropped(x: Tensor, branch: Tensor, p: float, training: bool) -> Tensor:
     """Return x + `dropout`(branch), in one pass on a CPU."""
-    here = x.device.type == "cpu" and x.dtype == torch.float32 and x.shape == branch.shape
-    if training and p and here and kernels.serves(x) and kernels.serves(branch):
+    fits = x.device.type == "cpu" and x.dtype == torch.float32 and x.shape == branch.shape
+    if training and p and fits and kernels.serves(x) and kernels.serves(branch):
         total: Tensor = _Dropout.apply(branch, p, False, x)  # type: ignore[no-untyped-call]
         return total
     return x + dropout(branch, p, training)

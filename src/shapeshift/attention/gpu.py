@@ -57,10 +57,10 @@ def attend_by_tables(
         by_row = _by_table(scaled, table.transpose(-1, -2)).contiguous()
     positions = [as_positions(x).contiguous() for x in (pos_q, pos_k)]
     mask = mask if mask is None else mask[:, 0, 0].contiguous()
-    how = mask, *positions, first.low, num_rows, causal, values is not None
+    options = mask, *positions, first.low, num_rows, causal, values is not None
     out: Tensor
     run: Any = _attend if torch.compiler.is_compiling() else _Attention.apply
-    out, sums, _ = run(q, k, v, by_row, *how)
+    out, sums, _ = run(q, k, v, by_row, *options)
     if values is None:
         return out
     return out + _by_table(sums, F.pad(values.vectors, (0, 0, 0, missing))).transpose(1, 2)
@@ -158,7 +158,7 @@ def _empty_grads(
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    q, k, v, by_row, mask, pos_q, pos_k, *ctx.how, ctx.with_sums = inputs
+    q, k, v, by_row, mask, pos_q, pos_k, *ctx.options, ctx.with_sums = inputs
     ctx.save_for_backward(q, k, v, pos_q, pos_k, *output, by_row, mask)
 
 
@@ -167,7 +167,7 @@ def _differentiate(ctx: Any, *gradients: Tensor, run: Any) -> tuple[Any, ...]:
     *saved, by_row, mask = ctx.saved_tensors
     grad = grad if grad.stride(-1) == 1 else grad.contiguous()
     sums = grad_sums.contiguous() if ctx.with_sums else None
-    grads = run(grad, sums, saved, by_row, mask, *ctx.how)
+    grads = run(grad, sums, saved, by_row, mask, *ctx.options)
     if by_row is not None and by_row.ndim == 2:
         grads[3] = grads[3].sum((0, 1), dtype=by_row.dtype)
     return *grads, *(None,) * (11 - len(grads))
@@ -184,18 +184,18 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         if any(x is not None and needs_steps(x) for x in grads):
             q, k, v, pos_q, pos_k, *_, by_row, mask = ctx.saved_tensors
-            how = mask, pos_q, pos_k, *ctx.how, ctx.with_sums
-            run = partial(_in_steps, how=how)
+            options = mask, pos_q, pos_k, *ctx.options, ctx.with_sums
+            run = partial(_in_steps, options=options)
             found = differentiate(run, (q, k, v, by_row), grads[: 1 + ctx.with_sums])
             return *found, *(None,) * 7
         return _differentiate(ctx, *grads, run=_attend_backward)
 
 
 def _in_steps(
-    q: Tensor, k: Tensor, v: Tensor, by_row: Tensor | None, how: tuple[Any, ...]
+    q: Tensor, k: Tensor, v: Tensor, by_row: Tensor | None, options: tuple[Any, ...]
 ) -> list[Tensor]:
     """As `_attend_forward`, in steps of PyTorch: the output and, if asked for, the sums."""
-    mask, pos_q, pos_k, low, num_rows, causal, with_sums = how
+    mask, pos_q, pos_k, low, num_rows, causal, with_sums = options
     rows = (distances(pos_q, pos_k) - low).clamp(0, num_rows - 1).unsqueeze(1)  # (B|1, 1, Q, K)
     rows = rows.expand(*q.shape[:3], -1)
     biases = [mask if mask is None else mask[:, None, None]]

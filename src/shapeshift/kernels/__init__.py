@@ -108,6 +108,6 @@ def differentiate(
         # Views, because one tensor may be several inputs.
         own = [x if x is None or not x.requires_grad else x.view_as(x) for x in inputs]
         wanted = [x for x in own if x is not None and x.requires_grad]
-        how: Any = {"create_graph": create_graph, "allow_unused": True}
-        found = iter(torch.autograd.grad(run(*own), wanted, grads, **how))
+        options: Any = {"create_graph": create_graph, "allow_unused": True}
+        found = iter(torch.autograd.grad(run(*own), wanted, grads, **options))
     return [next(found) if x is not None and x.requires_grad else None for x in own]

@@ -59,27 +59,27 @@ class _Rotation(torch.autograd.Function):
         x: Tensor,
         cos: Tensor,
         sin: Tensor,
-        how: tuple[bool, float],
+        options: tuple[bool, float],
         places: Tensor | None,
     ) -> Tensor:
         cos, sin = cos.float().contiguous(), sin.float().contiguous()
         ctx.save_for_backward(cos, sin, places)
-        ctx.how = how
-        return _turned(x, cos, sin, how, places, 1.0)
+        ctx.options = options
+        return _turned(x, cos, sin, options, places, 1.0)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin, places = ctx.saved_tensors
         if needs_steps(grad):
-            return _in_steps(grad, cos, -sin, ctx.how, places), None, None, None, None
-        return _turned(grad, cos, sin, ctx.how, places, -1.0), None, None, None, None
+            return _in_steps(grad, cos, -sin, ctx.options, places), None, None, None, None
+        return _turned(grad, cos, sin, ctx.options, places, -1.0), None, None, None, None
 
 
 def _in_steps(
-    x: Tensor, cos: Tensor, sin: Tensor, how: tuple[bool, float], places: Tensor | None
+    x: Tensor, cos: Tensor, sin: Tensor, options: tuple[bool, float], places: Tensor | None
 ) -> Tensor:
     """As `_Rotation.forward`, in steps of PyTorch."""
-    (halves, factor), pairs = how, cos.shape[-1]
+    (halves, factor), pairs = options, cos.shape[-1]
     if places is not None:
         places = places % cos.shape[:2].numel()
         cos, sin = (y.flatten(0, 1).index_select(0, places).unsqueeze(0) for y in (cos, sin))
@@ -95,7 +95,7 @@ def _turned(
     x: Tensor,
     cos: Tensor,
     sin: Tensor,
-    how: tuple[bool, float],
+    options: tuple[bool, float],
     places: Tensor | None,
     sign: float,
 ) -> Tensor:
@@ -107,9 +107,9 @@ def _turned(
     with torch.cuda.device_of(x):
         _rotate[(triton.cdiv(B * T, tokens),)](
             x, cos, sin, places, out, *x.stride()[:3], *out.stride()[:3],
-            H, T, B * T, cos.shape[:2].numel(), sign, how[1],
+            H, T, B * T, cos.shape[:2].numel(), sign, options[1],
             E=E, PAIRS=cos.shape[-1], WIDTH=width, REST=triton.next_power_of_2(E), TOKENS=tokens,
-            HALVES=how[0], PLACED=places is not None,
+            HALVES=options[0], PLACED=places is not None,
         )  # fmt: skip
     return out
 

@@ -41,12 +41,12 @@ class KeyValues:
         return self._add(keys, values)
 
     def attend(
-        self, q: Tensor, keys: Tensor, values: Tensor, **how: Any
+        self, q: Tensor, keys: Tensor, values: Tensor, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
         """Add `keys, values (N, H, 1, E)`; return what `decoding.decode_step` does for
-        `q (N, H, 1, E)` and everything kept, as `how` says."""
+        `q (N, H, 1, E)` and everything kept, as `options` says."""
         self._attends = True
-        return decoding.decode_step(q, *self._add(keys, values), rows=self._rows, **how)
+        return decoding.decode_step(q, *self._add(keys, values), rows=self._rows, **options)
 
     def select(self, rows: Tensor) -> None:
         """Let row i continue what was row `rows[i]`; there may be more rows than before."""
@@ -228,11 +228,11 @@ class SourceKeyValues:
         return self._both
 
     def attend(
-        self, q: Tensor, keys: Tensor, values: Tensor, **how: Any
+        self, q: Tensor, keys: Tensor, values: Tensor, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
         """As `append`; return what `decoding.decode_step` does for `q (B, H, Q, E)`, as
-        `how` says."""
-        return decoding.decode_step(q, *self.append(keys, values), **how)
+        `options` says."""
+        return decoding.decode_step(q, *self.append(keys, values), **options)
 
     def select(self, sentences: Tensor) -> None:
         """Let sentence i be what was `sentences[i]`."""

@@ -176,8 +176,8 @@ def attend_rows(
     wanted = torch.is_grad_enabled() and any(
         x.requires_grad for x in (*inputs, *added) if x is not None
     )
-    how = mask, spans, causal, turns, origin
-    call = num_heads, dropout_p, [x and x.rows for x in vectors], how, wanted
+    options = mask, spans, causal, turns, origin
+    call = num_heads, dropout_p, [x and x.rows for x in vectors], options, wanted
     out: Tensor = _Attention.apply(*call, *added, *inputs)  # type: ignore[no-untyped-call]
     if inputs[0].ndim == 4:
         return out.view(inputs[0].transpose(1, 2).shape).transpose(1, 2)
@@ -220,16 +220,16 @@ class _Attention(torch.autograd.Function):
         num_heads: int,
         dropout_p: float,
         rows: list[Rows | None],
-        how: tuple[Any, ...],
+        options: tuple[Any, ...],
         wanted: bool,
         bias: Tensor | None,
         keys: Tensor | None,
         values: Tensor | None,
         *inputs: Tensor,
     ) -> Tensor:
-        heads, spans = split_heads(inputs, num_heads), how[1]
+        heads, spans = split_heads(inputs, num_heads), options[1]
         B, H, Q, E = heads[0].shape
-        attention = SentenceAttention(heads, (keys, values), rows, bias, *how)
+        attention = SentenceAttention(heads, (keys, values), rows, bias, *options)
         drawn = ctx.drawn = draw_seed(dropout_p)
         shape = (B, Q) if inputs[0].ndim == 4 else inputs[0].shape[:-1]
         keeps = wanted and attention.most_keys < RECOMPUTED_FROM
@@ -239,7 +239,7 @@ class _Attention(torch.autograd.Function):
         attention.forward(split_heads((out,), H, 1)[0], drawn, saved)
         if spans is not None:
             out[int(spans[0].size.sum()) :] = 0
-        ctx.num_heads, ctx.rows, ctx.how = H, rows, how
+        ctx.num_heads, ctx.rows, ctx.options = H, rows, options
         ctx.bias_shape = None if bias is None else bias.shape
         ctx.save_for_backward(saved, bias, keys, values, *inputs)
         return out
@@ -247,11 +247,11 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         saved, bias, keys, values, *inputs = ctx.saved_tensors
-        H, spans = ctx.num_heads, ctx.how[1]
+        H, spans = ctx.num_heads, ctx.options[1]
         if kernels.needs_steps(grad):
-            run = partial(_in_steps, H, ctx.drawn, ctx.rows, *ctx.how)
+            run = partial(_in_steps, H, ctx.drawn, ctx.rows, *ctx.options)
             return *(None,) * 5, *kernels.differentiate(run, (bias, keys, values, *inputs), [grad])
-        made = (keys, values), ctx.rows, bias, *ctx.how
+        made = (keys, values), ctx.rows, bias, *ctx.options
         attention = SentenceAttention(split_heads(inputs, H), *made)
         grad = split_heads((grad.contiguous(),), H, 1)[0]
         grads = [torch.empty_like(x) for x in inputs]

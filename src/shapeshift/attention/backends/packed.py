@@ -89,8 +89,8 @@ Where = tuple[Tensor, Tensor, int, int]
 
 def _flash(q: Tensor, k: Tensor, v: Tensor, where: Where, dropout_p: float, causal: bool) -> Tensor:
     """Return the attention `(N, H, E)` of heads `(N, H, E)`."""
-    how = dropout_p, causal, False
-    out: Tensor = aten._flash_attention_forward.default(q, k, v, *where, *how)[0]
+    options = dropout_p, causal, False
+    out: Tensor = aten._flash_attention_forward.default(q, k, v, *where, *options)[0]
     return out
 
 
@@ -98,6 +98,6 @@ def _efficient(q: Tensor, k: Tensor, v: Tensor, where: Where, causal: bool) -> T
     """As `_flash`, without dropout, in any precision but float64."""
     wanted = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
     heads = (x.unsqueeze(0) for x in (q, k, v))
-    how = 0.0, int(causal), wanted  # 1 masks keys behind the query, counted from the first ones
-    out: Tensor = aten._efficient_attention_forward.default(*heads, None, *where, *how)[0]
+    options = 0.0, int(causal), wanted  # 1 masks keys behind the query, counted from the first ones
+    out: Tensor = aten._efficient_attention_forward.default(*heads, None, *where, *options)[0]
     return out.squeeze(0)
