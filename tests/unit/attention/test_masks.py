@@ -11,7 +11,7 @@ from torch import Tensor
 
 from shapeshift import kernels
 from shapeshift.attention import attend, attend_with_probs, backends
-from shapeshift.attention.backends import blocked, reference
+from shapeshift.attention.backends import blocked, cpu, reference
 from shapeshift.attention.masks import additive
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.cache import KeyValues
@@ -164,3 +164,38 @@ def test_left_padding_in_half_precision(
 def test_a_mask_is_widened_as_it_is() -> None:
     mask = torch.tensor([[0.0, torch.finfo(torch.float32).min, -math.inf]])
     assert torch.equal(additive(mask, torch.float64), mask.double())
+
+
+def test_keys_that_overlap_in_memory_have_gradients_in_bfloat16(monkeypatch, ran) -> None:
+    """PyTorch's fused attention on a CPU refuses such strides in its backward pass."""
+    monkeypatch.setattr(cpu, "refuses", lambda call: "not in this test")
+    keys = torch.randn(400).bfloat16().requires_grad_()
+    q, v = torch.randn(1, 1, 1, 12).bfloat16(), torch.randn(1, 1, 342, 12).bfloat16()
+    pos = torch.arange(342)[None]
+    v.requires_grad_()
+
+    def gradients(k: torch.Tensor) -> list[torch.Tensor]:
+        out = attend(q, k, v, None, Representation(), pos[:, -1:], pos)
+        return [*torch.autograd.grad(out.float().square().sum(), (keys, v))]
+
+    windows = keys.as_strided((1, 1, 342, 12), (342, 342, 1, 1))
+    for own, expected in zip(gradients(windows), gradients(windows.contiguous()), strict=True):
+        torch.testing.assert_close(own, expected, rtol=0.02, atol=0.02)
+    assert ran == ["sdpa", "sdpa"]
+
+
+def test_rows_of_lowest_numbers_have_right_gradients(monkeypatch, ran) -> None:
+    """PyTorch's fused attention on a CPU multiplies those of keys by their number."""
+    monkeypatch.setattr(cpu, "refuses", lambda call: "not in this test")
+    q, k, v = (torch.randn(1, 1, n, 8, requires_grad=True) for n in (1, 70, 70))
+    mask, pos = torch.full((1, 1, 1, 70), torch.finfo(torch.float32).min), torch.arange(70)[None]
+    rest = mask, Representation(), pos[:, -1:], pos
+    expected = attend_with_probs(q.double(), k.double(), v.double(), *rest)[0].float()
+    out = attend(q, k, v, *rest)
+    assert ran == ["reference"]
+    for own, other in zip(
+        torch.autograd.grad(out.square().sum(), (q, k, v)),
+        torch.autograd.grad(expected.square().sum(), (q, k, v)),
+        strict=True,
+    ):
+        torch.testing.assert_close(own, other)
