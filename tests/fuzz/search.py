@@ -161,9 +161,12 @@ def search(
 
 
 def is_chance(finding: Finding) -> bool:
-    """Return whether a number is little beyond its limit, and in no other draw of the same case one
-    is: of 10,000 cases in bf16 one or two have a sum whose errors add up."""
+    """Return whether a number is little beyond its limit, in bf16, or in no other draw of the same
+    case: what is simulated are independent errors, and of 10,000 cases in bf16 a few have sums of
+    equal numbers, whose errors add up."""
     if finding.ratio > CHANCE:
         return False
+    if finding.case.get("dtype") in ("bfloat16", "autocast"):
+        return True
     others = ({**finding.case, "seed": finding.case["seed"] + n} for n in range(1, 11))
     return all(found is None for _, found in map(attempt, others))
