@@ -52,7 +52,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from shapeshift.__main__ import HUGE_PAGES, MALLOC
 from shapeshift.data.batching import Batch, make_batch, plan_epoch
 from shapeshift.data.config import BatchConfig, SubwordsConfig
 from shapeshift.data.grammar import generate
@@ -66,6 +65,7 @@ from shapeshift.model import (
     label_smoothed_loss,
 )
 from shapeshift.positions import PRESETS, Scheme
+from shapeshift.threads import SETTINGS
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import autocast, tune_cpu
 from shapeshift.training.step import TrainingStep
@@ -323,7 +323,7 @@ def read_work(args: argparse.Namespace) -> tuple[Ours | Marian, list[Batch], lis
 def run_alone(system: str, *more: str) -> str:
     """Return what this program prints for one system in a process of its own."""
     command = [sys.executable, __file__, *sys.argv[1:], "--system", system, *more]
-    own = {"GLIBC_TUNABLES": MALLOC, HUGE_PAGES: "1"} if system == "shapeshift" else {}
+    own = SETTINGS if system == "shapeshift" else {}
     return subprocess.run(
         command, env=os.environ | own, stdout=subprocess.PIPE, text=True, check=True
     ).stdout

@@ -70,8 +70,12 @@ def refusal(refuses: Callable[[Call], str | None], call: Call) -> str | None:
     """Return the refusal of a call of any sizes in float64, but for those of the kernels of a
     GPU."""
     call = copy(call)
-    call.dtype, call.E = torch.float32, 16
+    call.__class__, call.E = _InFloat32, 16
     return refuses(call)
+
+
+class _InFloat32(Call):
+    dtype = torch.float32  # type: ignore[assignment]
 
 
 def inputs(length: int) -> tuple[list[Tensor], Tensor, Tensor]:

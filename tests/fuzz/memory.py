@@ -32,6 +32,8 @@ def draw(rng: random.Random) -> Case:
     case |= {"K": K, "Q": rng.choice((K, K, 1)), "B": rng.choice((1, 4)), "H": 2}
     case["B"] = 1 if K > 300 else case["B"]
     case |= {"kinds": kinds.draw(rng), "E": rng.choice((8, 16, 64))}
+    if case["dtype"] in ("bfloat16", "autocast"):  # in which oneDNN's products end the process
+        case["dtype"] = "float32"
     case["causal"] |= any(name == "xpos" for name, _ in case["kinds"])
     if any(name == "tupe" for name, _ in case["kinds"]):
         case["E"] = 16

@@ -112,8 +112,6 @@ class Call:
     @property
     def has_triton(self) -> bool:
         """Whether our kernels in Triton serve."""
-        if self.device != "cuda":
-            return False
         if self.compiled:
             return kernels.compiles_for(self.device)
         return kernels.serves_on_gpu(self.inputs[0])
