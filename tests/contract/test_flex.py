@@ -59,6 +59,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
     monkeypatch.setattr(flex, "flex_attention", counted)
     monkeypatch.setattr(flex, "refuses", partial(refusal, flex.refuses))
     monkeypatch.setattr(Call, "has_flex", True)
+    monkeypatch.setattr(Call, "dtype", torch.float32)
     monkeypatch.setattr(flex, "FLEX_FROM", 0)
     monkeypatch.setattr(flex, "MOST_SCORES", 0)
     monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
@@ -70,12 +71,8 @@ def refusal(refuses: Callable[[Call], str | None], call: Call) -> str | None:
     """Return the refusal of a call of any sizes in float64, but for those of the kernels of a
     GPU."""
     call = copy(call)
-    call.__class__, call.E = _InFloat32, 16
+    call.E = 16
     return refuses(call)
-
-
-class _InFloat32(Call):
-    dtype = torch.float32  # type: ignore[assignment]
 
 
 def inputs(length: int) -> tuple[list[Tensor], Tensor, Tensor]:
