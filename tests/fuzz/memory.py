@@ -44,7 +44,8 @@ def draw(rng: random.Random) -> Case:
 def run(case: Case) -> Outcome:
     """Run a case in another process; see `attend.run`."""
     context = multiprocessing.get_context("forkserver")  # forks from a process without threads
-    context.set_forkserver_preload([__name__])
+    # Checkpoints import the compiler, of which little memory would leave a half.
+    context.set_forkserver_preload([__name__, "torch._dynamo"])
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_limited, args=(case, theirs))
     process.start()
