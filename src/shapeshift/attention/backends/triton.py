@@ -36,7 +36,10 @@ def refuses(call: Call) -> str | None:
             return "the mask needs a gradient"
         if call.mask.shape[1:] != (1, 1, call.K):
             return "the mask is more than one number for each key"
-    found = {(x.low, x.vectors.shape[1]) for x in _tables(call) if x is not None}
+    found = {(x.low, x.vectors.shape[1]) for x in position.distance_vectors() if x is not None}
+    if position.acts("bias") and position.limits is not None:
+        low, high = position.limits
+        found.add((low, high - low + 1))
     if len(found) > 1:
         return "the tables for keys and for values have different distances"
     if max(num_rows for _, num_rows in found) > MAX_ROWS:
