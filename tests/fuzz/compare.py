@@ -100,7 +100,8 @@ class Outcome:
             limit = factor * scale(exact, [each[name] for each in samples])
             limit = limit + factor * self.floor * name.startswith("gradient")
             # To store it; sums of float64 are rounded in both, term by term.
-            limit = limit + UNIT.get(self.found[name].dtype, 2e-15) * exact.abs()
+            unit = max(UNIT.get(self.found[name].dtype, 0.0), 2e-15)
+            limit = limit + unit * exact.abs()
             error = (found - exact).abs()
             ratio = (error / limit).amax().item()
             worst = max(worst, ratio)
