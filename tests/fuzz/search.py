@@ -42,7 +42,7 @@ AREAS: dict[str, Any] = {
 SHARES = {"attend": 80, "layers": 12, "decoding": 4, "models": 4, "outside": 1, "memory": 0.2}
 """How often an area is drawn."""
 
-CHANCE = 3.0
+CHANCE, IN_BF16 = 3.0, 8.0
 """Times its limit up to which a number may be beyond it by chance."""
 
 
@@ -162,11 +162,11 @@ def search(
 
 def is_chance(finding: Finding) -> bool:
     """Return whether a number is little beyond its limit, in bf16, or in no other draw of the same
-    case: what is simulated are independent errors, and of 10,000 cases in bf16 a few have sums of
-    equal numbers, whose errors add up."""
+    case: what is simulated are independent errors, and in bf16 those of sums of equal numbers add
+    up (gradients of keys for one of the sum of all outputs: 4 times the limit)."""
+    if finding.case.get("dtype") in ("bfloat16", "autocast"):
+        return finding.ratio <= IN_BF16
     if finding.ratio > CHANCE:
         return False
-    if finding.case.get("dtype") in ("bfloat16", "autocast"):
-        return True
     others = ({**finding.case, "seed": finding.case["seed"] + n} for n in range(1, 11))
     return all(found is None for _, found in map(attempt, others))
