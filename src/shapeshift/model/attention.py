@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from shapeshift.attention import Call, run
 from shapeshift.attention.call import split_heads
@@ -18,6 +17,7 @@ from shapeshift.positions.base import check_sizes
 from shapeshift.positions.checks import check_positions, describe
 
 from .cache import FixedKeyValues, KeyValues, SourceKeyValues
+from .linear import apply_linear, linear
 
 
 class Attention(nn.Module):
@@ -107,8 +107,7 @@ class Attention(nn.Module):
             pos_new=pos_new,
         )
         out = run(call).flatten(-2)  # (B, Q, D)
-        result: Tensor = self.out(packing[0].pack(out) if packing and not packed else out)
-        return result
+        return apply_linear(self.out, packing[0].pack(out) if packing and not packed else out)
 
     def keys_and_values(self, memory: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         """Return what `forward` puts into a cache for `memory (B, K, D)`: `(B, H, K, E)` each."""
@@ -153,7 +152,7 @@ class Attention(nn.Module):
             elif self.projections is not None:
                 projected.append(self.projections(x, n, n + size))
             else:
-                projected.append(F.linear(x, weights[n], biases[n]))
+                projected.append(linear(x, weights[n], biases[n]))
         return projected
 
 

@@ -14,7 +14,8 @@ from shapeshift.kernels import decoding
 from shapeshift.kernels.processor import has_bf16_products
 
 from .attention import Attention
-from .layers import FeedForward, is_as_built
+from .layers import FeedForward
+from .linear import is_as_built
 from .transformer import Transformer
 
 

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from shapeshift import kernels
 from shapeshift.attention.dropout import add_dropped, dropout
 from shapeshift.attention.packing import Packing
 from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Absolute, Representation
-from shapeshift.positions.base import has_hooks
 
 from .attention import Attention
 from .cache import FixedKeyValues, KeyValues, SourceKeyValues
+from .linear import apply_linear, is_as_built
 
 NORM_EPS = 1e-6
 
@@ -83,24 +82,12 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         # One row a token: the gradient of what is done to a view in place is copied twice.
-        hidden = self.inner(x.flatten(0, -2))
+        hidden = apply_linear(self.inner, x.flatten(0, -2))
         # In place, unless a hook or another module sees what is overwritten.
         relu = is_as_built(self.inner, self.activation) and type(self.activation) is nn.ReLU
         hidden = hidden if relu else self.activation(hidden)
-        out: Tensor = self.outer(dropout(hidden, self.dropout, self.training, relu))
+        out = apply_linear(self.outer, dropout(hidden, self.dropout, self.training, relu))
         return out.view(x.shape)
-
-
-def is_as_built(*modules: nn.Module) -> bool:
-    """Return whether modules are torch.nn.Linear, or ReLU, that nobody has changed: no hook sees
-    what they return, none is a subclass (as with `torch.nn.utils.parametrize`), and none has a
-    `forward` of its own. Under a compiler or a transform of torch.func the answer is no."""
-    return not kernels.is_traced() and all(
-        type(module) in (nn.Linear, nn.ReLU)
-        and not has_hooks(module)
-        and vars(module).keys().isdisjoint(("forward", "_compiled_call_impl"))
-        for module in modules
-    )
 
 
 class Residual(nn.Module):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 from torch.utils.checkpoint import checkpoint
 
+from shapeshift import kernels
 from shapeshift.model import (
     ModelConfig,
     Transformer,
@@ -20,7 +21,7 @@ from shapeshift.model import (
     layers,
 )
 from shapeshift.model.attention import Attention
-from shapeshift.model.layers import is_as_built
+from shapeshift.model.linear import apply_linear, is_as_built
 from shapeshift.positions import PRESETS
 
 
@@ -176,3 +177,19 @@ def test_quantize_dynamic_finds_every_linear_layer():
     assert not any(isinstance(x, nn.Linear) for x in quantized.modules())
     assert (found - expected).norm() < 0.1 * expected.norm()
     assert not torch.equal(found, expected)
+
+
+def test_no_rounded_copy_of_a_weight_is_kept_for_the_backward_pass() -> None:
+    layer, x, kept = nn.Linear(32, 64), torch.randn(8, 32), []
+
+    def keep(saved: Tensor) -> Tensor:
+        kept.append((saved.dtype, tuple(saved.shape)))
+        return saved
+
+    with (
+        torch.autocast("cpu", torch.bfloat16),
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: saved),
+    ):
+        apply_linear(layer, x)
+    if kernels.serves(x):
+        assert sorted(kept, key=str) == [(torch.bfloat16, (8, 32)), (torch.float32, (64, 32))]
