@@ -69,4 +69,4 @@ class _Linear(torch.autograd.Function):
         weight = weight.bfloat16()
         if not multiplies_bf16_faster():
             x, weight, grad = (y.float() for y in (x, weight, grad))
-        return grad @ weight, grad.t() @ x, grad.sum(0, dtype=torch.float32)
+        return grad @ weight, grad.t() @ x, grad.sum(0)
