@@ -29,9 +29,6 @@ SETTINGS = {
 """What the command line sets in its environment, where the user has not set it: glibc reads it
 when a program starts, PyTorch when it first needs memory."""
 
-_own: set[str] = set()
-"""Those of `SETTINGS` that this process has set for itself."""
-
 
 def apply_settings() -> bool:
     """Set `SETTINGS` in the environment of this process; return whether the program has to start
@@ -41,14 +38,14 @@ def apply_settings() -> bool:
     if sys.platform != "linux" or "CS_GNU_LIBC_VERSION" not in os.confstr_names:
         del wanted["GLIBC_TUNABLES"]
     for name, value in wanted.items():
-        if os.environ.setdefault(name, value) == value:
-            _own.add(name)
+        os.environ.setdefault(name, value)
     return "GLIBC_TUNABLES" in set(os.environ) - before
 
 
 def environment_of_others() -> dict[str, str]:
-    """Return the environment for other people's programs: without what we have set."""
-    return {name: value for name, value in os.environ.items() if name not in _own}
+    """Return the environment for other people's programs: without what we have set, in this process
+    or in the one that started it as a worker."""
+    return {name: value for name, value in os.environ.items() if SETTINGS.get(name) != value}
 
 
 def num_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:

@@ -191,5 +191,6 @@ def test_no_rounded_copy_of_a_weight_is_kept_for_the_backward_pass() -> None:
         torch.autograd.graph.saved_tensors_hooks(keep, lambda saved: saved),
     ):
         apply_linear(layer, x)
-    if kernels.serves(x):
-        assert sorted(kept, key=str) == [(torch.bfloat16, (8, 32)), (torch.float32, (64, 32))]
+    if not kernels.serves(x):
+        pytest.skip("no compiled kernels")
+    assert sorted(kept, key=str) == [(torch.bfloat16, (8, 32)), (torch.float32, (64, 32))]
