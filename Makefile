@@ -93,9 +93,9 @@ test-lowest: $(UV)  ## the unit tests with the oldest versions that pyproject.to
 # Those whose subject is what other libraries do: transformers, accelerate (interop, conformance,
 # export, check, import), CTranslate2 and ONNX (export), SentencePiece, datasets, sacrebleu, FastAPI,
 # Typer, pydantic. The newest release of each, beyond our ceilings as well; torch is $(TORCH).
-NEWEST := tests/unit/interop tests/unit/conformance tests/unit/export tests/unit/data \
-	tests/unit/evaluation tests/unit/serve tests/unit/cli tests/unit/lab/test_imported.py \
-	tests/unit/test_config.py tests/numerics/test_against_other_libraries.py
+NEWEST := tests/unit/interop tests/unit/check tests/unit/export tests/unit/data \
+	tests/unit/evaluation tests/unit/serve tests/unit/cli tests/unit/run/test_imported.py \
+	tests/unit/config/test_config.py tests/numerics/test_against_other_libraries.py
 
 test-newest:  ## tests of what other libraries do, with their newest releases (TORCH=torch: also of torch)
 	$(PYTHON) -m venv --clear .venv-newest

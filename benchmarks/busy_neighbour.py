@@ -2,7 +2,7 @@
 
     python benchmarks/busy_neighbour.py [--size tiny] [--rounds 3] [--spin-counts 300,10000]
 
-Each line is a way for idle OpenMP threads to wait: that of the command line (`shapeshift.threads`),
+Each line is a way for idle OpenMP threads to wait: that of the command line (`shapeshift._system.threads`),
 which looks every second whether others need the cores, libgomp's default,
 `OMP_WAIT_POLICY=passive`, a single thread, and other spin counts. The ways take turns, each in a
 process of its own, quiet and then busy. Figures are medians over the rounds of the median step, in
@@ -27,9 +27,9 @@ def train(size: str, seconds: float, ours: bool) -> float:
     """Return target tokens a second of the median training step, on batches of one shape."""
     import torch
 
+    from shapeshift._system.threads import set_num_threads
     from shapeshift.model import ModelConfig, build
     from shapeshift.positions import PRESETS
-    from shapeshift.threads import set_num_threads
     from shapeshift.training.config import TrainingConfig
     from shapeshift.training.step import TrainingStep, random_batch
 

@@ -52,6 +52,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from shapeshift._system.threads import SETTINGS
 from shapeshift.data.batching import Batch, make_batch, plan_epoch
 from shapeshift.data.config import BatchConfig, SubwordsConfig
 from shapeshift.data.grammar import generate
@@ -65,7 +66,6 @@ from shapeshift.model import (
     label_smoothed_loss,
 )
 from shapeshift.positions import PRESETS, Scheme
-from shapeshift.threads import SETTINGS
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import autocast, tune_cpu
 from shapeshift.training.step import TrainingStep

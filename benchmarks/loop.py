@@ -20,12 +20,12 @@ from pathlib import Path
 
 import torch
 
+from shapeshift._system.threads import set_num_threads
 from shapeshift.data.batching import collate, plan_epoch
 from shapeshift.data.config import BatchConfig
 from shapeshift.data.store import TokenStore, write_store
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import PRESETS
-from shapeshift.threads import set_num_threads
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.log import Log

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import torch
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.config import SubwordsConfig
 from shapeshift.data.grammar import generate
 from shapeshift.data.subwords import Subwords
-from shapeshift.errors import ShapeshiftError
 from shapeshift.export import ctranslate2, huggingface, onnx, support
 from shapeshift.export.folder import Report, Trained
 from shapeshift.export.parity import Parity, ParityError

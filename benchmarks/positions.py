@@ -28,7 +28,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from shapeshift.errors import nearest
+from shapeshift._system.errors import nearest
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.attention import Attention
 from shapeshift.positions import PRESETS, Part, Scheme, Shaw, Stack, place

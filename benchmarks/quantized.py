@@ -13,12 +13,12 @@ import argparse
 import shutil
 from pathlib import Path
 
+from shapeshift._system.threads import set_num_threads
 from shapeshift.data.prepare import prepare
 from shapeshift.data.sources.files import read_lines
 from shapeshift.evaluation.metrics import score_corpus
-from shapeshift.lab.export import export_run
-from shapeshift.lab.run import load_run, prepared_directory
-from shapeshift.threads import set_num_threads
+from shapeshift.run.export import export_run
+from shapeshift.run.folder import load_run, prepared_directory
 
 PREFIX = "benchmark-ctranslate2"
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from shapeshift.config import load_config
 from shapeshift.data.prepare import prepare
-from shapeshift.lab.run import prepared_directory
+from shapeshift.run.folder import prepared_directory
 from shapeshift.training.log import read_log
 
 SOURCES = Path(__file__).resolve().parents[1] / "src"

@@ -20,11 +20,13 @@ from pydantic_core import PydanticUndefined
 
 from shapeshift.config import Config
 from shapeshift.data.config import CORPORA
-from shapeshift.lab.grid import GridConfig, Recipe, Rule
-from shapeshift.lab.measures import MEASURES
 from shapeshift.model import SIZES
-from shapeshift.papers.measurements import FACTS, METRICS, Metric
-from shapeshift.papers.spec import (
+from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
+from shapeshift.positions.registry import Entry
+from shapeshift.run.measures import MEASURES
+from shapeshift.study.grid import GridConfig, Recipe, Rule
+from shapeshift.study.measurements import FACTS, METRICS, Metric
+from shapeshift.study.spec import (
     ByLengthSpec,
     ClaimSpec,
     ColumnSpec,
@@ -34,8 +36,6 @@ from shapeshift.papers.spec import (
     PublishedSpec,
     TableSpec,
 )
-from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
-from shapeshift.positions.registry import Entry
 
 INTRO = """\
 # Configuration

@@ -19,12 +19,12 @@ from pathlib import Path
 from PIL import Image
 
 from shapeshift.evaluation.tables import NO_VALUE
-from shapeshift.papers.catalogue import PAPERS, find_paper
-from shapeshift.papers.document import DocumentTable
-from shapeshift.papers.study import Study
-from shapeshift.papers.verdicts import NO_RUNS
-from shapeshift.papers.write import with_p_values
-from shapeshift.report.collect import SCALES, ReportItem, collect
+from shapeshift.study.catalogue import PAPERS, find_paper
+from shapeshift.study.document import DocumentTable
+from shapeshift.study.report.collect import SCALES, ReportItem, collect
+from shapeshift.study.study import Study
+from shapeshift.study.verdicts import NO_RUNS
+from shapeshift.study.write import with_p_values
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .interop import shift_positions, unshift, use_position
-    from .lab.run import load_run as load_run
     from .positions import SHAPE
+    from .run.folder import load_run as load_run
 
 __version__ = "0.1.0"
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
 # Loaded on first use: the command line imports this package and must not import torch.
 _MODULES = {
     "SHAPE": "shapeshift.positions",
-    "load_run": "shapeshift.lab.run",
+    "load_run": "shapeshift.run.folder",
     "shift_positions": "shapeshift.interop",
     "unshift": "shapeshift.interop",
     "use_position": "shapeshift.interop",

@@ -37,7 +37,7 @@ def main() -> None:
         missing = str(error.name).partition(".")[0]
         if missing not in TESTBED:
             raise
-        from shapeshift.errors import install_extra
+        from shapeshift._system.errors import install_extra
 
         sys.exit(
             f"shapeshift: error: the command line needs {missing}, which is not installed;"
@@ -49,7 +49,7 @@ def _set_environment() -> None:
     """Set what `threads.SETTINGS` says in the environment, and start this program anew where that
     is too late for this process. A program that runs our command line in its own process keeps
     its settings."""
-    from shapeshift.threads import apply_settings
+    from shapeshift._system.threads import apply_settings
 
     program = Path(sys.argv[0])
     ours = program.name == "shapeshift" or program.resolve() == Path(__file__).resolve()

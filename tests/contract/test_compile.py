@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from shapeshift import SHAPE
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.positions import PRESETS
 
 from .conftest import close

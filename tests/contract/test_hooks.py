@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import attend_with_probs, causal_mask
-from shapeshift.errors import ShapeshiftError
 from shapeshift.model.attention import Attention
 from shapeshift.positions import (
     KINDS,

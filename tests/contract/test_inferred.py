@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention.backends import cpu, sdpa
-from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.torch_nn import MultiheadAttention
 from shapeshift.model.attention import Attention
 from shapeshift.positions import (

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from shapeshift import kernels
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.batching import make_batch
 from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.scoring import score_references
 from shapeshift.decoding.search import beam_search
-from shapeshift.errors import ShapeshiftError
 from shapeshift.kernels import decoding
 from shapeshift.model import DecoderState, label_smoothed_loss
 from shapeshift.positions import KINDS, PRESETS, Scheme

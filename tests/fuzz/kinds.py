@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.positions import KINDS, T5, ALiBi, Chain, Representation, get
 from shapeshift.positions.pairs import Table
 from shapeshift.positions.turns import Turn

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import shapeshift.model
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer, label_smoothed_loss
 from shapeshift.model.inference import copy_for_inference
 from shapeshift.positions import KINDS, POSITION_IDS, Part, PositionIds, Scheme

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shapeshift import use_position
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 
 from .compare import Outcome, Results, floor_of
 from .definition import UNIT

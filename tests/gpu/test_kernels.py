@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from shapeshift import kernels
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.model import loss
 from shapeshift.positions import Rotary
 from shapeshift.positions import turns as positions

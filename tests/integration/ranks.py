@@ -22,7 +22,7 @@ import torch
 import torch._dynamo  # which DistributedDataParallel imports, in every process: two seconds
 from safetensors.torch import save_file
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.log import Log
 from shapeshift.training.observer import Observer

@@ -8,7 +8,7 @@ import pytest
 
 from shapeshift.data.grammar import generate
 
-from ..unit.cli.running import python  # noqa: TID252 (`tests` is no package)
+from ..unit.cli.running import python
 
 pytestmark = pytest.mark.long
 

@@ -11,8 +11,8 @@ from shapeshift import load_run
 from shapeshift.evaluation.scores import Scores
 from shapeshift.training.log import read_log
 
-from ..unit.cli.running import ENVIRONMENT  # noqa: TID252 (`tests` is no package)
-from ..unit.cli.running import shapeshift as run_command  # noqa: TID252
+from ..unit.cli.running import ENVIRONMENT
+from ..unit.cli.running import shapeshift as run_command
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "soak"))
 from commands import write_run

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shapeshift.papers.document import ItemDocument
+from shapeshift.study.document import ItemDocument
 
-from ..unit.cli.running import shapeshift  # noqa: TID252 (`tests` is no package)
+from ..unit.cli.running import shapeshift
 from .conftest import MINE
 
 SHAPE = "shape-7 position=shape position.position_ids.max_offset=7"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from ..unit.cli.running import python  # noqa: TID252 (`tests` is no package)
+from ..unit.cli.running import python
 
 RANKS = Path(__file__).with_name("ranks.py")
 ACCUMULATION = 4

@@ -12,12 +12,12 @@ import yaml
 
 import shapeshift
 from shapeshift.config import load_config
-from shapeshift.lab.run import Run
-from shapeshift.lab.train import train
+from shapeshift.run.folder import Run
+from shapeshift.run.train import train
 from shapeshift.training.log import read_log
 from shapeshift.training.observer import Observer
 
-from ..unit.cli.running import ENVIRONMENT, python  # noqa: TID252 (`tests` is no package)
+from ..unit.cli.running import ENVIRONMENT, python
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "soak"))
 from commands import Command, write_run

@@ -10,7 +10,7 @@ from shapeshift.config import load_config
 from shapeshift.data.corpora import read_split
 from shapeshift.data.grammar import generate
 
-from ..unit.cli.running import shapeshift  # noqa: TID252 (`tests` is no package)
+from ..unit.cli.running import shapeshift
 
 LANGUAGES = ("--source", "en", "--target", "de")
 

@@ -14,7 +14,7 @@ import pytest
 
 from shapeshift.positions import KINDS, registry
 
-from ..unit.cli.running import ENVIRONMENT, python  # noqa: TID252 (`tests` is no package)
+from ..unit.cli.running import ENVIRONMENT, python
 from .conftest import MINE
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own")
     (folder / "root_distance.py").write_text(SNIPPETS[0], encoding="utf-8")
     (folder / "own_measure.py").write_text(
-        "from shapeshift.lab.measures import Measurement\n"
+        "from shapeshift.run.measures import Measurement\n"
         "def count(run, data):\n    return [Measurement(metric='count', value=3.0)]\n",
         encoding="utf-8",
     )

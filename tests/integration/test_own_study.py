@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shapeshift.papers.document import ItemDocument
+from shapeshift.study.document import ItemDocument
 
-from ..unit.cli.running import shapeshift  # noqa: TID252 (`tests` is no package)
+from ..unit.cli.running import shapeshift
 from .conftest import MINE
 
 DOCS = Path(__file__).parents[2] / "docs"

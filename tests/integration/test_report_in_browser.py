@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 
-from shapeshift.report.collect import collect
-from shapeshift.report.page import page as report_page
+from shapeshift.study.report.collect import collect
+from shapeshift.study.report.page import page as report_page
 
-from ..unit.report.written import write_reproduced  # noqa: TID252 (`tests` is no package)
+from ..unit.study.report.written import write_reproduced
 
 PHONE = {"width": 360, "height": 740}
 

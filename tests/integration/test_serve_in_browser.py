@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from shapeshift.lab.run import Run
+from shapeshift.run.folder import Run
 
-from ..unit.serve.untrained import serving, write_run  # noqa: TID252 (`tests` is no package)
+from ..unit.serve.untrained import serving, write_run
 
 SENTENCE = "ab cd fe."
 PHONE = {"width": 390, "height": 844}

@@ -16,7 +16,7 @@ import pytest
 
 from shapeshift.data.grammar import generate
 
-from ..unit.cli.running import shapeshift  # noqa: TID252 (`tests` is no package)
+from ..unit.cli.running import shapeshift
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "CONTRIBUTING.md"]
@@ -27,7 +27,7 @@ NOT_RUN = {
     r"check gpt2|import Helsinki|runs/opus": "needs a model of the Hugging Face hub",
     r"check my_models": "a model of one's own: unit/cli/test_check.py",
     r"torchrun|srun|SLURM|SBATCH|MASTER_ADDR|scontrol|rdzv": "several machines or processes:"
-    " integration/test_distributed.py, unit/lab/test_launchers.py",
+    " integration/test_distributed.py, unit/study/test_launchers.py",
     r"shapeshift serve|^curl": "serves until it is stopped: integration/test_serve_in_browser.py",
     r"--scale paper": "measures models of the papers' size: unit/cli/test_dry_run.py",
     r"^(\w+=\S+ )*python benchmarks/": "takes minutes to hours",

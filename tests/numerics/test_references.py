@@ -11,9 +11,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import causal_mask
 from shapeshift.attention.backends import blocked, cpu
-from shapeshift.errors import ShapeshiftError
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import EncoderLayer, FeedForward, Residual
 from shapeshift.positions import (

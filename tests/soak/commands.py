@@ -21,7 +21,7 @@ import yaml
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["torch", "shapeshift.cli.run_plan", "shapeshift.lab.train", "shapeshift.papers.planning"]
+    ["torch", "shapeshift.cli.run_plan", "shapeshift.run.train", "shapeshift.study.planning"]
 )
 TIMEOUT_S = 300
 
@@ -104,7 +104,7 @@ def kill_at(place: int, when: str, saving: bool) -> None:
         when: before the operation, after it, or in the middle (`during`) if it writes, else before.
         saving: whether only operations of checkpoints count; otherwise updates count, too.
     """
-    from shapeshift.disk import Disk
+    from shapeshift._system.files import Disk
     from shapeshift.training.checkpoints import Checkpoints
     from shapeshift.training.trainer import Trainer
 
@@ -213,7 +213,7 @@ def write_study(folder: Path, max_updates: int, **grid: object) -> None:
 
 def note_trainings(path: Path) -> None:
     """Add a line to a file for each run that this process begins to train."""
-    from shapeshift.lab import work
+    from shapeshift.study import work
 
     original = work.train
 

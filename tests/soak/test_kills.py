@@ -16,8 +16,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from commands import Command, kill_at, note_trainings, without_clock, write_run, write_study
 
-from shapeshift.lab.cell_folder import StepRecord
-from shapeshift.lab.run import AVERAGE
+from shapeshift.run.folder import AVERAGE
+from shapeshift.run.record import StepRecord
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL, OPTIMIZER, read_manifest

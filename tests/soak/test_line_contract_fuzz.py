@@ -21,6 +21,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.cli.translate import translate
 from shapeshift.config import Config
 from shapeshift.data.config import SubwordsConfig
@@ -29,7 +30,6 @@ from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import Translator
-from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import PRESETS
 
@@ -115,7 +115,7 @@ def patched(data: bytes, on_long: str | None):
     run = SimpleNamespace(translator=lambda *_, **__: ready, subwords=subwords, config=Config())
     out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shapeshift.lab.run.Run", lambda *_: run)
+        patch.setattr("shapeshift.run.folder.Run", lambda *_: run)
         stdin = SimpleNamespace(buffer=io.BytesIO(data), isatty=lambda: len(data) % 2 == 0)
         patch.setattr(sys, "stdin", stdin)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

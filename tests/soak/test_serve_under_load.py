@@ -29,7 +29,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "serve"))
 from untrained import write_run
 
-from shapeshift.lab.run import Run
+from shapeshift.run.folder import Run
 
 ALLOWED = {None, 200, 400, 404, 405, 408, 413, 422, 429, 503}
 INVARIANT = "decoding.batch_invariant=true"

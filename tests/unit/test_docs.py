@@ -15,10 +15,10 @@ import typer
 
 from shapeshift.cli import COMMANDS, app
 from shapeshift.config import Config, parse_config
-from shapeshift.config_file import find_config, read_document
-from shapeshift.papers.catalogue import find_items
-from shapeshift.papers.spec import ItemSpec
-from shapeshift.yaml_file import parse_yaml
+from shapeshift.config.files import find_config, read_document
+from shapeshift.config.yaml_file import parse_yaml
+from shapeshift.study.catalogue import find_items
+from shapeshift.study.spec import ItemSpec
 
 ROOT = Path(__file__).parents[2]
 PAGES = {

@@ -18,11 +18,11 @@ from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from shapeshift import kernels
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import attend
 from shapeshift.attention.backends import blocked, cpu
 from shapeshift.attention.dropout import add_dropped, draw_seed, dropout, numbers
 from shapeshift.attention.packing import Spans
-from shapeshift.errors import ShapeshiftError
 from shapeshift.kernels import decoding, library, processor, training
 from shapeshift.kernels.attention import Rows, SentenceAttention
 from shapeshift.model import loss

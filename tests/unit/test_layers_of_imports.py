@@ -1,5 +1,6 @@
-"""Imports point one way: kernels → positions → attention → interop, model → decoding, training →
-evaluation → lab → papers → report → serve → cli; the first four rooms need torch alone."""
+"""Imports point one way: _system → kernels → positions → attention → interop, model → decoding,
+training → evaluation → config → export → run → study → serve → cli. The library's rooms need
+torch alone."""
 
 from __future__ import annotations
 
@@ -18,42 +19,29 @@ from shapeshift.__main__ import TESTBED
 from .cli.running import python
 
 ROOT = Path(shapeshift.__file__).parent
-FOUNDATIONS = {"disk", "errors", "integrity", "locks", "own_modules", "schema", "seeds", "threads"}
-TORCH_ONLY = ("kernels", "positions", "attention", "interop", "conformance")
+TORCH_ONLY = ("kernels", "positions", "attention", "interop", "check")
+MODELS = {"_system", "kernels", "positions", "attention", "model"}
+TESTBED_ROOMS = {*MODELS, "data", "decoding", "training", "evaluation"}
 MAY_IMPORT: dict[str, set[str]] = {
-    "errors": set(),
-    "disk": {"errors"},
-    "integrity": {"disk", "errors"},
-    "locks": {"disk", "errors"},
-    "seeds": set(),
-    "threads": set(),
-    "schema": set(),
-    "kernels": {"errors"},
-    "own_modules": {"errors"},
-    "positions": {"kernels", "own_modules", "errors"},
-    "attention": {"kernels", "positions", "errors"},
-    "interop": {"attention", "positions", "errors"},
-    "conformance": {"interop", "positions", "errors"},
-    "model": {"attention", "kernels", "positions", "foreign_names", *FOUNDATIONS},
-    "data": FOUNDATIONS,
-    "decoding": {"attention", "kernels", "model", "positions", "data", *FOUNDATIONS},
-    "training": {"attention", "kernels", "model", "positions", "data", *FOUNDATIONS},
-    "evaluation": {"decoding", "training", "model", "positions", "data", *FOUNDATIONS},
+    "_system": set(),
+    "kernels": {"_system"},
+    "positions": {"_system", "kernels"},
+    "attention": {"_system", "kernels", "positions"},
+    "interop": {"_system", "attention", "positions"},
+    "check": {"_system", "interop", "positions"},
+    "model": MODELS,
+    "data": {"_system"},
+    "decoding": {*MODELS, "data"},
+    "training": {*MODELS, "data"},
+    "evaluation": {"_system", "data", "decoding", "model", "positions", "training"},
+    "config": TESTBED_ROOMS,
+    "export": {*TESTBED_ROOMS, "config"},
+    "run": {*TESTBED_ROOMS, "check", "config", "export"},
+    "study": {*TESTBED_ROOMS, "check", "config", "export", "run"},
+    "serve": {*TESTBED_ROOMS, "config", "export", "run", "study"},
+    "cli": {*TESTBED_ROOMS, "check", "config", "export", "interop", "run", "serve", "study"},
+    "__main__": {"_system", "cli"},
 }
-MAY_IMPORT["yaml_file"] = {"disk", "errors"}
-MAY_IMPORT["foreign_names"] = set()
-MAY_IMPORT["config_errors"] = {*MAY_IMPORT["decoding"], "decoding", "foreign_names"}
-MAY_IMPORT["config_file"] = {*MAY_IMPORT["config_errors"], "config_errors", "yaml_file"}
-MAY_IMPORT["config"] = {*MAY_IMPORT["evaluation"], *MAY_IMPORT["config_file"]}
-MAY_IMPORT["config"] |= {"evaluation", "config_file"}
-MAY_IMPORT["huggingface"] = {"model", "data", "decoding", "positions", *FOUNDATIONS}
-MAY_IMPORT["export"] = {*MAY_IMPORT["config"], "config", "huggingface"}
-MAY_IMPORT["lab"] = {*MAY_IMPORT["config"], "attention", "config", "conformance", "export"}
-MAY_IMPORT["papers"] = {*MAY_IMPORT["lab"], "lab"}
-MAY_IMPORT["report"] = {*MAY_IMPORT["papers"], "papers"}
-MAY_IMPORT["serve"] = {*MAY_IMPORT["report"], "report"}
-MAY_IMPORT["cli"] = {*MAY_IMPORT["serve"], "serve", "huggingface", "interop", "conformance"}
-MAY_IMPORT["__main__"] = {"cli", "errors", "threads"}
 
 
 def part_of(module: str) -> str:
@@ -115,7 +103,7 @@ sys.meta_path.insert(0, Blocker())
 
 
 def test_the_library_works_without_the_testbed() -> None:
-    modules = "shapeshift.positions, shapeshift.interop.torch_nn, shapeshift.conformance"
+    modules = "shapeshift.positions, shapeshift.interop.torch_nn, shapeshift.check"
     code = f"{BLOCKED}import {modules}; from shapeshift import SHAPE, shift_positions; SHAPE(dim=8)"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
 

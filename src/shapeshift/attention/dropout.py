@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from shapeshift import kernels
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.kernels import training
 
 _LEVELS = 1 << 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.kernels.attention import broadcasts
 from shapeshift.kernels.library import wrong_size
 from shapeshift.positions import Representation, pairs

@@ -27,8 +27,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from shapeshift import __version__
+from shapeshift._system.errors import ShapeshiftError, is_text, nearest, out_of_memory
 from shapeshift.cli.signals import ending_on_signals
-from shapeshift.errors import ShapeshiftError, is_text, nearest, out_of_memory
 
 GROUPS = {
     "Your text and models": "init prepare train translate score inspect export import serve",
@@ -76,8 +76,8 @@ class Subcommand(TyperCommand):
             if takes is None or type(error).__name__ != "NoSuchOption":
                 raise
             from shapeshift.config import Config
-            from shapeshift.config_errors import find_key
-            from shapeshift.foreign_names import unit_note
+            from shapeshift.config.errors import find_key
+            from shapeshift.config.foreign_names import unit_note
 
             is_argument = takes.param_type_name == "argument"
             sections = ("data", "training", "model") if is_argument else ("decoding",)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from shapeshift.errors import ShapeshiftError, reason, require
-from shapeshift.own_modules import find, is_own
+from shapeshift._system.errors import ShapeshiftError, reason, require
+from shapeshift._system.own_modules import find, is_own
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from shapeshift.lab.run import Run
+    from shapeshift.run.folder import Run
 
 
 def check(
@@ -49,14 +49,14 @@ def check(
 
     Example: shapeshift check gpt2
     """
+    from shapeshift.check import check as check_model
     from shapeshift.cli.output import show, show_table
-    from shapeshift.conformance import check as check_model
     from shapeshift.evaluation.tables import Table
 
     loaded, run = _load(model)
     findings = check_model(loaded, positions=positions, max_length=max_length)
     if run is not None:
-        from shapeshift.lab.export import check_exports
+        from shapeshift.run.export import check_exports
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what other libraries say of their own parts
@@ -76,7 +76,7 @@ def _load(name: str) -> tuple[nn.Module, Run | None]:
     """Return the model that the user names, and its run."""
     path = Path(name)
     if (path / "config.yaml").exists():
-        from shapeshift.lab.run import load_run
+        from shapeshift.run.folder import load_run
 
         run = load_run(name)
         return run.model(), run
@@ -91,8 +91,8 @@ def _load(name: str) -> tuple[nn.Module, Run | None]:
     if "/" in name and path.parent.is_dir() and not path.exists():
         raise ShapeshiftError("no such folder", path=path)
     transformers = require("hf", "transformers")
-    import shapeshift.huggingface  # noqa: F401  registers our classes
-    from shapeshift.disk import refuse_irregular
+    import shapeshift.export.huggingface  # noqa: F401  registers our classes
+    from shapeshift._system.files import refuse_irregular
 
     masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING
     refuse_irregular(path)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from shapeshift._system.errors import shell_command
 from shapeshift.cli.options import (
     PREPARED_ROOT,
     SHAPE_10,
@@ -23,7 +24,6 @@ from shapeshift.cli.options import (
 )
 from shapeshift.cli.output import notice
 from shapeshift.cli.run_plan import run_plan
-from shapeshift.errors import shell_command
 
 
 def compare(
@@ -66,9 +66,9 @@ def compare(
 
     Example: shapeshift compare mine.yaml --position ape,shape,rope --seeds 3
     """
-    from shapeshift.lab.grid import sets_seed
-    from shapeshift.papers.compare import comparison
-    from shapeshift.papers.planning import CELLS, plan_items
+    from shapeshift.study.compare import comparison
+    from shapeshift.study.grid import sets_seed
+    from shapeshift.study.planning import CELLS, plan_items
 
     presets = [name for names in position for name in names.split(",")]
     systems = _parse_systems([*presets, *(system or ())])

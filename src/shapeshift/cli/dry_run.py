@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from rich.filesize import decimal
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.cli.output import console, duration, notice, show_table, time_range
-from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
     from shapeshift.config import Config
-    from shapeshift.lab.grid import Cell
+    from shapeshift.study.grid import Cell
     from shapeshift.training.estimate import UpdateTime
 
 _COSTS_NOTHING = {"seed", "max_updates", "schedule", "checkpoint_every", "keep_checkpoints"}
@@ -26,10 +26,10 @@ take many minutes."""
 def show_estimates(cells: Collection[Cell]) -> None:
     """Print the cost of runs, and which text is missing. Runs that cost the same are measured once;
     nothing is fetched or trained."""
+    from shapeshift._system.threads import num_cores, set_num_threads
     from shapeshift.evaluation.tables import Table
-    from shapeshift.lab.grid import distinct
-    from shapeshift.lab.requirements import measure_run, require_text
-    from shapeshift.threads import num_cores, set_num_threads
+    from shapeshift.run.requirements import measure_run, require_text
+    from shapeshift.study.grid import distinct
     from shapeshift.training.estimate import disk_bytes
 
     runs = [(cell, _cost(cell.config)) for cell in distinct(cells)]

@@ -76,7 +76,7 @@ def export(
     from shapeshift.cli.output import show, show_table
     from shapeshift.evaluation.tables import Table
     from shapeshift.export.parity import TOLERANCE
-    from shapeshift.lab.export import export_run
+    from shapeshift.run.export import export_run
 
     target = output or run / "-".join(filter(None, (to, quantization)))
     report = export_run(

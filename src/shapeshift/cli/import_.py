@@ -32,7 +32,7 @@ def import_(
     Example: shapeshift import Helsinki-NLP/opus-mt-en-de runs/opus --source en --target de
     """
     from shapeshift.cli.output import show
-    from shapeshift.lab.imported import import_marian
+    from shapeshift.run.imported import import_marian
 
     imported = import_marian(model, run, source, target)
     shape = imported.config.model

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shapeshift._system.errors import ShapeshiftError, shell_command
 from shapeshift.cli.options import SHAPE_10, usage_error
 from shapeshift.cli.output import show, show_table, write
-from shapeshift.errors import ShapeshiftError, shell_command
 
 if TYPE_CHECKING:
     from shapeshift.data.config import FilesCorpus, Split
@@ -56,13 +56,13 @@ def init(
     of updates for this amount of text, measures a few steps, and estimates the training time on
     this machine. On a terminal, it asks for options that are missing.
     """
+    from shapeshift._system.schema import check_plain
     from shapeshift.cli.train import announce
     from shapeshift.config import load_config
     from shapeshift.data.config import SPLITS, FilesCorpus
     from shapeshift.data.corpora import read_split, require_files
     from shapeshift.data.survey import hold_out, survey_corpus
-    from shapeshift.lab.suggest import suggest, suggest_subwords
-    from shapeshift.schema import check_plain
+    from shapeshift.run.suggest import suggest, suggest_subwords
 
     if not output.suffix:  # the folder of the text that is taken out has the name without it
         raise usage_error("--output", f"expected a name such as {output}.yaml, got {output}")

@@ -31,10 +31,10 @@ def inspect(
 
     Example: shapeshift inspect runs/mine-shape "A man is sleeping." --against runs/mine-ape
     """
-    from shapeshift.lab.inspection import inspect_run
-    from shapeshift.lab.run import Run
-    from shapeshift.report.inspection import inspection_page
-    from shapeshift.threads import set_num_threads
+    from shapeshift._system.threads import set_num_threads
+    from shapeshift.run.folder import Run
+    from shapeshift.run.inspection import inspect_run
+    from shapeshift.study.report.inspection import inspection_page
 
     runs = [Run(directory) for directory in (run, *(other or ()))]
     set_num_threads(max(each.config.model.dim for each in runs))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from shapeshift.lab.run import Run
+    from shapeshift.run.folder import Run
 
 ConfigFile = Annotated[
     Path,
@@ -96,8 +96,8 @@ def open_run(directory: Path, settings: Sequence[str] = ()) -> Run:
     """Return a trained run with the settings of `--set`, and set PyTorch's number of threads to fit
     its model."""
     refuse_without_effect(settings)
-    from shapeshift.lab.run import Run
-    from shapeshift.threads import set_num_threads
+    from shapeshift._system.threads import set_num_threads
+    from shapeshift.run.folder import Run
 
     run = Run(directory, settings)
     set_num_threads(run.config.model.dim)

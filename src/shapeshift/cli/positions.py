@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from shapeshift._system.errors import ShapeshiftError, nearest
+from shapeshift._system.own_modules import is_own
 from shapeshift.cli.options import usage_error
 from shapeshift.cli.output import show, show_table
-from shapeshift.errors import ShapeshiftError, nearest
-from shapeshift.own_modules import is_own
 
 if TYPE_CHECKING:
     from shapeshift.positions import Representation, Scheme
@@ -182,9 +182,8 @@ def _describe(name: str) -> None:
 
 def _scheme(name: str) -> Scheme:
     """Return a preset, or a kind at its first place, or position ids with sinusoidal positions."""
-    from shapeshift.foreign_names import FOREIGN_POSITIONS
     from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, Part, PositionIds, Scheme
-    from shapeshift.positions.registry import find_kind, kind_names
+    from shapeshift.positions.registry import FOREIGN_POSITIONS, find_kind, kind_names
 
     if name in PRESETS:
         return PRESETS[name]

@@ -20,8 +20,8 @@ def prepare(
     from shapeshift.config import load_config
     from shapeshift.data.prepare import prepare as prepare_data
     from shapeshift.evaluation.tables import Table
-    from shapeshift.lab.requirements import text_notices
-    from shapeshift.lab.run import prepared_directory
+    from shapeshift.run.folder import prepared_directory
+    from shapeshift.run.requirements import text_notices
 
     settings = load_config(config, overrides or [])
     directory = prepared_directory(settings.data, prepared)

@@ -11,13 +11,13 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, Task, TextColumn
 
 from shapeshift.cli import output
 from shapeshift.cli.output import clock_time, duration, notice
-from shapeshift.lab.grid import distinct
-from shapeshift.lab.measures import TRAIN
-from shapeshift.lab.runner import State
+from shapeshift.run.measures import TRAIN
+from shapeshift.study.grid import distinct
+from shapeshift.study.runner import State
 from shapeshift.training.observer import Observer
 
 if TYPE_CHECKING:
-    from shapeshift.lab.grid import Cell
+    from shapeshift.study.grid import Cell
     from shapeshift.training.checkpoints import Resumed
 
 LINE_EVERY_S = 30.0

@@ -24,8 +24,8 @@ def report(
     Each number shows its command, settings, metric signature and hashes. Links to the tables' and
     figures' files are relative to the page.
     """
-    from shapeshift.report.collect import count
-    from shapeshift.report.page import PAGE, write_page
+    from shapeshift.study.report.collect import count
+    from shapeshift.study.report.page import PAGE, write_page
 
     path = output or directory / PAGE
     items = [item for paper in write_page(directory, path) for item in paper.items]

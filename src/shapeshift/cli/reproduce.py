@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from shapeshift._system.errors import shell_command
 from shapeshift.cli.options import (
     PREPARED_ROOT,
     DryRunOfGrid,
@@ -20,7 +21,6 @@ from shapeshift.cli.options import (
 )
 from shapeshift.cli.output import notice, show_table
 from shapeshift.cli.run_plan import run_plan
-from shapeshift.errors import shell_command
 
 
 def reproduce(
@@ -82,8 +82,8 @@ def reproduce(
     Items are written to DIRECTORY/SCALE/PAPER/ITEM, and a page with all results to
     DIRECTORY/report.html. If an item with other settings exists there, name another --directory.
     """
-    from shapeshift.papers.catalogue import find_grid, find_items, read_study
-    from shapeshift.papers.planning import plan_items
+    from shapeshift.study.catalogue import find_grid, find_items, read_study
+    from shapeshift.study.planning import plan_items
 
     settings, seeds, label = overrides or [], seed or [], ""
     is_study = target is not None and ("/" in target or "." in target)  # as in no paper's name
@@ -122,8 +122,8 @@ def reproduce(
 
 def _list(target: str | None, scale: str, directory: Path, settings: list[str]) -> None:
     from shapeshift.evaluation.tables import Table
-    from shapeshift.papers.catalogue import PAPERS, find_items
-    from shapeshift.papers.planning import plan_items
+    from shapeshift.study.catalogue import PAPERS, find_items
+    from shapeshift.study.planning import plan_items
 
     rows = []
     for each in PAPERS if target is None else [target]:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.cli.options import usage_error
 from shapeshift.cli.output import notice, show, show_table
 from shapeshift.cli.signals import ending_on_signals
-from shapeshift.errors import ShapeshiftError
 
 if TYPE_CHECKING:
-    from shapeshift.lab.launchers import Launcher
-    from shapeshift.lab.runner import Failed
-    from shapeshift.papers.planning import Plan
+    from shapeshift.study.launchers import Launcher
+    from shapeshift.study.planning import Plan
+    from shapeshift.study.runner import Failed
 
 SLURM_JOBS = 100
 """Number of jobs at a time without --jobs."""
@@ -44,9 +44,9 @@ def run_plan(
         plan.check_folder(directory)
         show_estimates(plan.runs)
         return
-    from shapeshift.papers import planning
-    from shapeshift.papers.write import text_table
-    from shapeshift.report.page import PAGE, write_page
+    from shapeshift.study import planning
+    from shapeshift.study.report.page import PAGE, write_page
+    from shapeshift.study.write import text_table
 
     plan.open_folder(directory)
     launcher = choose_launcher(plan, directory, jobs, slurm)
@@ -86,8 +86,8 @@ def choose_launcher(
     plan: Plan, directory: Path, jobs: int | None, slurm: list[str] | None
 ) -> Launcher:
     """Return where the cells run; the options are those of `reproduce`."""
-    from shapeshift.lab.launchers import InProcess, Slurm, Subprocesses
-    from shapeshift.yaml_file import parse_yaml
+    from shapeshift.config.yaml_file import parse_yaml
+    from shapeshift.study.launchers import InProcess, Slurm, Subprocesses
 
     if slurm:
         pairs = [text.partition("=") for text in slurm]
@@ -103,12 +103,12 @@ def choose_launcher(
 def run_cells(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -> Failed:
     """Run each cell of all grids as soon as there is room; return what `lab.runner` does."""
     from shapeshift.cli.progress import Display, GridDisplay
-    from shapeshift.lab import runner
-    from shapeshift.lab.launchers import Slurm
-    from shapeshift.lab.measures import usable
-    from shapeshift.lab.requirements import text_notices
-    from shapeshift.lab.run import prepared_directory
-    from shapeshift.papers.planning import CELLS, get_ready
+    from shapeshift.run.folder import prepared_directory
+    from shapeshift.run.measures import usable
+    from shapeshift.run.requirements import text_notices
+    from shapeshift.study import runner
+    from shapeshift.study.launchers import Slurm
+    from shapeshift.study.planning import CELLS, get_ready
 
     unfinished = plan.unfinished(directory)
     with Display() as display:  # the jobs of a cluster run on other machines

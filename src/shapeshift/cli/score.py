@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.cli.options import read_text, usage_error
 from shapeshift.cli.output import notice, show, write
-from shapeshift.errors import ShapeshiftError
 
 LENGTH_BUCKETS = (10, 20, 30, 40, 50)
 """Bounds between the buckets of source lengths, in words."""
@@ -129,7 +129,7 @@ def score(
         value = "none" if bucket.bleu is None else f"{bucket.bleu:.2f}"
         show(f"BLEU[{bucket.low},{high}) {value} ({bucket.num_segments} segments)")
     if others:
-        from shapeshift.lab.significance import NUM_SAMPLES, compare, holm
+        from shapeshift.study.significance import NUM_SAMPLES, compare, holm
 
         method = f"paired bootstrap, {NUM_SAMPLES:,} samples"
         if len(others) > 1:

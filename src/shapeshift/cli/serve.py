@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from shapeshift._system.errors import require
 from shapeshift.cli.options import Settings, refuse_without_effect
 from shapeshift.cli.output import notice
 from shapeshift.cli.signals import SignalledError
-from shapeshift.errors import require
 from shapeshift.serve.limits import Limits
 
 
@@ -54,7 +54,7 @@ def serve(
 
     Example: shapeshift serve runs/mine-shape runs/mine-ape
     """
-    from shapeshift.threads import set_num_threads
+    from shapeshift._system.threads import set_num_threads
 
     settings = overrides or []
     refuse_without_effect(settings)

@@ -14,7 +14,7 @@ from shapeshift.cli.output import clock_time, console, notice, show_table, time_
 
 if TYPE_CHECKING:
     from shapeshift.config import Config
-    from shapeshift.lab.run import Run
+    from shapeshift.run.folder import Run
 
 
 DAY_S = 24 * 60 * 60
@@ -52,8 +52,8 @@ def train(
     """
     from shapeshift.cli.dry_run import show_estimates
     from shapeshift.config import load_config
-    from shapeshift.lab.grid import Cell
-    from shapeshift.lab.run import has_begun
+    from shapeshift.run.folder import has_begun
+    from shapeshift.study.grid import Cell
 
     settings = load_config(config, overrides or [])
     if dry_run:
@@ -75,8 +75,8 @@ def train(
 def announce(settings: Config) -> tuple[float, float]:
     """Print how long a run will take and when it ends, from a few steps measured here; return the
     seconds, without and with what other programs take of the processor now."""
-    from shapeshift.lab.requirements import measure_run, require_text
-    from shapeshift.threads import num_cores, set_num_threads
+    from shapeshift._system.threads import num_cores, set_num_threads
+    from shapeshift.run.requirements import measure_run, require_text
 
     require_text(settings)
     set_num_threads(settings.model.dim)
@@ -104,9 +104,9 @@ def _train(
 ) -> Run | None:
     """Train; return the run in the main process and `None` in the others. `estimate` is what was
     announced."""
+    from shapeshift._system.threads import set_num_threads
     from shapeshift.cli import progress
-    from shapeshift.lab.train import train as train_run
-    from shapeshift.threads import set_num_threads
+    from shapeshift.run.train import train as train_run
     from shapeshift.training.parallel import join
     from shapeshift.training.stopping import StopSignals
 
@@ -141,7 +141,7 @@ def _train(
 def _test(run: Run, prepared: Path) -> None:
     from shapeshift.cli.progress import Display
     from shapeshift.evaluation.tables import score_tables
-    from shapeshift.lab.measures import translate_and_score
+    from shapeshift.run.measures import translate_and_score
 
     name = run.directory.name
     with Display() as display:

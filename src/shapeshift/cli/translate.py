@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from shapeshift._system.errors import ShapeshiftError, shell_command
 from shapeshift.cli.options import (
     STDIN,
     Checkpoint,
@@ -21,7 +22,6 @@ from shapeshift.cli.options import (
     usage_error,
 )
 from shapeshift.cli.output import notice
-from shapeshift.errors import ShapeshiftError, shell_command
 
 if TYPE_CHECKING:
     from shapeshift.data.subwords import Subwords
@@ -86,9 +86,9 @@ def translate(
     If a line cannot be translated, the command writes the translations of all lines before it, and
     ends with FILE:LINE and the reason. With --output, it then writes no file.
     """
+    from shapeshift._system.files import replacing
     from shapeshift.data.sources.files import find_file
-    from shapeshift.disk import replacing
-    from shapeshift.lab.run import TORCH
+    from shapeshift.run.folder import TORCH
 
     names = files or [STDIN]
     for name in set(names) - {STDIN}:

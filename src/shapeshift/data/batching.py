@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.config import BatchConfig
 from shapeshift.data.store import FlatRows, TokenStore
 from shapeshift.data.subwords import BOS, EOS, PAD
-from shapeshift.errors import ShapeshiftError
 
 Lengths = NDArray[np.integer[Any]]
 Indices = NDArray[np.int64]

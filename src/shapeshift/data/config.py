@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationInfo, field_validator
 
+from shapeshift._system.errors import unknown
+from shapeshift._system.schema import HomePath, PlainName, Strict, added
 from shapeshift.data.filter import FilterConfig
-from shapeshift.errors import unknown
-from shapeshift.schema import HomePath, PlainName, Strict, added
 
 Split = Literal["train", "valid", "test"]
 SPLITS: tuple[Split, ...] = ("train", "valid", "test")

@@ -12,6 +12,9 @@ from difflib import get_close_matches
 from itertools import accumulate
 from pathlib import Path
 
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.hashes import hash_file
+from shapeshift._system.schema import expand_home
 from shapeshift.data.config import (
     SACREBLEU,
     SPLITS,
@@ -25,9 +28,6 @@ from shapeshift.data.sources import hub
 from shapeshift.data.sources.download import Progress, download, unpack, watched
 from shapeshift.data.sources.files import find_file, read_lines, read_parallel, reading
 from shapeshift.data.sources.testsets import fetch_test_set, find_test_set
-from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import hash_file
-from shapeshift.schema import expand_home
 
 # A hash of the English sentence selects one of ten groups; two of them are valid and test.
 _HELD_OUT: dict[int, Split] = {0: "valid", 1: "test"}

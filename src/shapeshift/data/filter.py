@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from shapeshift.schema import Strict
+from shapeshift._system.schema import Strict
 
 if TYPE_CHECKING:
     from shapeshift.data.builders import Pair

@@ -18,6 +18,9 @@ import sentencepiece
 from numpy.typing import NDArray
 
 import shapeshift
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.files import MAX_FILE, read, save
+from shapeshift._system.hashes import digest, verify
 from shapeshift.data.builders import Pair, build
 from shapeshift.data.config import (
     SPLITS,
@@ -53,9 +56,6 @@ from shapeshift.data.sources.download import Progress, watched
 from shapeshift.data.sources.folders import build_once
 from shapeshift.data.store import TokenStore, write_store
 from shapeshift.data.subwords import UNK, Subwords, join_pieces
-from shapeshift.disk import MAX_FILE, read, save
-from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import digest, verify
 
 _CHUNK = 10_000
 

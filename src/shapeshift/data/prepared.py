@@ -18,14 +18,14 @@ from typing import Literal
 
 from pydantic import ValidationError
 
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.files import read
+from shapeshift._system.hashes import SUMS, verify
+from shapeshift._system.schema import Strict, added
 from shapeshift.data.config import SPLITS, DataConfig, Split
 from shapeshift.data.sources.files import read_lines
 from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import Subwords
-from shapeshift.disk import read
-from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import SUMS, verify
-from shapeshift.schema import Strict, added
 
 REPORT = "prepared.json"
 REPORT_OF_RUN = "data.json"

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shapeshift.disk import read
-from shapeshift.errors import ShapeshiftError, reason
+from shapeshift._system.errors import ShapeshiftError, reason
+from shapeshift._system.files import read
 
 HEADER = "store.json"
 _OFFSET = np.dtype("<i8")

@@ -23,9 +23,9 @@ from typing import Any
 
 import sentencepiece
 
+from shapeshift._system.errors import ShapeshiftError, reason
+from shapeshift._system.files import MAX_FILE, read, save
 from shapeshift.data.config import SubwordsConfig
-from shapeshift.disk import MAX_FILE, read, save
-from shapeshift.errors import ShapeshiftError, reason
 
 PAD, UNK, BOS, EOS, SEP = range(5)
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>", "<sep>")

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.files import replacing
 from shapeshift.data.config import SPLITS, FilesCorpus, Split, SubwordsConfig
 from shapeshift.data.corpora import read_split, require_lines, split_files
 from shapeshift.data.scripts import count_words
 from shapeshift.data.sources.files import find_file
 from shapeshift.data.subwords import normaliser
-from shapeshift.disk import replacing
-from shapeshift.errors import ShapeshiftError
 
 MAX_HELD_OUT = 1_000
 """Source sentences of validation and of test text that are taken out of the training text, but no

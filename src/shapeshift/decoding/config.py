@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from shapeshift.schema import Strict
+from shapeshift._system.schema import Strict
 
 MAX_SOURCE_LENGTH = 4_096
 """Most subwords of a line without `max_source_length`. Attention takes time with their square."""

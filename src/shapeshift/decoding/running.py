@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.rnn import pad_sequence
 
+from shapeshift._system.errors import ShapeshiftError, out_of_memory
 from shapeshift.attention import ANY_SHAPE
 from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import EOS, PAD
@@ -26,7 +27,6 @@ from shapeshift.decoding.invariance import (
 )
 from shapeshift.decoding.scoring import evaluating, score_references
 from shapeshift.decoding.search import Hypothesis, beam_search
-from shapeshift.errors import ShapeshiftError, out_of_memory
 from shapeshift.model import Transformer, copy_for_inference
 from shapeshift.positions.base import has_hooks
 

@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from shapeshift import kernels
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.subwords import BOS, EOS, PAD
 from shapeshift.decoding import recording
 from shapeshift.decoding.config import NoPenalty
-from shapeshift.errors import ShapeshiftError
 from shapeshift.kernels.decoding import best_continuations
 
 Penalty = Callable[[int], float]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.subwords import SEPARATOR, split_parts
-from shapeshift.errors import ShapeshiftError
 
 _SENTENCE_END = re.compile(r"[.!?…。！？][\"'”’»)\]]*$")
 _WORDS = re.compile(r"(?<!@@)\s+")

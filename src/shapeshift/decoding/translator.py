@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
 
+from shapeshift._system.errors import ShapeshiftError, is_text
 from shapeshift.data.filter import MAX_CHARACTERS
 from shapeshift.data.subwords import EOS, Subwords
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.search import Hypothesis
 from shapeshift.decoding.splitting import split_text
-from shapeshift.errors import ShapeshiftError, is_text
 
 _COUNTED = 1_000
 """Texts that are encoded together where only their lengths are wanted."""

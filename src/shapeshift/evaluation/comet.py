@@ -13,8 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from shapeshift.errors import ShapeshiftError, reason, require
-from shapeshift.integrity import hash_file
+from shapeshift._system.errors import ShapeshiftError, reason, require
+from shapeshift._system.hashes import hash_file
 
 DEFAULT_MODEL = "Unbabel/wmt20-comet-da"
 """The NHK study's (LREC-COLING 2024, section 3.1)."""

@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from shapeshift._system.schema import Strict, added
 from shapeshift.evaluation.comet import DEFAULT_MODEL
 from shapeshift.evaluation.tokenizers import AUTO, check_name
-from shapeshift.schema import Strict, added
 from shapeshift.training.config import MetricNames
 
 

@@ -15,11 +15,11 @@ from typing import Any, get_args
 from sacrebleu.metrics.base import Metric as SacrebleuMetric
 from sacrebleu.metrics.chrf import CHRF
 
+from shapeshift._system.errors import ShapeshiftError, nearest
+from shapeshift._system.schema import Strict
 from shapeshift.data.subwords import SEPARATOR
-from shapeshift.errors import ShapeshiftError, nearest
 from shapeshift.evaluation import comet
 from shapeshift.evaluation.tokenizers import DEFAULT, make_bleu
-from shapeshift.schema import Strict
 from shapeshift.training.config import MetricName
 
 SACREBLEU: dict[str, Callable[[str], SacrebleuMetric]] = {

@@ -15,8 +15,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from shapeshift import __version__
-from shapeshift.disk import read
-from shapeshift.errors import ShapeshiftError, reason
+from shapeshift._system.errors import ShapeshiftError, reason
+from shapeshift._system.files import read
+from shapeshift._system.schema import Strict
 from shapeshift.evaluation.comet import DEFAULT_MODEL
 from shapeshift.evaluation.metrics import (
     DEFAULT_METRICS,
@@ -26,7 +27,6 @@ from shapeshift.evaluation.metrics import (
     score_sentences,
 )
 from shapeshift.evaluation.tokenizers import DEFAULT
-from shapeshift.schema import Strict
 
 FEW_SEGMENTS = 10
 """BLEU over fewer segments than this is marked: one sentence can change it by points."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from sacrebleu.metrics.bleu import BLEU
 
+from shapeshift._system.errors import ShapeshiftError, install_extra, nearest, reason, require
 from shapeshift.data.scripts import is_tokenised, script
-from shapeshift.errors import ShapeshiftError, install_extra, nearest, reason, require
 
 AUTO = "auto"
 """The tokenizer of the target language, see `BY_LANGUAGE`."""

@@ -18,12 +18,20 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from shapeshift._system.errors import ShapeshiftError, shell_command
+from shapeshift._system.files import (
+    MAX_FILE,
+    make_directory,
+    move,
+    partial_directory,
+    read,
+    save,
+    writing,
+)
+from shapeshift._system.hashes import seal
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.capacity import Capacity
 from shapeshift.decoding.config import DecodingConfig
-from shapeshift.disk import MAX_FILE, make_directory, move, partial_directory, read, save, writing
-from shapeshift.errors import ShapeshiftError, shell_command
-from shapeshift.integrity import seal
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.position_config import PositionConfig
 

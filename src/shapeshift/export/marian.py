@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.subwords import BOS, EOS, PAD
-from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import DecoderLayer, Embedding

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.subwords import SPECIAL_PIECES, UNK
-from shapeshift.errors import ShapeshiftError
 
 LANGUAGE = re.compile(r">>.+<<")
 """A piece that MarianMT takes from the beginning of a source: the language to translate to."""

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.export import Dim
 
+from shapeshift._system.errors import require
 from shapeshift.data.subwords import BOS, EOS
 from shapeshift.decoding.capacity import Capacity, capacity
 from shapeshift.decoding.scoring import evaluating
-from shapeshift.errors import require
 from shapeshift.model import Memory, Transformer
 from shapeshift.model.attention import Attention
 from shapeshift.model.cache import SourceKeyValues

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.batching import make_batch
 from shapeshift.data.subwords import BOS, EOS, PAD, SPECIAL_PIECES
 from shapeshift.decoding.capacity import capacity
 from shapeshift.decoding.scoring import evaluating, score_references
 from shapeshift.decoding.search import Stepper, beam_search
-from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Transformer
 from shapeshift.positions import Representation
 from shapeshift.positions.base import temporarily_set

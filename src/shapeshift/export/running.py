@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import torch
 
+from shapeshift._system.errors import ShapeshiftError, out_of_memory, reason, shell_command
+from shapeshift._system.files import refuse_irregular
+from shapeshift._system.hashes import verify
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.capacity import Capacity
 from shapeshift.decoding.config import DecodingConfig, exponent
 from shapeshift.decoding.running import Ids, Runner
 from shapeshift.decoding.search import Hypothesis
-from shapeshift.disk import refuse_irregular
-from shapeshift.errors import ShapeshiftError, out_of_memory, reason, shell_command
-from shapeshift.integrity import verify
 
 from .ctranslate2 import CTranslate2Model
 from .folder import REMEDY, read_report

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 
 Attention = Callable[..., Any]
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import attend
-from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import PRESETS, SHAPE, Representation, Scheme, get
 from shapeshift.positions.base import check_sizes, tied_names
 

@@ -19,9 +19,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import attend
 from shapeshift.attention.masks import additive
-from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation, pairs
 from shapeshift.positions.relative import distances
 

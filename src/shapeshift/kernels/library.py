@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from shapeshift.errors import ShapeshiftError, reason, unknown
+from shapeshift._system.errors import ShapeshiftError, reason, unknown
 
 from .processor import NEEDS, instruction_sets, is_intel
 

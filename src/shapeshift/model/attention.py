@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import Call, run
 from shapeshift.attention.call import split_heads
 from shapeshift.attention.masks import additive
 from shapeshift.attention.packing import Packing
-from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 from shapeshift.positions.base import check_sizes
 from shapeshift.positions.checks import check_positions, describe

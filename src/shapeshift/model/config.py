@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from shapeshift.schema import Strict
+from shapeshift._system.schema import Strict
 
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"dim": 128, "num_heads": 4, "ff_dim": 512, "encoder_layers": 2, "decoder_layers": 2},

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention.dropout import add_dropped, dropout
 from shapeshift.attention.packing import Packing
-from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Absolute, Representation
 
 from .attention import Attention

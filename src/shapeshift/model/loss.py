@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift import kernels
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention.call import has_varlen
 from shapeshift.attention.packing import Packing
-from shapeshift.errors import ShapeshiftError
 from shapeshift.kernels import processor, training
 from shapeshift.positions.checks import describe, is_integer
 

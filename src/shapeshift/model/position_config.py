@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from shapeshift.errors import ShapeshiftError, nearest
-from shapeshift.foreign_names import FOREIGN_POSITIONS
+from shapeshift._system.errors import ShapeshiftError, nearest
+from shapeshift._system.own_modules import is_own
+from shapeshift._system.schema import PlainName, Strict
 from shapeshift.model.config import ModelConfig
 from shapeshift.model.meta import without_numbers
-from shapeshift.own_modules import is_own
 from shapeshift.positions import (
     KINDS,
     POSITION_IDS,
@@ -25,8 +25,7 @@ from shapeshift.positions import (
     check,
     place,
 )
-from shapeshift.positions.registry import find_kind, kind_names
-from shapeshift.schema import PlainName, Strict
+from shapeshift.positions.registry import FOREIGN_POSITIONS, find_kind, kind_names
 
 DEFAULT_POSITION = "ape"
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shapeshift import kernels
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention.packing import Packing
-from shapeshift.errors import ShapeshiftError
 from shapeshift.positions.checks import can_read, describe, whole_number
 
 from .cache import ROOM, FixedKeyValues, KeyValues, Slots, SourceKeyValues

@@ -8,7 +8,7 @@ from itertools import combinations, permutations
 import torch
 from torch import Tensor, nn
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 
 from .base import DESCRIBED_BY, HOOKS, PROMISES, Representation, check_sizes, total
 from .checks import SIZES

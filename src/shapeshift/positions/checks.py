@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
 import torch
 from torch import Tensor, nn
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.kernels import is_captured
 
 Init = TypeVar("Init", bound=Callable[..., None])

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from shapeshift import own_modules
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system import own_modules
+from shapeshift._system.errors import ShapeshiftError
 
 from .base import Representation
 from .chain import Chain

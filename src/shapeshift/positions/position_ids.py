@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, distributed, nn
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 
 from .checks import check_offset, checked, shown, whole_number
 

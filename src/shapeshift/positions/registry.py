@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from torch import nn
 
-from shapeshift import own_modules
-from shapeshift.errors import ShapeshiftError, nearest
+from shapeshift._system import own_modules
+from shapeshift._system.errors import ShapeshiftError, nearest
 
 from .alibi import ALiBi
 from .base import Representation
@@ -152,3 +152,20 @@ def check_options(entry: Entry[nn.Module], options: Mapping[str, object], what: 
                 f" {', '.join(FIXED_BY_MODEL)} only"
             )
     check_arguments(entry.build.__init__, options)
+
+
+FOREIGN_POSITIONS = {
+    elsewhere: preset
+    for preset, names in {
+        "alibi": "alibi_pos_bias",
+        "ape": "sin sincos sinusoid sinusoidal sinusoidal_absolute",
+        "learned": "embeddings learnable learned_absolute trainable",
+        "nope": "no nopos no_pos no_position no_positions none without",
+        "rope": "roformer rotary rotary_embedding rotary_embeddings rotary_pos_emb",
+        "rpe": "relative relative_key relative_key_query shaw shaw_relative",
+        "t5": "relative_bias relative_position_bias t5_bias rel_pos_bias",
+        "xpos": "rotary_xpos",
+    }.items()
+    for elsewhere in names.split()
+}
+"""Name of a position representation elsewhere → preset here."""

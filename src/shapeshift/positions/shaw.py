@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 
 from .base import Representation
 from .checks import whole_number

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 
 from .base import Encoding
 from .checks import as_positions, check_positive, exact_dtype

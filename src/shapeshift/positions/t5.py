@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift import kernels
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 
 from .base import Representation
 

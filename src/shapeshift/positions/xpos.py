@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 
 from .base import Representation
 from .checks import as_positions, bounds, check_positive

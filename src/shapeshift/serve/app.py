@@ -17,9 +17,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-import shapeshift.report
+import shapeshift.study.report
 from shapeshift import __version__
-from shapeshift.lab.inspection import Kind
+from shapeshift.run.inspection import Kind
 
 from .batcher import RefusedError
 from .service import Attention, RunInfo, RunTranslations, Service, Task
@@ -41,7 +41,7 @@ _LOOPBACK = re.compile(rb"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?", re.IGNO
 FILES = {
     **{f"/{name}": Path(__file__).with_name(name) for name in ("page.js", "page.css")},
     "/": Path(__file__).with_name("page.html"),
-    "/look.css": Path(shapeshift.report.__file__).with_name("page.css"),
+    "/look.css": Path(shapeshift.study.report.__file__).with_name("page.css"),
 }
 PATHS = {*FILES, "/runs", "/translate", "/attention", "/health", "/metrics", "/openapi.json"}
 HEADERS = (

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.batching import make_batch
 from shapeshift.decoding.translator import TranslatedLine, Translation
-from shapeshift.errors import ShapeshiftError
 from shapeshift.export.folder import REPORT
-from shapeshift.lab.inspection import Kind, record_attention
-from shapeshift.lab.run import TORCH, Run
+from shapeshift.run.folder import TORCH, Run
+from shapeshift.run.inspection import Kind, record_attention
 
 from .batcher import Batcher, Job, RefusedError, StoppingError
 from .limits import Limits

@@ -13,8 +13,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from shapeshift import disk
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system import files
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.training.manifest import (
     MODEL,
     OPTIMIZER,
@@ -101,21 +101,21 @@ class Checkpoints:
         path = self.path(progress.update)
         needed = sum(x.nbytes for tensors in contents.values() for x in tensors.values())
         remedy = (
-            f"it needs {needed:,} bytes and {disk.free_bytes(self.directory):,} are free; earlier"
+            f"it needs {needed:,} bytes and {files.free_bytes(self.directory):,} are free; earlier"
             " checkpoints are untouched: fix that and run the same command again"
         )
-        with disk.writing(path, remedy):
+        with files.writing(path, remedy):
             try:
                 self._tidy()
-                partial = path.with_name(disk.PARTIAL + path.name)
-                disk.make_directory(partial)
+                partial = path.with_name(files.PARTIAL + path.name)
+                files.make_directory(partial)
                 hashes = {
-                    name: disk.write_file(partial / name, [save(tensors)])
+                    name: files.write_file(partial / name, [save(tensors)])
                     for name, tensors in contents.items()
                 }
                 manifest = Manifest(progress=progress, files=hashes)
-                disk.write_file(partial / STATE, [manifest.encode()])
-                disk.move(partial, path)
+                files.write_file(partial / STATE, [manifest.encode()])
+                files.move(partial, path)
             except OSError:
                 with suppress(OSError):
                     self._tidy()
@@ -127,10 +127,10 @@ class Checkpoints:
         """Replace the progress of the checkpoint at `progress.update`, which validation has changed
         since it was saved."""
         path = self.path(progress.update) / STATE
-        disk.refuse_link(path.parent)
+        files.refuse_link(path.parent)
         manifest = self._manifest(progress.update).model_copy(update={"progress": progress})
         remedy = "the checkpoint is complete: run the same command again to repeat the validation"
-        disk.save(path, manifest.encode(), remedy)
+        files.save(path, manifest.encode(), remedy)
         self._prune(progress.best_update)
 
     def resume(self, model: nn.Module, optimizer: Optimizer) -> Resumed | None:
@@ -141,7 +141,7 @@ class Checkpoints:
         Raises:
             ShapeshiftError: if all are damaged, or the newest intact one is of another model.
         """
-        with disk.writing(self.directory):
+        with files.writing(self.directory):
             self._tidy()
         damaged: dict[int, DamagedError] = {}
         for update in reversed(self.updates()):
@@ -187,19 +187,19 @@ class Checkpoints:
         regular = [x for x in updates if x % self._every == 0]
         stays = {*regular[-self.keep :], updates[-1], best}
         remedy = "the new checkpoint is complete; an old one is not deleted"
-        with disk.writing(self.directory, remedy):
+        with files.writing(self.directory, remedy):
             for path in (self.path(x) for x in updates if x not in stays):
                 # It loses its name first: an interrupted deletion leaves no half of a checkpoint.
-                doomed = path.with_name(f"{disk.PARTIAL}removed-{path.name}")
-                disk.move(path, doomed)
-                disk.remove(doomed)
+                doomed = path.with_name(f"{files.PARTIAL}removed-{path.name}")
+                files.move(path, doomed)
+                files.remove(doomed)
 
     def _tidy(self) -> None:
         """Remove what an interrupted save or deletion left."""
-        disk.tidy(self.directory)
+        files.tidy(self.directory)
         for folder in self.directory.glob("update-*"):
             if not folder.is_symlink():
-                disk.tidy(folder)
+                files.tidy(folder)
 
     def _manifest(self, update: int) -> Manifest:
         path = self.path(update)
@@ -213,8 +213,8 @@ class Checkpoints:
         aside = path.with_name(f"damaged-{path.name}")
         while os.path.lexists(aside):
             aside = aside.with_name(f"{aside.name}-2")
-        with disk.writing(path, f"it is damaged ({error.reason}) and must be moved away"):
-            disk.move(path, aside)
+        with files.writing(path, f"it is damaged ({error.reason}) and must be moved away"):
+            files.move(path, aside)
         return f"checkpoint of update {update} is damaged ({error.reason}); kept as {aside}"
 
 

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.schema import HomePath, Strict
 from shapeshift.data.config import BatchConfig
-from shapeshift.errors import ShapeshiftError
-from shapeshift.schema import HomePath, Strict
 from shapeshift.training.manifest import Progress
 
 Beta = Annotated[float, Field(ge=0, lt=1)]

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import torch
 
+from shapeshift._system.threads import WATCH_INTERVAL_S, is_crowded, watch_others
 from shapeshift.data.config import DataConfig, Interpolate
 from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.model.meta import without_numbers
 from shapeshift.positions import Scheme
-from shapeshift.threads import WATCH_INTERVAL_S, is_crowded, watch_others
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import choose_device, tuned
 from shapeshift.training.step import TrainingStep, random_batch

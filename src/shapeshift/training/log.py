@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.files import MAX_FILE, open_in_place, read, save, writing
 from shapeshift.data.sources.files import reading
-from shapeshift.disk import MAX_FILE, open_in_place, read, save, writing
-from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Loss
 from shapeshift.training.parallel import Parallel
 

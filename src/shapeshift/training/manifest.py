@@ -15,10 +15,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from shapeshift.disk import MAX_DOCUMENT, read
-from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import digest
-from shapeshift.schema import Strict
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.files import MAX_DOCUMENT, read
+from shapeshift._system.hashes import digest
+from shapeshift._system.schema import Strict
 
 MODEL: Final = "model.safetensors"
 OPTIMIZER: Final = "optimizer.safetensors"

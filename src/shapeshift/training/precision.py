@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from torch.nn.attention import sdpa_kernel
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import ANY_SHAPE
-from shapeshift.errors import ShapeshiftError
 from shapeshift.kernels.processor import has_bf16_products, multiplies_bf16_faster
 from shapeshift.training.config import TrainingConfig
 

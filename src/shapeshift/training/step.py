@@ -8,11 +8,11 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import nn
 
+from shapeshift._system.errors import ShapeshiftError, out_of_memory
 from shapeshift.attention.backends import packed
 from shapeshift.attention.call import has_varlen
 from shapeshift.data.batching import Batch, make_batch
 from shapeshift.data.subwords import SPECIAL_PIECES
-from shapeshift.errors import ShapeshiftError, out_of_memory
 from shapeshift.model import Loss, Transformer, label_smoothed_loss
 from shapeshift.model.attention import Attention
 from shapeshift.training.config import TrainingConfig

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import torch
 
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.seeds import derive
 from shapeshift.data.batching import Batch, collate, measure, plan_epoch, plan_in_order
 from shapeshift.data.store import TokenStore
-from shapeshift.errors import ShapeshiftError
 from shapeshift.model import Transformer
-from shapeshift.seeds import derive
 from shapeshift.training.checkpoints import Checkpoints, Resumed
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.guards import Guard, Pairs

@@ -10,9 +10,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from shapeshift.disk import open_regular
-from shapeshift.errors import ShapeshiftError, reason
-from shapeshift.integrity import store, verify
+from shapeshift._system.errors import ShapeshiftError, reason
+from shapeshift._system.files import open_regular
+from shapeshift._system.hashes import store, verify
 from shapeshift.training.manifest import MODEL, read_file, read_manifest, read_verified
 
 

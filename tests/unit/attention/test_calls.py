@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import attend, attend_with_probs
-from shapeshift.errors import ShapeshiftError
 from shapeshift.model.attention import Attention
 from shapeshift.positions import ALiBi, Representation, Rotary, Shaw, Sinusoidal
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import attend, attend_with_probs
 from shapeshift.attention.dropout import dropout
-from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 
 COUNT = 200_000

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import transformers as hf
 
-from shapeshift.huggingface import ShapeshiftConfig, ShapeshiftForSeq2SeqLM
+from shapeshift.export.huggingface import ShapeshiftConfig, ShapeshiftForSeq2SeqLM
 
 from .running import python, shapeshift
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shapeshift import threads
+from shapeshift._system import threads
 from shapeshift.cli import compare, dry_run, train
 from shapeshift.training import estimate
 

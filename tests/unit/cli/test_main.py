@@ -10,8 +10,8 @@ import textwrap
 import pytest
 
 from shapeshift import __version__
+from shapeshift._system.threads import SETTINGS
 from shapeshift.cli import COMMANDS
-from shapeshift.threads import SETTINGS
 
 from .running import python, shapeshift
 
@@ -133,7 +133,7 @@ def fake(body, **options):
     program = f"""
         import sys, types
         from shapeshift import cli
-        from shapeshift.errors import ShapeshiftError
+        from shapeshift._system.errors import ShapeshiftError
         module = types.ModuleType("fake_command")
         def fake():
             secret = "local value"

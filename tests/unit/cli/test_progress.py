@@ -9,8 +9,8 @@ from shapeshift.cli import output, progress
 from shapeshift.cli.output import plain_console
 from shapeshift.cli.progress import Display, GridDisplay, TrainingDisplay
 from shapeshift.config import parse_config
-from shapeshift.lab.grid import Cell
-from shapeshift.lab.runner import State
+from shapeshift.study.grid import Cell
+from shapeshift.study.runner import State
 
 CELLS = [
     Cell(

@@ -14,7 +14,7 @@ import pytest
 
 from shapeshift.serve.server import Server
 
-from ..serve.untrained import write_run  # noqa: TID252 (`tests` is no package)
+from ..serve.untrained import write_run
 from .running import ENVIRONMENT, shapeshift
 
 

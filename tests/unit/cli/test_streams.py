@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ..serve.untrained import write_run  # noqa: TID252 (`tests` is no package)
+from ..serve.untrained import write_run
 
 
 @pytest.fixture(scope="module")

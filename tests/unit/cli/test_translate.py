@@ -16,7 +16,7 @@ import pytest
 from shapeshift.data.subwords import Subwords
 from shapeshift.decoding.translator import Translator
 
-from ..serve.untrained import LINES, write_run  # noqa: TID252 (`tests` is no package)
+from ..serve.untrained import LINES, write_run
 from .running import shapeshift
 
 TEXT = "".join(line + "\n" for line in LINES)

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.batching import collate, make_batch, plan_epoch, plan_in_order
 from shapeshift.data.config import BatchConfig
 from shapeshift.data.store import write_store
-from shapeshift.errors import ShapeshiftError
 
 lengths = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
 configs = st.builds(

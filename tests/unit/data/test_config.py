@@ -5,7 +5,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from shapeshift.data.config import DataConfig, Dataset, GrammarCorpus
 
-from ..cli.running import python  # noqa: TID252 (`tests` is no package)
+from ..cli.running import python
 
 FILES = {"corpus": "files", "source": "en", "target": "de"}
 HUB = {"corpus": "hub", "repo": "a/b", "source": "en", "target": "de"}

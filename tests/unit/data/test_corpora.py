@@ -5,10 +5,10 @@ import os
 
 import pytest
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data import grammar
 from shapeshift.data.config import SPLITS, FilesCorpus, GrammarCorpus
 from shapeshift.data.corpora import corpus_fingerprint, read_split, write_grammar
-from shapeshift.errors import ShapeshiftError
 
 
 def files(root, **prefixes):

@@ -8,6 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.files import Disk
+from shapeshift._system.hashes import SUMS
 from shapeshift.data.config import (
     DataConfig,
     Extrapolate,
@@ -21,11 +24,8 @@ from shapeshift.data.config import (
 from shapeshift.data.prepare import prepare
 from shapeshift.data.prepared import Prepared
 from shapeshift.data.subwords import SEP, split_parts
-from shapeshift.disk import Disk
-from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import SUMS
 
-from ..conftest import flip, snapshot  # noqa: TID252 (`tests` is no package)
+from ..conftest import flip, snapshot
 
 SIZES = {"train": 205, "valid": 23, "test": 31}
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.config import DataConfig, FilesCorpus, SubwordsConfig
 from shapeshift.data.prepare import prepare
 from shapeshift.data.subwords import EOS, PAD, SPECIAL_PIECES, UNK, Subwords
-from shapeshift.errors import ShapeshiftError
 
 PAIRS = [
     ("the extra@@ pol@@ ation , yes", "die Extra@@ pol@@ ation , ja"),

@@ -13,6 +13,7 @@ import sentencepiece
 import yaml
 from sentencepiece import sentencepiece_model_pb2 as protobuf
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.config import SubwordsConfig
 from shapeshift.data.subwords import (
     BOS,
@@ -24,7 +25,6 @@ from shapeshift.data.subwords import (
     Subwords,
     split_parts,
 )
-from shapeshift.errors import ShapeshiftError
 
 SPECIAL = {PAD, UNK, BOS, EOS, SEP}
 

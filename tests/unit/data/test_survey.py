@@ -2,10 +2,10 @@
 
 import pytest
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.config import FilesCorpus
 from shapeshift.data.corpora import read_split
 from shapeshift.data.survey import hold_out, survey
-from shapeshift.errors import ShapeshiftError
 
 PAIRS = [
     ("a b c", "x y"),

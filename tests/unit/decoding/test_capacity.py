@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.decoding.capacity import Capacity, capacity
-from shapeshift.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.positions import Chain, Part, PositionIds, Representation, Scheme, Shifted
 from shapeshift.positions.placement import check_numbers

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from shapeshift import kernels
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.decoding.config import AveragePenalty, GnmtPenalty, NoPenalty
 from shapeshift.decoding.search import Hypothesis, beam_search
-from shapeshift.errors import ShapeshiftError
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 PENALTIES = [NoPenalty(), GnmtPenalty(alpha=0.6), GnmtPenalty(alpha=1.5), AveragePenalty()]

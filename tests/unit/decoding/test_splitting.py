@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.decoding.splitting import split_text
-from shapeshift.errors import ShapeshiftError
 
 
 def letters(texts: Sequence[str]) -> list[int]:

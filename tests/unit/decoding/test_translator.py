@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.subwords import join_ids, split_parts
 from shapeshift.decoding.config import (
     MAX_SOURCE_LENGTH,
@@ -17,7 +18,6 @@ from shapeshift.decoding.config import (
 )
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import TranslatedLine, Translation, Translator
-from shapeshift.errors import ShapeshiftError
 
 PAD, EOS, SEP = 0, 3, 4
 ALPHABET = "abcdefghijklmnopqrstuvwxyz .\t\n"

@@ -8,11 +8,11 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.hashes import hash_file
 from shapeshift.evaluation import comet as module
 from shapeshift.evaluation.comet import DEFAULT_MODEL
 from shapeshift.evaluation.metrics import score_corpus
-from shapeshift.integrity import hash_file
 
 SOURCES, HYPOTHESES, REFERENCES = ["ein Hund", "Rosen"], ["a dog", "rose"], ["a dog", "roses"]
 

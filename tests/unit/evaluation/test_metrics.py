@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus, score_sentences
 
 REFERENCES = ["The old gardener waters the roses.", "A small dog sleeps under the long table."]

@@ -3,7 +3,7 @@ import hashlib
 import pytest
 
 from shapeshift import __version__
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.scores import Scores, bleu_by_length, evaluate
 from shapeshift.evaluation.tables import Table, score_tables

@@ -5,8 +5,8 @@ import sys
 import pytest
 from sacrebleu.tokenizers import tokenizer_spm
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import parse_config
-from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.evaluation.tokenizers import by_text, make_bleu, misfit, moses, one_is_tokenised
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.subwords import BOS, EOS
-from shapeshift.errors import ShapeshiftError
 from shapeshift.export import ctranslate2 as export_module
 from shapeshift.export import parity
 from shapeshift.export.ctranslate2 import export

@@ -12,20 +12,20 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.hashes import hash_file
 from shapeshift.cli import app
 from shapeshift.config import parse_config
 from shapeshift.data.prepared import REPORT, REPORT_OF_RUN
 from shapeshift.data.subwords import EOS
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.decoding.running import Runner
-from shapeshift.errors import ShapeshiftError
 from shapeshift.evaluation.scores import evaluate
 from shapeshift.export import ctranslate2, parity
 from shapeshift.export.running import CTranslate2Runner
-from shapeshift.integrity import hash_file
-from shapeshift.lab import export
-from shapeshift.lab.run import Run, load_run
 from shapeshift.model import build
+from shapeshift.run import export
+from shapeshift.run.folder import Run, load_run
 from shapeshift.serve.service import ServedRun
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.manifest import MODEL, Progress
@@ -139,10 +139,10 @@ def test_an_export_of_older_weights_is_refused(run, options, is_stale):
 
 def test_a_model_of_onnx_refuses_a_gpu(run, monkeypatch):
     model = Runner(object(), DecodingConfig())
-    monkeypatch.setattr("shapeshift.lab.run.open_export", lambda *given: model)
+    monkeypatch.setattr("shapeshift.run.folder.open_export", lambda *given: model)
     monkeypatch.setattr(Run, "_check_weights", lambda *given: None)
     load_run(run, ["training.device=cpu"]).translator(engine="onnx")
-    monkeypatch.setattr("shapeshift.lab.run.choose_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr("shapeshift.run.folder.choose_device", lambda name: torch.device("cuda"))
     load_run(run).translator(engine="onnx")
     with pytest.raises(ShapeshiftError, match=r"training\.device .* onnx, which runs on the CPU;"):
         load_run(run, ["training.device=cuda"]).translator(engine="onnx")
@@ -160,7 +160,7 @@ def test_a_run_is_exported_for_transformers(run):
     assert "opened by ShapeshiftForSeq2SeqLM" in result.output
     card = (folder / "README.md").read_text()
     assert "shaw at self" in card
-    assert "import shapeshift.huggingface" in card
+    assert "import shapeshift.export.huggingface" in card
     (code,) = PYTHON.findall(card)
     names = {}
     code = code.replace("path of this folder", str(folder)).replace("A sentence.", "A man sleeps.")

@@ -7,19 +7,19 @@ import json
 import pytest
 import torch
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.subwords import BOS, EOS
-from shapeshift.errors import ShapeshiftError
 from shapeshift.export import marian
-from shapeshift.export.huggingface import export
+from shapeshift.export.huggingface.write import export
 from shapeshift.positions import PRESETS, Part, Scheme
 
 pytest.importorskip("transformers", reason="the extra hf is not installed")
 import transformers
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from shapeshift.huggingface import ShapeshiftConfig, ShapeshiftForSeq2SeqLM
+from shapeshift.export.huggingface import ShapeshiftConfig, ShapeshiftForSeq2SeqLM
 
-from ..cli.running import ENVIRONMENT, python  # noqa: TID252 (`tests` is no package)
+from ..cli.running import ENVIRONMENT, python
 
 TEXT = ["The boy reads a book.", "A man sleeps", "ﬁne  words, 語 <sep>"]
 MOST = ("shape", "rpe", "t5", "rope", "xpos", "cross-pe", "randomized")

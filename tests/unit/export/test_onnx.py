@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.subwords import BOS
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import Translator
-from shapeshift.errors import ShapeshiftError
 from shapeshift.export import onnx as onnx_module
 from shapeshift.export.onnx import OnnxModel, export
 from shapeshift.export.running import open_export

@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.hashes import SUMS, seal
 from shapeshift.data.subwords import EOS
 from shapeshift.decoding.config import AveragePenalty, DecodingConfig, GnmtPenalty, NoPenalty
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import Translator
-from shapeshift.errors import ShapeshiftError
-from shapeshift.integrity import SUMS, seal
 from shapeshift.positions import PRESETS
 
 pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.export import huggingface
 from shapeshift.export.ctranslate2 import export
 from shapeshift.export.support import VARIANTS, table, unsupported

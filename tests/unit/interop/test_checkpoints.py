@@ -11,8 +11,8 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from shapeshift.conformance import check
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.check import check
 from shapeshift.interop import (
     restore_relative_positions,
     shaw_attention,

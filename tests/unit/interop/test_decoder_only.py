@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.ao.quantization import quantize_dynamic
 
 from shapeshift import SHAPE, shift_positions, unshift, use_position
-from shapeshift.conformance import check
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.check import check
 from shapeshift.positions import PRESETS, T5, ALiBi, Chain, Shaw
 
 FAST = [("Llama", "alibi"), ("GPT-2", "rope"), ("OPT", "t5"), ("Mistral", "rpe")]

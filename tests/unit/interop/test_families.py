@@ -14,7 +14,7 @@ from tests.unit.tiny_models import ALL, LEARNED, SINUSOIDAL, Example, make
 from torch import Tensor, nn
 
 from shapeshift import shift_positions, unshift
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 
 from .test_shift import offsets
 

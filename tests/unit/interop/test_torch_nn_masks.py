@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import call
-from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.torch_nn import MultiheadAttention
 from shapeshift.positions import (
     T5,

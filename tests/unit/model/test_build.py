@@ -7,7 +7,7 @@ from copy import deepcopy
 import pytest
 import torch
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.positions import PRESETS
 

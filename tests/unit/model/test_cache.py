@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from shapeshift import kernels
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.cache import KeyValues
 

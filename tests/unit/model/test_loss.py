@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, build, label_smoothed_loss
 from shapeshift.model.loss import linear_cross_entropy
 

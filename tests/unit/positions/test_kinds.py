@@ -14,8 +14,8 @@ from tests.contract.conftest import Watch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import attend
-from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import (
     FIRE,
     T5,

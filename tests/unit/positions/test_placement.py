@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import parse_config
-from shapeshift.errors import ShapeshiftError
 from shapeshift.interop.torch_nn import MultiheadAttention
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import (

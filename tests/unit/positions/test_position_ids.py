@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shapeshift import SHAPE
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.positions import Absolute, Randomized, Shifted, Sinusoidal
 
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.serve.batcher import Batcher, Job, RefusedError
 
 pytestmark = pytest.mark.anyio

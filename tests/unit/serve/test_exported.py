@@ -5,7 +5,7 @@ import pytest
 
 from shapeshift.export import ctranslate2
 from shapeshift.export.folder import Trained
-from shapeshift.lab.run import SUBWORDS, Run
+from shapeshift.run.folder import SUBWORDS, Run
 
 from .untrained import serving, write_run
 

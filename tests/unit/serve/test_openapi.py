@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("schemathesis")
 
-from ..cli.running import python  # noqa: TID252 (`tests` is no package)
+from ..cli.running import python
 
 # Text and lists that are too long are 413: by subwords, which a schema cannot count, as well.
 SETTINGS = """

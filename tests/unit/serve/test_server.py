@@ -15,8 +15,8 @@ import httpx2
 import numpy as np
 import pytest
 
-from shapeshift.lab.inspection import inspect_run
-from shapeshift.lab.run import Run
+from shapeshift.run.folder import Run
+from shapeshift.run.inspection import inspect_run
 from shapeshift.serve.limits import Limits
 from shapeshift.serve.service import ServedRun, Service
 

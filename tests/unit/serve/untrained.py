@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 from shapeshift.config import parse_config
 from shapeshift.data.config import SubwordsConfig
 from shapeshift.data.subwords import Subwords
-from shapeshift.lab.run import AVERAGE, Run
 from shapeshift.model import build
+from shapeshift.run.folder import AVERAGE, Run
 from shapeshift.serve.limits import Limits
 from shapeshift.serve.server import Server, address, bind
 from shapeshift.serve.service import ServedRun, Service

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from shapeshift import disk
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system import files as disk
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.manifest import MODEL, OPTIMIZER, Progress
 

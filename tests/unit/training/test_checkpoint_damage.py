@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.manifest import (
     MODEL,

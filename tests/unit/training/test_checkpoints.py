@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.manifest import MODEL, OPTIMIZER, STATE, DamagedError, Progress
 from shapeshift.training.weights import load_weights
 
-from ..conftest import flip, snapshot  # noqa: TID252 (`tests` is no package)
+from ..conftest import flip, snapshot
 from .models import linear, same, state
 
 FILES = (MODEL, OPTIMIZER, STATE)

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from shapeshift._system.threads import num_cores
 from shapeshift.data.config import BatchConfig, DataConfig
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import PRESETS
-from shapeshift.threads import num_cores
 from shapeshift.training import estimate
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.config import OptimizerConfig, TrainingConfig

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.model import Loss
 from shapeshift.training.config import OptimizerConfig
 from shapeshift.training.guards import Guard

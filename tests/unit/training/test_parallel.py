@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.parallel import join
 

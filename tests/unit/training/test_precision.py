@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.kernels import processor
 from shapeshift.training import precision
 from shapeshift.training.precision import choose_device, choose_precision

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import Call
 from shapeshift.attention.backends import packed
-from shapeshift.errors import ShapeshiftError
 from shapeshift.model import loss
 from shapeshift.training import step
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.batching import make_batch, plan_epoch
-from shapeshift.errors import ShapeshiftError
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL, OPTIMIZER
 from shapeshift.training.optim import learning_rate

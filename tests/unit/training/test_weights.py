@@ -4,7 +4,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.manifest import MODEL, STATE, Progress
 from shapeshift.training.weights import average, is_average_of, load_weights

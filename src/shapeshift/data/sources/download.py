@@ -18,10 +18,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from shapeshift import __version__
-from shapeshift.data.config import Archive
-from shapeshift.data.sources.files import reading
-from shapeshift.data.sources.folders import exclusive
-from shapeshift.disk import (
+from shapeshift._system.errors import ShapeshiftError, reason
+from shapeshift._system.files import (
     make_directory,
     move,
     open_regular,
@@ -29,7 +27,9 @@ from shapeshift.disk import (
     write_file,
     writing,
 )
-from shapeshift.errors import ShapeshiftError, reason
+from shapeshift.data.config import Archive
+from shapeshift.data.sources.files import reading
+from shapeshift.data.sources.folders import exclusive
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int | None], None]

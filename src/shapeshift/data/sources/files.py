@@ -20,8 +20,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from shapeshift.disk import open_regular
-from shapeshift.errors import ShapeshiftError, out_of_memory
+from shapeshift._system.errors import ShapeshiftError, out_of_memory
+from shapeshift._system.files import open_regular
 
 _MAX_LINE = 1 << 24
 """Bytes of a line: a file without line ends, such as a disk image, would fill the memory."""

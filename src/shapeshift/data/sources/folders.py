@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from shapeshift.disk import make_directory, move, partial_directory, writing
-from shapeshift.integrity import seal
-from shapeshift.locks import locked
+from shapeshift._system.files import make_directory, move, partial_directory, writing
+from shapeshift._system.hashes import seal
+from shapeshift._system.locks import locked
 
 
 def exclusive(path: Path) -> AbstractContextManager[None]:

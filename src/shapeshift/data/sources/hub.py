@@ -18,11 +18,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from shapeshift._system.errors import ShapeshiftError, reason, require
+from shapeshift._system.hashes import verify
 from shapeshift.data.config import SPLITS, FilesCorpus, HubCorpus, Split, is_test_set
 from shapeshift.data.sources.download import Progress, watched
 from shapeshift.data.sources.folders import build_once
-from shapeshift.errors import ShapeshiftError, reason, require
-from shapeshift.integrity import verify
 
 NEEDED = ("hub", "datasets")
 RECORD = "corpus.json"

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.files import replacing
 from shapeshift.data.sources.files import find_file, read_lines, reading
-from shapeshift.disk import replacing
-from shapeshift.errors import ShapeshiftError
 
 _CHUNK = 1 << 16
 MAX_SEGMENT = 1 << 24

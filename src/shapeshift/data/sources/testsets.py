@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from shapeshift._system.errors import ShapeshiftError, nearest, reason
 from shapeshift.data.sources.folders import exclusive
-from shapeshift.errors import ShapeshiftError, nearest, reason
 
 
 def fetch_test_set(name: str, source: str, target: str) -> None:

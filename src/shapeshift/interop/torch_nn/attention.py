@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import attend, attend_with_probs
 from shapeshift.attention.call import split_heads
 from shapeshift.attention.masks import additive
-from shapeshift.errors import ShapeshiftError
 from shapeshift.positions import Representation
 from shapeshift.positions.checks import check_positions
 from shapeshift.positions.pairs import autocast_dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.positions import PRESETS, Representation, Scheme, get
 from shapeshift.positions.base import AT_ATTENTION, check_sizes
 from shapeshift.positions.checks import can_read, describe

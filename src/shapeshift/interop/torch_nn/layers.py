@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from shapeshift.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.positions import Representation
 
 from .attention import MultiheadAttention

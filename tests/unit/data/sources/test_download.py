@@ -14,11 +14,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from shapeshift import disk
+from shapeshift._system import files as disk
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.config import Archive
 from shapeshift.data.sources import download as downloads
 from shapeshift.data.sources.download import download, unpack
-from shapeshift.errors import ShapeshiftError
 
 BODY = bytes(range(256)) * 400
 SHA = f"sha256:{hashlib.sha256(BODY).hexdigest()}"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.sources import files
 from shapeshift.data.sources.files import read_lines, read_parallel
-from shapeshift.errors import ShapeshiftError
 
 
 def write(path: Path, data: bytes) -> Path:

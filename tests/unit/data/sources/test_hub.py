@@ -8,10 +8,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.config import HubCorpus
 from shapeshift.data.corpora import corpus_fingerprint, fetch, read_split
 from shapeshift.data.sources import hub
-from shapeshift.errors import ShapeshiftError
 
 COMMIT = "a" * 40
 SPLITS = {"train": 200, "validation": 5, "test": 6}

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.sources import tables
 from shapeshift.data.sources.tables import is_table, split_table
-from shapeshift.errors import ShapeshiftError
 
 TMX = """<?xml version="1.0" encoding="{encoding}"?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">

@@ -9,12 +9,12 @@ import urllib.error
 import pytest
 from sacrebleu.dataset import DATASETS
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import parse_config
 from shapeshift.data import corpora
 from shapeshift.data.config import CORPORA, Archive, DataConfig, FilesCorpus, label
 from shapeshift.data.corpora import corpus_fingerprint, fetch, read_split
 from shapeshift.data.sources.testsets import fetch_test_set, find_test_set
-from shapeshift.errors import ShapeshiftError
 
 
 @pytest.fixture

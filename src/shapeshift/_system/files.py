@@ -1,0 +1,334 @@
+"""Reading files that end, and writing so that it survives a crash and stays in its folder.
+
+A rename is atomic, but it reaches the disk in its own time, and so do the bytes of a file. Hence
+fsync(file) → rename → fsync(directory): a reader that finds the new name finds all bytes behind it.
+
+Three ways to write:
+- `save`: a file in a folder of ours (a run, prepared data, results). A link in its place is
+  replaced, never followed.
+- `replacing`: a file that the user named. A link stays a link, and its target is replaced; a pipe
+  or a device is written into.
+- `open_in_place`: a log or a lock in a folder of ours.
+
+Deleting never follows a link either. The callers refuse a folder of ours that is a link
+(`refuse_link`): only the path that the user named may lead elsewhere.
+
+A file is read whole by `read`, which alone decides whether it may be: a pipe would block, and a
+device may never end.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import io
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from glob import escape
+from pathlib import Path
+from secrets import token_hex
+from typing import IO, Any
+
+from shapeshift._system.errors import ShapeshiftError, out_of_memory
+
+PARTIAL = ".partial-"
+"""Begins the name of what is not finished, or not quite deleted. Nothing reads such a file."""
+
+
+MAX_DOCUMENT = 1 << 26
+"""Bytes of a document, such as JSON, that is read whole; none of ours is near it."""
+MAX_FILE = 1 << 30
+"""Bytes of a subword model, a figure or a log that is read whole."""
+
+
+class Disk:
+    """The operations that change what is on the disk, one system call each.
+
+    All that a save does goes through `DISK`, which a test replaces to stop it at, or fail, each of
+    them.
+    """
+
+    write = staticmethod(io.FileIO.write)
+    mkdir = staticmethod(Path.mkdir)
+    rename = staticmethod(Path.replace)
+    unlink = staticmethod(Path.unlink)
+    rmtree = staticmethod(shutil.rmtree)
+
+    def create(self, path: Path) -> io.FileIO:
+        """Open a new file for writing, in place of a file or a link of that name."""
+        path.unlink(missing_ok=True)
+        return io.FileIO(path, "x", opener=_open_own)
+
+    def sync(self, path: Path) -> None:
+        """Wait until a file's bytes, or the names in a directory, are on the disk."""
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+DISK = Disk()
+
+
+def open_regular(path: str | Path) -> io.BufferedReader:
+    """Open a regular file for reading; a link is followed.
+
+    Raises:
+        OSError: it cannot be opened, or is a folder, a pipe or a device.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(0, "not a regular file", str(path))
+    # Whatever has taken its place since then does not block.
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+
+
+def read(path: str | Path, most: int | None = MAX_DOCUMENT) -> bytes:
+    """Return the content of a regular file.
+
+    Args:
+        path: a link is followed.
+        most: the largest size in bytes; None reads any.
+
+    Raises:
+        OSError: see `open_regular`, or the file is larger.
+    """
+    with open_regular(path) as file:
+        if most is not None and os.fstat(file.fileno()).st_size > most:
+            raise OSError(errno.EFBIG, f"larger than {most:,} bytes", str(path))
+        return file.read()
+
+
+def refuse_irregular(folder: Path) -> None:
+    """Raise a `ShapeshiftError` if a folder, whose files another library will read, holds what is
+    neither a regular file nor a folder: it would read a pipe or a device for ever."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.exists() and not (path.is_file() or path.is_dir()):
+                raise ShapeshiftError("not a regular file; remove it", path=path)
+
+
+def refuse_link(folder: Path) -> None:
+    """Raise a `ShapeshiftError` if a folder of ours, which is to be changed, is a link."""
+    if folder.is_symlink():
+        raise ShapeshiftError(
+            f"is a link to {os.readlink(folder)}, and nothing is written or deleted through it;"
+            " put the folder itself here, or link the whole folder around it",
+            path=folder,
+        )
+
+
+def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
+    """Write a file and wait until it is on the disk; return its SHA-256 in hexadecimal."""
+    digest = hashlib.sha256()
+    with DISK.create(path) as file:
+        for chunk in chunks:
+            digest.update(chunk)
+            rest = memoryview(chunk)
+            while rest:
+                rest = rest[DISK.write(file, rest) :]
+        DISK.sync(path)
+    return digest.hexdigest()
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename a file, or a directory whose files are on the disk, and wait until the names are."""
+    if not source.is_symlink():
+        DISK.sync(source)
+    DISK.rename(source, target)
+    DISK.sync(target.parent)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it, if need be, and wait until they are on the disk."""
+    if path.is_dir():
+        return
+    make_directory(path.parent)
+    try:
+        DISK.mkdir(path)
+    except FileExistsError:
+        if not path.is_dir():  # else another process was faster
+            raise NotADirectoryError(errno.ENOTDIR, "Not a directory", str(path)) from None
+    DISK.sync(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, or a directory with all that is in it; of a link, only the link."""
+    if path.is_dir() and not path.is_symlink():
+        DISK.rmtree(path)
+    else:
+        DISK.unlink(path)
+
+
+def tidy(folder: Path) -> None:
+    """Remove what killed processes have left unfinished in a folder that no other one writes to.
+
+    Raises:
+        ShapeshiftError: the folder is a link.
+    """
+    refuse_link(folder)
+    for left in list(folder.glob(f"{PARTIAL}*")):
+        remove(left)
+
+
+@contextmanager
+def writing(path: str | Path, remedy: str = "") -> Iterator[None]:
+    """Turn an `OSError` of this block into a `ShapeshiftError`: `path` cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        if lack := out_of_memory(error):
+            raise lack from error
+        message = f"cannot be written: {error.strerror or error}"
+        raise ShapeshiftError("; ".join(filter(None, [message, remedy])), path=path) from error
+
+
+def save(path: Path, data: str | bytes | memoryview, remedy: str = "") -> None:
+    """Write a file that appears complete or not at all, in place of an older one or of a link.
+
+    Its folder is made if need be. Several processes may save the same file: one of them wins. After
+    an error the old file is as it was, unless only the last flush failed.
+
+    Args:
+        path: a file in a folder of ours; use `replacing` for one that the user named.
+        data: text is written as UTF-8.
+        remedy: what the user can do about an error.
+    """
+    content = data.encode() if isinstance(data, str) else data
+    partial = path.with_name(f"{PARTIAL}{os.getpid()}-{path.name}")
+    with writing(path, remedy):
+        make_directory(path.parent)
+        try:
+            write_file(partial, [content])
+            DISK.rename(partial, path)
+        except BaseException:
+            with suppress(OSError):
+                DISK.unlink(partial)
+            raise
+        DISK.sync(path.parent)
+
+
+def open_in_place(path: Path, mode: str) -> IO[Any]:
+    """Open a file of ours that is written in place, such as a log or a lock.
+
+    A link, a pipe or a device in its place is deleted first, never followed.
+    """
+    with writing(path):
+        if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+            path.unlink()
+        return open(path, mode, encoding=None if "b" in mode else "utf-8", opener=_open_own)
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[IO[str]]:
+    """Open a text file that appears under its name when the block ends without an exception, in
+    place of an older one; until then, and otherwise, the older one is untouched.
+
+    It is written in a folder next to its place, see `partial_directory`. What is no regular file,
+    such as `/dev/stdout` or a named pipe, cannot be replaced and is written into. A link stays a
+    link.
+
+    Args:
+        path: a file that the user named; its folder is made if need be.
+    """
+    final, partial = Path(os.path.realpath(path)), None
+    with ExitStack() as stack:
+        with writing(path):
+            file = _open_irregular(Path(path))
+            if file is None:
+                make_directory(final.parent)
+                partial = stack.enter_context(partial_directory(final)) / "new"
+                file = _Named(partial, "x")
+        file.shown = path
+        raw = io.BufferedWriter(file)
+        stream = stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline="\n"))
+        yield stream
+        stream.flush()
+        if partial is not None:
+            with writing(path):
+                if final.exists():
+                    shutil.copymode(final, partial)
+                move(partial, final)
+
+
+@contextmanager
+def partial_directory(final: Path) -> Iterator[Path]:
+    """Make a folder next to `final` for what will be renamed to it, deleted after the block.
+
+    What killed processes have left of theirs is deleted first.
+    """
+    for left in final.parent.glob(f"{PARTIAL}*-{escape(final.name)}"):
+        with suppress(OSError), _locked(left):
+            remove(left)
+    folder = final.with_name(f"{PARTIAL}{token_hex(8)}-{final.name}")
+    with ExitStack() as stack:
+        try:  # before there is a folder: a signal may raise an exception at any point
+            while not _claim(folder, stack):
+                folder = final.with_name(f"{PARTIAL}{token_hex(8)}-{final.name}")
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _claim(folder: Path, stack: ExitStack) -> bool:
+    """Make a folder and lock it; return whether it is there, and not taken by another process for
+    one that was left before it was locked."""
+    folder.mkdir(0o700)
+    try:
+        stack.enter_context(_locked(folder))
+    except (BlockingIOError, FileNotFoundError):
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return folder.exists()
+
+
+@contextmanager
+def _locked(path: str | Path) -> Iterator[None]:
+    """Hold the lock of a file or folder; `OSError` if another process does, or without locks."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def free_bytes(path: Path) -> int:
+    """Return how many bytes may still be written where `path` is, or will be."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+class _Named(io.FileIO):
+    """A file whose failed writes name it as the user did."""
+
+    shown: str | Path
+
+    def write(self, data: Any) -> int:
+        with writing(self.shown):
+            return super().write(data)
+
+
+def _open_irregular(path: Path) -> _Named | None:
+    """Open what exists and is no regular file; return None for anything else."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    for stream in (sys.stdout, sys.stderr):  # also a regular file: it is in use under its name
+        with suppress(OSError, ValueError, AttributeError):
+            if os.path.samestat(status, os.fstat(stream.fileno())):
+                stream.flush()
+                return _Named(os.dup(stream.fileno()), "w")
+    return None if stat.S_ISREG(status.st_mode) else _Named(os.open(path, os.O_WRONLY), "w")
+
+
+def _open_own(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)

@@ -1,0 +1,151 @@
+"""A run's configuration: one YAML file and dotted overrides, checked as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field as PydanticField
+from pydantic import ValidationError, ValidationInfo, field_validator, model_validator
+
+from shapeshift._system.errors import ShapeshiftError, shell_command
+from shapeshift._system.schema import Strict
+from shapeshift.config.errors import messages
+from shapeshift.config.files import find_config, lay_over, merge, read_document, try_to_lay_over
+from shapeshift.data.config import DataConfig, GrammarCorpus
+from shapeshift.decoding.config import DecodingConfig
+from shapeshift.evaluation.config import EvaluationConfig
+from shapeshift.evaluation.tokenizers import resolve
+from shapeshift.model.config import ModelConfig
+from shapeshift.model.position_config import (
+    DEFAULT_POSITION,
+    PositionConfig,
+    check_in_model,
+    expand_preset,
+)
+from shapeshift.training.config import TrainingConfig
+
+
+class Config(Strict):
+    """Everything a run depends on."""
+
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    position: PositionConfig = PydanticField(
+        default_factory=lambda: PositionConfig(**expand_preset(DEFAULT_POSITION))
+    )
+    training: TrainingConfig = TrainingConfig()
+    decoding: DecodingConfig = DecodingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_subwords_of_start(cls, given: Any) -> Any:
+        """Let a run that starts from another one have its subword models."""
+        match given:
+            case {"training": {"init_from": str() | Path() as start}}:
+                return merge({"data": {"subwords": {"models": start}}}, given)
+        return given
+
+    @field_validator("position", mode="after")
+    @classmethod
+    def _check_position_in_model(
+        cls, position: PositionConfig, info: ValidationInfo
+    ) -> PositionConfig:
+        # Where the model is wrong, what is wrong with the positions is said as well.
+        check_in_model(position.scheme, info.data.get("model", ModelConfig()))
+        return position
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Config:
+        if problems := [*_conflicts(dict(self))]:
+            raise ValueError("; ".join(problems))
+        return self
+
+    @property
+    def bleu_tokenizer(self) -> str:
+        """The tokenizer of BLEU by its name: `evaluation.tokenize`, or where that is `auto`, the
+        target language's. (Both languages of the grammar have 13a.)"""
+        corpus = self.data.corpus
+        language = "" if isinstance(corpus, GrammarCorpus) else corpus.target
+        return resolve(self.evaluation.tokenize, language)
+
+    def to_yaml(self) -> str:
+        """Return the configuration with every default spelled out."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a configuration, apply overrides such as `training.max_updates=500`, and check it all.
+
+    Args:
+        path: of a YAML file, or the name of a shipped one, see `find_config`.
+        overrides: each `KEY=VALUE`.
+
+    Raises:
+        ShapeshiftError: for a file that cannot be read, an override without `=`, and once for all
+            settings that are wrong, each with its name and what would be right.
+    """
+    path = find_config(path)
+    document = read_document(path)
+    if {"grid", "axes"} & document.keys():
+        raise ShapeshiftError(
+            "is a study, not the configuration of one run; use"
+            f" `{shell_command('reproduce', path)}`",
+            path=path,
+        )
+    return parse_config(document, overrides, path)
+
+
+def parse_config(
+    document: Mapping[str, Any], overrides: Sequence[str] = (), path: str | Path | None = None
+) -> Config:
+    """Check a configuration that is already a mapping; see `load_config`."""
+    changed, problems = try_to_lay_over(document, overrides)
+    try:
+        config = Config.model_validate(changed)
+    except ValidationError as error:
+        problems += messages(error, Config, changed)
+        if any(each["loc"] for each in error.errors()):  # else conflicts have been looked for
+            problems += _conflicts(_valid_sections(changed))
+        at_fault = None if overrides and _is_valid(document) else path
+        raise ShapeshiftError("; ".join(problems), path=at_fault) from error
+    if problems:
+        raise ShapeshiftError("; ".join(problems))
+    return config
+
+
+def _conflicts(sections: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with sections together; one that is wrong itself is not among them."""
+    data, model, evaluation = (sections.get(each) for each in ("data", "model", "evaluation"))
+    if data and model and model.share_embeddings and not data.subwords.joint:
+        yield (
+            "model.share_embeddings needs one vocabulary for both sides: set"
+            " data.subwords.joint=true or model.share_embeddings=false"
+        )
+    is_grammar = data and isinstance(data.corpus, GrammarCorpus)
+    if is_grammar and evaluation and evaluation.detokenize != "none":
+        yield (
+            f"evaluation.detokenize={evaluation.detokenize} has no effect on the built-in"
+            " grammar, whose text is not tokenised; leave it out"
+        )
+
+
+def _valid_sections(document: Mapping[str, Any]) -> dict[str, Any]:
+    sections = {}
+    for name in ("data", "model", "evaluation"):
+        with suppress(ValidationError):
+            section: Any = Config.model_fields[name].annotation
+            sections[name] = section.model_validate(document.get(name, {}))
+    return sections
+
+
+def _is_valid(document: Mapping[str, Any]) -> bool:
+    try:
+        Config.model_validate(lay_over(document, ()))
+    except ValidationError:
+        return False
+    return True

@@ -1,0 +1,429 @@
+"""A run: one model, trained and tested, in one folder, which is all that translating needs.
+
+Its files are described in docs/run-folder.md. What it holds is compared with its hash before it is
+used; settings are changed by overrides, not by editing `config.yaml`. A folder without a checkpoint
+is not a run yet: everything in it may be replaced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shapeshift import positions
+from shapeshift._system import own_modules
+from shapeshift._system.errors import ShapeshiftError, nearest, shell_command
+from shapeshift._system.files import PARTIAL, read, refuse_link, remove, writing
+from shapeshift._system.hashes import SUMS, hash_file, read_sums, restore, store, verify
+from shapeshift.config import Config, load_config
+from shapeshift.config.files import read_document
+from shapeshift.data.config import DataConfig, GrammarCorpus, Interpolate
+from shapeshift.data.prepared import REPORT_OF_RUN
+from shapeshift.data.subwords import Subwords
+from shapeshift.decoding.running import Runner
+from shapeshift.decoding.translator import Translator
+from shapeshift.evaluation.tokenizers import moses
+from shapeshift.export.folder import engines, read_report
+from shapeshift.export.running import CTranslate2Runner, open_export
+from shapeshift.model import Transformer, build
+from shapeshift.positions.registry import find_kind
+from shapeshift.run.identity import identity_fields
+from shapeshift.run.machine import Machine
+from shapeshift.training.checkpoints import Checkpoints
+from shapeshift.training.config import Cosine, TrainingConfig
+from shapeshift.training.manifest import MODEL, read_manifest
+from shapeshift.training.precision import choose_device, choose_precision
+from shapeshift.training.weights import load_weights
+
+CHANGES_RESULTS = {
+    "training.max_updates",
+    "training.patience",
+    "training.average_checkpoints",
+    "training.final_weights",
+    "decoding",
+}
+"""Settings that a run may be continued with although results depend on them; `results/`, which
+belongs to the older ones, is then deleted. `decoding` may not differ where validation translates.
+"""
+
+CONFIG = "config.yaml"
+SUBWORDS = "subwords"
+TORCH = "torch"
+"""Our own engine, as opposed to exported models."""
+KINDS = "kinds.json"
+"""The kinds of the user's own, each with the SHA-256 of its source."""
+LOCK = "lock"
+AVERAGE = "average.safetensors"
+RESULTS = "results"
+AS_IT_IS = f"remove {SUMS} to use it as it is"
+_REMEDY = f"run the same training command again, which restores it, or {AS_IT_IS}"
+
+
+class Run:
+    """The folder of a run.
+
+    Args:
+        directory: made by `create`, or by an earlier run.
+        overrides: settings to differ from `config.yaml`, such as `decoding.beam=10`.
+
+    Raises:
+        ShapeshiftError: if it is not the folder of a run.
+    """
+
+    def __init__(self, directory: str | Path, overrides: Sequence[str] = ()):
+        self.directory = Path(directory)
+        self._overridden = {override.partition("=")[0] for override in overrides}
+        if self.directory.is_dir():
+            verify(self.directory, CONFIG, remedy=_REMEDY)
+        if not (self.directory / CONFIG).is_file():
+            inside = sorted(str(path.parent) for path in self.directory.glob(f"*/{CONFIG}"))
+            near = [str(path.parent) for path in self.directory.parent.glob(f"*/{CONFIG}")]
+            raise ShapeshiftError(
+                "not a run (it has no config.yaml); name a folder made by `shapeshift train`"
+                + (f", such as {inside[0]}" if inside else nearest(str(self.directory), near)),
+                path=self.directory,
+            )
+        _import_kinds(self.directory)
+        try:
+            self.config = load_config(self.directory / CONFIG)
+        except ShapeshiftError as error:
+            remedy = "another version of shapeshift trained this run: use that one, or train again"
+            raise ShapeshiftError(f"{error} ({remedy} in a new folder)") from error
+        if overrides:
+            self.config = load_config(self.directory / CONFIG, overrides)
+        training = self.config.training
+        self.checkpoints = Checkpoints(
+            self.directory / "checkpoints",
+            training.keep_checkpoints,
+            every=training.checkpoint_every,
+        )
+
+    @classmethod
+    def create(cls, directory: str | Path, config: Config) -> Run:
+        """Make the folder, or open it again to continue, and write the settings.
+
+        Raises:
+            ShapeshiftError: see `check`, or it cannot be written.
+        """
+        directory = Path(directory)
+        if cls.check(directory, config):
+            delete(directory / RESULTS)
+        if not has_begun(directory):
+            for name in (SUMS, REPORT_OF_RUN, SUBWORDS, KINDS):
+                delete(directory / name)
+        contents = {CONFIG: config.to_yaml().encode()}
+        if sources := _kind_sources(config):
+            contents[KINDS] = json.dumps(sources, indent=1).encode() + b"\n"
+        store(directory, contents)
+        return cls(directory)
+
+    @classmethod
+    def check(cls, directory: str | Path, config: Config) -> bool:
+        """Return whether a run that is continued has results of other settings than `config`.
+        Nothing is written, except a `config.yaml` of these settings that was damaged.
+
+        Raises:
+            ShapeshiftError: if the folder holds a run that cannot be continued with these
+                settings, or something else; or a folder in it is a link.
+        """
+        directory = Path(directory)
+        for name in ("checkpoints", SUBWORDS, RESULTS, "tensorboard"):
+            refuse_link(directory / name)
+        if has_begun(directory):
+            restore(directory, {CONFIG: config.to_yaml().encode()})
+            run = cls(directory)
+            run._check_kinds()
+            return _check_same(run, config)
+        names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+        ours = CONFIG in names or all(x.startswith(PARTIAL) or x in (LOCK, SUMS) for x in names)
+        if not ours:
+            raise ShapeshiftError(
+                "holds something that is not a run; name a new folder with --run", path=directory
+            )
+        return False
+
+    @property
+    def device(self) -> torch.device:
+        """Where this run's model works, by `training.device`."""
+        return choose_device(self.config.training.device)
+
+    @property
+    def training(self) -> TrainingConfig:
+        """The settings of training; in place of `training.precision=auto` the precision that the
+        run began with, if this run's device is of the same kind and has it."""
+        training, machine = self.config.training, Machine.read(self.directory)
+        if machine is None or training.precision != "auto" or self.device.type != machine.device:
+            return training
+        with suppress(ShapeshiftError):
+            choose_precision(machine.precision, self.device)
+            return training.model_copy(update={"precision": machine.precision})
+        return training
+
+    def subwords(self) -> Subwords:
+        """Return the subword models."""
+        verify(self.directory, "subwords/", remedy=_REMEDY)
+        return Subwords.load(self.directory / "subwords")
+
+    def weights(self, which: str = "average") -> Path:
+        """Return the file of weights named `average` (the final model; see
+        `training.final_weights`), `last`, `best` or by its update.
+
+        Raises:
+            ShapeshiftError: if there is no such checkpoint.
+        """
+        average, updates = self.directory / AVERAGE, self.checkpoints.updates()
+        if which == "average" and average.exists():
+            return average
+        known: dict[str, int | None] = {str(update): update for update in updates}
+        if updates:
+            known["last"] = updates[-1]
+            if which == "best":
+                known["best"] = self.checkpoints.progress(updates[-1]).best_update
+        if update := known.get(which):
+            return self.checkpoints.path(update) / MODEL
+        raise ShapeshiftError(
+            f"has no weights {which!r} (expected average, the file {AVERAGE}, best, last or an"
+            f" update; checkpoints: {', '.join(map(str, updates)) or 'none'}); finish training with"
+            " the same command" + ", or take --checkpoint last" * bool(updates),
+            path=self.directory,
+        )
+
+    def weights_sha256(self, which: str = "average") -> str:
+        """Return the SHA-256 of the file that `weights` returns, from the run's own records where
+        they list it."""
+        path = self.weights(which)
+        if path.name == MODEL:
+            return read_manifest(path.parent).files[MODEL]
+        return read_sums(self.directory).get(AVERAGE) or hash_file(path)
+
+    def model(
+        self, which: str | Path = "average", device: torch.device | None = None
+    ) -> Transformer:
+        """Return the trained model in evaluation mode; see `weights` for `which`, or a file that
+        `weights` returned."""
+        self._check_kinds()
+        model = build(self.config.model, self.config.position.scheme, *self.subwords().sizes)
+        load_weights(model, which if isinstance(which, Path) else self.weights(which))
+        return model.to(device or "cpu").eval()
+
+    def _check_kinds(self) -> None:
+        """Raise a `ShapeshiftError` if a kind of the user's own is not as it was in training."""
+        path, remedy = self.directory / KINDS, "remove it to use the modules as they are now"
+        if not path.exists():
+            return
+        verify(self.directory, KINDS, remedy=remedy)
+        try:
+            trained = json.loads(read(path))
+            changed = [x for x, y in _kind_sources(self.config).items() if trained[x] != y]
+        except (ValueError, LookupError, TypeError) as error:
+            raise ShapeshiftError(f"not what was written; {remedy}", path=path) from error
+        if changed:
+            raise ShapeshiftError(
+                f"the source of {', '.join(changed)} has changed since this model was trained;"
+                f" bring it back, or {remedy}",
+                path=path,
+            )
+
+    def translator(self, which: str | Path = "average", engine: str = TORCH) -> Translator:
+        """Return what translates text with this run's model.
+
+        Args:
+            which: weights, see `model`.
+            engine: `torch`, or the name of a folder in the run's that `shapeshift export` wrote,
+                whose model is used instead.
+
+        Raises:
+            ShapeshiftError: the run was opened with a precision or a device that the exported model
+                does not have; the model was exported from other weights than the run has now; see
+                also `model` and `open_export`.
+        """
+        subwords = self.subwords()
+        if engine == TORCH:
+            config = self.config.model_copy(update={"training": self.training})
+            return make_translator(config, self.model(which, self.device), subwords)
+        if Path(engine).name != engine or engine in ("", ".."):
+            raise ShapeshiftError(
+                f"expected the name of an engine of {self.directory} ({engines(self.directory)}),"
+                f" got {engine!r}"
+            )
+        folder = self.directory / engine
+        exported = open_export(folder, subwords, self.config.decoding, self.device)
+        is_ctranslate2 = isinstance(exported, CTranslate2Runner)
+        self._check_weights(folder, "ctranslate2" if is_ctranslate2 else "onnx")
+        reasons = {"training.precision": "has the precision that it was exported with"}
+        if self.device.type != "cpu" and not is_ctranslate2:
+            reasons["training.device"] = "runs on the CPU"
+        for key, reason in reasons.items():
+            if key in self._overridden:
+                raise ShapeshiftError(
+                    f"{key} has no effect on {engine}, which {reason}; leave it out"
+                )
+        return make_translator(self.config, exported, subwords)
+
+    def _check_weights(self, folder: Path, to: str) -> None:
+        """Raise a `ShapeshiftError` if an exported model has other weights than those of the run
+        that it was exported from."""
+        report = read_report(folder)
+        try:
+            current = self.weights_sha256(report.checkpoint)
+        except ShapeshiftError:  # the checkpoint is deleted, or training has not ended
+            return
+        if report.weights_sha256 in (None, current):
+            return
+        again = ["export", str(self.directory), "--to", to]
+        if report.quantization is not None:
+            again += ["--quantization", report.quantization]
+        if report.checkpoint != "average":
+            again += ["--checkpoint", report.checkpoint]
+        raise ShapeshiftError(
+            f"was exported from other weights than the run has now ({report.checkpoint}); remove"
+            f" it and export again: {shell_command(*again, '--output', folder)}",
+            path=folder,
+        )
+
+    @cached_property
+    def _translator(self) -> Translator:
+        return self.translator()
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        """Return the best translation of each line, by the final model, which stays loaded.
+
+        Args:
+            lines: detokenised sentences.
+
+        Raises:
+            ShapeshiftError: a line is too long for the model (`decoding.on_long` has other ways).
+        """
+        if isinstance(lines, str):
+            raise TypeError(f"expected a list of lines, got one string: [{lines[:40]!r}]")
+        return [*self._translator.translate(lines)]
+
+
+def load_run(directory: str | Path, overrides: Sequence[str] = ()) -> Run:
+    """Open a trained run, to translate with it or to look at its model.
+
+        run = shapeshift.load_run("runs/mine-shape")
+        run.translate(["A man is sleeping."])  # ["Ein Mann schläft."]
+
+    Args:
+        directory: of the run.
+        overrides: see `Run`.
+
+    Raises:
+        ShapeshiftError: it is not the folder of a run, or not trained yet.
+    """
+    run = Run(directory, overrides)
+    run.weights()
+    return run
+
+
+def make_translator(config: Config, model: Transformer | Runner, subwords: Subwords) -> Translator:
+    """Return what translates text with a model, ours or an exported one, under these settings."""
+    if not isinstance(model, Runner):
+        device = choose_device(config.training.device)
+        dtype = choose_precision(config.training.precision, device)
+        autocast = None if dtype == torch.float32 else dtype
+        model = Runner(model, config.decoding, device, autocast)
+    joined = isinstance(config.data.dataset, Interpolate)
+    return Translator(model, subwords, joined=joined, detokenize=detokenizer(config))
+
+
+def has_begun(directory: Path) -> bool:
+    """Return whether a folder holds what can be continued or translate: a checkpoint or the final
+    model."""
+    return (
+        bool(Checkpoints(directory / "checkpoints", 1).updates()) or (directory / AVERAGE).exists()
+    )
+
+
+def detokenizer(config: Config) -> Callable[[str], str]:
+    """Return the function that brings a translation into the form in which it is scored."""
+    corpus = config.data.corpus
+    if config.evaluation.detokenize == "none" or isinstance(corpus, GrammarCorpus):
+        return str
+    return moses(corpus.target)
+
+
+def prepared_directory(config: DataConfig, root: str | Path = "prepared") -> Path:
+    """Return where data of this configuration are prepared: one folder for each configuration."""
+    key = hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:12]
+    return Path(root) / f"{config.corpus.corpus}-{config.dataset.name}-{key}"
+
+
+def delete(path: Path) -> None:
+    """Remove a file or a folder of a run, if it exists."""
+    with writing(path), suppress(FileNotFoundError):
+        remove(path)
+
+
+def _import_kinds(directory: Path) -> None:
+    """Import the kinds of the user's own that a run names, never from the run's folder."""
+    position = read_document(directory / CONFIG).get("position")
+    parts = position.get("parts") if isinstance(position, dict) else None
+    kinds = [str(each.get("kind")) for each in parts or () if isinstance(each, dict)]
+    with own_modules.outside(directory):
+        for kind in filter(own_modules.is_own, kinds):
+            try:
+                find_kind(kind)
+            except ShapeshiftError as error:
+                raise ShapeshiftError(str(error), path=directory) from error
+
+
+def _kind_sources(config: Config) -> dict[str, str]:
+    """Return kind → SHA-256 of its source, for the kinds of the user's own."""
+    kinds = dict.fromkeys(part.kind for part in config.position.scheme.parts)
+    own = {kind: find_kind(kind).source for kind in kinds if kind not in positions.KINDS}
+    return {kind: own_modules.source_sha256(source, "kind") for kind, source in own.items()}
+
+
+def _check_same(run: Run, new: Config) -> bool:
+    """Return whether settings differ that results depend on, all of which may."""
+    old, directory, free = run.config, run.directory, CHANGES_RESULTS
+    if isinstance(old.training.schedule, Cosine):  # which ends at max_updates
+        free = free - {"training.max_updates"}
+    if old.training.validated_metrics:  # scores of another search do not compare
+        free = free - {"decoding"}
+    # Paths of what is not needed again; what subword models hold is compared with the data.
+    moved = {"data.subwords.models"}
+    start = old.training.init_from
+    if start is not None and not start.exists() and new.training.init_from is not None:
+        moved.add("training.init_from")
+    changed = [
+        x for x in _differences(identity_fields(old), identity_fields(new)) if x not in moved
+    ]
+    if refused := [x for x in changed if not any(f"{x}.".startswith(f"{key}.") for key in free)]:
+        # `identity_fields` has a section of its own for how validation measures.
+        named = ", ".join(refused).replace("validation.", "evaluation.")
+        on = shell_command("train", directory / CONFIG, "--run", directory)
+        raise ShapeshiftError(
+            f"holds a run with another {named}; name a new folder with --run, or continue this one:"
+            f" {on}",
+            path=directory,
+        )
+    done = max(run.checkpoints.updates(), default=0)
+    if new.training.max_updates < done:
+        raise ShapeshiftError(
+            f"holds a run of {done:,} updates, more than training.max_updates="
+            f"{new.training.max_updates}; name a new folder, or continue with"
+            f" training.max_updates={max(done, old.training.max_updates)}",
+            path=directory,
+        )
+    return bool(changed)
+
+
+def _differences(old: Any, new: Any, name: str = "") -> list[str]:
+    if not (isinstance(old, dict | None) and isinstance(new, dict | None)):
+        return [] if old == new else [name]
+    old, new = old or {}, new or {}
+    return [
+        found
+        for key in sorted(old.keys() | new.keys())
+        for found in _differences(old.get(key), new.get(key), f"{name}.{key}".lstrip("."))
+    ]

@@ -1,0 +1,158 @@
+"""What the result of a run depends on, and a short name for it.
+
+Left out, because they change speed, messages or names alone: see `NEUTRAL`. Left out of the name
+as well: settings that have their default value, so that a setting which a later version adds does
+not rename the runs that were made without it. A position scheme counts by what it does: a preset's
+name and the same scheme spelled out are one, and a part of the kind `none` is no part. A kind of
+the user's own counts with the source of its module.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from shapeshift._system.hashes import digest
+from shapeshift._system.own_modules import source_sha256
+from shapeshift.config import Config
+from shapeshift.evaluation.tokenizers import DEFAULT
+from shapeshift.positions import KINDS, POSITION_IDS, Part, Scheme
+from shapeshift.positions.registry import Entry, find_kind
+
+NEUTRAL = (
+    "training.log_every",
+    "training.keep_checkpoints",
+    "training.device",
+    "training.rank_timeout_s",
+    "data.corpus.root",
+    "data.corpus.archive",
+    "decoding.max_tokens",
+    "decoding.max_sentences",
+    "decoding.buffer_size",
+    "position.name",
+    "model.size",
+    "evaluation",
+)
+"""Settings that a cell's name does not depend on.
+
+Devices and the batches of decoding change results by rounding at most. The kind of device a run is
+trained on, and the precision that `training.precision=auto` is there, are known when it begins:
+they stand in its folder, and runs that differ in them are not compared; see `machine`.
+`root` and `archive` say where the text is, not what it is. `size` is spelled out by the widths and
+depths. `evaluation` changes what is computed from translations: its hash is in the names of the
+steps that measure, so that other length buckets score again and do not train again. Validation
+stays in: the log depends on it, and with it the model of COMET, how text is detokenised and BLEU's
+tokenizer, where that matters.
+"""
+
+
+def cell_key(config: Config) -> str:
+    """Return 16 hexadecimal digits: the same for configurations that give the same result, in any
+    process, whatever the order of keys."""
+    own = _without_defaults(identity_fields(config), _default_fields())
+    return digest(own)[:16]
+
+
+def identity_fields(config: Config) -> dict[str, Any]:
+    """Return what the result of a run depends on, as a document of plain values."""
+    document = config.model_dump(mode="json")
+    for name in NEUTRAL:
+        *sections, last = name.split(".")
+        node = document
+        for section in sections:
+            node = node.get(section, {})
+        node.pop(last, None)
+    for section, key in (
+        (document["training"], "init_from"),
+        (document["data"]["subwords"], "models"),
+    ):
+        if section.get(key) is not None:
+            section[key] = path_from_here(section[key])
+    document["position"] = _position(config.position.scheme)
+    # What validation measures stands in the log, and may choose the final model.
+    metrics, validation = config.training.validated_metrics, {}
+    if "comet" in metrics:
+        validation["comet_model"] = config.evaluation.comet_model
+    if metrics and config.evaluation.detokenize != "none":
+        validation["detokenize"] = config.evaluation.detokenize
+    if "bleu" in metrics:
+        validation |= other_tokenizer(config)
+    if validation:
+        document["validation"] = validation
+    return document
+
+
+def path_from_here(path: str) -> str:
+    """Return a path one way, however it is written: relative if it is below the current folder."""
+    whole, here = os.path.abspath(path), os.getcwd()
+    return os.path.relpath(whole) if Path(whole).is_relative_to(here) else whole
+
+
+def other_tokenizer(config: Config) -> dict[str, str]:
+    """Return the name of BLEU's tokenizer as a setting, and nothing where it is 13a, which it was
+    everywhere before there was a choice: `auto` is what it stands for."""
+    name = config.bleu_tokenizer
+    return {} if name == DEFAULT else {"tokenize": name}
+
+
+def how_to_score(config: Config) -> dict[str, Any]:
+    """Return the settings of `evaluation` that what is measured depends on, as a document of plain
+    values."""
+    settings = config.evaluation.model_dump(mode="json", exclude={"tokenize"})
+    return settings | other_tokenizer(config)
+
+
+def _position(scheme: Scheme) -> dict[str, Any]:
+    position_ids = scheme.position_ids
+    return {
+        "position_ids": [
+            position_ids.name,
+            _own_options(POSITION_IDS[position_ids.name], position_ids.options),
+        ],
+        "parts": [
+            _part(part)
+            for part in scheme.parts
+            if part.kind != "none"  # which does nothing, wherever it stands
+        ],
+    }
+
+
+def _part(part: Part) -> dict[str, Any]:
+    kind = find_kind(part.kind)
+    document = {
+        "kind": part.kind,
+        "place": part.at,
+        "stacks": part.stacks,
+        "layers": part.layers,
+        "options": _own_options(kind, part.options),
+    }
+    if part.kind not in KINDS:  # code of the user's own may change
+        document["source"] = source_sha256(kind.source, "kind")
+    if part.share_layers not in (None, kind.build.share_layers):
+        document["share_layers"] = part.share_layers
+    return document
+
+
+def _own_options(entry: Entry[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    known = entry.options()
+    return {name: value for name, value in options.items() if value != known[name].default}
+
+
+@cache
+def _default_fields() -> dict[str, Any]:
+    return identity_fields(Config())
+
+
+def _without_defaults(own: dict[str, Any], default: dict[str, Any]) -> dict[str, Any]:
+    left: dict[str, Any] = {}
+    for key, value in own.items():
+        if isinstance(value, dict) and isinstance(default.get(key), dict):
+            below = _without_defaults(value, default[key])
+            if below:
+                left[key] = below
+        elif key not in default or value != default[key]:
+            left[key] = value
+    return left

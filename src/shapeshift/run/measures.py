@@ -1,0 +1,309 @@
+"""What can be measured on a trained run, by name.
+
+A measure is a function of a trained run and its data. `MEASURES` says where each is; a grid may
+also name one that is not in it, as `package.module:function`; see `own_modules`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import accumulate, pairwise
+from pathlib import Path
+from statistics import fmean, median
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from shapeshift._system import own_modules
+from shapeshift._system.errors import ShapeshiftError, unknown
+from shapeshift._system.files import refuse_link
+from shapeshift._system.hashes import hash_file, store, verify
+from shapeshift._system.schema import Strict
+from shapeshift.data.config import GrammarCorpus
+from shapeshift.data.corpora import file_ends, labels, local_corpus
+from shapeshift.data.prepared import Prepared
+from shapeshift.data.sources.files import read_lines
+from shapeshift.evaluation.metrics import Score as MetricScore
+from shapeshift.evaluation.scores import Scores, evaluate
+from shapeshift.evaluation.tokenizers import make_bleu
+from shapeshift.run.folder import RESULTS, Run, prepared_directory
+from shapeshift.training.log import read_log
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class Measurement(Strict):
+    """One number.
+
+    Attributes:
+        metric: what was measured, such as `BLEU` or `tokens_per_s` (units in the name).
+        value: finite.
+        dataset: what it was measured on.
+        bucket: the part of it, such as a range of lengths, or another parameter of the measure.
+        step: the update at which it was measured, if that is not the end of training.
+        signature: of the metric.
+        hypotheses, references: SHA-256 of the texts, where there are any.
+    """
+
+    metric: Text
+    value: float = Field(allow_inf_nan=False)
+    dataset: Text | None = None
+    bucket: Text | None = None
+    step: int | None = None
+    signature: Text | None = None
+    hypotheses: Text | None = None
+    references: Text | None = None
+
+
+Measure = Callable[[Run, Prepared], Sequence[Measurement]]
+"""A step of a cell's work after training."""
+
+MEASURES: dict[str, str] = {
+    "score-valid": "shapeshift.run.measures:SCORE_VALID",
+    "score-test": "shapeshift.run.measures:SCORE_TEST",
+    "similarity": "shapeshift.run.analysis.similarity:measure",
+    "swapped-order": "shapeshift.run.analysis.swapped_order:measure",
+    "learning": "shapeshift.run.analysis.learning:measure",
+    "speed": "shapeshift.run.costs:measure_speed",
+    "decoding-speed": "shapeshift.run.costs:measure_decoding_speed",
+    "step-memory": "shapeshift.run.costs:measure_step_memory",
+    "fairseq": "shapeshift.run.toolkits.fairseq:FAIRSEQ",
+    "opennmt-py": "shapeshift.run.toolkits.opennmt:OPENNMT",
+}
+"""Name → `module:function`."""
+
+TRAIN = "train"
+"""The name of the step before all measures."""
+
+OPTIONAL = {"fairseq", "opennmt-py"}
+"""Measures that need a program which may not be there: a cell is finished without them."""
+
+
+def check_measures(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names, or raise `ShapeshiftError` for one that is neither in `MEASURES` nor
+    `module:function`."""
+    for name in names:
+        module, colon, attribute = name.partition(":")
+        if name not in MEASURES and not (colon and module and attribute):
+            own = ", or package.module:function"
+            raise ShapeshiftError(unknown("unknown measure", name, MEASURES, own))
+    return names
+
+
+def find_measure(name: str) -> Measure:
+    """Import the measure `name`.
+
+    Raises:
+        ShapeshiftError: there is none of this name, or it cannot be imported.
+    """
+    check_measures((name,))
+    found: Measure = find_function(MEASURES.get(name, name), "measure")
+    return found
+
+
+def find_function(name: str, what: str, path: Path | None = None) -> Callable[..., Any]:
+    """Import what `package.module:function` names; see `own_modules`.
+
+    Raises:
+        ShapeshiftError: there is no such module or function.
+    """
+    found: Callable[..., Any] = own_modules.find(name, what, path)
+    if not callable(found):
+        raise ShapeshiftError(f"no {what} {name!r}: expected a function, got {found!r}", path=path)
+    return found
+
+
+def usable(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the measures that can be taken here, and for each other one a line: what is missing
+    and how to install it."""
+    lines: dict[str, str] = {}
+    for name in names:
+        if name in OPTIONAL and (reason := find_measure(name).missing()):  # type: ignore[attr-defined]
+            lines[name] = reason
+    return [name for name in names if name not in lines], list(lines.values())
+
+
+def measure_training(run: Run) -> list[Measurement]:
+    """Return what the log of a trained run holds: losses, median speed, time, parameters."""
+    log = read_log(run.directory / "log.jsonl")
+    rows = [
+        Measurement(metric=name, value=line[name], dataset="valid", step=int(line["update"]))
+        for line in log
+        for name in line
+        if name.startswith("valid_")
+    ]
+    losses = [line["valid_loss"] for line in log if "valid_loss" in line]
+    if losses:
+        rows.append(Measurement(metric="valid_loss", value=losses[-1], dataset="valid"))
+        perplexity = math.exp(min(losses[-1], 99.0))
+        rows.append(Measurement(metric="valid_perplexity", value=perplexity, dataset="valid"))
+    speeds = [line["tokens_per_s"] for line in log if "tokens_per_s" in line]
+    if speeds:
+        rows.append(Measurement(metric="tokens_per_s", value=median(speeds), dataset="train"))
+    elapsed_s = run.checkpoints.progress(run.checkpoints.updates()[-1]).elapsed_s
+    rows.append(Measurement(metric="training_s", value=elapsed_s, dataset="train"))
+    parameters = sum(p.numel() for p in run.model().parameters())
+    rows.append(Measurement(metric="parameters", value=parameters))
+    return rows
+
+
+def translate_and_score(
+    run: Run,
+    split: Literal["valid", "test"] = "test",
+    *,
+    prepared_root: str | Path = "prepared",
+    on_translate: Callable[[int, int], None] | None = None,
+) -> Scores:
+    """Translate a split with the final model, score it, also by source length, and keep both in
+    `results/`.
+
+    Args:
+        run: a finished run.
+        split: `valid` or `test`.
+        prepared_root: as it was for `train`.
+        on_translate: receives the number of translated sentences and of all.
+    """
+    config = run.config
+    refuse_link(run.directory / RESULTS)
+    make_bleu(config.bleu_tokenizer)  # an error now, not when the run ends
+    data = Prepared(prepared_directory(config.data, prepared_root))
+    sources, references = data.text(split)
+    report = on_translate or (lambda *_: None)
+    report(0, len(sources))
+    hypotheses: list[str] = []
+    weights = run.weights()
+    for translation in run.translator(weights).translate(sources):
+        hypotheses.append(translation)
+        report(len(hypotheses), len(sources))
+    scores = evaluate(
+        hypotheses,
+        references,
+        metrics=config.evaluation.metrics,
+        tokenizer=config.bleu_tokenizer,
+        sources=sources,
+        comet_model=config.evaluation.comet_model,
+        lengths=[int(n) for n in data.store(split).source_lengths],
+        length_buckets=config.evaluation.length_buckets,
+    )
+    scores = scores.model_copy(update={"weights_sha256": hash_file(weights)})
+    results, name = run.directory / RESULTS, f"{split}.average.json"
+    (results / name).unlink(missing_ok=True)  # its time is that of the scoring
+    keep_lines(run.directory, split, "average", hypotheses)
+    keep_lines(run.directory, split, "detokenize", [config.evaluation.detokenize])
+    store(results, {name: scores.document().encode()})
+    return scores
+
+
+def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Measurement]:
+    """Translate a split with the averaged model and score it: BLEU and the other metrics of
+    `evaluation.metrics` over all of it, BLEU by source length, and, where it consists of several
+    files, over each of them (`test/newstest2014`) and their mean (`test mean`), which the SHAPE
+    paper reports (Kiyono et al. 2021, Table 2 and Table 5)."""
+    scores = translate_and_score(run, split, prepared_root=data.directory.parent)
+    sources, references = data.text(split)
+    # Next to the translations, so that significance tests need only the run.
+    keep_lines(run.directory, split, "references", references)
+    hypotheses = kept_lines(run.directory, split, "average")
+    sets = files_of(data, split)
+    bounds = [f"{part.start} {part.stop}" for part in sets.values()]
+    keep_lines(run.directory, split, "files", bounds)
+    rows = measurements_of(scores, split)
+    for name, part in sets.items():
+        file_scores = evaluate(
+            hypotheses[part],
+            references[part],
+            metrics=run.config.evaluation.metrics,
+            tokenizer=run.config.bleu_tokenizer,
+            sources=sources[part],
+            comet_model=run.config.evaluation.comet_model,
+        )
+        rows += measurements_of(file_scores, name)
+    if not sets:
+        sets = {split: slice(None)}
+    whole = [m for m in rows if not m.bucket]  # BLEU by length is there with any metrics
+    for metric in {m.metric: None for m in whole}:
+        one = [m for m in whole if m.metric == metric and m.dataset in sets]
+        rows.append(mean_measurement(one, split))
+    return rows
+
+
+def mean_measurement(rows: Sequence[Measurement], split: str) -> Measurement:
+    """Return the mean of a metric over the files of a split."""
+    mean = fmean(each.value for each in rows)
+    changes = {"value": mean, "dataset": mean_of(split), "hypotheses": None, "references": None}
+    return rows[0].model_copy(update=changes)
+
+
+def mean_of(split: str) -> str:
+    """Return the dataset under which the mean over the files of a split is found."""
+    return f"{split} mean"
+
+
+ORIGINAL: Final = "original-order"
+SWAPPED: Final = "swapped-order"
+"""What the measure `swapped-order` keeps texts of as if they were splits, `ORIGINAL` with the
+references of both."""
+
+
+def keep_lines(run: Path, split: str, kind: str, lines: Iterable[str]) -> None:
+    """Write a text file of a run's results, whole or not at all, and its hash.
+
+    `kind` says which text of a split it is: `average`, the translations of the final model (or
+    those of other weights), `detokenize`, the setting that they were made with, `references`, or
+    `files`, where the split has several: a line for each, its first pair and the one after its
+    last.
+    """
+    content = "".join(line + "\n" for line in lines).encode()
+    refuse_link(run / RESULTS)
+    store(run / RESULTS, {f"{split}.{kind}.txt": content})
+
+
+def kept_lines(run: Path, split: str, kind: str) -> list[str]:
+    """Read a text file of a run's results, compared with its hash.
+
+    Raises:
+        ShapeshiftError: it is missing, or not what was written.
+    """
+    results, name, steps = run / RESULTS, f"{split}.{kind}.txt", run.with_name("steps")
+    remedy = f"remove the record of the measure that wrote it from {steps}, and it is made again"
+    verify(results, name, remedy=remedy)
+    return list(read_lines(results / name))
+
+
+def measurements_of(scores: Scores, dataset: str, bucket: str | None = None) -> list[Measurement]:
+    """Return the scores of a text, also by length, as measurements on a dataset."""
+    buckets: list[tuple[str | None, MetricScore]] = [(bucket, score) for score in scores.scores]
+    buckets += [(each.label, each.score) for each in scores.by_length or () if each.score]
+    return [
+        Measurement(
+            metric=score.name,
+            value=score.value,
+            dataset=dataset,
+            bucket=bucket,
+            signature=score.signature,
+            hypotheses=scores.hypotheses_sha256,
+            references=scores.references_sha256,
+        )
+        for bucket, score in buckets
+    ]
+
+
+def files_of(data: Prepared, split: Literal["valid", "test"]) -> dict[str, slice]:
+    """Return `split/file` → its pairs, joined or not, where a split has several files."""
+    corpus = data.report.config.corpus
+    if isinstance(corpus, GrammarCorpus) or len(corpus.prefixes(split)) < 2:
+        return {}
+    # Data of an earlier version, of which nothing was filtered or joined, has no numbers by file.
+    built = data.report.splits[split].files
+    ends = [*accumulate(built)] if built else file_ends(local_corpus(corpus), split)
+    names = [f"{split}/{label}" for label in labels(corpus, split)]
+    return {
+        name: slice(begin, end)
+        for name, (begin, end) in zip(names, pairwise((0, *ends)), strict=True)
+        if begin < end
+    }
+
+
+SCORE_VALID, SCORE_TEST = partial(score, split="valid"), partial(score, split="test")

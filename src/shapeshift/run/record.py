@@ -1,0 +1,171 @@
+"""The folder of a cell: named by what its result depends on, whichever grid it belongs to.
+
+ROOT/KEY/
+  run/               the run: checkpoints, log, translations; see `lab.run`
+  steps/             a JSON document for each step that is done
+  start              SHA-256 of the weights that training began from, with `training.init_from`
+  lock               held by the process at work; see `locks`
+  output.log         what the last process at work printed
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.files import open_regular, read
+from shapeshift._system.hashes import digest, hash_file, store, verify
+from shapeshift._system.own_modules import is_own, source_sha256
+from shapeshift._system.schema import Strict
+from shapeshift.config import Config
+from shapeshift.run.folder import AVERAGE, has_begun
+from shapeshift.run.identity import how_to_score
+from shapeshift.run.machine import Machine
+from shapeshift.run.measures import TRAIN, Measurement
+
+
+class StepRecord(Strict):
+    """The measurements of a finished step, and how they were made.
+
+    Attributes:
+        step: its name.
+        version: of Shapeshift.
+        command: what was typed.
+        time: when it was done, UTC, ISO 8601.
+        elapsed_s: how long it took, this time.
+        checkpoint: SHA-256 of the weights that were measured.
+        text: fingerprint of the corpus text, whatever its settings; see `data.corpora`.
+        measurements: the numbers.
+        hardware: that it ran on; `None` where it was not recorded.
+    """
+
+    step: str
+    version: str
+    command: str
+    time: str
+    elapsed_s: float
+    checkpoint: str
+    text: str
+    measurements: tuple[Measurement, ...]
+    hardware: str | None = None
+
+
+class CellFolder:
+    """The folder of a cell; see the module.
+
+    Attributes:
+        path: of the folder.
+        run: the run's folder.
+        steps: the folder of the records.
+        start: holds the SHA-256 of the weights that training began from.
+        lock: the lock file.
+        output: what the last process at work printed.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.run = path / "run"
+        self.steps, self.start = path / "steps", path / "start"
+        self.lock, self.output = path / "lock", path / "output.log"
+
+    def machine(self, config: Config, *, here: bool) -> Machine | None:
+        """Return what the run began on; where it has not begun, this machine if it would run
+        `here`, else None. None also for runs of earlier versions.
+
+        Raises:
+            ShapeshiftError: this machine lacks the device or the precision.
+        """
+        if has_begun(self.run) or not here:
+            return Machine.read(self.run)
+        return Machine.here(config.training)
+
+    def record(self, step: str, config: Config) -> StepRecord | None:
+        """Return what is recorded of a step, or `None` if it is not done.
+
+        Raises:
+            ShapeshiftError: the record is damaged.
+        """
+        path = self.record_path(step, config)
+        if not path.exists():
+            return None
+        remedy = "remove it, and the step is done again"
+        verify(path.parent, path.name, remedy=remedy)
+        try:
+            return StepRecord.model_validate_json(read(path))
+        except (OSError, ValidationError) as error:
+            raise ShapeshiftError(f"not the record of a step; {remedy}", path=path) from error
+
+    def missing(self, steps: Sequence[str], config: Config) -> list[str]:
+        """Return those of `train` and `steps` that are not done."""
+        return [step for step in (TRAIN, *steps) if self.record(step, config) is None]
+
+    def check_text(self, text: str, config: Config) -> None:
+        """Raise `ShapeshiftError` if the cell was trained on text with another fingerprint."""
+        trained = self.record(TRAIN, config)
+        if trained is not None and trained.text != text:
+            raise ShapeshiftError(
+                "was trained on other text than the corpus now holds; give each text a --directory"
+                " of its own, or bring the old text back",
+                path=self.path,
+            )
+
+    def check_start(self, config: Config) -> None:
+        """Raise `ShapeshiftError` if training began from other weights than its start now has."""
+        now = start_of(config)
+        if now and has_begun(self.run) and self.start.exists() and read(self.start) != now.encode():
+            raise ShapeshiftError(
+                f"began from other weights than {config.training.init_from} now has; give each"
+                " start a --directory of its own, or bring the old weights back",
+                path=self.path,
+            )
+
+    def write_record(self, record: StepRecord, config: Config) -> None:
+        """Keep what a step found."""
+        path = self.record_path(record.step, config)
+        store(path.parent, {path.name: record.model_dump_json(indent=1).encode() + b"\n"})
+
+    def last_lines(self) -> list[str]:
+        """Return the end of what the last process at work printed."""
+        return tail(self.output).splitlines()[-12:]
+
+    def progress(self) -> dict[str, float]:
+        """Return how far training is: `update`, `loss` and `tokens_per_s` of the last line of the
+        log that has them; nothing before there is one."""
+        for text in reversed(tail(self.run / "log.jsonl").splitlines()):
+            with suppress(ValueError, LookupError, TypeError):  # of validation, incomplete, damaged
+                line = json.loads(text)
+                return {name: line[name] + 0 for name in ("update", "loss", "tokens_per_s")}
+        return {}
+
+    def record_path(self, step: str, config: Config) -> Path:
+        """Return where a step is recorded."""
+        name = re.sub(r"[^\w.-]+", "-", step)
+        if step != TRAIN:  # a measure may depend on these, which the key leaves out
+            depends: Any = how_to_score(config)
+            if is_own(step):  # whose function may change
+                depends = [depends, source_sha256(step, "measure")]
+            name += "." + digest(depends)[:8]
+        return self.steps / f"{name}.json"
+
+
+def start_of(config: Config) -> str | None:
+    """Return the SHA-256 of the weights that `training.init_from` now has; `None` without any."""
+    start = config.training.init_from
+    with suppress(OSError):
+        return hash_file(start / AVERAGE) if start else None
+    return None
+
+
+def tail(path: Path) -> str:
+    """Return the last 16 KiB of a text file; nothing if there is none."""
+    with suppress(OSError), open_regular(path) as file:
+        file.seek(max(0, file.seek(0, 2) - (1 << 14)))
+        return file.read().decode(errors="replace")
+    return ""

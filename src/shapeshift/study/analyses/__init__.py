@@ -1,0 +1,52 @@
+"""Analyses that items name: each takes the study and returns a `Content`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.image import AxesImage
+from numpy.typing import NDArray
+
+from shapeshift.study.grid import Cell
+from shapeshift.study.study import Study
+
+PAIR = ("ape", "shape")
+"""The positions that most items of the SHAPE paper compare."""
+
+
+def paired(study: Study, axes: Mapping[str, str]) -> dict[int, tuple[Cell, Cell]]:
+    """Return seed → the finished runs of APE and of SHAPE, where both are there."""
+    ape, shape = (
+        {cell.seed: cell for cell in study.finished({**axes, "position": name})} for name in PAIR
+    )
+    return {seed: (ape[seed], shape[seed]) for seed in sorted(ape.keys() & shape.keys())}
+
+
+def draw_matrix(
+    axes: Axes,
+    matrix: NDArray[np.float64],
+    show: Callable[[float], str],
+    colours: str,
+    scale: Normalize,
+    font_pt: float = 6.0,
+) -> AxesImage:
+    """Draw a heat map with a number in each field; NaN is blank."""
+    image = axes.imshow(np.ma.masked_invalid(matrix), cmap=colours, norm=scale, origin="lower")
+    lightness = image.to_rgba(matrix)[..., :3] @ (0.3, 0.6, 0.1)
+    for (row, column), value in np.ndenumerate(matrix):
+        if not np.isnan(value):
+            axes.text(
+                column,
+                row,
+                show(value),
+                ha="center",
+                va="center",
+                fontsize=font_pt,
+                color="black" if lightness[row, column] > 0.5 else "white",
+            )
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    return image

@@ -1,0 +1,45 @@
+"""How many updates training takes to converge: what Figure 8 of the SHAPE paper (Kiyono et al.
+2021, Appendix E) shows, as a number."""
+
+from __future__ import annotations
+
+from math import exp
+
+from shapeshift.study.document import Content, DocumentTable, number, words
+from shapeshift.study.grid import Cell
+from shapeshift.study.study import Study
+from shapeshift.training.log import read_log
+
+NEAR = 1.05
+"""Training has converged where validation perplexity is at most this times its last one."""
+
+
+def updates(study: Study) -> Content:
+    """Make a table of the updates that each run needs to converge, and for each dataset the values
+    of a claim: seed → the largest number of updates divided by the smallest."""
+    rows, values = [], dict[str, dict[int, float]]()
+    for dataset in study.settings("dataset"):
+        needed = dict[int, list[int]]()
+        for cell in study.finished({"dataset": dataset}):
+            update = _converged(study, cell)
+            needed.setdefault(cell.seed, []).append(update)
+            name = words(dataset, cell.axes["position"], str(cell.seed))
+            rows.append((*name, number(update, ",")))
+        ratios = {seed: max(own) / min(own) for seed, own in needed.items() if len(own) > 1}
+        if ratios:
+            values[f"{dataset}: updates to converge, largest by smallest"] = ratios
+    table = DocumentTable(
+        name="convergence",
+        title="Updates to converge",
+        header=("dataset", "position", "seed", "updates"),
+        rows=tuple(rows),
+        notes=(f"the first whose validation perplexity is at most {NEAR} times the last one",),
+    )
+    return Content([table], values=values)
+
+
+def _converged(study: Study, cell: Cell) -> int:
+    log = read_log(study.run(cell).directory / "log.jsonl")
+    losses = [(line["update"], line["valid_loss"]) for line in log if "valid_loss" in line]
+    last = exp(losses[-1][1])
+    return next(int(update) for update, loss in losses if exp(loss) <= NEAR * last)

@@ -1,0 +1,135 @@
+"""Figures 2 and 6 of the SHAPE paper: how similar the encoder's states are when all positions are
+shifted, on Interpolate (its section 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from shapeshift.run.analysis.similarity import OFFSETS, compute, invariance
+from shapeshift.study.analyses import PAIR, draw_matrix, paired
+from shapeshift.study.document import Content, DocumentTable, number, words
+from shapeshift.study.figures import TEXT_WIDTH_IN, styled
+from shapeshift.study.grid import Cell
+from shapeshift.study.study import Study
+
+CLAIM = "mean cosine of states, SHAPE's minus APE's"
+"""Name of the values for a claim."""
+
+_NUM_SENTENCES = 11
+"""One of Figure 2, and ten additional ones of Figure 6."""
+
+_COLOURS = "cividis"  # made for colour-blind eyes; its lightness rises evenly
+_MARGIN_IN = 1.2  # of the width: labels and the colour scale
+
+Array = NDArray[np.float64]
+Matrices = list[list[list[list[float]]]]
+
+
+def one_sentence(study: Study) -> Content:
+    """Make Figure 2, of the first validation sentence."""
+    return _heat_maps(study, {"figure2": 0})
+
+
+def ten_sentences(study: Study) -> Content:
+    """Make Figure 6: a figure for each of ten further sentences."""
+    return _heat_maps(study, {f"figure6-{n}": n for n in range(1, _NUM_SENTENCES)})
+
+
+def _similarity(study: Study, cell: Cell) -> Matrices:
+    """Return how similar a run's states are on the first validation sentences, see `compute`:
+    (N, L + 1, K, K)."""
+    store = study.prepared(cell).valid
+    sentences = [store[i][0].tolist() for i in range(min(_NUM_SENTENCES, len(store)))]
+    run = study.run(cell)
+    matrices: Matrices = compute(run.model(device=run.device), sentences).tolist()
+    return matrices
+
+
+def _heat_maps(study: Study, sentences: Mapping[str, int]) -> Content:
+    """Make the heat maps of the first seed and the tables behind them: name → sentence. The values
+    are means over the sentences."""
+    runs = paired(study, {"dataset": "interpolate"})
+    if not runs:
+        return Content()
+    file = f"similarity-{_NUM_SENTENCES}-{'-'.join(map(str, OFFSETS))}"
+    similarity = np.array(
+        [
+            [study.computed(file, Matrices, [x], partial(_similarity, study, x)) for x in pair]
+            for pair in runs.values()
+        ]
+    )  # (seeds, 2, N, L + 1, K, K)
+    chosen = {name: n for name, n in sentences.items() if n < similarity.shape[2]}
+    layers = invariance(similarity[:, :, [*chosen.values()]].mean(2))[:, :, 1:]  # (seeds, 2, L)
+    leads = [shape - ape for ape, shape in layers.mean(2).tolist()]
+    seed = next(iter(runs))
+    tables = [_table(name, similarity[0, :, n], n, seed) for name, n in chosen.items()]
+    return Content(tables, values={CLAIM: dict(zip(runs, leads, strict=True))})
+
+
+def _table(name: str, similarity: Array, sentence: int, seed: int) -> DocumentTable:
+    """Return the table of a sentence, (2, L + 1, K, K), and its heat maps."""
+    return DocumentTable(
+        name=name,
+        title=f"Similarity of states, sentence {sentence + 1}",
+        header=("states", "offset", *map(str, OFFSETS)),
+        rows=tuple(
+            (
+                *words(f"{position}, {layer_name(layer)}", str(offset)),
+                *(number(value, ".4f") for value in values),
+            )
+            for position, matrices in zip(PAIR, similarity.tolist(), strict=True)
+            for layer, matrix in enumerate(matrices)
+            for offset, values in zip(OFFSETS, matrix, strict=True)
+        ),
+        notes=(
+            "Interpolate; mean cosine over the positions of the sentence",
+            f"seed {seed}",
+        ),
+        figure=f"Encoder states under four offsets, sentence {sentence + 1} of validation",
+        drawing=plot(similarity),
+    )
+
+
+def plot(similarity: Array) -> Figure:
+    """Draw heat maps `(2, L + 1, K, K)`: a row for each of APE and SHAPE, a column for the
+    embeddings and each layer. All share one colour scale, which ends at 1."""
+    num_rows, num_columns, num_offsets, _ = similarity.shape
+    scale = Normalize(min(0.9, similarity.min()), 1)  # where all are 1, it still needs a width
+    with styled():
+        size = min(1.1, (TEXT_WIDTH_IN - _MARGIN_IN) / num_columns)
+        height = max(1.9, (size + 0.05) * num_rows + 0.65)
+        figure = Figure(figsize=(size * num_columns + _MARGIN_IN, height), layout="constrained")
+        panels = figure.subplots(num_rows, num_columns, squeeze=False, sharex=True, sharey=True)
+        font_pt = min(6, 30 * size / num_offsets)
+        for (row, column), axes in np.ndenumerate(panels):
+            matrix = similarity[row, column]
+            image = draw_matrix(axes, matrix, _shown, _COLOURS, scale, font_pt)
+            if row == 0:
+                axes.set_title(layer_name(column))
+            if column == 0:
+                axes.set_ylabel(PAIR[row], fontsize=8.5)
+            axes.tick_params(axis="x", rotation=90)
+        panels[0, 0].set_xticks(range(num_offsets), map(str, OFFSETS))
+        panels[0, 0].set_yticks(range(num_offsets), map(str, OFFSETS))
+        figure.supxlabel("offset $k_2$ (tokens)", fontsize=8)
+        figure.supylabel("offset $k_1$ (tokens)", fontsize=8)
+        bar = figure.colorbar(image, ax=panels, shrink=0.9, aspect=30, pad=0.01)
+        bar.set_label("mean cosine similarity")
+        bar.outline.set_linewidth(0)
+    return figure
+
+
+def _shown(cosine: float) -> str:
+    """Return a cosine; "1" is kept for what is invariant: 0.997 does not round up to it."""
+    return "1" if cosine >= 0.9995 else f"{min(cosine, 0.99):.2f}".replace("0.", ".")
+
+
+def layer_name(layer: int) -> str:
+    """Return what people call a layer's states; 0 are the embeddings."""
+    return "embeddings" if layer == 0 else f"layer {layer}"

@@ -1,0 +1,41 @@
+"""Table 4 of the NHK study (Miyazaki et al. 2024): BLEU of models that were trained on slices of
+the lengths, on the sentences of their own lengths."""
+
+from __future__ import annotations
+
+from statistics import fmean
+
+from shapeshift.study.by_length import length_bounds
+from shapeshift.study.document import Content
+from shapeshift.study.study import Study
+
+CLAIM = "BLEU on the own lengths, middle slice minus short slice"
+"""Name of the values for a claim."""
+
+SYSTEMS = ("less-feeding-cross-pe", "relative-cross-pe")
+"""Those of the paper's table."""
+
+
+def own_lengths(study: Study) -> Content:
+    """Return the values of a claim: seed → the mean difference over the systems, of the seeds that
+    all of them have. The table is one of the item's own."""
+    found = [
+        {name: _bleu(study, system, name) for name in ("short", "middle")} for system in SYSTEMS
+    ]
+    seeds = set.intersection(*({*own} for each in found for own in each.values()))
+    leads = {
+        seed: fmean(each["middle"][seed] - each["short"][seed] for each in found)
+        for seed in sorted(seeds)
+    }
+    return Content(values={CLAIM: leads} if leads else {})
+
+
+def _bleu(study: Study, system: str, lengths: str) -> dict[int, float]:
+    """Return seed → BLEU of finished runs on the sentences of the lengths in training."""
+    values = {}
+    for cell in study.finished({"system": system, "lengths": lengths}):
+        bounds = length_bounds(cell.config, "inside")
+        bleu = bounds and study.bleu(cell, "test", bounds)
+        if bleu is not None:
+            values[cell.seed] = bleu
+    return values

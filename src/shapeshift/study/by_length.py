@@ -1,0 +1,253 @@
+"""BLEU by source length as a table and a figure, with the lengths that training never showed.
+
+Kiyono et al. 2021 (SHAPE), Figure 7 (absolute) and Figure 3 (gain over APE); Miyazaki et al. 2024
+(NHK), Figure 3. Differs from the papers: each bucket names its number of segments, and buckets with
+few are drawn hollow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.config import Config
+from shapeshift.data.config import Extrapolate, LengthSlice
+from shapeshift.evaluation.scores import FEW_SEGMENTS, LengthBucket, Scores, up_to_longest
+from shapeshift.evaluation.tables import FEW_MARK
+from shapeshift.study.document import Content, DocumentTable, Entry, number, summary, words
+from shapeshift.study.figures import Line, Panel, bars_note, draw_lines
+from shapeshift.study.significance import MARK
+from shapeshift.study.spec import ByLengthSpec, Lengths
+from shapeshift.study.study import Bounds, Settings, Study
+from shapeshift.study.verdicts import Part, mark_note, significant, with_p_value
+
+UNSEEN_MARK = "‡"
+MIN_SPAN = 2.0
+"""Of the vertical axis, BLEU: less is within the noise of most test sets."""
+
+Values = dict[str, list[list[float]]]
+"""System → for each bucket the BLEU of each run (seed); none for an empty bucket."""
+
+
+@dataclass(frozen=True)
+class LengthBleu:
+    """BLEU of systems over buckets of source lengths: a panel of the figure, and a group of rows of
+    the table.
+
+    Attributes:
+        buckets: of all systems.
+        systems: BLEU.
+        trained: source lengths in training; `None` where they are not limited.
+        tests: system → number of a bucket → its comparison with the first system there.
+        name: its setting of the axis of panels; empty if there is but one.
+    """
+
+    buckets: Sequence[LengthBucket]
+    systems: Values
+    trained: Bounds | None = None
+    tests: Mapping[str, Mapping[int, Part]] = field(default_factory=dict)
+    name: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """The name, with the lengths in training where they are limited."""
+        return self.name + (f", trained on {bounds_label(self.trained)}" if self.trained else "")
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether some system was tested at some length."""
+        return any(part.comparison for own in self.tests.values() for part in own.values())
+
+    def is_unseen(self, bucket: LengthBucket) -> bool:
+        """Return whether training has shown none of a bucket's lengths."""
+        low, high = self.trained or (0, None)
+        return (high is not None and bucket.low >= high) or (
+            bucket.high is not None and bucket.high <= low
+        )
+
+    def panel(self, y_title: str = "BLEU", title: str = "", *, zero: bool = False) -> Panel:
+        """Return the panel of a figure, with the buckets that training never showed shaded."""
+        places = range(len(self.buckets))
+        small = [place for place in places if self.buckets[place].is_small]
+        return Panel(
+            lines=[Line(name, places, values, small) for name, values in self.systems.items()],
+            y_title=y_title,
+            title=title,
+            places=[f"{bucket.label}\n{bucket.num_segments:,}" for bucket in self.buckets],
+            shaded=[(n - 0.5, n + 0.5) for n in places if self.is_unseen(self.buckets[n])],
+            zero=zero,
+            min_span=MIN_SPAN,
+        )
+
+
+def gather(
+    systems: Mapping[str, Sequence[Scores]], baseline: str = ""
+) -> tuple[Sequence[LengthBucket], Values]:
+    """Return the buckets up to the longest segment, and the BLEU of systems in each: with a
+    baseline the gain of the others over its mean, as their runs do not come in pairs.
+
+    Raises:
+        ShapeshiftError: runs were scored on other references or lengths, or in another way.
+    """
+    first, *others = (_basis(run) for runs in systems.values() for run in runs)
+    if any(other != first for other in others):
+        raise ShapeshiftError(
+            f"{', '.join(systems)} have different references, source lengths or BLEU signatures;"
+            " by_length compares systems that translate the same text and are scored alike"
+        )
+    buckets = up_to_longest(next(iter(systems.values()))[0].by_length or ())
+    values = {
+        name: [
+            [bucket.bleu for bucket in same if bucket.bleu is not None]
+            for same in zip(*((run.by_length or ())[: len(buckets)] for run in runs), strict=True)
+        ]
+        for name, runs in systems.items()
+    }
+    if baseline:
+        base = [fmean(seeds) if seeds else 0.0 for seeds in values.pop(baseline)]
+        values = {
+            name: [[x - mean for x in seeds] for seeds, mean in zip(own, base, strict=True)]
+            for name, own in values.items()
+        }
+    return buckets, values
+
+
+def _basis(scores: Scores) -> object:
+    """Return what scores must have in common to be compared by length."""
+    buckets = ((x.low, x.high, x.num_segments, x.score) for x in scores.by_length or ())
+    signatures = [(*bounds, score and score.signature) for *bounds, score in buckets]
+    return scores.references_sha256, signatures
+
+
+def trained_lengths(config: Config) -> Bounds | None:
+    """Return the source lengths in training, where the dataset limits them."""
+    match config.data.dataset:
+        case Extrapolate(max_length=longest):
+            return 1, longest + 1
+        case LengthSlice(min_length=shortest, max_length=end):
+            return shortest, end
+    return None
+
+
+def length_bounds(config: Config, lengths: Lengths) -> Bounds | None:
+    """Return the source lengths that training has shown, or has not; `None` where there are none,
+    or they are on both sides of those in training, which one test cannot take together."""
+    trained = trained_lengths(config)
+    if lengths == "inside" or trained is None:
+        return trained
+    low, high = trained
+    if low <= 1:
+        return None if high is None else (high, None)
+    return (0, low) if high is None else None
+
+
+def bounds_label(bounds: Bounds | None) -> str:
+    """Return what people call lengths: `0–9`, `≥ 50`."""
+    if bounds is None:
+        return "all"
+    return LengthBucket(low=bounds[0], high=bounds[1], num_segments=0, score=None).label
+
+
+def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
+    """Return BLEU by source length as a table and a figure of this name; nothing where no run is
+    finished."""
+    settings = study.settings(spec.panels) if spec.panels else [""]
+    axes = (spec.only | ({spec.panels: setting} if setting else {}) for setting in settings)
+    panels = [panel for each in axes if (panel := _panel(study, spec, each))]
+    if not panels:
+        return Content()
+    found = {system for panel in panels for system in panel.systems}
+    systems = [system for system in study.settings(spec.systems) if system in found]
+    drawn = [
+        panel.panel(
+            f"BLEU gain over {spec.gain_over}" if spec.gain_over else "BLEU",
+            f"({chr(ord('a') + n)}) {panel.full_name}" if panel.name else "",
+            zero=bool(spec.gain_over),
+        )
+        for n, panel in enumerate(panels)
+    ]
+    is_unseen = any(panel.shaded for panel in drawn)
+    is_small = any(bucket.is_small for panel in panels for bucket in panel.buckets)
+    marks = ["shaded: unseen in training"] * is_unseen
+    marks += [f"hollow: fewer than {FEW_SEGMENTS}"] * is_small
+    x_titles = ["source length in subwords; below it the number of segments", "; ".join(marks)]
+    notes = [*spec.notes]
+    notes += [f"{UNSEEN_MARK} longer or shorter than anything in training"] * is_unseen
+    notes += [f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments"] * is_small
+    seeds = (each for panel in panels for own in panel.systems.values() for each in own)
+    notes.append("mean ± standard deviation over seeds" if max(map(len, seeds)) > 1 else "one seed")
+    if spec.tested:
+        first = _baseline(study, spec)
+        if any(panel.is_compared for panel in panels):
+            notes.append(mark_note(first, "lengths of the system"))
+        untested = ", ".join(panel.name or "all" for panel in panels if not panel.is_compared)
+        if untested:
+            notes.append(
+                f"not tested, as there is no finished run of {first} and another: {untested}"
+            )
+    heads = [*filter(None, [spec.panels]), "source length"]
+    table = DocumentTable(
+        name=name,
+        title=spec.title,
+        header=(*heads, "segments", *systems),
+        rows=tuple(row for each in panels for row in _rows(each, systems, bool(spec.gain_over))),
+        notes=tuple(notes),
+        figure=spec.title + bars_note(line for panel in drawn for line in panel.lines),
+        drawing=draw_lines(drawn, "\n".join(filter(None, x_titles))),
+    )
+    return Content([table])
+
+
+def _panel(study: Study, spec: ByLengthSpec, axes: Settings) -> LengthBleu | None:
+    """Return the panel of these runs, of the systems that are finished."""
+    for system in study.settings(spec.systems):
+        remedy = f"add it to only of by_length {spec.title!r}, or give it as panels"
+        study.require_one_model(axes | {spec.systems: system}, remedy)
+    runs = {
+        system: cells
+        for system in study.settings(spec.systems)
+        if (cells := study.finished(axes | {spec.systems: system}))
+    }
+    if not runs or (spec.gain_over and (spec.gain_over not in runs or len(runs) == 1)):
+        return None
+    buckets, bleu = gather(
+        {system: [study.scores(x, spec.splits) for x in own] for system, own in runs.items()},
+        spec.gain_over,
+    )
+    first = _baseline(study, spec)
+    tests = {
+        system: {
+            place: study.compare(
+                axes | {spec.systems: system},
+                axes | {spec.systems: first},
+                spec.splits[0],
+                lengths=(bucket.low, bucket.high),
+            )
+            for place, bucket in enumerate(buckets)
+            if bucket.num_segments >= FEW_SEGMENTS
+        }
+        for system in (runs if spec.tested and first in runs else ())
+        if system != first
+    }
+    trained = trained_lengths(next(iter(runs.values()))[0].config)
+    return LengthBleu(buckets, bleu, trained, tests, axes.get(spec.panels, ""))
+
+
+def _baseline(study: Study, spec: ByLengthSpec) -> str:
+    """Return the system that the others are tested against, whether it is finished or not."""
+    return spec.gain_over or study.settings(spec.systems)[0]
+
+
+def _rows(panel: LengthBleu, systems: Sequence[str], is_gain: bool) -> Iterable[tuple[Entry, ...]]:
+    differing = {system: significant(own) for system, own in panel.tests.items()}
+    for place, bucket in enumerate(panel.buckets):
+        fields = [number(bucket.num_segments, ",")]
+        for system in systems:
+            seeds = panel.systems[system][place] if system in panel.systems else []
+            marks = FEW_MARK * bucket.is_small + MARK * (place in differing.get(system, ()))
+            entry = summary(seeds, "mean ± stdev", marks, "+" * is_gain)
+            fields.append(with_p_value(entry, panel.tests.get(system, {}).get(place)))
+        label = bucket.label + UNSEEN_MARK * panel.is_unseen(bucket)
+        yield (*words(*filter(None, (panel.name, label))), *fields)

@@ -1,0 +1,90 @@
+"""Several position representations on the same text, as a study of one item: what
+`shapeshift compare` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.config.files import find_config, read_document
+from shapeshift.model.position_config import check_label
+from shapeshift.run.costs import MEMORY_LENGTH
+from shapeshift.study.grid import Grid, seed_of
+from shapeshift.study.item import Item, Paper
+from shapeshift.study.spec import ItemSpec
+from shapeshift.study.verdicts import MIN_SEEDS
+
+ITEM = "comparison"
+"""Name of the item, and of its folder."""
+
+AXIS = "position"
+
+
+def comparison(
+    config: str | Path,
+    systems: Mapping[str, Sequence[str]],
+    num_seeds: int,
+) -> Paper:
+    """Return what compares the systems, as a paper of one item.
+
+    Args:
+        config: a configuration file, or the name of a shipped one.
+        systems: name → its settings, two or more; the others are tested against the first.
+        num_seeds: of training, from the `training.seed` of the file on: 1, 2, ….
+
+    Raises:
+        ShapeshiftError: for a file or settings that are wrong.
+    """
+    path = find_config(config)
+    document = read_document(path)
+    first_seed = seed_of(document)
+    title = f"{path.stem}: {', '.join(systems)}"
+    grid = Grid(
+        path,
+        {
+            "title": title,
+            "axes": {AXIS: {name: [*settings] for name, settings in systems.items()}},
+            "scales": {path.stem: {}},
+            "seeds": [*range(first_seed, first_seed + num_seeds)],
+            "base": document,
+            "steps": ["score-test", "speed", "step-memory"],
+        },
+    )
+    for cell in grid.cells(path.stem):
+        try:
+            check_label(cell.axes[AXIS], cell.config.position.scheme)
+        except ShapeshiftError as error:
+            raise ShapeshiftError(f"system {error}") from error
+    first = next(iter(systems))
+    table = {
+        "title": "test text",
+        "rows": [AXIS],
+        "columns": {
+            "BLEU": {"split": "test"},
+            f"over {first}": {"gain_of": "BLEU"},
+            "chrF": {"metric": "chrF2", "split": "test"},
+            "speed": {"metric": "speed"},
+            "memory": {"metric": "step_memory", "bucket": f"length {MEMORY_LENGTH}"},
+            "parameters": {"metric": "parameters"},
+        },
+        "baseline": {AXIS: first},
+        "notes": [
+            "speed: of training, over that of ape on the same batches",
+            f"memory: of a training step on {MEMORY_LENGTH} subwords a sentence, over that of ape",
+        ],
+    }
+    by_length = {
+        "name": "bleu-by-length",
+        "title": "BLEU by source length in subwords",
+        "systems": AXIS,
+        "tested": True,
+        "notes": [
+            "* is about other sentences; with fewer than three seeds, another seed may give another"
+            " order: --seeds 3"
+        ]
+        * (num_seeds < MIN_SEEDS),
+    }
+    spec = {"title": title, "grid": "", "tables": [table], "by_length": [by_length]}
+    item = Item(ITEM, ItemSpec.model_validate(spec), grid, path)
+    return Paper("positions", title, "several position representations", {ITEM: item}, path)

@@ -1,0 +1,383 @@
+"""A grid of runs: named axes, seeds and scales in one YAML file, resolved to cells.
+
+`configs/grids/shape-table2.yaml` is an example; `GridConfig` describes each key. Overrides are
+applied in this order: those of the scale, of the axes in the order of the file, of the rules in the
+order of the file, and the seed, which only `seeds` and the base set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, product
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+
+from shapeshift._system.errors import ShapeshiftError, nearest, unknown
+from shapeshift._system.schema import Strict
+from shapeshift.config import Config, parse_config
+from shapeshift.config.errors import messages
+from shapeshift.config.files import find_config, lay_over, read_document
+from shapeshift.run.identity import cell_key
+from shapeshift.run.measures import check_measures
+from shapeshift.training.config import TrainingConfig
+
+
+def _name(given: Any) -> Any:
+    """Return a name that YAML reads as a number, or as true or false, as text."""
+    return str(given).lower() if isinstance(given, bool | int | float) else given
+
+
+def _several(given: Any) -> Any:
+    return given if isinstance(given, list | tuple) else (given,)
+
+
+def _each_once(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if twice := sorted({seed for seed in seeds if seeds.count(seed) > 1}):
+        raise ValueError(f"give each seed once; {', '.join(map(str, twice))} is there again")
+    return seeds
+
+
+def sets_seed(override: str) -> bool:
+    """Return whether an override sets `training.seed`."""
+    if override.partition("=")[0].partition(".")[0] != "training":
+        return False
+    training = lay_over({}, [override])["training"]
+    return isinstance(training, dict) and "seed" in training
+
+
+def _without_seed(overrides: tuple[str, ...]) -> tuple[str, ...]:
+    if given := [override for override in overrides if sets_seed(override)]:
+        raise ValueError(
+            f"{given[0]!r}: a grid sets the seed of its runs itself; list seeds under `seeds` of"
+            " the grid or of a scale"
+        )
+    return overrides
+
+
+Name = Annotated[str, BeforeValidator(_name), Field(min_length=1)]
+Condition = dict[Name, Annotated[tuple[Name, ...], BeforeValidator(_several), Field(min_length=1)]]
+Overrides = Annotated[tuple[str, ...], AfterValidator(_without_seed)]
+Settings = Annotated[dict[Name, Overrides], Field(min_length=1)]
+Seeds = Annotated[
+    tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), AfterValidator(_each_once)
+]
+Base = str | dict[str, Any]
+
+_PSEUDO_AXES = ("scale", "seed")
+
+
+class Recipe(Strict):
+    """Changes that a scale makes to the grid.
+
+    Attributes:
+        base: a configuration that replaces the base of the grid.
+        overrides: overrides that are applied before those of the axes.
+        seeds: seeds that replace those of the grid.
+    """
+
+    base: Base | None = None
+    overrides: Overrides = ()
+    seeds: Seeds | None = None
+
+
+class Rule(Strict):
+    """Overrides for the runs that meet a condition.
+
+    Attributes:
+        when: the condition: axis, `scale` or `seed` → one value or a list.
+        overrides: overrides that are applied after those of the axes.
+    """
+
+    when: Condition = Field(min_length=1)
+    overrides: Overrides
+
+
+ONLY_SCALE = "full"
+"""The scale of a grid whose file names none."""
+
+
+class GridConfig(Strict):
+    """The runs: all combinations of the settings of named axes, each once for every seed.
+
+    Attributes:
+        title: what the grid reproduces or asks.
+        axes: axis → setting → overrides.
+        scales: name → section; by default there is one scale, `full`, which changes nothing.
+        seeds: seeds of training, in place of the one of the base; there is a run for each. By
+            default there is one, the base's `training.seed`.
+        base: the configuration that all runs share: a file, relative to this one, the name of a
+            shipped one, such as `multi30k`, or a mapping.
+        rules: overrides for some of the runs.
+        exclude: conditions (axis, `scale` or `seed` → one value or a list); runs that meet one of
+            them are left out.
+        steps: the measurements of a trained run: `MEASURES`, or `package.module:function`.
+    """
+
+    title: str = ""
+    axes: dict[Name, Settings] = Field(min_length=1)
+    scales: dict[Name, Recipe] = Field(default={ONLY_SCALE: Recipe()}, min_length=1)
+    seeds: Seeds | None = None
+    base: Base = Field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
+    exclude: tuple[Condition, ...] = ()
+    steps: Annotated[tuple[str, ...], AfterValidator(check_measures)] = ("score-test",)
+
+    @model_validator(mode="after")
+    def _check_names(self) -> GridConfig:
+        taken = [axis for axis in self.axes if axis in _PSEUDO_AXES]
+        if taken:
+            raise ValueError(f"an axis cannot be called {taken[0]!r}: conditions know that name")
+        every = (self.seeds, *(recipe.seeds for recipe in self.scales.values()))
+        seeds = {str(seed) for some in every for seed in some or ()}
+        conditions = (*(rule.when for rule in self.rules), *self.exclude)
+        for axis, values in (item for condition in conditions for item in condition.items()):
+            known: dict[str, Collection[str]] = {**self.axes, "scale": self.scales, "seed": seeds}
+            if problem := unknown_name(known, axis, values):
+                raise ValueError(f"a condition names what is not there: {problem}")
+        return self
+
+
+def unknown_name(
+    axes: Mapping[str, Collection[str]], axis: str, settings: Iterable[str] = ()
+) -> str:
+    """Return what is wrong with the name of an axis or of some of its settings; empty if nothing
+    is."""
+    if axis not in axes:
+        return unknown("no axis", axis, axes)
+    for setting in settings:
+        if setting not in axes[axis]:
+            return unknown(f"the axis {axis} has no setting", setting, axes[axis])
+    return ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a grid.
+
+    Attributes:
+        grid, scale: where it is from.
+        axes: axis → the setting's name, in the grid's order.
+        seed: of training.
+        config: with everything applied.
+        steps: names of the measures that are taken once it is trained.
+    """
+
+    grid: str
+    scale: str
+    axes: Mapping[str, str]
+    seed: int
+    config: Config
+    steps: tuple[str, ...] = ()
+
+    @cached_property
+    def key(self) -> str:
+        """The name of the cell's folder: what its result depends on, hashed; see `identity`."""
+        return cell_key(self.config)
+
+    @property
+    def name(self) -> str:
+        """What people call it: `extrapolate/shape/1`."""
+        return "/".join((*self.axes.values(), str(self.seed)))
+
+
+def distinct(cells: Iterable[Cell]) -> list[Cell]:
+    """Return a cell for each run: of cells with the same key, the first, which names the run."""
+    first: dict[str, Cell] = {}
+    for cell in cells:
+        first.setdefault(cell.key, cell)
+    return [*first.values()]
+
+
+class Grid:
+    """A grid, read from a file; see the module.
+
+    Args:
+        path: the file.
+        document: the grid, where it is a part of what the file says; by default all of it.
+
+    Attributes:
+        name: the file's, without its suffix.
+        path: the file.
+        config: what it says.
+
+    Raises:
+        ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
+    """
+
+    def __init__(self, path: str | Path, document: Any = None):
+        self.path = Path(path)
+        self.name = self.path.stem
+        document = read_document(self.path) if document is None else document
+        try:
+            self.config = GridConfig.model_validate(document)
+        except ValidationError as error:
+            lines = messages(error, GridConfig, document)
+            raise ShapeshiftError("; ".join(lines), path=self.path) from error
+
+    @cached_property
+    def metrics(self) -> dict[str, set[str]]:
+        """Scale → the metrics that its runs are scored with."""
+        return {
+            scale: {name for cell in self.cells(scale) for name in cell.config.evaluation.metrics}
+            for scale in self.config.scales
+        }
+
+    def cells(self, scale: str, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:
+        """Return the cells of a scale: the seed varies fastest, then the last axis.
+
+        Two cells may have the same key, where two settings mean the same; they share a folder.
+
+        Args:
+            scale: a name from `config.scales`.
+            overrides: for all cells, after all others, such as `data.corpus.root=PATH`.
+
+        Raises:
+            ShapeshiftError: an unknown scale; once for all settings that are wrong (a cell is
+                named for each); an override of the seed, or one that undoes what an axis varies;
+                or no cell left.
+        """
+        if scale not in self.config.scales:
+            known = self.config.scales
+            raise ShapeshiftError(
+                f"has no scale {scale!r}{nearest(scale, known)} (it has {', '.join(known)})",
+                path=self.path,
+            )
+        if any(map(sets_seed, overrides)):
+            raise ShapeshiftError(
+                "a grid sets training.seed itself; choose among its seeds with --seed",
+                path=self.path,
+            )
+        cells = self._resolve(scale, overrides)
+        if overrides:
+            without: Sequence[Cell] = ()
+            with suppress(ShapeshiftError):  # settings may be right with the overrides alone
+                without = self._resolve(scale, ())
+            self._refuse_undone(without, cells, overrides)
+        return cells
+
+    def _resolve(self, scale: str, overrides: Sequence[str]) -> tuple[Cell, ...]:
+        recipe = self.config.scales[scale]
+        document = self._base(recipe)
+        cells: list[Cell] = []
+        before: list[Sequence[str]] | None = None
+        found: Config | None = None
+        wrong: dict[str, str] = {}  # what, and in which run first
+        seeds = recipe.seeds or self.config.seeds or (seed_of(document),)
+        for values, seed in product(product(*self.config.axes.values()), seeds):
+            axes = dict(zip(self.config.axes, values, strict=True))
+            place = {**axes, "scale": scale, "seed": str(seed)}
+            if any(_holds(condition, place) for condition in self.config.exclude):
+                continue
+            layers: list[Sequence[str]] = [
+                recipe.overrides,
+                *(settings[axes[axis]] for axis, settings in self.config.axes.items()),
+                *(rule.overrides for rule in self.config.rules if _holds(rule.when, place)),
+                overrides,
+            ]
+            if layers != before:  # as they are for the next seed, unless a rule names one
+                before = layers
+                try:
+                    found = _parse(document, layers)
+                except ShapeshiftError as error:
+                    found = None
+                    where = " ".join(f"{axis}={value}" for axis, value in place.items())
+                    wrong.setdefault(str(error), f"in the run {where}: {error}")
+            if found is None:
+                continue
+            training = found.training.model_copy(update={"seed": seed})
+            config = found.model_copy(update={"training": training})
+            cells.append(Cell(self.name, scale, axes, seed, config, self.config.steps))
+        if wrong:
+            raise ShapeshiftError("; ".join(wrong.values()), path=self.path)
+        if not cells:
+            raise ShapeshiftError(
+                f"no cell is left at scale {scale!r}; look at `exclude`", path=self.path
+            )
+        return tuple(cells)
+
+    def _refuse_undone(
+        self, without: Sequence[Cell], cells: Sequence[Cell], overrides: Sequence[str]
+    ) -> None:
+        """Raise a `ShapeshiftError` for an override that undoes what an axis varies, or that makes
+        one run of two. What rules give to some runs, it may give to all of them.
+
+        Args:
+            without: the cells without the overrides; none if their settings are wrong.
+            cells: the same cells with them.
+            overrides: that are applied last.
+        """
+        before, after = (
+            [_flat(each.config.model_dump(mode="json")) for each in some]
+            for some in (without, cells)
+        )
+        rules = [each for rule in self.config.rules for each in rule.overrides]
+        for one, two in combinations(range(len(before)), 2):
+            axes, others = cells[one].axes, cells[two].axes
+            varied = [axis for axis in axes if axes[axis] != others[axis]]
+            if cells[one].seed != cells[two].seed:
+                continue
+            both = f"{'/'.join(axes.values())} and {'/'.join(others.values())}"
+            keys = sorted(before[one].keys() | before[two].keys()) if len(varied) == 1 else ()
+            for key in keys:
+                was_varied = before[one].get(key) != before[two].get(key)
+                is_varied = after[one].get(key) != after[two].get(key)
+                if was_varied and not is_varied and not any(_concerns(x, key) for x in rules):
+                    given = [x for x in overrides if _concerns(x, key)] or overrides
+                    raise ShapeshiftError(
+                        f"{' '.join(given)} undoes what the axis {varied[0]} varies: {key}, in"
+                        f" {both}; leave it out, or write a grid of your own",
+                        path=self.path,
+                    )
+            if cells[one].key == cells[two].key and without[one].key != without[two].key:
+                raise ShapeshiftError(
+                    f"{' '.join(overrides)} makes one run of {both}; leave it out, or write a grid"
+                    " of your own",
+                    path=self.path,
+                )
+
+    def _base(self, recipe: Recipe) -> Any:
+        base = self.config.base if recipe.base is None else recipe.base
+        if not isinstance(base, str):
+            return base
+        try:
+            return read_document(find_config(base, self.path.parent))
+        except ShapeshiftError as error:
+            raise ShapeshiftError(f"base: {error}", path=self.path) from error
+
+
+def _parse(document: Any, layers: Sequence[Sequence[str]]) -> Config:
+    for layer in layers:
+        document = lay_over(document, layer) if layer else document
+    return parse_config(document)
+
+
+def seed_of(document: Mapping[str, Any]) -> int:
+    """Return the seed of training that a configuration gives, or the default, also in place of a
+    value that is no seed: it is refused when the configuration is checked."""
+    training = document.get("training")
+    seed = training.get("seed") if isinstance(training, Mapping) else None
+    default: int = TrainingConfig.model_fields["seed"].default
+    return seed if isinstance(seed, int) and seed >= 0 else default
+
+
+def _flat(node: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the plain values of a document by their dotted keys."""
+    if not isinstance(node, dict | list):
+        return {prefix.rstrip("."): node}
+    items = node.items() if isinstance(node, dict) else enumerate(node)
+    return {x: y for key, below in items for x, y in _flat(below, f"{prefix}{key}.").items()}
+
+
+def _concerns(override: str, key: str) -> bool:
+    """Return whether an override sets a key, a section that it is in, or something in it."""
+    own = override.partition("=")[0]
+    return f"{key}.".startswith(f"{own}.") or own.startswith(f"{key}.")
+
+
+def _holds(condition: Condition, place: Mapping[str, str]) -> bool:
+    return all(place[axis] in values for axis, values in condition.items())

@@ -1,0 +1,241 @@
+"""Where cells run: in this process, in processes of their own, on GPUs, or on a SLURM cluster."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import shapeshift
+from shapeshift._system.errors import ShapeshiftError, require
+from shapeshift._system.files import open_in_place
+from shapeshift._system.threads import num_cores
+from shapeshift.config import Config
+from shapeshift.run.record import CellFolder
+from shapeshift.study.grid import Cell
+from shapeshift.study.work import Order, attempt
+
+_GRACE_S = 60.0
+"""How long a process that was asked to end may take, to finish an update and save."""
+
+NARROW = 128
+"""Models of at most this width are trained with one thread each on a CPU: two such runs next to
+each other are done sooner than one after the other with two threads."""
+
+THREADS = 4
+"""Threads of a run of a wider model, if there are as many cores."""
+
+
+def num_threads(config: Config) -> int:
+    """Return the threads of a run on a CPU. How sums are rounded depends on their number, so that
+    it depends on the run and the machine alone, not on what else runs."""
+    return 1 if config.model.dim <= NARROW else min(THREADS, num_cores())
+
+
+class RefusedError(ShapeshiftError):
+    """A launcher cannot start a cell, and may be able to when others have ended."""
+
+
+class Job:
+    """The work on one cell, in progress. Subclasses override the methods that they need."""
+
+    def poll(self) -> int | None:
+        """Return its exit status, or `None` while it is running; see `lab.work`."""
+        raise NotImplementedError
+
+    def interrupt(self) -> None:
+        """Ask it to end."""
+
+    def stop(self) -> None:
+        """Wait until it has ended, and end it by force if that takes long."""
+
+    def output(self) -> list[str]:
+        """Return the last lines that it printed elsewhere than in the cell's `output.log`."""
+        return []
+
+
+class InProcess(Job):
+    """Runs each cell synchronously in this process, inside `poll`; for debugging."""
+
+    num_slots, max_threads = 1, None
+
+    def start(self, order: Order, slot: int) -> Job:
+        """Return the job of a cell."""
+        self._order = order
+        return self
+
+    def poll(self) -> int:
+        """Do the work of the cell, and return its exit status."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(num_threads(self._order.config))
+        try:
+            return attempt(self._order)
+        finally:
+            torch.set_num_threads(before)
+
+
+class Subprocesses:
+    """Each cell in a process of its own, as many at a time as there are environments.
+
+    The processes end when this one does, however that ends.
+
+    Args:
+        environments: for each slot, the variables that differ from this process's; on a CPU those
+            of OpenMP are added.
+        max_threads: of all cells that run at a time, None if that does not matter.
+    """
+
+    def __init__(self, environments: Sequence[Mapping[str, str]], max_threads: int | None = None):
+        self._environments = environments
+        self.num_slots, self.max_threads = len(environments), max_threads
+
+    @classmethod
+    def on_cpu(cls, num_processes: int) -> Subprocesses:
+        """Return a launcher of some cells at a time, whatever the number of cores."""
+        return cls([{}] * num_processes)
+
+    @classmethod
+    def for_cells(cls, cells: Collection[Cell]) -> Subprocesses:
+        """Return a launcher that fits cells: one at a time on each GPU if they may use GPUs;
+        otherwise as many as the cores leave room for."""
+        wanted = {cell.config.training.device for cell in cells}
+        if wanted <= {"auto", "cuda"} and torch.cuda.is_available():
+            seen = os.environ.get("CUDA_VISIBLE_DEVICES")
+            devices = seen.split(",") if seen else [*map(str, range(torch.cuda.device_count()))]
+            return cls([{"CUDA_VISIBLE_DEVICES": device.strip()} for device in devices])
+        cores = num_cores()
+        if any(num_threads(cell.config) > 1 for cell in cells):
+            return cls([{}] * cores, cores)
+        # Three runs on two cores go all at once: after two of them, the third would leave a core
+        # idle. More than that share the cores in rounds of equal size.
+        num_runs = len({cell.key for cell in cells})
+        rounds = max(1, num_runs // cores)
+        slots = max(cores, math.ceil(num_runs / rounds))
+        return cls([{}] * slots)
+
+    def start(self, order: Order, slot: int) -> Job:
+        """Start the process of a cell."""
+        environment = self._environments[slot]
+        if not environment:
+            threads = num_threads(order.config)
+            environment = {"OMP_NUM_THREADS": str(threads)}
+            if threads > 1 and self.max_threads is None and threads * self.num_slots > num_cores():
+                environment["OMP_WAIT_POLICY"] = "passive"  # idle threads leave the cores to others
+        return _Process(order, environment)
+
+
+class _Process(Job):
+    def __init__(self, order: Order, environment: Mapping[str, str]):
+        # -P: a file of the current folder hides no module of Python's; see `own_modules`.
+        command = [sys.executable, "-P", "-m", "shapeshift.study.work", order.model_dump_json()]
+        # It finds the package that this process runs, installed or not.
+        paths = [str(Path(shapeshift.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "MPLBACKEND": "agg"}
+        with open_in_place(CellFolder(order.folder).output, "ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,  # never written: it closes when this process ends
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **own, **environment},
+                start_new_session=True,  # Ctrl-C reaches us alone, and we ask it to end, once
+            )
+
+    def poll(self) -> int | None:
+        status = self._process.poll()
+        if status is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        return status
+
+    def interrupt(self) -> None:
+        self._process.terminate()
+
+    def stop(self) -> None:
+        try:
+            self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.poll()
+
+
+class Slurm:
+    """Each cell a job of a SLURM cluster, through submitit (the extra `slurm`).
+
+    Args:
+        directory: for submitit's files, on a disk that all nodes see, as the cells' folders.
+        num_jobs: the most jobs at a time.
+        parameters: of `submitit.AutoExecutor.update_parameters`, such as `timeout_min`,
+            `slurm_partition`, `gpus_per_node` and `cpus_per_task`.
+        cluster: `slurm`; submitit's `local` and `debug` run without a cluster.
+
+    Raises:
+        ShapeshiftError: submitit is not installed, there is no such cluster, or a parameter is
+            wrong.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        num_jobs: int,
+        parameters: Mapping[str, Any],
+        cluster: str = "slurm",
+    ):
+        submitit = require("slurm", "submitit")
+        os.environ.setdefault("PYTHONSAFEPATH", "1")  # in the jobs, as -P in `_Process`
+        self.num_slots, self.max_threads = num_jobs, None
+        try:
+            self._executor = submitit.AutoExecutor(folder=str(directory / "%j"), cluster=cluster)
+            self._executor.update_parameters(**parameters)
+        except (NameError, TypeError, ValueError, RuntimeError) as error:  # what submitit raises
+            raise ShapeshiftError(_refusal(error)) from error
+
+    def start(self, order: Order, slot: int) -> Job:
+        """Submit the job of a cell.
+
+        Raises:
+            RefusedError: there are too many jobs, or no cluster; it says what `sbatch` printed.
+        """
+        try:
+            with redirect_stderr(io.StringIO()):  # where submitit prints that, too
+                job = self._executor.submit(attempt, order)
+        except RuntimeError as error:  # the base of what submitit raises
+            raise RefusedError(_refusal(error)) from error
+        return _SlurmJob(job)
+
+
+def _refusal(error: Exception) -> str:
+    return f"SLURM refuses the jobs: {' '.join(str(error).split())}"
+
+
+class _SlurmJob(Job):
+    def __init__(self, job: Any):
+        self._job = job
+
+    def poll(self) -> int | None:
+        if not self._job.done():
+            return None
+        try:
+            return int(self._job.result())
+        except Exception:  # killed, out of time or memory: submitit raises one of several
+            return 1
+
+    def interrupt(self) -> None:
+        self._job.cancel()
+
+    def output(self) -> list[str]:
+        return str(self._job.stderr() or self._job.stdout() or "").splitlines()[-12:]
+
+
+Launcher = InProcess | Subprocesses | Slurm
+"""Where cells run. `num_slots` is how many jobs there may be at a time, and `max_threads` how many
+threads they may have together, None if that does not matter; `start` begins the work on a cell in a
+slot, from 0, that no running job has."""

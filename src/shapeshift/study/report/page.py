@@ -1,0 +1,136 @@
+"""The page as a whole: one file of HTML with its styles, script and figures inside."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+from jinja2 import Environment, StrictUndefined
+
+from shapeshift._system.files import read, replacing
+from shapeshift.study.document import FILE, DocumentTable
+from shapeshift.study.report.collect import VERDICTS, ReportItem, ReportPaper, collect, count
+from shapeshift.study.verdicts import shown
+
+PAGE = "report.html"
+"""Name of the page, unless the user gives another one."""
+
+_FILE_KINDS = {"md": "Markdown", "tex": "LaTeX"}
+"""Ending of a file's name → what people call it; the others are called by it."""
+
+
+def write_page(directory: Path, path: Path) -> list[ReportPaper]:
+    """Write the page of all items below a folder, and return them.
+
+    Raises:
+        ShapeshiftError: there is no item, or one that cannot be read.
+    """
+    papers = collect(directory)
+    text = page(papers, path.parent)
+    with replacing(path) as stream:
+        stream.write(text)
+    return papers
+
+
+def page(papers: Sequence[ReportPaper], root: Path) -> str:
+    """Return the page of all that was reproduced.
+
+    It asks the network for nothing, and its own policy forbids it to: nothing that stands in a
+    title, a setting or a figure can run or load anything.
+    """
+    script = asset("page.js")
+    documents = [item.document for paper in papers for item in paper.items]
+    return render(
+        "page.html",
+        style=asset("page.css"),
+        script=script,
+        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        papers=[(paper, [_item(item, root) for item in paper.items]) for paper in papers],
+        documents=documents,
+        count=count,
+        counts=count(finding for document in documents for finding in document.findings),
+        verdicts=VERDICTS,
+    )
+
+
+def asset(name: str) -> str:
+    """Return a file of this package."""
+    return (files("shapeshift.study.report") / name).read_text("utf-8")
+
+
+def render(template: str, **variables: Any) -> str:
+    """Return what a template of this package makes of some variables; text is escaped, and a
+    variable that is missing is an error."""
+    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    environment.filters["p_value"] = shown
+    return environment.from_string(asset(template)).render(**variables)
+
+
+def _item(item: ReportItem, root: Path) -> dict[str, Any]:
+    """Return what the template shows of an item. `blocks` are what stands side by side: each of our
+    tables with the paper's that it is compared with; if there is but one of ours, with all of the
+    paper's."""
+    document = item.document
+    ours = [table for table in document.tables if table.origin == "ours"]
+    papers = [table for table in document.tables if table.origin == "paper"]
+    blocks = []
+    for table in ours:
+        compared = [x for x in papers if len(ours) == 1 or x.name == f"{table.name}-paper"]
+        papers = [paper for paper in papers if paper not in compared]
+        own = _table(item, table, root) | {"compared": bool(compared)}
+        blocks.append([own, *(_table(item, each, root) for each in compared)])
+    return {
+        "anchor": item.anchor,
+        "document": document,
+        "blocks": blocks + [[_table(item, table, root)] for table in papers],
+        "compared": any(table.origin == "paper" for table in document.tables),
+        "files": _files([item.directory / FILE, item.directory / "results.csv"], root),
+    }
+
+
+def _table(item: ReportItem, table: DocumentTable, root: Path) -> dict[str, Any]:
+    stem = item.directory / table.name
+    image, width = _image(Path(f"{stem}.svg")) if table.figure else ("", "")
+    return {
+        "anchor": f"{item.anchor}-table-{item.document.tables.index(table)}",
+        "table": table,
+        "files": _files([f"{stem}.{kind}" for kind in ("md", "tex", "csv")], root),
+        "compared": False,
+        "image": image,
+        "width": width,
+        "figure_files": _files([f"{stem}.{kind}" for kind in ("svg", "pdf", "png")], root),
+    }
+
+
+def _files(paths: Iterable[str | Path], root: Path) -> list[tuple[str, str]]:
+    """Return kind and link of those files that are there."""
+    links = []
+    for path in filter(Path.is_file, map(Path, paths)):
+        ending = path.suffix[1:]
+        link = quote(Path(os.path.relpath(path, root)).as_posix())
+        links.append((_FILE_KINDS.get(ending, ending.upper()), link))
+    return links
+
+
+def _image(path: Path) -> tuple[str, str]:
+    """Return an SVG file as the source of an image, in which nothing can run or reach the network,
+    and its width; empty if it is missing or damaged."""
+    try:
+        content = read(path)
+        root = ElementTree.fromstring(content)
+    except (OSError, ElementTree.ParseError):
+        return "", ""
+    if root.tag != "{http://www.w3.org/2000/svg}svg":
+        return "", ""
+    # The page scales the figure from its own width, so that text has one size in all of them.
+    width = re.fullmatch(r"[\d.]+(pt|px|in|mm|cm)", root.get("width", ""))
+    image = base64.b64encode(content).decode()
+    return f"data:image/svg+xml;base64,{image}", width[0] if width else ""

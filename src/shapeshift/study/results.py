@@ -1,0 +1,125 @@
+"""All measurements of a grid in one tidy table, with a row for each, as a CSV file."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.files import save
+from shapeshift.run.machine import Machine
+from shapeshift.run.measures import TRAIN, Measurement, Text
+from shapeshift.run.record import CellFolder
+from shapeshift.study.grid import Cell
+
+AXIS = "axis:"
+"""Begins the names of the columns that hold axes."""
+
+
+class Row(Measurement):
+    """A measurement and where it is from.
+
+    Attributes:
+        grid, scale, seed: of the cell.
+        cell: the cell's key.
+        axes: axis → the setting's name; in a file, a column each.
+        measure: the step that found it.
+        checkpoint, command, version, time, hardware: see `cell_folder.StepRecord`.
+    """
+
+    grid: Text
+    scale: Text
+    cell: Text
+    axes: dict[Text, Text] = Field(default_factory=dict)
+    seed: int
+    measure: Text
+    checkpoint: Text
+    command: str
+    version: Text
+    time: Text
+    hardware: Text | None = None
+
+
+_FIRST = ("grid", "scale", "cell")
+_FIELDS = (*_FIRST, *(name for name in Row.model_fields if name not in (*_FIRST, "axes")))
+
+
+def collect(cells: Iterable[Cell], root: Path) -> list[Row]:
+    """Gather what is recorded of `cells` in the folders under `root`.
+
+    Two cells that share a folder have rows of their own.
+
+    Raises:
+        ShapeshiftError: see `check_alike`.
+    """
+    cells, rows = [*cells], []
+    check_alike(cells, (Machine.read(CellFolder(root / cell.key).run) for cell in cells))
+    for cell in cells:
+        folder = CellFolder(root / cell.key)
+        for step in (TRAIN, *cell.steps):
+            record = folder.record(step, cell.config)
+            if record is None:
+                continue
+            shared = {
+                "grid": cell.grid,
+                "scale": cell.scale,
+                "cell": cell.key,
+                "axes": dict(cell.axes),
+                "seed": cell.seed,
+                "measure": step,
+                **record.model_dump(
+                    include={"checkpoint", "command", "version", "time", "hardware"}
+                ),
+            }
+            rows += [Row(**shared, **x.model_dump()) for x in record.measurements]
+    return rows
+
+
+def tabulate(rows: Sequence[Row]) -> list[list[Any]]:
+    """Return the names of columns, one for each field and each axis (`axis:NAME`), and the rows."""
+    axes = list({axis: None for row in rows for axis in row.axes})
+    lines = [[*(getattr(row, name) for name in _FIELDS), *map(row.axes.get, axes)] for row in rows]
+    return [[*_FIELDS, *(AXIS + axis for axis in axes)], *lines]
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """Write what `tabulate` returns; what is missing is an empty field."""
+    save(path, csv_text(tabulate(rows)))
+
+
+def csv_text(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as CSV; `None` is an empty field."""
+    import pandas as pd
+
+    # All text in quotation marks: left to itself, `csv` leaves a lone \r without them.
+    style: dict[str, Any] = {"lineterminator": "\n", "quoting": csv.QUOTE_NONNUMERIC}
+    return str(pd.DataFrame([*rows], dtype=object).to_csv(header=False, index=False, **style))
+
+
+def check_alike(cells: Iterable[Cell], machines: Iterable[Machine | None]) -> None:
+    """Raise a `ShapeshiftError` if runs of one table were trained on different kinds of device, or
+    `training.precision=auto` was different precisions for them.
+
+    Args:
+        cells: the runs.
+        machines: what each was, or will be, trained on; None where that is not known.
+    """
+    first: dict[tuple[str, str], tuple[Cell, Machine]] = {}
+    for cell, machine in zip(cells, machines, strict=True):
+        if machine is None:
+            continue
+        aspects: dict[str, str] = {"device": machine.device}
+        if cell.config.training.precision == "auto":
+            aspects["precision"] = machine.precision
+        for name, value in aspects.items():
+            other, before = first.setdefault((cell.grid, name), (cell, machine))
+            if getattr(before, name) != value:
+                raise ShapeshiftError(
+                    f"{other.name} trains in {before} ({before.hardware}) and {cell.name} in"
+                    f" {machine} ({machine.hardware}), and would be compared; give each kind of"
+                    " machine a --directory of its own, or train all runs on one"
+                )

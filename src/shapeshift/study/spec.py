@@ -1,0 +1,465 @@
+"""An item of a paper as data: which runs, which tables and plots, which claims.
+
+An item is a YAML file, such as `papers/items/shaw-table2.yaml`; `papers.build` makes its content.
+Besides `tables`, an item may have `by_length` (BLEU by source length), `curves` (validation
+perplexity during training) and `analyses` (functions of this package or of your own). Numbers of
+the paper stand here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+
+from shapeshift._system.errors import unknown
+from shapeshift._system.schema import PlainName, Strict
+from shapeshift.study.grid import Condition, Grid, GridConfig, Name, unknown_name
+
+ALL = "*"
+"""In `each` of a claim: every setting of the axis."""
+
+Split = Literal["valid", "test"]
+Show = Literal["mean", "mean ± stdev", "mean ± stdev (median)", "whole number"]
+Lengths = Literal["inside", "beyond"]
+"""Test sentences whose source length training has shown, or those whose length it has not."""
+
+TESTABLE = 3.0
+"""BLEU: smaller effects of a paper show in its own models, data and length of training alone."""
+
+PAPER_SCALE = "paper"
+"""The scale whose runs have the paper's settings."""
+
+ClaimLengths = Literal["inside", "beyond", "each"]
+"""The same, or a part of the claim for each bucket of lengths that has enough sentences."""
+
+Rule = Literal["better", "no worse", "equivalent", "threshold"]
+_Named = TypeVar("_Named", bound=Mapping[str, str | tuple[str, ...]])
+
+
+def _check(axis: str, info: ValidationInfo, settings: Iterable[str] = ()) -> str:
+    """Compare names with the grid, which is known when a file is read."""
+    grid: Grid | None = (info.context or {}).get("grid")
+    if grid and axis and (problem := unknown_name(grid.config.axes, axis, settings)):
+        raise ValueError(problem)
+    return axis
+
+
+def _check_named(named: _Named, info: ValidationInfo) -> _Named:
+    for axis, given in named.items():
+        settings = (given,) if isinstance(given, str) else given
+        _check(axis, info, () if settings == (ALL,) else settings)
+    return named
+
+
+def _check_scale(scale: str, info: ValidationInfo) -> str:
+    grid: Grid | None = (info.context or {}).get("grid")
+    if grid and scale not in grid.config.scales:
+        raise ValueError(unknown("the grid has no scale", scale, grid.config.scales))
+    return scale
+
+
+Axis = Annotated[str, AfterValidator(_check)]
+Scale = Annotated[Name, AfterValidator(_check_scale)]
+Settings = Annotated[dict[Name, Name], AfterValidator(_check_named)]
+SomeSettings = Annotated[Condition, AfterValidator(_check_named)]
+
+Published = int | float | tuple[float, float, float] | str | None
+"""A number, as it is if it is whole; median, mean and standard deviation; text; a dash."""
+
+
+_OF_METRICS = ("metric", "only", "show")
+_USED: dict[str, tuple[str, ...]] = {
+    "gain_of": (),
+    "difference": (),
+    "count": ("only", "split"),
+    "layers": _OF_METRICS,
+    "lengths": (*_OF_METRICS, "split"),
+    "bucket": (*_OF_METRICS, "split"),
+}
+"""Key of a column → those that have an effect next to it."""
+
+
+class ColumnSpec(Strict):
+    """A column of a table. It is left out at scales where its runs do not exist. A key that has no
+    effect next to another one is refused.
+
+    Attributes:
+        metric: name of a measurement, such as `BLEU`, `speed` or `parameters`; `shift invariant`
+            shows whether the library declares the position shift invariant, `trained lengths` the
+            source lengths in training.
+        only: further settings of the runs, on axes that are in neither `rows` nor `across`.
+        split: the text that was translated; the score is the mean over its files. `each set` makes
+            a column for each file of both splits, and one for their average; `null` is for
+            measurements of a run.
+        bucket: part of a measurement, such as `length 256` of `step_memory`.
+        lengths: show BLEU on the sentences of `split` inside or beyond the training lengths.
+        layers: `lowest`, for a measurement with one value for each layer: show that of the layer
+            where it is lowest, without the embeddings (`layer 0`).
+        count: instead of a metric: show a number of the prepared data of `split` (which may be
+            `train`): pairs kept, pairs read, source tokens, or the length of the longest source.
+        show: how the values of several seeds are shown in one field.
+        gain_of: instead of a metric: show the difference to the baseline in the named column.
+        difference: instead of a metric: show the first of these columns minus the second; each is
+            of a metric or a count.
+    """
+
+    metric: str = "BLEU"
+    only: Settings = Field(default_factory=dict)
+    split: Literal["valid", "test", "train", "each set"] | None = None
+    bucket: str | None = None
+    lengths: Lengths | None = None
+    layers: Literal["lowest"] | None = None
+    count: Literal["kept", "read", "tokens", "longest"] | None = None
+    show: Show = "mean ± stdev"
+    gain_of: str = ""
+    difference: tuple[str, str] | None = None
+
+    @property
+    def is_metric(self) -> bool:
+        """Whether it shows a measurement in one column."""
+        is_other = self.count or self.gain_of or self.difference
+        return not is_other and self.split != "each set"
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> ColumnSpec:
+        given = self.model_dump(exclude_defaults=True, exclude={} if self.only else {"only"})
+        for key, used in _USED.items():
+            if key in given and (unused := given.keys() - {key, *used}):
+                raise ValueError(f"{key}: leave out {', '.join(sorted(unused))}: no effect with it")
+        if self.split == "each set" and (unused := given.keys() - {"split", *_OF_METRICS}):
+            raise ValueError(
+                f"split: each set: leave out {', '.join(sorted(unused))}: no effect with it"
+            )
+        if self.split == "train" and not self.count:
+            raise ValueError("split: train is for count; valid and test are translated")
+        return self
+
+
+class PlotSpec(Strict):
+    """A plot of a table, with a line for each setting of `across`, or a single line.
+
+    Attributes:
+        title: caption.
+        x: axis of the rows.
+        x_title: title of the horizontal axis of the plot; by default the name of `x`.
+        y: title of the column that is drawn, of a metric.
+    """
+
+    title: str
+    x: str
+    x_title: str = ""
+    y: str
+
+
+class PublishedSpec(Strict):
+    """The paper's table.
+
+    Attributes:
+        title: caption; by default that of our table.
+        header: titles of its columns; by default those of our table.
+        rows: a list of fields for each row: first the fields that name the row, then one for each
+            column.
+        decimals: number of decimals.
+        notes: lines below the table.
+    """
+
+    title: str = ""
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[Published, ...], ...]
+    decimals: int = 2
+    notes: tuple[str, ...] = ()
+
+
+class TableSpec(Strict):
+    """A table of measurements.
+
+    Attributes:
+        name: name of its files; by default that of the study file, with a number if the name is
+            taken.
+        title: caption.
+        rows: axes of the grid; the table has a row for each combination of their settings that has
+            runs.
+        buckets: name → part of the measurements, or `null` for all of them; the table has a row for
+            each.
+        only: settings of the runs in the table; by default all runs.
+        header: titles of the columns that name a row; by default the axes.
+        labels: setting of the only axis in `rows` → fields that name its row, one for each of
+            `header`.
+        across: axis with one group of columns for each of its settings.
+        columns: title → column.
+        baseline: settings of the row that the other rows are tested against, in each column of
+            BLEU. For axes that are not named here, the baseline has the setting of the tested row.
+        plot: a figure of the table.
+        published: the paper's table, which is shown next to ours.
+        notes: lines below the table.
+        scale_notes: scale → a line below the table at this scale.
+    """
+
+    name: PlainName | None = None
+    title: str
+    rows: tuple[Axis, ...] = Field(min_length=1)
+    buckets: dict[Name, Name | None] = Field(default_factory=dict)
+    only: Settings = Field(default_factory=dict)
+    header: tuple[str, ...] = ()
+    labels: dict[Name, tuple[str, ...]] = Field(default_factory=dict)
+    across: Axis = ""
+    columns: dict[str, ColumnSpec] = Field(min_length=1)
+    baseline: Settings = Field(default_factory=dict)
+    plot: PlotSpec | None = None
+    published: PublishedSpec | None = None
+    notes: tuple[str, ...] = ()
+    scale_notes: dict[Scale, str] = Field(default_factory=dict)
+
+    def is_tested(self, column: ColumnSpec) -> bool:
+        """Return whether a column is compared with the baseline: BLEU of all of a split."""
+        is_bleu = column.metric == "BLEU" and column.split in ("valid", "test") and column.is_metric
+        return bool(self.baseline) and is_bleu and not column.bucket and not self.buckets
+
+    @model_validator(mode="after")
+    def _fits_together(self, info: ValidationInfo) -> TableSpec:
+        if self.labels and len(self.rows) != 1:
+            raise ValueError(f"labels need one axis in rows, got {len(self.rows)}")
+        _check(self.rows[0], info, self.labels)
+        width, expected = len(self.header or self.rows), len(self.rows) + bool(self.buckets)
+        if not self.labels and width != expected:
+            raise ValueError(f"header has {width} titles for {expected} axes of rows")
+        for setting, fields in self.labels.items():
+            if len(fields) != width:
+                raise ValueError(f"labels.{setting} has {len(fields)} fields for {width} titles")
+        if self.across in (*self.rows, *self.only):
+            raise ValueError(f"across: {self.across} is also in rows or only; name it once")
+        for title, column in self.columns.items():
+            if problem := self._problem(column):
+                raise ValueError(f"columns.{title}: {problem}")
+        if self.baseline and not any(map(self.is_tested, self.columns.values())):
+            raise ValueError(
+                "baseline: no column is tested: that takes BLEU of split: valid or test, without"
+                " buckets; add one, or leave baseline out"
+            )
+        if self.plot:
+            if self.plot.x not in self.rows:
+                raise ValueError(f"plot: {unknown('no axis of rows', self.plot.x, self.rows)}")
+            if self.plot.y not in self.columns:
+                raise ValueError(f"plot: {unknown('no column', self.plot.y, self.columns)}")
+            if self.buckets or not self.columns[self.plot.y].is_metric:
+                raise ValueError(
+                    "plot: y needs a column of a metric, not of count, gain_of, difference or each"
+                    " set, in a table without buckets"
+                )
+        counts = any(column.count for column in self.columns.values())
+        if self.published and not self.published.header and self.across and counts:
+            raise ValueError(
+                "published: give a header: numbers of columns with count depend on the data"
+            )
+        return self
+
+    def _problem(self, column: ColumnSpec) -> str:
+        """Return why a column does not fit the table; empty if it does."""
+        if column.gain_of:
+            if column.gain_of not in self.columns or not self.baseline:
+                return "gain_of needs a column and a baseline"
+            if not self.is_tested(self.columns[column.gain_of]):
+                return "gain_of needs a column of BLEU of split: valid or test, without buckets"
+        is_bleu = column.metric == "BLEU" and column.split in ("valid", "test")
+        if column.lengths and not is_bleu:
+            return "lengths is for BLEU of split: valid or test"
+        if self.buckets and (column.bucket or column.lengths or column.layers):
+            return "bucket, lengths and layers are for tables without buckets"
+        if axes := column.only.keys() & {*self.rows, self.across}:
+            return f"only: {', '.join(sorted(axes))} is in rows or across; name it once"
+        for title in column.difference or ():
+            side = self.columns.get(title)
+            if side is None or not (side.is_metric or side.count):
+                return f"difference needs two columns of a metric or count, and {title!r} is none"
+        return ""
+
+
+class ByLengthSpec(Strict):
+    """BLEU by source length: a table, and a figure with a line for each system.
+
+    Attributes:
+        name: name of the files of both; by default that of the study file, with a number if the
+            name is taken.
+        title: caption of both.
+        systems: axis of the systems.
+        only: settings of the runs, on other axes than `systems` and `panels`.
+        panels: axis with one panel of the figure for each of its settings.
+        splits: the sentences of these splits are taken together.
+        gain_over: show BLEU minus the BLEU of this system.
+        tested: mark the lengths at which a system differs significantly from the first one, or from
+            that of `gain_over`, on one split.
+        notes: lines below the table.
+    """
+
+    name: PlainName | None = None
+    title: str
+    systems: Axis
+    only: Settings = Field(default_factory=dict)
+    panels: Axis = ""
+    splits: tuple[Split, ...] = Field(default=("test",), min_length=1)
+    gain_over: str = ""
+    tested: bool = False
+    notes: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits_together(self, info: ValidationInfo) -> ByLengthSpec:
+        _check(self.systems, info, (self.gain_over,) if self.gain_over else ())
+        if len(set(self.splits)) < len(self.splits):
+            raise ValueError("splits: name each split once")
+        if axes := {self.systems, self.panels} & self.only.keys():
+            raise ValueError(f"only: {', '.join(sorted(axes))} is in systems or panels already")
+        if self.panels == self.systems:
+            raise ValueError("panels: name another axis than in systems")
+        if self.tested and len(self.splits) != 1:
+            raise ValueError("tested needs one split")
+        return self
+
+
+class CurvesSpec(Strict):
+    """Validation perplexity during training: a table, and a figure with a line for each run.
+
+    Attributes:
+        each: axis with a table and a figure for each of its settings.
+        systems: axis of the systems; the lines of a system look the same.
+        against: what the horizontal axis shows.
+    """
+
+    each: Axis
+    systems: Axis
+    against: Literal["updates", "training time"]
+
+
+class ClaimSpec(Strict):
+    """A claim and the measurements that can test it.
+
+    Attributes:
+        claim: one sentence.
+        rule: how the verdict is formed.
+        split: the text that was translated.
+        minus: a second translated text; the claim is then about the loss from `split`, which has to
+            be `original-order`, to this text.
+        lengths: only use sentences inside or beyond the training lengths of the tested runs; or
+            `each`: the claim must hold in each bucket of `evaluation.length_buckets` that has
+            enough sentences.
+        metric: for `rule: threshold`: a metric, or a value that an analysis returns.
+        margin: for `no worse` and `equivalent`, in BLEU.
+        at_most, at_least: the limit of `threshold`; give one of the two.
+        test: settings of the tested runs.
+        against: settings in which the compared runs differ from the tested runs.
+        each: axis → settings; the claim must hold for all of their combinations.
+        pairs: further pairs (test, against) for which the claim must hold.
+        effect: in place of `scales`, for a claim of a paper: the smallest difference of a part in
+            the paper, in BLEU; 0 if the paper gives none. A claim of `better` is tested at every
+            scale if it is 3 or more. All others are tested at scale `paper` alone.
+        scales: scales whose models, data and training lengths can test the claim; by default all.
+        expected: the expected result, such as the paper's numbers, which is shown next to ours.
+    """
+
+    claim: str
+    rule: Rule
+    split: Literal["valid", "test", "original-order"] = "test"
+    minus: Literal["swapped-order"] | None = None
+    lengths: ClaimLengths | None = None
+    metric: str = "BLEU"
+    margin: float = Field(default=0.5, gt=0)
+    at_most: float | None = None
+    at_least: float | None = None
+    test: Settings = Field(default_factory=dict)
+    against: Settings = Field(default_factory=dict)
+    each: SomeSettings = Field(default_factory=dict)
+    pairs: tuple[tuple[Settings, Settings], ...] = ()
+    effect: float | None = Field(default=None, ge=0)
+    scales: tuple[Scale, ...] = ()
+    expected: str = ""
+
+    def is_tested_at(self, scale: str) -> bool:
+        """Return whether the runs of a scale can test the claim."""
+        if self.effect is None:
+            return not self.scales or scale in self.scales
+        return scale == PAPER_SCALE or (self.rule == "better" and self.effect >= TESTABLE)
+
+    @property
+    def comparisons(self) -> list[tuple[dict[str, str], dict[str, str]]]:
+        """The pairs (test, against)."""
+        return [*([(self.test, self.against)] if self.against else []), *self.pairs]
+
+    @model_validator(mode="after")
+    def _fits_together(self, info: ValidationInfo) -> ClaimSpec:
+        if self.effect is not None:
+            _check_scale(PAPER_SCALE, info)
+            if self.scales:
+                raise ValueError("effect says which scales can test the claim; leave out scales")
+        limits = [limit for limit in (self.at_most, self.at_least) if limit is not None]
+        if len(limits) != (self.rule == "threshold"):
+            raise ValueError("threshold needs at_most or at_least, the other rules neither")
+        if "margin" in self.model_fields_set and self.rule not in ("no worse", "equivalent"):
+            raise ValueError(f"{self.rule} has no margin; leave it out")
+        if self.lengths and self.split == "original-order":
+            raise ValueError("lengths needs split: valid or test")
+        if self.rule != "threshold" and self.metric != "BLEU":
+            raise ValueError(f"{self.rule} compares BLEU alone; leave out metric: {self.metric}")
+        if self.rule == "threshold":
+            if self.lengths or self.minus or self.split == "original-order":
+                raise ValueError(
+                    "threshold is about all of valid or test; leave out lengths, minus and split:"
+                    " original-order"
+                )
+            if self.against or self.pairs:
+                raise ValueError("threshold compares with a number, not with other runs")
+        elif self.minus and self.split != "original-order":
+            raise ValueError("minus: swapped-order needs split: original-order")
+        elif not (self.pairs or self.against):
+            raise ValueError(f"{self.rule} needs `test` and `against`, or `pairs`")
+        elif self.test and not self.against:
+            raise ValueError("test: add against, or leave it out: pairs have tests of their own")
+        for test in (self.test, *(test for test, _ in self.pairs)):
+            if axes := self.each.keys() & test.keys():
+                raise ValueError(f"each: {', '.join(sorted(axes))} is also in test; name it once")
+        for test, against in self.comparisons:
+            if test | against == test:
+                raise ValueError(f"compares runs with themselves: {test} against {against}")
+        return self
+
+
+class ItemSpec(Strict):
+    """A study, or an item of a paper.
+
+    Attributes:
+        title: title of the item.
+        grid: the runs: the name of a file in `configs/grids`, a path relative to this file, or the
+            contents of such a file.
+        trained: whether the item needs trained runs; if not, prepared data suffice.
+        only: settings of the runs that the item needs; by default all runs.
+        tables: tables of measurements.
+        by_length: BLEU by source length, each as a table and a figure.
+        curves: validation perplexity during training, as tables and figures.
+        analyses: functions, as `module:function`. Each is called with the study and returns a
+            `papers.document.Content`: tables with figures, and values for claims.
+        claims: claims to test.
+    """
+
+    title: str
+    grid: str | GridConfig
+    trained: bool = True
+    only: SomeSettings = Field(default_factory=dict)
+    tables: tuple[TableSpec, ...] = ()
+    by_length: tuple[ByLengthSpec, ...] = ()
+    curves: CurvesSpec | None = None
+    analyses: tuple[str, ...] = ()
+    claims: tuple[ClaimSpec, ...] = ()
+
+    @field_validator("grid")
+    @classmethod
+    def _find_grid(cls, given: str | GridConfig, info: ValidationInfo) -> str | GridConfig:
+        """Find the grid, with whose names those of the other keys are compared."""
+        if info.context:
+            info.context["grid"] = info.context["find_grid"](given)
+        return given
+
+    @model_validator(mode="after")
+    def _has_content(self) -> ItemSpec:
+        if not (self.tables or self.by_length or self.curves or self.analyses):
+            raise ValueError("needs one of tables, by_length, curves and analyses")
+        return self

@@ -1,0 +1,369 @@
+"""The tables of an item: ours, made from its runs as its spec says, and the paper's."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from statistics import fmean
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.config import Config
+from shapeshift.data.corpora import labels
+from shapeshift.evaluation.tables import NO_VALUE
+from shapeshift.positions.registry import find_kind
+from shapeshift.run.measures import mean_of, usable
+from shapeshift.study.by_length import MIN_SPAN, bounds_label, length_bounds, trained_lengths
+from shapeshift.study.document import Content, DocumentTable, Entry, number, summary, words
+from shapeshift.study.figures import Line, Panel, bars_note, draw_lines
+from shapeshift.study.measurements import FACTS, METRICS
+from shapeshift.study.significance import MARK
+from shapeshift.study.spec import (
+    ColumnSpec,
+    CurvesSpec,
+    PlotSpec,
+    Published,
+    PublishedSpec,
+    TableSpec,
+)
+from shapeshift.study.study import Settings, Study
+from shapeshift.study.verdicts import Part, mark_note, significant, with_p_value
+from shapeshift.training.log import read_log
+
+_BUCKET = ""
+"""Stands for an axis in the settings of a row: which of the table's buckets it is about."""
+
+_EMBEDDINGS = "layer 0"
+
+
+class TableBuilder:
+    """Makes a table of measurements."""
+
+    def __init__(self, spec: TableSpec, study: Study, *, trained: bool = True):
+        self._spec, self._study, self._trained = spec, study, trained
+        axis = spec.across
+        self._is_compared, self._untested = False, dict[str, None]()
+        self._groups: list[Settings] = [{axis: x} for x in study.settings(axis)] if axis else [{}]
+        cells = study.cells(spec.only)
+        places = dict.fromkeys(tuple(cell.axes[axis] for axis in spec.rows) for cell in cells)
+        self._lines: list[Settings] = [
+            dict(zip(spec.rows, place, strict=True)) | bucket
+            for place in places
+            for bucket in [{_BUCKET: name} for name in spec.buckets] or [{}]
+        ]
+
+    def table(self, name: str) -> DocumentTable:
+        """Return the table, under a name which is that of its files."""
+        columns: dict[str, list[Entry]] = {}
+        num_split = sum(column.split == "each set" for column in self._spec.columns.values())
+        for group in self._groups:
+            for title, column in self._spec.columns.items():
+                if not self._study.cells(column.only):
+                    continue
+                is_shared = self._is_shared(column)
+                settings: Settings = {} if is_shared else group
+                first = [*settings.values()]
+                if column.split == "each set":
+                    own = self._each_set(settings, column)
+                    first += [title] * (num_split > 1)
+                else:
+                    own = {title: self._column(settings, column)}
+                for last, entries in own.items():
+                    heading = " ".join([*first, last]).strip()
+                    if heading in columns and not is_shared:
+                        raise ShapeshiftError(
+                            f"the table {self._spec.title!r} has two columns {heading!r}; change"
+                            " the title of one"
+                        )
+                    columns[heading] = entries
+        caption, drawing = self._plot(self._spec.plot) if self._spec.plot else ("", None)
+        return DocumentTable(
+            name=name,
+            title=self._spec.title,
+            header=(*(self._spec.header or self._spec.rows), *columns),
+            rows=tuple(
+                (*words(*self._names(line)), *(own[at] for own in columns.values()))
+                for at, line in enumerate(self._lines)
+            ),
+            notes=tuple(self._notes()),
+            figure=caption,
+            drawing=drawing,
+        )
+
+    def _is_shared(self, column: ColumnSpec) -> bool:
+        """Return whether a column is the same for all groups, as numbers of the data may be."""
+        if not (column.count or column.metric in FACTS):
+            return False
+        fields = (
+            {self._field(x | each, column).text for each in self._groups} for x in self._lines
+        )
+        return all(len(texts - {NO_VALUE}) <= 1 for texts in fields)
+
+    def _plot(self, plot: PlotSpec) -> tuple[str, Figure | None]:
+        """Draw a column over an axis, a line for each setting of `across`; return the caption and
+        the drawing."""
+        column = self._spec.columns[plot.y]
+        settings = list(dict.fromkeys(line[plot.x] for line in self._lines))
+        values = {
+            " ".join(group.values()) or plot.y: [
+                self._values({**group, plot.x: x}, column) for x in settings
+            ]
+            for group in self._groups
+        }
+        lines = [Line(name, range(len(settings)), x) for name, x in values.items() if any(x)]
+        if not lines:
+            return "", None
+        panel = Panel(lines, plot.y, places=settings, min_span=MIN_SPAN)
+        return plot.title + bars_note(lines), draw_lines([panel], plot.x_title or plot.x)
+
+    def _values(
+        self, place: Settings, column: ColumnSpec, dataset: str | None = None
+    ) -> list[float]:
+        """Return the measurements of a field; `place` are settings of its row and its group."""
+        settings, split = self._measured(place, column), column.split
+        if column.layers:
+            layers: dict[str, list[float]] = {}
+            for row in self._study.rows(column.metric, settings, bucket=...):
+                if row.bucket not in (None, _EMBEDDINGS):
+                    layers.setdefault(row.bucket, []).append(row.value)
+            return min(layers.values(), key=fmean, default=[])
+        if column.lengths and (cells := self._study.finished(settings)):
+            assert split in ("valid", "test")
+            bounds = length_bounds(cells[0].config, column.lengths)
+            if bounds:
+                found = (self._study.bleu(cell, split, bounds) for cell in cells)
+                return [value for value in found if value is not None]
+            if column.lengths == "beyond":
+                return []
+        if dataset is None and split:
+            dataset = mean_of(split)
+        part = self._spec.buckets.get(place.get(_BUCKET, "")) or column.bucket
+        rows = self._study.rows(column.metric, settings, dataset=dataset, bucket=part)
+        if part and not rows:  # lengths are of all files together
+            rows = self._study.rows(column.metric, settings, dataset=split, bucket=part)
+        return [row.value for row in rows]
+
+    def _settings(self, place: Settings, column: ColumnSpec) -> Settings:
+        settings = place | self._spec.only | column.only
+        return {axis: setting for axis, setting in settings.items() if axis != _BUCKET}
+
+    def _measured(self, place: Settings, column: ColumnSpec) -> Settings:
+        """Return the settings of a field that shows the seeds of one model."""
+        settings = self._settings(place, column)
+        remedy = f"add it to rows, across or only of the table {self._spec.title!r}"
+        self._study.require_one_model(settings, remedy)
+        return settings
+
+    def _column(self, group: Settings, column: ColumnSpec) -> list[Entry]:
+        tests = self._tests(group, self._spec.columns.get(column.gain_of, column))
+        differing = significant(tests)
+        entries = []
+        for at, place in enumerate(self._lines):
+            if column.gain_of:
+                test = tests[at].comparison if at in tests else None
+                entries.append(number(test.difference if test else None, "+.2f"))
+            else:
+                mark = MARK if at in differing else ""
+                entry = self._field(place | group, column, mark)
+                entries.append(with_p_value(entry, tests.get(at)))
+        return entries
+
+    def _field(self, place: Settings, column: ColumnSpec, mark: str = "") -> Entry:
+        settings = self._settings(place, column)
+        if column.difference:
+            sides = (self._spec.columns[title] for title in column.difference)
+            first, second = (self._field(place, side).value for side in sides)
+            return number(None if first is None or second is None else first - second)
+        if column.count:
+            return self._count(place, column)
+        if column.metric in FACTS:
+            facts = {_fact(column.metric, x.config) for x in self._study.cells(settings)}
+            if len(facts) > 1:
+                self._measured(place, column)  # which names the axis
+            return Entry(text=facts.pop()) if facts else number(None)
+        decimals = 3 if column.layers else 2
+        is_whole = column.metric in METRICS and METRICS[column.metric].is_whole
+        show = "whole number" if is_whole else column.show
+        return summary(self._values(place, column), show, mark, decimals=decimals)
+
+    def _count(self, place: Settings, column: ColumnSpec) -> Entry:
+        settings = self._settings(place, column)
+        every = self._study.cells(settings)
+        if any(cell.config.data != every[0].config.data for cell in every):
+            self._measured(place, column)  # which names the axis
+        cells = (self._study.finished if self._trained else self._study.cells)(settings)
+        if not cells:
+            return number(None)
+        data = self._study.prepared(cells[0])
+        split = column.split or "train"
+        assert split != "each set"
+        lengths = data.store(split).source_lengths
+        values = {
+            "kept": len(lengths),
+            "read": data.report.splits[split].read,
+            "tokens": int(lengths.sum(dtype=np.int64)),
+            "longest": int(lengths.max()),
+        }
+        return number(values[column.count or "kept"], ",")
+
+    def _each_set(self, group: Settings, column: ColumnSpec) -> dict[str, list[Entry]]:
+        """Return the columns of a group for each file of both splits, and the mean of them."""
+        corpus, datasets = self._study.cells()[0].config.data.corpus, []
+        for split in ("valid", "test"):  # as `lab.measures.score` names them
+            files = labels(corpus, split)
+            datasets += [f"{split}/{label}" for label in files] if len(files) > 1 else [split]
+        columns = {
+            name: [summary(self._values(x | group, column, name), column.show) for x in self._lines]
+            for name in datasets
+        }
+        means = []
+        for fields in zip(*columns.values(), strict=True):
+            values = [field.value for field in fields if field.value is not None]
+            means.append(number(fmean(values) if len(values) == len(fields) else None))
+        columns["average"] = means
+        return columns
+
+    def _tests(self, group: Settings, column: ColumnSpec) -> dict[int, Part]:
+        """Return line → comparison with the baseline, of columns of BLEU over a split."""
+        if not self._spec.is_tested(column):
+            return {}
+        assert column.split in ("valid", "test")
+        tests = {}
+        for at, place in enumerate(self._lines):
+            settings = self._measured(place | group, column)
+            against = settings | self._spec.baseline
+            cells = self._study.cells(settings)
+            if settings == against or not cells:
+                continue
+            bounds = length_bounds(cells[0].config, column.lengths) if column.lengths else None
+            if bounds or column.lengths != "beyond":
+                tests[at] = self._study.compare(settings, against, column.split, lengths=bounds)
+                if tests[at].comparison:
+                    self._is_compared = True
+                elif self._study.finished(settings):
+                    self._untested[" ".join((place | group).values())] = None
+        return tests
+
+    def _names(self, place: Settings) -> tuple[str, ...]:
+        if not self._spec.labels:
+            return tuple(place.values())
+        [setting] = place.values()
+        return self._spec.labels.get(setting, (setting,) + ("",) * (len(self._spec.header) - 1))
+
+    def _signatures(self) -> Iterator[str]:
+        """Yield the signature of each score that a column shows, which it is reported with."""
+        metrics = [x.metric for x in self._spec.columns.values() if not (x.count or x.difference)]
+        for metric in dict.fromkeys(metrics):
+            rows = [row for row in self._study.results if row.metric == metric and row.signature]
+            if found := dict.fromkeys(row.signature for row in rows):
+                yield f"{metric}: {' or '.join(map(str, found))}"
+
+    def _notes(self) -> Iterator[str]:
+        if not all(column.count for column in self._spec.columns.values()):
+            several = len({cell.seed for cell in self._study.cells()}) > 1
+            yield "mean ± standard deviation over seeds" if several else "one seed"
+        if self._spec.baseline:
+            baseline = ", ".join(f"{axis} = {x}" for axis, x in self._spec.baseline.items())
+            if self._is_compared:
+                yield mark_note(baseline)
+            if self._untested:
+                reason = f"there is no finished run of {baseline} with the same seed"
+                yield f"not tested, as {reason}: {', '.join(self._untested)}"
+        yield from self._spec.notes
+        if note := self._spec.scale_notes.get(self._study.scale):
+            yield note
+        yield from self._signatures()
+        if self._spec.buckets:
+            yield from usable(self._study.cells()[0].steps)[1]
+
+
+def _fact(name: str, config: Config) -> str:
+    """Return one of `measurements.FACTS`."""
+    if name == "trained lengths":
+        return bounds_label(trained_lengths(config))
+    kinds = (find_kind(part.kind).build for part in config.position.scheme.parts)
+    return "yes" if all(kind.shift_invariant for kind in kinds) else "no"
+
+
+def published_table(table: TableSpec, paper: PublishedSpec, ours: DocumentTable) -> DocumentTable:
+    """Return the paper's table.
+
+    Raises:
+        ShapeshiftError: a row has more or fewer fields than the header.
+    """
+    header = paper.header or ours.header
+    for row in paper.rows:
+        if len(row) != len(header):
+            raise ShapeshiftError(
+                f"published of the table {table.title!r}: {list(row)} has {len(row)} fields for"
+                f" {len(header)} columns ({', '.join(header)}); complete it, or give a header"
+            )
+    num_names = len(table.header or table.rows)
+    rows = [
+        (
+            *words(*map(_name, row[:num_names])),
+            *(_given(x, paper.decimals) for x in row[num_names:]),
+        )
+        for row in paper.rows
+    ]
+    return DocumentTable(
+        name=f"{ours.name}-paper",
+        title=paper.title or f"{table.title}, in the paper",
+        origin="paper",
+        header=header,
+        rows=tuple(rows),
+        notes=paper.notes,
+    )
+
+
+def curves(study: Study, spec: CurvesSpec, item: str) -> Content:
+    """Return a table and a figure for each setting of `spec.each`, with a line for each run; their
+    names begin with the item's: Kiyono et al. 2021 (SHAPE), Figures 8 and 9."""
+    content = Content()
+    key, unit = ("update", 1) if spec.against == "updates" else ("elapsed_s", 60)
+    for setting in study.settings(spec.each):
+        rows, lines = [], []
+        for system in study.settings(spec.systems):
+            axes = {spec.each: setting, spec.systems: system}
+            study.require_one_model(axes, "add it to only of the study, or leave curves out")
+        for cell in study.finished({spec.each: setting}):
+            system = cell.axes[spec.systems]
+            log = read_log(study.run(cell).directory / "log.jsonl")
+            log = [line for line in log if "valid_loss" in line]
+            perplexities = [[math.exp(line["valid_loss"])] for line in log]
+            lines.append(Line(system, [line[key] / unit for line in log], perplexities))
+            for line, [perplexity] in zip(log, perplexities, strict=True):
+                update, time = number(line["update"], ","), number(line["elapsed_s"], ",.0f")
+                own = words(system, str(cell.seed))
+                rows.append((*own, update, time, number(perplexity, ".3f")))
+        # It falls from thousands to a few: a linear axis would show the first updates alone.
+        panel = Panel(lines, "validation perplexity", log=True, min_span=1.2)
+        title = f"Validation perplexity against {spec.against}, {setting}"
+        x_title = spec.against + " (minutes)" * (unit > 1)
+        table = DocumentTable(
+            name=re.sub(r"[^\w.+=, -]", "-", f"{item}-{setting}"),  # see `schema.PlainName`
+            title=title,
+            header=(spec.systems, "seed", "update", "time (s)", "perplexity"),
+            rows=tuple(rows),
+            notes=("time: wall-clock time; other programs may have run",),
+            figure=title if lines else "",
+            drawing=draw_lines([panel], x_title) if lines else None,
+        )
+        content.tables.append(table)
+    return content
+
+
+def _name(given: Published) -> str:
+    return "" if given is None else f"{given:g}" if isinstance(given, float) else str(given)
+
+
+def _given(value: Published, decimals: int) -> Entry:
+    if isinstance(value, str):
+        return Entry(text=value)
+    if isinstance(value, tuple):
+        median, mean, stdev = (f"{each:.{decimals}f}" for each in value)
+        return Entry(text=f"{mean} ± {stdev} (median {median})", value=value[1])
+    return number(value, "," if isinstance(value, int) else f",.{decimals}f")

@@ -1,0 +1,156 @@
+"""The work on one cell: train, then measure, each step once.
+
+As a program (`python -m shapeshift.study.work ORDER`, in JSON) it is what runners start in
+processes of their own. It ends when its standard input closes. It exits with 0, with `BUSY` if
+another process is at work on the cell, and with 1 if it failed; what went wrong is then the end of
+the cell's `output.log`.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+
+from shapeshift import __version__
+from shapeshift._system.errors import ShapeshiftError, out_of_memory
+from shapeshift._system.files import make_directory, open_in_place, refuse_link, save, tidy, writing
+from shapeshift._system.hashes import hash_file
+from shapeshift._system.locks import LockedError, locked
+from shapeshift._system.schema import Strict
+from shapeshift.config import Config
+from shapeshift.data.corpora import corpus_fingerprint, fetch
+from shapeshift.data.prepare import prepare
+from shapeshift.run.folder import Run, has_begun, prepared_directory
+from shapeshift.run.measures import TRAIN, find_measure, measure_training
+from shapeshift.run.record import CellFolder, StepRecord, start_of
+from shapeshift.run.train import train
+from shapeshift.training.observer import Observer
+from shapeshift.training.precision import choose_device, describe_hardware
+from shapeshift.training.stopping import StoppedError, StopSignals, end_with_parent
+
+BUSY = 75
+"""Exit status: another process is at work on the cell (EX_TEMPFAIL of sysexits.h)."""
+
+_SAME_SIGNAL_S = 1.0
+"""A scheduler sends a signal to every process, and the runner passes on what it gets itself."""
+
+
+class Order(Strict):
+    """The work on one cell, as a launcher hands it on.
+
+    Attributes:
+        folder: the cell's.
+        config: its settings.
+        steps: names of measures, in the order in which they are taken.
+        prepared_root: see `lab.train.train`.
+        command: what the user typed, for the records.
+    """
+
+    folder: Path
+    config: Config
+    steps: tuple[str, ...]
+    prepared_root: Path
+    command: str
+
+
+def work(order: Order, stop: StopSignals | None = None) -> None:
+    """Do what is not yet done of training and of the measures of `order`.
+
+    Training that was stopped goes on from its last checkpoint.
+
+    Args:
+        order: the work.
+        stop: see `lab.train.train`.
+
+    Raises:
+        StoppedError: training was stopped by a signal; a checkpoint is saved.
+        LockedError: another process is at work on the cell.
+        ShapeshiftError: from training or a measure.
+    """
+    folder, root = CellFolder(order.folder), order.prepared_root
+    refuse_link(folder.path)
+    make_directory(folder.path)
+    with locked(folder.lock):
+        with writing(folder.path):
+            for own in (folder.path, folder.steps, folder.run):
+                tidy(own)
+        open_in_place(folder.output, "wb").close()  # which is our standard output, perhaps
+        config = order.config
+        missing = folder.missing(order.steps, config)
+        if not missing:
+            return
+        text = corpus_fingerprint(fetch(config.data.corpus))
+        folder.check_text(text, config)
+        folder.check_start(config)
+        if not has_begun(folder.run) and (start := start_of(config)):
+            save(folder.start, start)
+        directory = prepared_directory(config.data, root)
+        checkpoint: str | None = None
+        for step in missing:
+            began = time.monotonic()
+            if step != TRAIN:
+                data = prepare(config.data, directory)
+                measurements = find_measure(step)(Run.create(folder.run, config), data)
+            else:
+                run = train(config, folder.run, Observer(), prepared_root=root, stop=stop)
+                measurements = measure_training(run)
+            checkpoint = checkpoint or hash_file(Run(folder.run).weights())
+            record = StepRecord(
+                step=step,
+                version=__version__,
+                command=order.command,
+                time=datetime.now(UTC).isoformat(timespec="seconds"),
+                elapsed_s=round(time.monotonic() - began, 3),
+                checkpoint=checkpoint,
+                text=text,
+                measurements=tuple(measurements),
+                hardware=describe_hardware(choose_device(config.training.device)),
+            )
+            folder.write_record(record, config)
+
+
+def attempt(order: Order) -> int:
+    """Do `work` and return an exit status; put into `output.log` why it failed or stopped, if so.
+
+    Raises:
+        StoppedError: see `work`. Signals are heeded in the main thread alone.
+    """
+    folder = CellFolder(order.folder)
+    alone = threading.current_thread() is threading.main_thread()
+    try:
+        work(order, StopSignals(_SAME_SIGNAL_S) if alone else None)
+    except LockedError:
+        return BUSY
+    except StoppedError as stopped:
+        _log(folder, str(stopped))
+        raise
+    except Exception as error:
+        known = error if isinstance(error, ShapeshiftError) else out_of_memory(error)
+        _log(folder, f"error: {known}" if known else traceback.format_exc().rstrip())
+        return 1
+    return 0
+
+
+def _log(folder: CellFolder, text: str) -> None:
+    with open_in_place(folder.output, "a") as file:
+        file.write(f"{text}\n")
+
+
+def main() -> int:
+    """Work on one cell as a process of its own; see the module."""
+    end_with_parent()
+    # Programs that a measure has started end as well; training handles signals itself.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        return attempt(Order.model_validate_json(sys.argv[1]))
+    except StoppedError as stopped:
+        return stopped.status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

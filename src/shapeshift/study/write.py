@@ -1,0 +1,93 @@
+"""An item's document as files: `item.json`, tables as Markdown, LaTeX and CSV, figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from shapeshift._system.files import save
+from shapeshift.evaluation.tables import Table
+from shapeshift.study.document import DocumentTable, Entry, ItemDocument
+from shapeshift.study.figures import save as save_figure
+from shapeshift.study.results import csv_text
+
+_SIGNS = str.maketrans(
+    {"≥": r"$\geq$", "≤": r"$\leq$", "−": "$-$", "→": r"$\to$", "<": "$<$", ">": "$>$"}
+)
+"""Signs of our tables that LaTeX does not know as text."""
+
+_SPECIAL = str.maketrans(
+    {sign: rf"\{sign}" for sign in "&%$#_{}"}
+    | {"~": r"\textasciitilde ", "^": r"\textasciicircum ", "\\": r"\textbackslash "}
+)
+"""Signs that mean something in LaTeX."""
+
+
+def write_item(document: ItemDocument, directory: Path) -> list[Path]:
+    """Write everything into a folder and return the files, the document last: where it is, the
+    rest is.
+
+    Raises:
+        ShapeshiftError: a file cannot be written.
+    """
+    paths = []
+    for table in document.tables:
+        for suffix, text in _SUFFIXES.items():
+            paths.append(directory / f"{table.name}.{suffix}")
+            save(paths[-1], text(table))
+        if table.figure:
+            paths += save_figure(table.drawing, directory / table.name)
+    return [*paths, document.save(directory)]
+
+
+def text_table(table: DocumentTable) -> Table:
+    """Return a table of texts alone, for the terminal."""
+    return Table(table.header, [[entry.text for entry in row] for row in table.rows], table.notes)
+
+
+def markdown(table: DocumentTable) -> str:
+    """Return a table in Markdown, its title above it."""
+    return f"**{table.title}**\n\n{text_table(table).markdown()}"
+
+
+def latex(table: DocumentTable) -> str:
+    """Return a table as a `tabular` in LaTeX, for the package `booktabs`, its notes below."""
+    import pandas as pd
+
+    texts = [[entry.text for entry in row] for row in table.rows]
+    frame = pd.DataFrame(texts, columns=[*table.header])
+    form = "l" + "r" * (len(table.header) - 1)
+    tabular = str(frame.to_latex(index=False, escape=True, column_format=form))
+    notes = [rf"\par{{\footnotesize {note.translate(_SPECIAL)}\par}}" for note in table.notes]
+    return "\n".join([tabular.rstrip(), *notes, ""]).translate(_SIGNS)
+
+
+def comma_separated(table: DocumentTable) -> str:
+    """Return a table as CSV: numbers in full, words as they are shown; behind each column with
+    tests one of their p-values; in a last column the overrides of the runs, if there are any."""
+    lines = with_p_values(table, lambda x: x.text if x.value is None else x.value)
+    if table.overrides:
+        lines[0].append("overrides")
+        for line in lines[1:]:
+            line.append(" ".join(table.overrides))
+    return csv_text(lines)
+
+
+def with_p_values(table: DocumentTable, show: Callable[[Entry], object]) -> list[list[object]]:
+    """Return the header and the rows of a table; behind each column that has tests, `TITLE`, stands
+    one of their p-values, `TITLE, p`."""
+    columns: list[list[object]] = []
+    for number, title in enumerate(table.header):
+        entries = [row[number] for row in table.rows]
+        columns.append([title, *map(show, entries)])
+        if any(entry.p_value is not None for entry in entries):
+            columns.append([f"{title}, p", *(entry.p_value for entry in entries)])
+    return [list(line) for line in zip(*columns, strict=True)]
+
+
+_SUFFIXES: dict[str, Callable[[DocumentTable], str]] = {
+    "md": markdown,
+    "tex": latex,
+    "csv": comma_separated,
+}
+"""Of the files of a table → what makes their text."""

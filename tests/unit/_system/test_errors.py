@@ -1,0 +1,83 @@
+"""The error that a user can fix."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import shapeshift
+from shapeshift._system.errors import ShapeshiftError, install_extra, nearest, out_of_memory
+
+
+def test_the_message_starts_with_the_place_and_is_short() -> None:
+    error = ShapeshiftError("no such key", path=Path("a/run.yaml"), line=3)
+    assert str(error) == "a/run.yaml:3: no such key"
+    assert (error.path, error.line) == (Path("a/run.yaml"), 3)
+    error = ShapeshiftError(f"unknown preset {9999 * 'x'!r} (known: ape)", path="y" * 5000)
+    assert str(error).endswith("x… (known: ape)")
+    assert len(str(error)) < 300
+
+
+def test_nearest_word() -> None:
+    assert nearest("maxupdates", ["max_updates", "seed"]) == "; did you mean 'max_updates'?"
+    assert nearest("zzz", iter(["max_updates", "seed"])) == ""
+    assert nearest("SEED", ["max_updates", "Seed"]) == "; did you mean 'Seed'?"
+
+
+def test_an_extra_that_a_message_names_is_one_that_there_is() -> None:
+    root = Path(shapeshift.__file__).parent
+    text = "".join(path.read_text(encoding="utf-8") for path in root.rglob("*.py"))
+    project = tomllib.loads((root.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))
+    named = set(re.findall(r"(?:install_extra|require)\([\"'](\w+)[\"']", text))
+    assert named
+    assert named <= project["project"]["optional-dependencies"].keys()
+    assert "pip install '.[hf]'" in install_extra("hf")
+    assert "shapeshift[" not in text  # on a package index the name may be somebody else's
+
+
+def test_an_extra_that_a_page_names_is_one_that_there_is() -> None:
+    root = Path(shapeshift.__file__).parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    extras = project["project"]["optional-dependencies"].keys()
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"`(\w+)`", readme.partition("other extras")[2].partition("\n\n")[0]))
+    assert listed == extras - {"testbed", "dev", "browser"}
+    for page in (*root.glob("*.md"), *(root / "docs").rglob("*.md"), root / "Makefile"):
+        text = page.read_text(encoding="utf-8")
+        named = ",".join(
+            re.findall(r"\.\[([\w,]+)\]'", text) + re.findall(r"[Ee]xtra `(\w+)`", text)
+        )
+        assert set(filter(None, named.split(","))) <= extras, page
+
+
+def raised(error: BaseException, cause: BaseException) -> BaseException:
+    try:
+        raise error from cause
+    except BaseException as caught:
+        return caught
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(12, "Cannot allocate memory"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to"),
+        RuntimeError("could not create a primitive"),
+        RuntimeError("can't start new thread"),
+        ImportError("libtorch_cpu.so: failed to map segment from shared object"),
+        raised(RuntimeError("of another library"), MemoryError("std::bad_alloc")),
+    ],
+)
+def test_a_lack_of_memory_is_known_whoever_says_so(error: BaseException) -> None:
+    lack = out_of_memory(error)
+    assert str(lack).startswith("out of memory (")
+    assert "ulimit" in str(lack)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), ImportError("no module"), OSError(2, "")])
+def test_other_errors_are_not_a_lack_of_memory(error: BaseException) -> None:
+    assert out_of_memory(error) is None

@@ -1,0 +1,282 @@
+"""No false alarm on what we ship and on models of transformers; what the API reports."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+from tests.unit import tiny_models
+from torch import Tensor, nn
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.check import PROPERTIES, Finding, check
+from shapeshift.check.adapter import subjects
+from shapeshift.export.huggingface import ShapeshiftConfig, ShapeshiftForSeq2SeqLM
+from shapeshift.interop.torch_nn import TransformerEncoderLayer
+from shapeshift.model import ModelConfig, build
+from shapeshift.model.catalogue import cells
+from shapeshift.positions import PRESETS, Part, Scheme
+
+FAST = {"sinusoidal", "Llama", "BART", "fire"}
+CELLS = {part.kind: Scheme(parts=(part,)) for part in [*cells()][::-1]}
+SCHEMES = CELLS | {name: PRESETS[name] for name in ("shape", "randomized", "skew-cross-pe")}
+"""Every kind, at the first of its places; and what else is in presets."""
+
+ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}
+SHAPE = {"dim": 32, "num_heads": 4, "ff_dim": 32, "encoder_layers": 2, "decoder_layers": 2}
+
+
+def some_long(names: object) -> list[object]:
+    return [n if n in FAST else pytest.param(n, marks=pytest.mark.long) for n in names]  # type: ignore[attr-defined]
+
+
+def failures(model: nn.Module, max_length: int = 300) -> list[Finding]:
+    findings = check(model, max_length=max_length)
+    assert {finding.property for finding in findings} == set(PROPERTIES)
+    assert sum(finding.outcome == "pass" for finding in findings) >= 6
+    return [finding for finding in findings if finding.outcome == "FAIL"]
+
+
+@pytest.mark.parametrize("name", some_long(SCHEMES))
+def test_there_is_no_false_alarm_on_a_preset_or_a_kind_at_a_place(name: str) -> None:
+    torch.manual_seed(0)
+    layers = {} if name in FAST else ONE_LAYER
+    assert failures(build(ModelConfig(**SHAPE | layers), SCHEMES[name], 60, 60)) == []
+
+
+@pytest.mark.parametrize(
+    ("with_positions", "without"), [("encoder", "decoder"), ("decoder", "encoder")]
+)
+def test_a_stack_without_positions_claims_none(with_positions: str, without: str) -> None:
+    scheme = Scheme(parts=(Part("sinusoidal", "embedding", with_positions),))
+    findings = check(build(ModelConfig(**SHAPE), scheme, 60, 60), max_length=10)
+    assert not [finding for finding in findings if finding.outcome == "FAIL"]
+    shifts = {x.side: x.detail for x in findings if x.property == "shift"}
+    assert "wanted at most" in shifts[without]
+    assert "wanted more than" in shifts[with_positions]
+
+
+@pytest.mark.parametrize(
+    ("head", "settings", "limit"),
+    [
+        ("XLNetLMHeadModel", {"d_inner": 32}, None),
+        ("MptForCausalLM", {"max_seq_len": 40}, 40),
+    ],
+)
+def test_limits_have_the_names_and_values_of_others(
+    head: str, settings: dict[str, int], limit: int | None
+) -> None:
+    model = tiny_models.make(head, **settings)
+    (subject,) = subjects(model)
+    assert subject.limit == limit
+    outcomes = [finding.outcome for finding in check(model, max_length=10)]
+    assert "FAIL" not in outcomes
+    assert outcomes.count("pass") >= 5
+
+
+def test_a_module_that_is_missing_claims_nothing() -> None:
+    """ESM with absolute positions has a rotary module that is None."""
+    (subject,) = subjects(tiny_models.make("EsmForMaskedLM"))
+    assert subject.claim is None
+
+
+@pytest.mark.parametrize("name", some_long(tiny_models.ARCHITECTURES))
+def test_there_is_no_false_alarm_on_a_model_of_transformers(name: str) -> None:
+    assert failures(tiny_models.build(name), 300 if name in FAST else 70) == []
+
+
+def test_special_tokens_are_left_out_also_where_there_are_several_ends() -> None:
+    model = tiny_models.build("Llama", eos_token_id=[2, 7])
+    findings = check(model, max_length=70)
+    assert not [finding for finding in findings if finding.outcome == "FAIL"]
+    [subject] = subjects(model)
+    assert not {2, 7} & {*subject.usable_ids.tolist()}
+
+
+@pytest.mark.parametrize("sizes", [(60, 40), (40, 60)])
+def test_vocabularies_of_two_sizes(sizes: tuple[int, int]) -> None:
+    source, target = sizes
+    shape = SHAPE | ONE_LAYER | {"share_embeddings": False}
+    marian = {"vocab_size": source, "decoder_vocab_size": target}
+    both = ShapeshiftConfig(shape, {"name": "ape"}, source_size=source, target_size=target)
+    for model in (
+        build(ModelConfig(**shape), "ape", source, target),
+        ShapeshiftForSeq2SeqLM(both),
+        tiny_models.build("Marian", share_encoder_decoder_embeddings=False, **marian),
+    ):
+        findings = check(model, positions="absolute", max_length=5)
+        assert {x.side for x in findings} == {"decoder", "encoder"}
+        assert not [x for x in findings if x.outcome == "FAIL"]
+
+
+def test_padding_that_a_model_refuses_on_the_left_does_not_apply() -> None:
+    config = ShapeshiftConfig(SHAPE, {"name": "rpe"}, source_size=60, target_size=60)
+    for model in (ShapeshiftForSeq2SeqLM(config), build(ModelConfig(**SHAPE), "rpe", 60, 60)):
+        findings = {(x.property, x.side): x for x in check(model, max_length=5)}
+        assert "FAIL" not in {x.outcome for x in findings.values()}
+        assert "on its right alone" in findings["left padding", "encoder"].detail
+
+
+def test_a_mask_of_ones_own_replaces_the_window_of_an_encoder() -> None:
+    [finding] = failures(tiny_models.build("ModernBERT"))
+    assert (finding.property, finding.side) == ("packing", "encoder")
+    assert len(finding.ids[0]) > 64  # of the window on either side
+
+
+def test_what_does_not_apply_says_why() -> None:
+    findings = {(x.property, x.side): x for x in check(tiny_models.build("BART"))}
+    assert "pad on the right" in findings["left padding", "encoder"].detail
+    assert findings["packing", "decoder"].detail == "it takes no position_ids"
+    assert findings["beyond the end", "decoder"].detail.startswith("refused: IndexError")
+
+
+def test_a_wrong_claim_is_found() -> None:
+    for claim, name in (("absolute", "shift"), ("none", "effect")):
+        findings = check(tiny_models.build("Llama"), positions=claim, max_length=5)
+        assert {x.property: x.outcome for x in findings}[name] == "FAIL"
+
+
+def test_positions_that_hardly_matter_yet_have_an_effect() -> None:
+    """As after a few updates with a high learning rate, when the decoder ignores the source."""
+    torch.manual_seed(0)
+    for preset, claim, outcome in (("t5", None, "pass"), ("nope", "relative", "FAIL")):
+        model = build(ModelConfig(**SHAPE), preset, 60, 60)
+        for layer in model.decoder:
+            layer.cross_attention.out.weight.data *= 1e-5
+        findings = check(model, positions=claim, max_length=10)
+        [effect] = [x for x in findings if (x.property, x.side) == ("effect", "encoder")]
+        assert effect.outcome == outcome, effect
+
+
+def test_the_model_is_left_alone() -> None:
+    model = tiny_models.build("Llama").train()
+    before = deepcopy(model.state_dict())
+    check(model, max_length=5)
+    assert model.training
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+class Encoder(nn.Module):
+    """An encoder of one's own: a learned table, bidirectional layers of torch, right padding."""
+
+    def __init__(self, places: str = "all", layer: type = nn.TransformerEncoderLayer) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.vocab_size, self.max_length, self.places = 60, 16, places
+        self.tokens, self.table = nn.Embedding(60, 16), nn.Embedding(16, 16)
+        self.layers = nn.ModuleList(layer(16, 2, 16, batch_first=True) for _ in range(2))
+        self.out = nn.Linear(16, 60)
+
+    def forward(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        pos = torch.arange(ids.shape[1])
+        x = self.tokens(ids) + (0 if self.places == "none" else self.table(pos))
+        padding = None if attention_mask is None else attention_mask == 0
+        for layer in self.layers:
+            x = layer(x, src_key_padding_mask=padding)
+        return self.out(x)
+
+
+class Causal(Encoder):
+    """A decoder of one's own."""
+
+    def forward(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        attention_mask = torch.ones_like(ids) if attention_mask is None else attention_mask
+        x = self.tokens(ids) + (
+            0 if self.places == "none" else self.table(attention_mask.cumsum(1))
+        )
+        padding = torch.zeros_like(ids, dtype=x.dtype).masked_fill(attention_mask == 0, -1e9)
+        mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1], dtype=x.dtype)
+        for layer in self.layers:
+            x = layer(x, src_mask=mask.clamp(min=-1e9), src_key_padding_mask=padding)
+        return self.out(x)
+
+
+def by_property(model: nn.Module, claim: str | None = None) -> dict[str, Finding]:
+    return {x.property: x for x in check(model, positions=claim, max_length=10)}  # type: ignore[arg-type]
+
+
+def test_an_encoder_is_found_by_what_it_sees() -> None:
+    for claim, reason in ((None, "give --positions absolute"), ("absolute", "pad on the right")):
+        findings = by_property(Encoder(), claim)
+        assert {x.side for x in findings.values()} == {"encoder"}
+        assert not [x for x in findings.values() if x.outcome == "FAIL"]
+        assert reason in findings["left padding"].detail
+        assert findings["beyond the end"].detail.startswith("refused: IndexError")
+    assert by_property(tiny_models.build("BERT"))["cached = full"].detail == "it has no cache"
+    assert {x.side for x in by_property(tiny_models.build("GPT-2")).values()} == {"decoder"}
+
+
+def test_nothing_passes_that_proves_nothing() -> None:
+    for layer in (nn.TransformerEncoderLayer, TransformerEncoderLayer):
+        findings = by_property(Encoder("none", layer))
+        for name in ("left padding", "shift", "beyond the end"):
+            assert (findings[name].outcome, findings[name].detail[:12]) == (
+                "not applicable",
+                "its claim is",
+            )
+    bloom = by_property(tiny_models.build("BLOOM"))
+    assert "follow the mask" in bloom["shift"].detail
+    assert "causal mask" in bloom["effect"].detail
+
+
+@pytest.mark.parametrize(
+    ("model", "places", "claim", "outcome"),
+    [
+        (Encoder, "none", None, "FAIL"), (Encoder, "none", "none", "pass"),
+        (Encoder, "all", "none", "FAIL"), (Causal, "all", "absolute", "pass"),
+        (Causal, "none", "absolute", "FAIL"), (Causal, "none", None, "not applicable"),
+    ],
+)  # fmt: skip
+def test_positions_that_were_forgotten_are_missed_unless_a_causal_mask_orders_tokens(
+    model: type[Encoder], places: str, claim: str | None, outcome: str
+) -> None:
+    assert by_property(model(places), claim)["effect"].outcome == outcome
+
+
+class Pooled(Encoder):
+    def forward(self, ids: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(ids)[:, 0, :2]
+
+
+class Lengths(Encoder):
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(ids)
+
+
+class Mapped(Encoder):
+    def forward(self, ids: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+        return {"scores": super().forward(ids)}
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (3, "nn.Module"),
+        (nn.Linear(2, 2), "vocab_size"),
+        (Pooled(), r"a tensor of shape \(2, 2\).*outputs for each token, \(B, T, V\)"),
+        (Mapped(), "a dict without logits .*outputs for each token"),
+        (Lengths(), r"with token ids alone .*'lengths'.*; wrap it in a module with forward\(ids\)"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused(model: nn.Module, message: str) -> None:
+    with pytest.raises(ShapeshiftError, match=message):
+        check(model)
+
+
+@pytest.mark.parametrize(
+    ("settings", "max_length", "message"),
+    [
+        ({}, 1, "max_length must be at least 4, got 1"),
+        ({"max_position_embeddings": 1}, 10, "LlamaForCausalLM has 1 positions, .* 5 or more"),
+        ({"vocab_size": 1}, 10, "1 of 1 tokens are not special, .*larger vocab_size"),
+        ({"vocab_size": 4}, 10, "0 of 4 tokens are not special, .*larger vocab_size"),
+    ],
+)
+def test_what_is_too_small_to_check_is_refused(
+    settings: dict[str, int], max_length: int, message: str
+) -> None:
+    special = {"pad_token_id": None, "eos_token_id": [2, 3]}
+    with pytest.raises(ShapeshiftError, match=message):
+        check(tiny_models.build("Llama", **special, **settings), max_length=max_length)

@@ -1,0 +1,137 @@
+"""The files in configs/, files that extend others, and the pages in docs/ that are generated."""
+
+import runpy
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.config import load_config
+from shapeshift.positions import PRESETS, Scheme
+from shapeshift.study.grid import Grid
+from shapeshift.training.config import Noam
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+CELLS = [
+    (dataset, position)
+    for dataset in ("vanilla", "extrapolate", "interpolate")
+    for position in ("ape", "rpe", "shape")
+]
+
+
+def write(path, **files):
+    for name, text in files.items():
+        (path / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return path / "run.yaml"
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_every_shipped_file_loads_and_resolves_to_one_that_extends_nothing(path, tmp_path):
+    config = load_config(path)
+    resolved = tmp_path / "config.yaml"
+    resolved.write_text(config.to_yaml(), encoding="utf-8")
+    assert "extends" not in resolved.read_text(encoding="utf-8")
+    assert load_config(resolved) == config
+    assert load_config(path.stem) == config  # shipped configurations have names
+    assert config.training.schedule.warmup_updates < config.training.max_updates
+
+
+@pytest.mark.parametrize(("dataset", "position"), CELLS)
+def test_a_cell_of_the_shape_paper_has_its_hyperparameters(dataset, position):
+    """Kiyono et al. 2021, Tables 3 and 4."""
+    config = load_config(ROOT / "configs" / f"shape-{dataset}-{position}.yaml")
+    training, model = config.training, config.model
+    assert config.data.dataset.name == dataset
+    assert config.position.scheme == PRESETS[position]
+    assert (model.size, model.dim, model.ff_dim, model.encoder_layers) == ("base", 512, 2048, 6)
+    assert model.dropout == training.label_smoothing == 0.1
+    assert (training.optimizer.name, training.optimizer.eps) == ("adam", 1e-8)
+    assert training.optimizer.betas == (0.9, 0.98)
+    assert training.schedule == Noam(factor=2, warmup_updates=8000)
+    assert training.clip_norm is None
+    assert training.batch.max_tokens * training.accumulation == 112_000
+    assert (training.max_updates, training.checkpoint_every) == (200_000, 5000)
+    assert training.average_checkpoints == 10
+    assert (config.decoding.beam, config.decoding.length_penalty.name) == (4, "none")
+    assert (config.data.subwords.algorithm, config.data.subwords.joint) == ("presplit", True)
+    assert config.evaluation.detokenize == "moses"
+    for split, years in (("valid", range(2010, 2014)), ("test", range(2014, 2017))):
+        labels = [config.data.corpus.label(split, number) for number in range(len(years))]
+        assert labels == [f"newstest{year}" for year in years]
+
+
+def test_the_papers_constants():
+    extrapolate = load_config(ROOT / "configs" / "shape-extrapolate-shape.yaml")
+    interpolate = load_config(ROOT / "configs" / "shape-interpolate-rpe.yaml")
+    assert extrapolate.data.dataset.max_length == 50
+    assert extrapolate.position.position_ids == {"name": "shifted", "max_offset": 500}
+    assert interpolate.data.dataset.num_joined == 10
+    assert interpolate.position.parts[0]["max_distance"] == 16
+    free = {"data": {"dataset": True}, "position": True, "evaluation": {"length_buckets": True}}
+    cells = [load_config(ROOT / "configs" / f"shape-{d}-{p}.yaml") for d, p in CELLS]
+    first, *others = (cell.model_dump(exclude=free) for cell in cells)
+    assert all(other == first for other in others)
+
+
+def test_files_extend_in_a_chain_each_relative_to_its_own_folder(tmp_path):
+    (tmp_path / "a").mkdir()
+    write(
+        tmp_path,
+        base="training: {seed: 3, max_updates: 7, batch: {max_tokens: 9}}\nposition: shape\n"
+        "evaluation: {length_buckets: [1, 2, 3]}",
+    )
+    write(tmp_path / "a", middle="extends: ../base.yaml\ntraining: {max_updates: 8}")
+    path = write(
+        tmp_path,
+        run="extends: a/middle.yaml\nposition: nope\nevaluation: {length_buckets: [4]}\n"
+        "training: {batch: {max_sentences: 2}}",
+    )
+    config = load_config(path, ["training.log_every=5"])
+    assert load_config(write(tmp_path, run="extends: multi30k")) == load_config("multi30k")
+    training = config.training
+    assert (training.seed, training.max_updates, training.log_every) == (3, 8, 5)
+    assert (training.batch.max_tokens, training.batch.max_sentences) == (9, 2)
+    assert config.evaluation.length_buckets == (4,)
+    assert config.position.scheme == Scheme()
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"run": "extends: base.yaml"}, r"base\.yaml: no such file"),
+        ({"run": "extends: shrot"}, r"run\.yaml: extends: no configuration 'shrot'; did you mean"),
+        ({"run": "extends: [a, b]"}, r"run\.yaml: extends: expected the path of one file, got"),
+        (
+            {"run": "extends: a.yaml", "a": "extends: b.yaml", "b": "extends: run.yaml"},
+            r"run\.yaml: extends itself",
+        ),
+        ({"run": "extends: a.yaml", "a": "x:\n  - [1"}, r"a\.yaml:\d+: not YAML"),
+        ({"run": "extends: a.yaml", "a": "[model]"}, r"a\.yaml: expected .* for all defaults"),
+    ],
+)
+def test_what_cannot_be_extended_is_named(files, message, tmp_path):
+    with pytest.raises(ShapeshiftError, match=message):
+        load_config(write(tmp_path, **files))
+    with pytest.raises(ShapeshiftError, match=r"'multi30'; did you mean 'multi30k'\?.* demo, "):
+        load_config("multi30")
+
+
+@pytest.mark.parametrize("page", ["commands", "configuration", "positions", "results"])
+def test_a_generated_page_is_fresh(page):
+    locked = f"typer=={metadata.version('typer')} " in (ROOT / "requirements.lock").read_text()
+    if page == "commands" and not locked:
+        pytest.skip("another version of typer words its help otherwise")
+    made = runpy.run_path(str(ROOT / "docs" / f"generate_{page}.py"))["document"]()
+    written = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    assert written == made, f"run: python docs/generate_{page}.py"
+
+
+def test_nhk_scores_english_japanese_in_words_and_all_else_as_ever():
+    """Miyazaki et al. 2024, footnote 3."""
+    for name in ("nhk-table1", "nhk-table3"):
+        cells = Grid(ROOT / "configs" / "grids" / f"{name}.yaml").cells("paper")
+        found = {(cell.axes["languages"], cell.config.bleu_tokenizer) for cell in cells}
+        wanted = {"fr-de": "13a", "de-fr": "13a", "ja-en": "13a", "en-ja": "ja-mecab"}
+        assert found == set(wanted.items())

@@ -1,0 +1,148 @@
+"""The name of a cell: what its result depends on, and nothing else."""
+
+from dataclasses import fields, replace
+
+import pytest
+
+from shapeshift.config import Config, parse_config
+from shapeshift.model.position_config import spelled_out
+from shapeshift.positions import Part, Scheme
+from shapeshift.run.identity import cell_key, how_to_score, identity_fields
+
+DOCUMENT = {
+    "model": {"size": "tiny"},
+    "training": {"max_updates": 7, "seed": 3},
+    "position": "shape",
+}
+
+
+def key(*overrides):
+    return cell_key(parse_config(DOCUMENT, overrides))
+
+
+SHAPE = "position={name: mine, position_ids: {name: shifted, max_offset: 500},"
+SHAPE += " parts: [{stacks: both, kind: sinusoidal, base: 10000.0}]}"
+WIDTHS = "model={dim: 128, num_heads: 4, ff_dim: 512, encoder_layers: 2, decoder_layers: 2}"
+BLEU = "training.validate_metrics=[bleu]"
+COMET = "training.best_metric=comet"
+SAME = [
+    ([], "training.log_every=3"),
+    ([], "decoding.max_tokens=77"),
+    ([], "evaluation.length_buckets=[3]"),
+    ([], SHAPE),
+    ([], WIDTHS),
+    ([BLEU], "evaluation.tokenize=13a"),  # `auto` stands for it
+    (["training.validate_metrics=[chrf]"], "evaluation.tokenize=char"),  # which is of BLEU alone
+]
+OTHER = [
+    ([], "training.seed=4"),
+    ([], "decoding.beam=9"),
+    ([], "position.position_ids.max_offset=40"),
+    ([], "data.corpus.num_train=99"),
+    # What validation measures stands in the log, and may choose the final model.
+    ([], BLEU),
+    ([], COMET),
+    ([COMET], "evaluation.comet_model=other"),
+    ([BLEU], "evaluation.tokenize=char"),
+]
+
+
+@pytest.mark.parametrize(("shared", "override"), SAME + OTHER)
+def test_the_name_depends_on_what_changes_results_alone(shared, override):
+    same = key(*shared, override) == key(*shared)
+    assert same == ((shared, override) in SAME)
+
+
+FILES = {"corpus": "files", "source": "en", "target": "ja"}
+FILES |= {split: ["a"] for split in ("train", "valid", "test")}
+
+
+def of_files(*overrides, **settings):
+    return parse_config({**DOCUMENT, "data": {"corpus": FILES | settings}}, overrides)
+
+
+def test_the_tokenizer_is_that_of_the_language():
+    assert how_to_score(of_files()) == how_to_score(of_files("evaluation.tokenize=ja-mecab"))
+    assert how_to_score(of_files()) != how_to_score(of_files("evaluation.tokenize=13a"))
+
+
+def test_detokenising_changes_what_validation_measures_alone():
+    moses = "evaluation.detokenize=moses"
+    assert cell_key(of_files(moses)) == cell_key(of_files())
+    assert cell_key(of_files(BLEU, moses)) != cell_key(of_files(BLEU))
+
+
+def test_a_corpus_may_move_but_not_change_its_files():
+    assert cell_key(of_files(root="here")) == cell_key(of_files(root="there"))
+    assert cell_key(of_files(test=["b"])) != cell_key(of_files())
+    archive = {"url": "https://example.org/a", "file": "a.zip", "hash": f"md5:{'0' * 32}"}
+    mirror = archive | {"url": "https://example.com/a"}
+    keys = {cell_key(of_files(archive=x)) for x in (None, archive, mirror)}
+    assert len(keys) == 1
+
+
+def test_a_part_without_a_position_is_no_part():
+    nothing = {"parts": [{"kind": "none", "place": "cross", "layers": 1}]}
+    assert cell_key(parse_config({**DOCUMENT, "position": nothing})) == key("position=nope")
+
+
+OTHER_PARTS = {
+    "kind": "rotary",
+    "place": "cross",
+    "stacks": "decoder",
+    "layers": 1,
+    "options": {"num_positions": 512},
+    "share_layers": False,
+}
+
+
+@pytest.mark.parametrize("field", [field.name for field in fields(Part)])
+def test_each_field_of_a_part_is_in_the_name(field):
+    """A study of two settings would train one and show it twice."""
+    part = Part("tupe", "self")
+    other = replace(part, **{field: OTHER_PARTS[field]})
+
+    def key_of(part):
+        position = spelled_out("mine", Scheme(parts=(part,)))
+        return cell_key(parse_config({**DOCUMENT, "position": position}))
+
+    assert key_of(other) != key_of(part)
+    assert str(other) != str(part)
+
+
+def test_a_default_that_is_written_down_changes_no_name():
+    assert key("position={parts: [{kind: t5, place: self, share_layers: true}]}") == key(
+        "position={parts: [{kind: t5}]}"
+    )
+
+
+def test_a_name_is_for_good_whatever_the_order_of_keys():
+    """If this fails, everybody's finished cells are lost: they would be trained again."""
+    other_order = dict(reversed(DOCUMENT.items()))
+    assert cell_key(parse_config(other_order)) == key() == "80023a4fab609196"
+
+
+def test_a_setting_that_is_new_and_has_its_default_does_not_rename_old_runs(monkeypatch):
+    before = key()
+    dump = Config.model_dump
+
+    def with_new_setting(self, **options):
+        document = dump(self, **options)
+        document["training"]["new_setting"] = 1
+        return document
+
+    monkeypatch.setattr(Config, "model_dump", with_new_setting)
+    monkeypatch.setattr(
+        "shapeshift.run.identity._default_fields", lambda: identity_fields(Config())
+    )
+    assert key() == before
+
+
+def test_a_start_is_the_same_by_whichever_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    keys = {
+        cell_key(parse_config({}, [f"training.init_from={path}"]))
+        for path in ("runs/a", "./runs/a", "runs/../runs/a", tmp_path / "runs" / "a")
+    }
+    assert len(keys) == 1
+    assert keys != {cell_key(parse_config({}, ["training.init_from=runs/b"]))}

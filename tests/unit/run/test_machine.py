@@ -1,0 +1,155 @@
+"""What a run began on is kept, continued with, and not compared with another kind."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.run import folder as run
+from shapeshift.run import machine, train
+from shapeshift.run.folder import Run
+from shapeshift.run.machine import MACHINE, Machine
+from shapeshift.run.record import CellFolder
+from shapeshift.study.launchers import InProcess
+from shapeshift.study.results import check_alike, collect
+from shapeshift.study.runner import run_cells
+from shapeshift.training.log import read_log
+from shapeshift.training.parallel import Parallel
+
+AUTO = "training.precision=auto"
+CPU = Machine(device="cpu", precision="fp32", threads=1, hardware="a processor, 1 thread")
+GPU = Machine(device="cuda", precision="bf16", threads=1, hardware="NVIDIA H200")
+
+
+@pytest.fixture
+def processor(monkeypatch):
+    """dtype → this machine's `training.precision=auto` stands for it"""
+
+    def choose(dtype):
+        def chosen(name, device):
+            named = {"fp32": torch.float32, "bf16": torch.bfloat16}
+            return named.get(name, dtype)
+
+        for module in (machine, run, train):
+            monkeypatch.setattr(module, "choose_precision", chosen)
+
+    return choose
+
+
+def test_a_run_says_what_it_is_trained_on(finished):
+    document = json.loads((finished.directory / MACHINE).read_text("utf-8"))
+    assert document["device"] == "cpu"
+    assert document["precision"] in ("fp32", "bf16")
+    assert document["threads"] == torch.get_num_threads()
+    assert document["hardware"]
+    assert MACHINE in (finished.directory / "SHA256SUMS").read_text("utf-8")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def test_a_run_continues_in_the_precision_it_began_with(
+    again, processor, tmp_path, monkeypatch, dtype
+):
+    """A bf16 update of this run differs from one in float32 in the first bits of a weight."""
+    processor(dtype)
+    whole = again(tmp_path / "whole", AUTO)
+    with pytest.raises(KeyboardInterrupt):
+        again(tmp_path / "run", AUTO, stop_at=3)
+    processor(torch.float32 if dtype == torch.bfloat16 else torch.bfloat16)
+    used = []
+    make = train.Trainer
+    monkeypatch.setattr(
+        train, "Trainer", lambda model, config, *x: used.append(config) or make(model, config, *x)
+    )
+    resumed = again(tmp_path / "run", AUTO)
+    names = {torch.float32: "fp32", torch.bfloat16: "bf16"}
+    assert [config.precision for config in used] == [names[dtype]]
+    assert resumed.config.training.precision == "auto"
+    assert resumed.training.precision == names[dtype]
+    assert resumed.weights().read_bytes() == whole.weights().read_bytes()
+    lines = [[line["loss"] for line in read_log(x.directory / "log.jsonl") if "loss" in line]
+             for x in (whole, resumed)]  # fmt: skip
+    assert lines[0] == lines[1]
+
+
+def test_a_run_on_another_kind_of_device_is_refused_with_ways_out(again, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        again(folder, AUTO, stop_at=3)
+    (folder / "SHA256SUMS").unlink()
+    (folder / MACHINE).write_text(GPU.model_dump_json(), "utf-8")
+    ways = r"began in bf16 on a GPU \(NVIDIA H200\).*{}.*new folder, or remove machine"
+    for device, reason in (("cpu", "training.device=cpu"), ("auto", "there is no cuda here")):
+        with pytest.raises(ShapeshiftError, match=ways.format(reason)):
+            again(folder, AUTO, f"training.device={device}")
+    (folder / MACHINE).unlink()
+    again(folder, AUTO)
+    assert Machine.read(folder).device == "cpu"
+
+
+def test_a_finished_run_opens_wherever_it_was_trained_and_whatever_it_says(copied, again):
+    expected = Run(copied).translate(["go"])
+    (copied / "SHA256SUMS").unlink()
+    (copied / MACHINE).write_text(GPU.model_dump_json(), "utf-8")
+    again(copied)  # nothing is left to train
+    assert Run(copied).training == Run(copied).config.training
+    assert len(Run(copied).translate(["go"])) == 1
+    (copied / MACHINE).unlink()  # as of earlier versions
+    assert Run(copied).translate(["go"]) == expected
+    (copied / MACHINE).write_text("{}", "utf-8")
+    with pytest.raises(ShapeshiftError, match=r"remove it, and the run continues as this machine"):
+        Run(copied).translate(["go"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "other", "same"),
+    [
+        ((), CPU.model_copy(update={"hardware": "another", "threads": 4}), True),
+        ((), CPU.model_copy(update={"precision": "bf16"}), False),
+        (("training.precision=fp32",), CPU.model_copy(update={"precision": "bf16"}), True),
+        (("training.precision=fp32",), CPU.model_copy(update={"device": "cuda"}), False),
+        ((), None, True),
+    ],
+)
+def test_runs_that_are_compared_have_one_precision_and_kind_of_device(
+    make_cell, settings, other, same
+):
+    cells = [make_cell(AUTO, *settings, f"training.seed={seed}") for seed in (1, 2)]
+    if same:
+        check_alike(cells, [CPU, other])
+        return
+    both = rf"shape/1 trains in {CPU} \(.*shape/2 in {other}.*--directory"
+    with pytest.raises(ShapeshiftError, match=both):
+        check_alike(cells, [CPU, other])
+    check_alike([cells[0], replace(cells[1], grid="of another study")], [CPU, other])
+
+
+def test_a_grid_is_not_continued_or_shown_with_another_precision(
+    make_cell, make_config, processor, prepared, tmp_path
+):
+    cells = [make_cell(AUTO, "training.max_updates=2", f"training.seed={seed}") for seed in (1, 2)]
+    processor(torch.float32)
+    assert run_cells(cells[:1], tmp_path, InProcess(), prepared_root=prepared) == []
+    processor(torch.bfloat16)
+    with pytest.raises(ShapeshiftError, match=r"shape/1 trains in fp32 .*shape/2 in bf16"):
+        run_cells(cells, tmp_path, InProcess(), prepared_root=prepared)
+    assert not CellFolder(tmp_path / cells[1].key).run.exists()
+    assert run_cells(cells[1:], tmp_path, InProcess(), prepared_root=prepared) == []
+    assert len(collect(cells[:1], tmp_path)) == len(collect(cells[1:], tmp_path)) > 0
+    with pytest.raises(ShapeshiftError, match=r"shape/1 trains in fp32 .*shape/2 in bf16"):
+        collect(cells, tmp_path)
+
+
+def test_all_processes_take_the_main_one_s_precision(make_config, monkeypatch):
+    parallel = Parallel(rank=0)
+    for first, expected in ((2, "fp32"), (3, "bf16")):
+        monkeypatch.setattr(Parallel, "broadcast", lambda self, own, first=first: first)
+        training = make_config("training.precision=fp32", "training.device=cpu").training
+        monkeypatch.setattr(train, "choose_precision", lambda name, device: None)
+        assert train._agree(training, parallel).precision == expected
+    monkeypatch.setattr(Parallel, "broadcast", lambda self, own: 0)
+    with pytest.raises(ShapeshiftError, match="start all processes on one kind of device"):
+        train._agree(training, parallel)

@@ -1,0 +1,165 @@
+"""What a run does about damaged files, a full disk, and leftovers of a stop."""
+
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from shapeshift._system import files as disk
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.cli.progress import Display, TrainingDisplay
+from shapeshift.config import load_config
+from shapeshift.run.folder import Run
+from shapeshift.run.train import train
+from shapeshift.training.manifest import MODEL
+from shapeshift.training.observer import Observer
+
+from ..conftest import flip, snapshot
+
+
+def test_a_damaged_checkpoint_is_announced_and_made_again(finished, again, copied, capsys):
+    path = Run(copied).checkpoints.path(6) / MODEL
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    told = []
+    again(copied, on_resume=told.append)
+    (resumed,) = told
+    assert resumed.progress.update == 4
+    assert path.read_bytes() == whole
+    aside = path.parent.with_name(f"damaged-{path.parent.name}")
+    assert (aside / MODEL).read_bytes() == whole[:-1]
+    assert (copied / "average.safetensors").read_bytes() == finished.weights().read_bytes()
+
+    TrainingDisplay(Display(), "mine", 6).resumed(resumed)
+    warned, resuming, _ = capsys.readouterr().err.split("\n")
+    assert warned.startswith("warning: checkpoint of update 6 is damaged (model.safetensors: ")
+    assert warned.endswith(f"kept as {aside}")
+    assert resuming.endswith(f"after update 4, from {path.parent.with_name('update-00000004')}")
+
+    told.clear()  # there is nothing left to do, and nothing to tell
+    again(copied, on_resume=told.append)
+    assert told == []
+
+
+def test_a_disk_that_is_too_small_ends_the_run_before_it_begins(
+    finished, again, tmp_path, monkeypatch
+):
+
+    class Usage:
+        free = 100_000
+
+    with monkeypatch.context() as patch:
+        patch.setattr(disk.shutil, "disk_usage", lambda path: Usage)
+        with pytest.raises(
+            ShapeshiftError, match=r"needs up to .* 100,000 are free; make room"
+        ) as caught:
+            again(tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run" / "log.jsonl").exists()
+    assert again(tmp_path / "run").checkpoints.updates() == [2, 4, 6]
+
+
+def test_a_stop_while_the_folder_was_made_does_no_harm(make_config, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".partial-config.yaml").write_text("model: {di", encoding="utf-8")
+    run = Run.create(tmp_path / "run", make_config())
+    assert run.config == make_config()
+
+
+def test_what_a_killed_process_left_unfinished_is_removed(finished, again, copied):
+    for name in ("log.jsonl", "average.safetensors", "subwords/joint.model"):
+        path = copied / name
+        path.with_name(f".partial-1-{path.name}").write_bytes(b"{")
+    again(copied)
+    assert list(copied.rglob(".*")) == []
+    assert snapshot(copied) == snapshot(finished.directory)
+
+
+RECORDED = ("config.yaml", "data.json", "subwords/joint.model")
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"), [*((name, flip) for name in RECORDED), (RECORDED[0], Path.unlink)]
+)
+def test_the_training_command_restores_what_is_damaged(finished, again, copied, name, damage):
+    damage(copied / name)
+    if name != "data.json":  # which translating does not read
+        with pytest.raises(ShapeshiftError, match="run the same training command again") as caught:
+            Run(copied).model()
+        assert caught.value.path == copied / name
+    again(copied)
+    assert snapshot(copied) == snapshot(finished.directory)
+
+
+def test_edited_settings_are_not_those_of_the_run(copied):
+    path = copied / "config.yaml"
+    path.write_text(path.read_text().replace("num_heads: 2", "num_heads: 4"))
+    edited = load_config(path)
+    for opening in (lambda: Run(copied), lambda: Run.create(copied, edited)):
+        with pytest.raises(ShapeshiftError, match=r"config\.yaml: differs from what was written"):
+            opening()
+    (copied / "SHA256SUMS").unlink()
+    assert Run(copied).config.model.num_heads == 4
+
+
+def test_damaged_hashes_are_reported_and_may_be_removed(finished, again, copied):
+    (copied / "SHA256SUMS").write_bytes(b"")
+    for opening in (Run, again):
+        with pytest.raises(ShapeshiftError, match=r"SHA256SUMS: differs .*; remove it to use"):
+            opening(copied)
+    (copied / "SHA256SUMS").unlink()
+    (copied / "data.json").unlink()
+    again(copied)
+    restored, whole = snapshot(copied), snapshot(finished.directory)
+    assert restored.pop("SHA256SUMS") != whole.pop("SHA256SUMS")  # the model was not made again
+    assert restored == whole
+
+
+def test_other_text_or_subword_models_are_not_mixed_with_the_run_s(
+    finished, copied, text, tmp_path, monkeypatch
+):
+    other = shutil.copytree(text, tmp_path / "other")
+    for path in other.glob("train.*"):
+        path.write_text(path.read_text().replace("a", "b").replace("A", "B"))
+    trained = sentencepiece.SentencePieceTrainer.train
+    for root, option in ((other, {}), (text, {"split_digits": True})):  # as another version has it
+        config = Run(copied, [f"data.corpus.root={root}"]).config
+        version = partial(trained, **option)
+        monkeypatch.setattr(sentencepiece.SentencePieceTrainer, "train", version)
+        with pytest.raises(ShapeshiftError, match="on other text or with other subword models"):
+            train(config, copied, Observer(), prepared_root=tmp_path / root.name)
+    assert snapshot(copied) == snapshot(finished.directory)
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "subwords", "results", "tensorboard"])
+def test_nothing_is_written_or_deleted_through_a_linked_folder_of_a_run(again, copied, name):
+    """Whatever the folder holds: here it would be continued, and tidied."""
+    (copied / name).mkdir(exist_ok=True)
+    theirs = (copied / name).rename(copied.parent / "elsewhere")
+    (theirs / ".partial-mine").write_text("precious")
+    (copied / name).symlink_to(theirs)
+    before = snapshot(copied), snapshot(theirs)
+    with pytest.raises(ShapeshiftError, match=f"{name}: is a link to .*put the folder itself here"):
+        again(copied, "training.max_updates=8")
+    assert (snapshot(copied), snapshot(theirs)) == before
+    (theirs / ".partial-mine").unlink()
+    (copied / name).unlink()
+    theirs.rename(copied / name)  # the advice
+    again(copied, "training.max_updates=8")
+
+
+def test_the_folder_that_the_user_names_may_be_a_link(again, copied):
+    (copied.parent / "link").symlink_to(copied)
+    again(copied.parent / "link", "training.max_updates=8")
+    assert Run(copied).checkpoints.updates()[-1] == 8
+
+
+@pytest.mark.parametrize("folder", ["", "subwords", "results", "checkpoints"])
+def test_what_a_killed_process_left_is_removed_by_the_next_training(again, copied, folder):
+    left = copied / folder / ".partial-123-test.average.json"
+    left.parent.mkdir(exist_ok=True)
+    left.write_text("half")
+    again(copied)
+    assert not left.exists()

@@ -1,0 +1,194 @@
+"""Finished cells in seconds: the papers' own grids, of the smallest models on the grammar."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from shapeshift.run import costs
+from shapeshift.run.measures import Measurement, keep_lines, mean_of
+from shapeshift.run.record import CellFolder, StepRecord
+from shapeshift.study.catalogue import find_grid, find_paper
+from shapeshift.study.launchers import InProcess
+from shapeshift.study.runner import run_cells
+from shapeshift.study.study import Study
+
+MINUSCULE = (
+    "data.corpus.num_train=240",
+    "data.corpus.num_valid=20",
+    "data.corpus.num_test=30",
+    "data.corpus.max_words=20",
+    "data.subwords.vocab_size=200",
+    "model.dim=16",
+    "model.num_heads=2",
+    "model.ff_dim=16",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "training.max_updates=4",
+    "training.schedule.warmup_updates=3",
+    "training.log_every=2",
+    "training.checkpoint_every=2",
+    "training.average_checkpoints=2",
+    "training.keep_checkpoints=2",
+    "training.precision=fp32",
+    "training.device=cpu",
+    "decoding.beam=1",
+    "decoding.max_length_a=0",
+    "decoding.max_length_b=12",
+)
+"""Settings for all cells of a grid at scale tiny."""
+
+SPEEDS = {"ape": 1.0, "rpe": 0.75, "shape": 0.97}
+
+LONGER_PIECES = ("data.subwords.vocab_size=600", "data.corpus.num_train=600")
+"""So that every slice of nhk-figure3 has some pairs."""
+
+
+def given_speed(run, data):
+    """Stands in for the measure `speed`, which takes time and never gives the same number."""
+    value = SPEEDS.get(run.config.position.name, 0.5)
+    return [Measurement(metric="speed", value=value, dataset="train")]
+
+
+REFERENCES = [f"the cat number {n} sat on the red mat" for n in range(20)]
+
+
+def measured(metric, value, **rest):
+    return Measurement(metric=metric, value=value, **rest)
+
+
+BOTH = ("test", "valid")
+MEANS = tuple(measured("BLEU", 1.0, dataset=mean_of(split)) for split in BOTH)
+
+
+def record_step(folder, config, step, found=(), checkpoint="c"):
+    """Write the record of a step into the folder of a cell."""
+    record = StepRecord(
+        step=step, version="0", command="x", time="now", elapsed_s=0.0, checkpoint=checkpoint,
+        text="t", measurements=tuple(found),
+    )  # fmt: skip
+    CellFolder(folder).write_record(record, config)
+
+
+def put(root, cell, found=MEANS, *, hypotheses=None, checkpoint="c", steps=(), texts=BOTH):
+    """Write by hand the records of a cell's steps, and its translations of some texts."""
+    folder, steps = root / cell.key, steps or ("train", *cell.steps)
+    for step in steps:
+        own = found if step == steps[-1] else ()
+        record_step(folder, cell.config, step, own, checkpoint)
+    if hypotheses is not None:
+        run = CellFolder(folder).run
+        for split in texts:
+            keep_lines(run, split, "average", hypotheses)
+            keep_lines(run, split, "references", REFERENCES)
+
+
+def texts(table):
+    return [[entry.text for entry in row] for row in table.rows]
+
+
+def table(content, name):
+    return next(table for table in content.tables if table.name == name)
+
+
+def column(table, title):
+    """The fields of a column, by what the row's words say."""
+    place = table.header.index(title)
+    return {" ".join(e.text for e in row[:2] if e.value is None): row[place] for row in table.rows}
+
+
+def with_seed(cell, seed):
+    """Return the cell as it is with another seed, one that the grid may not have."""
+    training = cell.config.training.model_copy(update={"seed": seed})
+    return replace(cell, seed=seed, config=cell.config.model_copy(update={"training": training}))
+
+
+def minuscule(grid):
+    """Return `MINUSCULE` without what would make one run of the settings of an axis."""
+    varied = ("model.ff_dim=",) if "model" in grid.config.axes else ()
+    return [each for each in MINUSCULE if not each.startswith(varied)] if varied else MINUSCULE
+
+
+def find_item(name):
+    paper, _, item = name.partition(":")
+    return find_paper(paper).items[item]
+
+
+@pytest.fixture(scope="session")
+def papers_root(tmp_path_factory):
+    """The folder of runs and of prepared data, which all studies share as users' do."""
+    return tmp_path_factory.mktemp("papers")
+
+
+@pytest.fixture(scope="session")
+def make_study(papers_root):
+    """Makes the study of a grid; the cells that are `done` are trained and measured."""
+
+    def make(name, done=lambda cell: True, seeds=(1, 2)):
+        grid = find_grid(name)
+        extra = LONGER_PIECES if name == "nhk-figure3" else ()
+        given = {each.partition("=")[0]: each for each in (*minuscule(grid), *extra)}
+        first = (grid.config.scales["tiny"].seeds or grid.config.seeds or (1,))[0]
+        cells = [
+            with_seed(cell, seed)
+            for seed in seeds
+            for cell in grid.cells("tiny", [*given.values()])
+            if cell.seed == first
+        ]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(costs, "measure_speed", given_speed)
+            patch.setattr(costs, "DECODED_LENGTH", 6)
+            report = run_cells(
+                filter(done, cells),
+                papers_root / "cells",
+                InProcess(),
+                prepared_root=papers_root / "prepared",
+                poll_s=0.0,
+                command="pytest",
+            )
+        assert report == []
+        return Study(cells, papers_root / "cells", papers_root / "prepared")
+
+    return make
+
+
+def is_done(cell):
+    """Which cells are trained: enough for every kind of table and figure, with gaps."""
+    axes, first = cell.axes, cell.seed == 1
+    match cell.grid:
+        case "shape-table2":
+            return first or (axes["dataset"] == "interpolate" and axes["position"] != "rpe")
+        case "shape-offsets":
+            return first and axes["K"] in ("10", "40", "500")
+        case "nhk-table2":
+            return (axes["system"], cell.seed) in [
+                ("original-qkv", 1), ("original-qkv", 2), ("original-qkv-cross-pe", 1)
+            ]  # fmt: skip
+        case "nhk-figure3":
+            place = axes["lengths"], axes["system"]
+            return first and axes["lengths"] != "middle" and place != ("short", "original-qkv")
+        case "beyond-datasets":
+            return first and axes["position"] in ("ape", "alibi")
+        case "beyond-learning":
+            return first and axes["position"] in ("ape", "shape-40")
+        case "beyond-places":
+            places = ("none", "self"), ("alibi", "self"), ("sinusoidal", "cross")
+            return first and tuple(axes.values()) in places
+    return first and cell.grid.startswith("shaw-")
+
+
+@pytest.fixture(scope="session")
+def studies(make_study):
+    """Grid → its study."""
+    return cache(lambda grid: make_study(grid, done=is_done))
+
+
+@pytest.fixture(scope="session")
+def build(studies):
+    """Returns the content of an item, made of what is finished: `build("shape:table2")`."""
+
+    def make(name):
+        made = find_item(name)
+        return made.build(studies(made.grid.name))
+
+    return cache(make)

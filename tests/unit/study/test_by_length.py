@@ -1,0 +1,98 @@
+import pytest
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.evaluation.metrics import Score
+from shapeshift.evaluation.scores import LengthBucket, Scores
+from shapeshift.study.by_length import LengthBleu, bleu_by_length, gather
+from shapeshift.study.catalogue import find_grid
+from shapeshift.study.figures import draw_lines
+from shapeshift.study.spec import ByLengthSpec
+from shapeshift.study.study import Study
+from shapeshift.study.verdicts import Part
+
+BOUNDS = ((0, 10), (10, 20), (20, 30), (30, None))
+COUNTS = (40, 30, 0, 3)
+
+
+def scores(*values, signature="tok:13a", references="", counts=COUNTS):
+    """Scores whose buckets have these BLEU values; `None` for an empty bucket."""
+    buckets = [
+        LengthBucket(
+            low=low,
+            high=high,
+            num_segments=n,
+            score=None
+            if x is None
+            else Score(name="BLEU", value=x, signature=signature, details={}),
+        )
+        for (low, high), n, x in zip(BOUNDS, counts, values, strict=True)
+    ]
+    return Scores(
+        version="0",
+        num_segments=73,
+        hypotheses_sha256="",
+        references_sha256=references,
+        scores=(),
+        by_length=tuple(buckets),
+    )
+
+
+APE = [scores(20, 24, None, 4), scores(22, 24, None, 8)]
+SHAPE = [scores(24, 25, None, 20)]
+
+
+def panel(systems, trained=None):
+    return LengthBleu(*gather(systems), trained).panel()
+
+
+def test_gains_are_measured_from_the_mean_of_the_baseline():
+    _, values = gather({"APE": SHAPE, "SHAPE": APE}, "APE")
+    assert values == {"SHAPE": [[-4, -2], [-1, -1], [], [-16, -12]]}
+
+
+def test_lengths_that_no_sentence_has_are_left_out_at_the_end():
+    short = [scores(20, 24, None, None, counts=(40, 33, 0, 0))]
+    drawn = panel({"APE": short, "SHAPE": short})
+    assert drawn.places == ["0–9\n40", "10–19\n33"]
+    assert [list(line.values) for line in drawn.lines] == [[[20], [24]]] * 2
+
+
+@pytest.mark.parametrize(
+    "other", [{"references": "a"}, {"signature": "tok:zh"}, {"counts": (39, 31, 0, 3)}]
+)
+def test_only_scores_of_one_text_with_one_signature_are_compared(other):
+    with pytest.raises(ShapeshiftError, match="APE, SHAPE have different references"):
+        gather({"APE": APE, "SHAPE": [scores(24, 25, None, 20, **other)]})
+
+
+@pytest.mark.parametrize(
+    ("trained", "unseen"),
+    [(None, []), ((1, None), []), ((1, 20), [2, 3]), ((1, 16), [2, 3]), ((10, 20), [0, 2, 3]),
+     ((30, None), [0, 1, 2]), ((1, 1000), [])],
+)  # fmt: skip
+def test_buckets_without_a_length_of_training_are_shaded(trained, unseen):
+    assert panel({"APE": APE}, trained).shaded == [(x - 0.5, x + 0.5) for x in unseen]
+
+
+def test_places_name_lengths_and_counts_and_small_buckets_are_hollow():
+    drawn = panel({"SHAPE": SHAPE})
+    assert drawn.places == ["0–9\n40", "10–19\n30", "20–29\n0", "≥ 30\n3"]
+    assert drawn.lines[0].hollow == [3]
+    [axes] = draw_lines([drawn], "").axes
+    [hollow] = [line for line in axes.lines if line.get_markerfacecolor() == "white"]
+    assert list(hollow.get_ydata()) == [20]
+
+
+def test_the_first_system_is_the_baseline_even_without_runs(monkeypatch, tmp_path):
+    """A test against the next one would be another test in each panel."""
+    cells = find_grid("shape-table2").cells("tiny")
+    done = [x for x in cells if x.axes["position"] != "ape" and x.axes["dataset"] == "vanilla"]
+    compared = []
+    monkeypatch.setattr(Study, "is_finished", lambda self, cell: cell in done)
+    monkeypatch.setattr(Study, "scores", lambda *_: scores(20, 24, None, 4))
+    monkeypatch.setattr(Study, "compare", lambda *given, **_: compared.append(given) or Part({}))
+    spec = ByLengthSpec(title="t", systems="position", panels="dataset", tested=True)
+    [table] = bleu_by_length(Study(cells, tmp_path, tmp_path), spec, "t").tables
+    assert {"rpe", "shape"} <= {*table.header}
+    assert compared == []
+    assert table.notes[-1] == "not tested, as there is no finished run of ape and another: vanilla"

@@ -1,0 +1,56 @@
+"""Every item of every paper, made of runs that were really trained and measured, and of none."""
+
+from contextlib import nullcontext
+
+import pytest
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.study.catalogue import PAPERS
+from shapeshift.study.document import ItemDocument
+from shapeshift.study.study import Study
+
+from .conftest import find_item, minuscule
+
+ITEMS = [f"{name}:{item}" for name, paper in PAPERS.items() for item in paper["items"]]
+NO_RUNS = ["shape:table7", "nhk:table3", "nhk:table5", "nhk:table6"]
+"""Items whose runs no test trains."""
+
+
+def document(item, content):
+    about = dict.fromkeys(("paper", "item", "citation", "scale", "command", "version", "time"), "x")
+    return ItemDocument(title=item.spec.title, tables=tuple(content.tables), **about)
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_an_item_makes_a_whole_document(name, build):
+    content = build(name)
+    made = document(find_item(name), content)
+    again = ItemDocument.model_validate_json(made.model_dump_json())
+    assert again.model_dump() == made.model_dump()
+    origins = [each.origin for each in made.tables]
+    assert origins == sorted(origins)  # ours, then the paper's
+    if name not in NO_RUNS:
+        assert not made.is_empty
+    for table in content.tables:
+        assert {len(row) for row in table.rows} <= {len(table.header)}
+        if table.figure:
+            assert all(axes.has_data() for axes in table.drawing.axes if axes.axison)
+    # Of one seed or two.
+    verdicts = {finding.verdict for finding in content.findings}
+    assert verdicts <= {"one run", "two runs", "not run", "not tested at this scale"}
+
+
+@pytest.mark.parametrize("scale", ["tiny", "small", "paper"])
+@pytest.mark.parametrize("name", ITEMS)
+def test_without_runs_there_are_dashes_and_nothing_is_judged(name, scale, tmp_path):
+    item = find_item(name)
+    overrides = minuscule(item.grid) if scale == "tiny" else ()
+    study = Study(item.grid.cells(scale, overrides), tmp_path / "cells", tmp_path / "prepared")
+    if not item.spec.trained:  # it needs text, which is built in at `tiny` alone
+        with pytest.raises(ShapeshiftError) if scale != "tiny" else nullcontext():
+            item.build(study)
+        return
+    content = item.build(study)
+    assert {x.verdict for x in content.findings} <= {"not run", "not tested at this scale"}
+    assert not any(table.figure for table in content.tables)
+    assert document(item, content).is_empty

@@ -1,0 +1,116 @@
+"""The marks of tables, made of runs whose translations are known: the baseline's are half right."""
+
+import pytest
+
+from shapeshift.study import verdicts
+from shapeshift.study.catalogue import find_paper
+from shapeshift.study.significance import Comparison
+from shapeshift.study.study import Study
+from shapeshift.study.verdicts import Part, significant
+
+from .conftest import REFERENCES, put
+
+HALF = {"valid": 2, "test": 2}
+ALL = {"valid": 1, "test": 1}
+"""Split → of how many sentences one is right; the words of the others stand the wrong way round."""
+
+
+@pytest.fixture
+def build(tmp_path):
+    """Makes the first table of an item of cells whose translations are given: settings → `ALL`."""
+
+    def make(name, given):
+        paper, _, item = name.partition("-")
+        item = find_paper(paper).items[item]
+        cells = [cell for cell in item.grid.cells("tiny") if cell.seed == 1]
+        for cell in cells:
+            for split, every in given.get(tuple(cell.axes.values()), {}).items():
+                lines = [
+                    line if number % every == 0 else " ".join(reversed(line.split()))
+                    for number, line in enumerate(REFERENCES)
+                ]
+                put(tmp_path, cell, hypotheses=lines, texts=(split,))
+        return item.build(Study(cells, tmp_path, tmp_path / "prepared")).tables[0]
+
+    return make
+
+
+def test_what_has_learned_nothing_is_not_marked():
+    def part(score, baseline):
+        return Part({1: score - baseline}, Comparison({1: score}, {1: baseline}, {1: 0.0}))
+
+    parts = {"nothing": part(0.04, 0.0), "something": part(20.0, 0.0)}
+    assert significant(parts) == {"something"}
+    assert f"not where both are below {verdicts.LEARNED:g} BLEU" in verdicts.mark_note("ape")
+
+
+def marked(table):
+    """Return which fields have a mark: words of their row, title of their column."""
+    return {
+        (*(entry.text for entry in row if entry.value is None and entry.text != "–"), title)
+        for row in table.rows
+        for title, field in zip(table.header, row, strict=True)
+        if field.value is not None and field.text.endswith("*")
+    }
+
+
+MARKED = {
+    "nhk-table2": ("system = original-qkv", {("less-feeding",): ALL, ("none",): HALF}, set()),
+    "nhk-table3": (  # each direction by itself
+        "system = original-qkv",
+        {
+            ("original-qkv", "en-de"): HALF,
+            ("original-qkv", "de-en"): HALF,
+            ("relative", "en-de"): HALF,
+            ("relative", "de-en"): ALL,
+        },
+        {("relative", "yes", "", "de-en BLEU")},
+    ),
+    "shaw-table3": (  # each split by itself
+        "values = yes, keys = yes",
+        {("yes", "yes"): HALF, ("no", "yes"): {"valid": 2, "test": 1}, ("yes", "no"): HALF},
+        {("no", "yes", "test BLEU")},
+    ),
+    "beyond-places": (  # a baseline in another column
+        "kind = none, place = self",
+        {
+            ("none", "self"): HALF,
+            ("sinusoidal", "self"): ALL,
+            ("learned", "self"): HALF,
+            ("learned", "cross"): ALL,
+        },
+        {("sinusoidal", "self"), ("learned", "cross")},
+    ),
+}
+"""Grid → baseline in the note, translations, and what is marked."""
+
+
+@pytest.mark.parametrize("grid", MARKED)
+def test_a_column_marks_what_differs_from_its_baseline(grid, build):
+    baseline, given, expected = MARKED[grid]
+    table = build(grid, given)
+    notes = [note for note in table.notes if note.startswith("* significantly different from ")]
+    assert len(notes) == bool(expected)
+    assert all(baseline in note for note in notes)
+    assert marked(table) == expected
+    entries = [entry for row in table.rows for entry in row]
+    assert all(x.p_value < 0.05 for x in entries if x.value is not None and x.text[-1] == "*")
+    is_tested = [entry.p_value is not None for entry in entries if entry.text[-1:] != "*"]
+    assert any(is_tested) == bool(expected)
+
+
+def test_what_has_no_baseline_is_said_to_be_untested(build):
+    """Else a score without a mark reads as one that does not differ."""
+    table = build("nhk-table2", {("less-feeding",): ALL, ("none",): HALF})
+    [note] = [note for note in table.notes if "test" in note]
+    assert "no finished run of system = original-qkv" in note
+    assert note.endswith(": less-feeding, none")
+    given = {
+        ("original-qkv", "en-de"): HALF,
+        ("relative", "en-de"): ALL,
+        ("relative", "de-en"): ALL,
+    }
+    table = build("nhk-table3", given)
+    marks, untested = (note for note in table.notes if "test" in note)
+    assert marks.startswith("* significantly different from system = original-qkv")
+    assert untested.endswith(": relative de-en")

@@ -1,0 +1,444 @@
+"""Plans, how far they are, and what is written of them; the runs are records made by hand."""
+
+import csv
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from rich.filesize import decimal
+from sacrebleu.tokenizers import tokenizer_ja_mecab
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.cli import reproduce as command
+from shapeshift.cli import run_plan
+from shapeshift.run.measures import Measurement, mean_of
+from shapeshift.study import catalogue, planning
+from shapeshift.study.compare import comparison
+from shapeshift.study.document import Content, DocumentTable, ItemDocument, number
+from shapeshift.study.grid import Grid, distinct
+from shapeshift.study.item import STUDIES, Item, Paper
+from shapeshift.study.launchers import InProcess, Slurm
+from shapeshift.study.runner import run_cells
+from shapeshift.study.spec import ItemSpec
+from shapeshift.training import estimate
+
+from .conftest import record_step
+
+GRIDS = {
+    "one": {
+        "axes": {"position": {"ape": ["position=ape"], "shape": ["position=shape"]}},
+        "scales": {"tiny": {"overrides": ["model.size=tiny"]}, "paper": {"seeds": [1]}},
+        "seeds": [1, 2],
+        "steps": ["score-test"],
+    },
+    "two": {"axes": {"position": {"rpe": ["position=rpe"]}}, "scales": {"tiny": {}}},
+}
+TABLE = {"title": "t", "rows": ["position"], "columns": {"BLEU": {"split": "test"}}}
+
+
+def item(title, grid, document=None, **more):
+    """Return an item with a table, of one of `GRIDS` or of another document."""
+    spec = {"title": title, "grid": grid, "tables": [TABLE], **more}
+    found = Grid(Path(f"{grid}.yaml"), document or GRIDS[grid])
+    return Item("t", ItemSpec.model_validate(spec), found, found.path)
+
+
+def paper(two=None, **items):
+    shipped = {
+        "table1": item("Table 1", "one"),
+        "table2": item("Table 2", "two", two),
+        "sizes": item("Sizes", "two", two, trained=False),
+    }
+    return Paper("toy", "Toy", "nobody", shipped | items)
+
+
+PAPER = paper()
+
+
+def plan(*names, scale="tiny", paper=PAPER, **options):
+    asked = replace(paper, items={name: paper.items[name] for name in names or paper.items})
+    return planning.plan_items(asked, scale, command="typed", **options)
+
+
+class Recording:
+    """A launcher whose jobs are done at once; those of some settings fail."""
+
+    num_slots, max_threads = 1, None
+
+    def __init__(self, failing=()):
+        self.started, self.failing = [], failing
+
+    def start(self, order, slot):
+        config = order.config
+        name, seed = config.position.name, config.training.seed
+        self.started.append((name, seed, order.command))
+        fails = name in self.failing
+        bleu = Measurement(metric="BLEU", value=seed, dataset=mean_of("test"))
+        for step in () if fails else ("train", *order.steps):
+            record_step(order.folder, config, step, [bleu] if step != "train" else [])
+        return SimpleNamespace(poll=lambda: int(fails), output=lambda: ["it went wrong"])
+
+
+def run(made, folder, launcher=None):
+    launcher = launcher or Recording()
+    report = run_cells(made.runs, folder / planning.CELLS, launcher, command=made.command)
+    return launcher, report
+
+
+def write(made, folder):
+    documents, failures = planning.write_items(made, folder, folder / "prepared")
+    assert not failures
+    return documents
+
+
+def test_a_plan_has_the_cells_of_its_items_and_trains_each_grid_once(tmp_path):
+    made = plan()
+    assert [cell.grid for cell in made.cells] == ["one"] * 4 + ["two"]
+    assert made.runs == made.cells
+    assert plan("sizes").runs == []
+    launcher, report = run(made, tmp_path)
+    names = [("ape", 1), ("ape", 2), ("shape", 1), ("shape", 2), ("rpe", 1)]
+    assert launcher.started == [(*name, "typed") for name in names]
+    assert report == []
+    assert run(plan("table1"), tmp_path)[0].started == []
+
+
+def test_overrides_reach_every_cell_and_seeds_choose():
+    made = plan("table1", overrides=["training.max_updates=7"], seeds=[2])
+    assert [cell.seed for cell in made.cells] == [2, 2]
+    assert {cell.config.training.max_updates for cell in made.cells} == {7}
+    with pytest.raises(ShapeshiftError, match="toy:table1 has the seed 5, 6; they have 1, 2"):
+        plan("table1", seeds=[1, 5, 6])
+    with pytest.raises(ShapeshiftError, match="has no scale 'paper'"):
+        plan("table2", scale="paper")
+    # An item without such a run is left out.
+    assert [*plan("table1", "table2", seeds=[2]).paper.items] == ["table1"]
+
+
+SIZES = {
+    "axes": {
+        "position": {"ape": ["position=ape"], "shape": ["position=shape"]},
+        "size": {"tiny": ["model.size=tiny"], "small": ["model.size=small"]},
+    },
+    "steps": ["score-valid", "score-test", "speed"],
+}
+CLAIM = {"claim": "c", "test": {"position": "shape"}}
+BETTER = {**CLAIM, "rule": "better", "against": {"position": "ape"}}
+FAST = {**CLAIM, "rule": "threshold", "metric": "speed", "at_least": 1}
+BY_LENGTH = {"title": "l", "systems": "position"}
+PLOT = {"title": "p", "x": "position", "y": "BLEU"}
+
+
+@pytest.mark.parametrize(
+    ("opened", "remedy", "closed"),
+    [
+        ({"tables": [TABLE]}, "rows, across or only of the table 't'", [
+            {"tables": [{**TABLE, "rows": ["position", "size"]}]},
+            {"tables": [{**TABLE, "across": "size", "plot": PLOT}]},
+            {"tables": [{**TABLE, "only": {"size": "tiny"}}]},
+            {"tables": [{**TABLE, "columns": {"pairs": {"count": "kept"}}}]},
+            {"only": {"size": ["tiny"]}, "tables": [TABLE]},
+        ]),
+        ({"tables": [{**TABLE, "rows": ["position", "size"], "plot": PLOT}]}, "across", []),
+        ({"tables": [{**TABLE, "columns": {"BLEU": {"split": "each set"}}}]}, "across", [
+            {"tables": [{**TABLE, "across": "size", "columns": {"": {"split": "each set"}}}]},
+        ]),
+        ({"claims": [BETTER]}, "each or test of the claim 'c'", [
+            {"claims": [{**BETTER, "each": {"size": "*"}}]},
+            {"claims": [{**BETTER, "test": {"position": "shape", "size": "tiny"}}]},
+        ]),
+        ({"claims": [FAST]}, "each or test of the claim 'c'", [
+            {"claims": [{**FAST, "each": {"size": "*"}}]},
+        ]),
+        ({"by_length": [BY_LENGTH]}, "only of by_length 'l', or give it as panels", [
+            {"by_length": [{**BY_LENGTH, "only": {"size": "tiny"}}]},
+            {"by_length": [{**BY_LENGTH, "panels": "size"}]},
+        ]),
+    ],
+)  # fmt: skip
+def test_an_axis_that_is_left_open_is_named_before_any_run(opened, remedy, closed):
+    def planned(given):
+        rows = {**TABLE, "rows": ["position", "size"]}
+        mine = item("t", "mine", SIZES, **{"tables": [rows], **given})
+        return plan("mine", paper=paper(mine=mine), scale="full")
+
+    with pytest.raises(ShapeshiftError, match=r"'size' is left open \(tiny, small\)") as error:
+        planned(opened)
+    assert remedy in str(error.value)
+    for given in closed:
+        assert planned(given).cells
+
+
+def test_each_file_of_a_dataset_of_the_hub_has_a_column_before_it_is_fetched(tmp_path):
+    table = {**TABLE, "columns": {"": {"split": "each set"}}}
+    corpus = f"data.corpus={{corpus: hub, repo: a/b, source: en, target: de, root: {tmp_path},"
+    corpus += " test: [test, 'sacrebleu:wmt14/full']}"
+    both = GRIDS["one"] | {"steps": ["score-valid", "score-test"]}
+    mine = item("t", "one", both, tables=[table])
+    made = plan("mine", paper=paper(mine=mine), overrides=[corpus])
+    [document] = write(made, tmp_path)
+    sets = ("valid", "test/test-test", "test/newstest2014", "average")
+    assert document.tables[0].header == ("position", *sets)
+
+
+def test_an_item_runs_and_shows_its_own_cells_alone(tmp_path):
+    some = item("Some", "one", only={"position": ["shape"]})
+    untrained = item("Sizes", "one", trained=False)
+    made = plan("some", "untrained", paper=paper(some=some, untrained=untrained))
+    launcher, _ = run(made, tmp_path)
+    assert [started[:2] for started in launcher.started] == [("shape", 1), ("shape", 2)]
+    shown = {x.item: [row[0].text for row in x.tables[0].rows] for x in write(made, tmp_path)}
+    assert shown == {"some": ["shape"], "untrained": ["ape", "shape"]}
+    assert made.progress(tmp_path) == {"some": (2, 2), "untrained": (0, 0)}
+
+
+def test_results_with_other_settings_are_kept_apart_unless_they_are_empty(tmp_path):
+    run(plan("table1"), tmp_path, Recording(failing=["ape", "shape"]))
+    [empty] = write(plan("table1"), tmp_path)
+    assert empty.is_empty
+    other = plan("table1", overrides=["training.max_updates=7"])
+    run(other, tmp_path)
+    for _ in range(2):
+        [one] = write(other, tmp_path)
+    for kind in ("md", "tex", "csv"):  # a table says so itself
+        shown = (tmp_path / f"tiny/toy/table1/{one.tables[0].name}.{kind}").read_text(
+            encoding="utf-8"
+        )
+        assert "training.max" in shown, kind
+        assert "updates=7" in shown, kind
+    with pytest.raises(ShapeshiftError, match=r"with training.max_updates=7, .* --directory"):
+        write(plan("table1"), tmp_path)
+    [labelled] = write(plan("table1", label="other-grid"), tmp_path)
+    assert labelled.labelled_scale == "tiny-other-grid"
+    assert ItemDocument.load(tmp_path / "tiny-other-grid/toy/table1/item.json") == labelled
+    assert ItemDocument.load(tmp_path / "tiny/toy/table1/item.json") == one
+
+
+def test_a_study_does_not_replace_another_whose_file_has_the_same_name(tmp_path):
+    def study(title, citation):
+        made = Paper(STUDIES, title, citation, {"mine": item(title, "one")})
+        return planning.plan_items(made, "tiny")
+
+    run(study("A", "a/mine.yaml"), tmp_path)
+    for again in (study("A", "a/mine.yaml"), study("changed", "a/mine.yaml")):
+        write(again, tmp_path)
+    other = study("changed", "b/mine.yaml")
+    with pytest.raises(ShapeshiftError, match=r"mine: was made from a/mine.yaml .*name another"):
+        write(other, tmp_path)
+    with pytest.raises(ShapeshiftError, match=r"mine: was made from a/mine.yaml .*name another"):
+        run_plan.run_plan(other, tmp_path, tmp_path, dry_run=True)
+    assert not (tmp_path / "b").exists()
+
+
+def test_numbers_are_not_replaced_by_dashes(tmp_path):
+    run(plan("table1"), tmp_path)
+    [one] = write(plan("table1"), tmp_path)
+    changed = item("Table 1", "one", GRIDS["one"] | {"base": {"training": {"max_updates": 7}}})
+    made = plan("table1", paper=paper(table1=changed))
+    documents, failures = planning.write_items(made, tmp_path, tmp_path / "prepared")
+    assert documents == []
+    assert "none of its runs is finished" in str(failures["table1"])
+    assert ItemDocument.load(tmp_path / "tiny/toy/table1/item.json") == one
+    run(made, tmp_path)
+    assert write(made, tmp_path)[0].configs != one.configs
+
+
+def test_what_is_missing_is_named_once_for_all_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setitem(sys.modules, "comet", None)
+
+    def get_ready(*overrides, **options):
+        found = catalogue.find_items("shape:table2")
+        runs = planning.plan_items(found, "small", ["training.device=cuda", *overrides]).runs
+        assert len(runs) == 27
+        planning.get_ready(runs, tmp_path, tmp_path, **options)
+
+    with pytest.raises(ShapeshiftError, match=r"^train\.en: no such file") as error:
+        get_ready("training.validate_metrics=[bleu,comet]")
+    for problem in ("no such file", "this needs comet", "training.device=cuda"):
+        assert str(error.value).count(problem) == 1
+    for name in ("train", "valid", "test"):
+        for language in ("en", "de"):
+            (tmp_path / f"{name}.{language}").write_text("x\n")
+    get_ready(hardware=False)
+
+
+def test_text_is_fetched_once_and_runs_that_will_not_fit_on_the_disk_are_not_begun(
+    tmp_path, monkeypatch
+):
+    runs, fetched = plan("table1").runs, []
+    monkeypatch.setattr(planning, "fetch", lambda corpus, progress: fetched.append(corpus))
+    planning.get_ready(runs, tmp_path, tmp_path)
+    assert fetched == [runs[0].config.data.corpus]
+    monkeypatch.setattr(planning, "free_bytes", lambda path: 0)
+    with pytest.raises(ShapeshiftError, match=r"the 4 runs that are left need .* 0 are free"):
+        planning.get_ready(runs, tmp_path, tmp_path)
+    for cell in runs:  # what is there already needs no more room
+        folder = tmp_path / planning.CELLS / cell.key / "run"
+        folder.mkdir(parents=True)
+        with (folder / "weights").open("wb") as file:
+            file.truncate(10**9)
+    planning.get_ready(runs, tmp_path, tmp_path)
+
+
+def test_an_item_says_what_is_not_finished_and_has_all_measurements(tmp_path):
+    _, report = run(plan("table1"), tmp_path, Recording(failing=["shape"]))
+    assert [cell.name for cell, _ in report] == ["shape/1", "shape/2"]
+    [one, unneeded] = write(plan("table1", "sizes"), tmp_path)
+    assert ItemDocument.load(tmp_path / "tiny/toy/table1/item.json") == one
+    assert one.unfinished == ("shape/1", "shape/2")
+    assert len(one.configs) == 2
+    assert one.command == "typed"
+    assert [row[1].value for row in one.tables[0].rows] == [1.5, None]
+    with (tmp_path / "tiny/toy/table1/results.csv").open(encoding="utf-8") as file:
+        found = [(x["axis:position"], x["seed"], float(x["value"])) for x in csv.DictReader(file)]
+    assert found == [("ape", "1", 1), ("ape", "2", 2)]
+    assert unneeded.unfinished == ()
+    assert not (tmp_path / "tiny/toy/sizes/results.csv").exists()
+
+
+def broken_analysis(study):
+    raise ShapeshiftError("cannot be made")
+
+
+def test_what_cannot_be_made_or_written_does_not_stop_the_others(tmp_path):
+    run(plan(), tmp_path)
+    analyses = [f"{broken_analysis.__module__}:broken_analysis"]
+    made = plan(paper=paper(bad=item("Bad", "two", analyses=analyses)))
+    folder = tmp_path / "tiny" / "toy"
+    folder.mkdir(parents=True)
+    (folder / "table1").touch()
+    found, errors = planning.write_items(made, tmp_path, tmp_path / "prepared")
+    assert [one.item for one in found] == ["table2", "sizes"]
+    assert str(errors["bad"]) == "cannot be made"
+    assert "table1/results.csv: cannot be written: " in str(errors["table1"])
+
+
+def test_one_configuration_by_another_path_is_the_same_comparison(tmp_path, monkeypatch):
+    document = {"model": {"dim": 16, "num_heads": 2}, "training": {"max_updates": 2}}
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.yaml").write_text(yaml.safe_dump(document))
+    systems = {"ape": ["position=ape"], "rope": ["position=rope"]}
+    results = tmp_path / "compared"
+    root = f"data.subwords.models={tmp_path / 'run'}"
+    monkeypatch.chdir(tmp_path)
+    first = planning.plan_items(comparison("here/mine.yaml", systems, 1), "mine", [root])
+    values = Content([DocumentTable(name="t", title="t", header=("a",), rows=((number(1.0),),))])
+    monkeypatch.setattr(Item, "build", lambda *_: values)
+    written, failures = planning.write_items(first, results, tmp_path)
+    assert (len(written), failures) == (1, {})
+    monkeypatch.chdir(tmp_path / "there")
+    for path in ("../here/mine.yaml", tmp_path / "here" / "mine.yaml"):
+        same = planning.plan_items(
+            comparison(path, systems, 1), "mine", ["data.subwords.models=../run"]
+        )
+        same.check_folder(Path("../compared"))
+    other = planning.plan_items(comparison("mine.yaml", systems, 1), "mine", [root])
+    with pytest.raises(ShapeshiftError, match=r"was made from .*here/mine\.yaml with"):
+        other.check_folder(results)
+
+
+def test_papers_and_items_are_found_by_name_and_alias():
+    for target, message in (
+        ("shap", "unknown paper 'shap'; did you mean 'shape'"),
+        ("shape:tabel2", "shape has no item 'tabel2'; did you mean 'table2"),
+        ("shape:", "shape has no item ''"),
+    ):
+        with pytest.raises(ShapeshiftError, match=message):
+            catalogue.find_items(target)
+    for target, name in (("nhk:table4", "figure3"), ("shape:table4,offsets", "offsets")):
+        assert [*catalogue.find_items(target).items] == [name]
+
+
+def test_the_list_shows_finished_runs_at_a_scale(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(catalogue, "PAPERS", {"toy": "toy"})
+    monkeypatch.setattr(catalogue, "find_paper", lambda name: PAPER)
+    run(plan("table1", seeds=[1]), tmp_path)
+    command.reproduce(directory=tmp_path, show_list=True)
+    shown = [line.split() for line in capsys.readouterr().out.splitlines() if "toy:" in line]
+    assert shown == [
+        ["toy:table1", "Table", "1", "2/4"],
+        ["toy:table2", "Table", "2", "0/1"],
+        ["toy:sizes", "Sizes", "needs", "none"],
+    ]
+
+
+def test_the_list_takes_no_options_of_runs(tmp_path):
+    for option in ({"grid": "x"}, {"jobs": 0}, {"run": False}, {"seed": [1]}, {"dry_run": True}):
+        with pytest.raises(command.typer.BadParameter, match="has no effect"):
+            command.reproduce(directory=tmp_path, show_list=True, **option)
+
+
+def test_another_grid_has_the_axes_and_the_measurements():
+    made = item("Mine", "one")
+    untested = item("Mine", "one", GRIDS["two"] | {"steps": ["score-valid"]}).grid
+    with pytest.raises(ShapeshiftError, match=r"^one.yaml: .*BLEU needs the step score-test"):
+        plan("mine", paper=paper(mine=made.on(untested)))
+    shipped = catalogue.find_paper("shape").items["table2"]
+    assert shipped.spec.tables[0].scale_notes["tiny"].startswith("shape: K = 10")
+    elsewhere = shipped.on(catalogue.find_grid("beyond-datasets")).spec.tables[0]
+    assert (elsewhere.scale_notes, elsewhere.notes) == ({}, shipped.spec.tables[0].notes)
+    other = GRIDS["one"] | {"axes": {"K": {"1": ["position=ape"]}}}
+    with pytest.raises(ShapeshiftError, match="has the axes K, but what is made of one needs pos"):
+        made.on(item("Mine", "one", other).grid)
+
+
+def test_where_runs_go(monkeypatch, tmp_path):
+    """The launchers' own tests say which devices, cores and threads each has."""
+
+    def launcher(jobs=None, slurm=None, overrides=()):
+        return run_plan.choose_launcher(plan(overrides=overrides), tmp_path, jobs, slurm)
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert isinstance(launcher(jobs=0), InProcess)
+    assert launcher(jobs=2).num_slots == 2
+    cpu = launcher(overrides=["training.device=cpu", "model.size=tiny"])
+    assert cpu.num_slots >= 1
+    given = []
+    monkeypatch.setattr(Slurm, "__init__", lambda self, *arguments: given.append(arguments))
+    launcher(slurm=["timeout_min=600", "slurm_partition=gpu"])
+    parameters = {"timeout_min": 600, "slurm_partition": "gpu"}
+    assert given == [(tmp_path / "slurm", run_plan.SLURM_JOBS, parameters)]
+    with pytest.raises(command.typer.BadParameter, match="expected KEY=VALUE"):
+        launcher(slurm=["gpu"])
+
+
+def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, monkeypatch):
+    """One that is finished needs nothing; the grid that needs it is the second one."""
+    monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
+    two = GRIDS["two"] | {"scales": {"tiny": {"overrides": ["evaluation.tokenize=ja-mecab"]}}}
+    launcher, made = Recording(), plan(paper=paper(two))
+    with pytest.raises(ShapeshiftError, match="install the extra ja"):
+        run_plan.run_cells(made, tmp_path, tmp_path / "prepared", launcher)
+    assert launcher.started == []
+    run(made, tmp_path)
+    assert run_plan.run_cells(made, tmp_path, tmp_path, launcher) == []
+    assert launcher.started == []
+
+
+def test_a_plan_says_which_claims_its_scale_cannot_test():
+    shape = catalogue.find_items("shape:table1,table2")
+    assert planning.plan_items(shape, "paper", seeds=[1]).untested == ""
+    told = planning.plan_items(shape, "tiny", seeds=[1]).untested
+    assert told.startswith("scale tiny tests 1 of 8 claims")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["shape", "shaw", "nhk"])
+def test_the_page_about_the_papers_scale_has_the_programs_own_estimates(name):
+    """Runs and disk space, as a dry run adds them up."""
+    num_parameters = dict[str, int]()
+    runs = distinct(planning.plan_items(catalogue.find_items(name), "paper").runs)
+    disk = 0
+    for config in (cell.config for cell in runs):
+        model = config.model, config.position.scheme, config.data.subwords.vocab_size
+        if str(model) not in num_parameters:
+            num_parameters[str(model)] = estimate.count_parameters(*model)
+        disk += estimate.disk_bytes(config.training, num_parameters[str(model)])
+    page = (Path(__file__).parents[3] / "docs" / "paper-scale.md").read_text(encoding="utf-8")
+    assert f"\n| `{name}` | {len(runs)} | {decimal(disk)} |\n" in page

@@ -1,0 +1,289 @@
+"""Items as data: what their files may say, and that those that are shipped fit their grids."""
+
+import re
+import runpy
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+import yaml
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.config.errors import key_paths
+from shapeshift.evaluation import metrics as evaluation
+from shapeshift.run.measures import MEASURES
+from shapeshift.study.catalogue import ITEMS, PAPERS, find_paper, read_study
+from shapeshift.study.compare import comparison
+from shapeshift.study.measurements import FACTS, METRICS
+from shapeshift.study.planning import plan_items
+from shapeshift.study.spec import ItemSpec
+from shapeshift.study.study import Study
+
+SHIPPED = {f"{name}-{item}" for name, paper in PAPERS.items() for item in paper["items"]}
+
+STUDY = """\
+title: Positions on my text
+grid:
+  axes:
+    position: {ape: [position=ape], shape: [position=shape], rope: [position=rope]}
+  seeds: [1, 2, 3]
+  steps: [score-valid, score-test]
+tables:
+  - title: BLEU by position
+    rows: [position]
+    columns: {valid BLEU: {split: valid}, test BLEU: {split: test}}
+    baseline: {position: ape}
+    plot: {title: Test BLEU by position, x: position, y: test BLEU}
+claims:
+  - claim: SHAPE is better.
+    rule: better
+    test: {position: shape}
+    against: {position: ape}
+    expected: none
+"""
+
+
+def shipped(name):
+    paper, _, item = name.partition("-")
+    return find_paper(paper).items[item]
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_a_shipped_item_can_be_measured_and_one_rule_says_which_scales_test_its_claims(name):
+    item = shipped(name)
+    for scale in item.grid.config.scales:
+        item.check([*filter(item.needs, item.grid.cells(scale))])
+    for claim in item.spec.claims:
+        assert claim.effect is not None, "the rule needs the paper's effect, in place of scales"
+        is_large = claim.rule == "better" and claim.effect >= 3
+        assert claim.is_tested_at("tiny") == claim.is_tested_at("small") == is_large
+        assert claim.is_tested_at("paper")
+    asked = {column.metric for table in item.spec.tables for column in table.columns.values()}
+    assert asked <= {*METRICS, *FACTS}
+
+
+def test_every_file_is_an_item_of_its_paper_and_every_metric_can_be_measured():
+    assert {path.stem for path in ITEMS.glob("*.yaml")} == SHIPPED | {"papers"}
+    assert {step for metric in METRICS.values() for step in metric.steps} <= set(MEASURES)
+    assert {metric.setting for metric in METRICS.values()} - {""} == set(evaluation.METRICS)
+
+
+def test_the_numbers_copied_from_the_shape_paper_agree_with_each_other():
+    def published(name):
+        rows = shipped(f"shape-{name}").spec.tables[0].published.rows
+        return {tuple(row[:2]): row[2:] for row in rows if None not in row[2:4]}
+
+    table2, table5, table6 = map(published, ("table2", "table5", "table6"))
+    for system, (*by_set, average, speed) in table5.items():
+        valid, test, rate = table2[system]
+        assert fmean(by_set) == pytest.approx(average, abs=0.0051)
+        assert fmean(by_set[:4]) == pytest.approx(valid, abs=0.0101)
+        assert fmean(by_set[4:]) == pytest.approx(test, abs=0.0101)
+        assert speed == rate
+    for (position, dataset), (seconds, _) in table6.items():
+        speed = table2[dataset, position][2]
+        assert table6["ape", dataset][0] / seconds == pytest.approx(speed, abs=0.0051)
+    for *values, average in published("table7").values():
+        assert fmean(values) == pytest.approx(average, abs=0.01)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def make(text):
+        path = tmp_path / "mine.yaml"
+        path.write_text(text if isinstance(text, str) else yaml.safe_dump(text), encoding="utf-8")
+        return path
+
+    return make
+
+
+def test_a_study_of_ones_own_has_a_grid_that_is_inside_or_shipped_or_lies_beside_it(write):
+    document = yaml.safe_load(STUDY)
+    item = read_study(write(STUDY)).items["mine"]
+    assert [cell.name for cell in item.grid.cells("full")][:2] == ["ape/1", "ape/2"]
+    own = write(document).with_name("own.yaml")
+    own.write_text(yaml.safe_dump(document["grid"]), encoding="utf-8")
+    for name, expected in (("own.yaml", "own"), ("shape-table2", "shape-table2")):
+        found = read_study(write({**document, "grid": name})).items["mine"].grid
+        assert found.name == expected
+
+
+GAIN = ", gain: {gain_of: valid BLEU}"
+COLUMNS = "{valid BLEU: {split: valid}, test BLEU: {split: test}}"
+BETTER = "rule: better\n    test: {position: shape}\n    against: {position: ape}"
+BY_LENGTH = "by_length:\n- {title: t, systems: position, "
+THRESHOLD = "rule: threshold\n    at_least: 1\n    "
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("rows: [position]\n", "rows: [positon]\n", "rows.0: no axis 'posi"),
+        ("baseline: {position: ape}", "baseline: {position: apes}", "no setting 'apes'; did you"),
+        ("test: {position: shape}", "test: {position: shap}", "claims.0.test: the axis"),
+        ("tables:", "analyses: [os:nowhere]\ntables:", "no analysis 'os:nowhere'"),
+        ("tables:", "curves: {each: positon, systems: position, against: updates}\ntables:", "did"),
+        ("tables:", "by_length: {title: t, systems: position, gain_over: sape}\ntables:", "'sape'"),
+        ("rule: better", "rule: best", "claims.0.rule: Input should be 'better', 'no"),
+        ("y: test BLEU", "y: BLEU", "plot: no column 'BLEU'; did you mean 'test BLEU'?"),
+        ("x: position", "x: positon", "plot: no axis of rows 'positon'; did you mean 'position'?"),
+        ("seeds: [1, 2, 3]", "seed: [1]", "grid.seed: unknown key; did you mean 'grid.seeds'"),
+        ("split: valid", "lengths: inside", "lengths is for BLEU of split: valid or test"),
+        ("expected: none", "effect: 1\n    expected: none", "the grid has no scale 'paper'"),
+        ("expected: none", "expected: none\n    scales: [tiny]", "the grid has no scale 'tiny'"),
+        ("position: {ape:", "position: {ape: [position=apee], a:", "apee"),
+        ("split: valid", "metric: BLUE", "metric: unknown 'BLUE'; did you mean 'BLEU'?"),
+        ("split: valid", "metric: speed", "speed needs the step speed, which is not among the"),
+        ("split: valid", "metric: training_s, split: valid", "leave split out"),
+        ("split: valid", "metric: COMET, split: valid", "add comet to evaluation.metrics"),
+        ("rule: better", "rule: better\n    metric: chrF2", "better compares BLEU alone"),
+        ("{split: valid}", "{metric: chrF2, split: valid}" + GAIN, "gain_of needs a column"),
+        ("{split: valid}", "{split: each set}" + GAIN, "gain_of needs a column"),
+        ("{split: valid}", "{count: kept, split: valid}" + GAIN, "gain_of needs a column"),
+        ("rule: better", THRESHOLD + "lengths: beyond", "threshold is about all"),
+        ("rule: better", THRESHOLD + "minus: swapped-order", "threshold is about all"),
+        ("rule: better", THRESHOLD + "split: original-order", "threshold is about all"),
+        ("split: valid", "metric: chrf, split: valid", "unknown 'chrf'; did you mean 'chrF2'?"),
+        ("  axes:", "  base: own.yaml\n  axes:", "own.yaml: no such file"),
+        ("split: valid", "metric: speed of light", "metric: unknown 'speed of light'"),
+        ("{split: valid}", "{bucket: 0–9}", "split: missing; say which text BLEU is of"),
+        ("{split: valid}", "{bucket: 0-9, split: valid}", "called '0-9'; did you mean '0–9'?"),
+        ("{split: valid}", "{bucket: original order}", "BLEU needs the step swapped-order"),
+        ("{split: valid}", "{metric: chrF2, bucket: 0–9, split: valid}", "chrF2 is not measured"),
+        ("{split: valid}", "{metric: parameters, bucket: a}", "parameters is not measured in"),
+        ("{split: valid}", "{metric: valid_loss, layers: lowest}", "such as shift_similarity, not"),
+        ("{split: valid}", "{metric: trained lengths, split: test}", "leave split, bucket and lay"),
+        (COLUMNS, "{b: {split: valid}, test BLEU: {metric: trained lengths}}", "is no number"),
+        (BETTER, THRESHOLD + "metric: step_memory", "step_memory is not one number of a"),
+        (BETTER, THRESHOLD + "metric: trained lengths", "lengths is not one number of a"),
+        ("    against: {position: ape}", "    against: {position: ape}\n    split: original-order\n"
+         "    minus: swapped-order", "claims.0: BLEU needs the step swapped-order"),
+        ("rope: [position=rope]", "rope: [position=rope, 'evaluation.metrics=[chrf]']",
+         "add bleu to evaluation.metrics of the runs (in the run rope/1)"),
+        ("rows: [position]\n", "rows: []\n", "tables.0.rows: "),
+        ("rule: better", "rule: better\n    minus: swapped-order", "needs split: original-order"),
+        ("rule: better", "rule: better\n    margin: 1", "better has no margin"),
+        ("against: {position: ape}", "against: {position: shape}", "compares runs with themselves"),
+        ("rule: better", "rule: better\n    each: {position: '*'}", "position is also in test"),
+        ("    against: {", "    pairs: [[{position: rope}, {position: ape}]]\n    #", "test: add"),
+        ("{split: valid}", "{count: kept, split: each set}", "each set: leave out count"),
+        ("{split: valid}", "{count: kept, metric: chrF2}", "count: leave out metric: no effect"),
+        ("{split: valid}", "{split: train}", "split: train is for count"),
+        ("{split: valid}", "{split: valid, bucket: a, lengths: inside}", "leave out bucket: no"),
+        ("{split: valid}", "{split: each set, bucket: a}", "each set: leave out bucket: no effect"),
+        ("{split: valid}", "{split: valid}, d: {gain_of: test BLEU, show: mean}", "leave out show"),
+        ("{split: valid}", "{split: valid, only: {position: ape}}", "is in rows or across"),
+        ("{split: valid}", "{split: valid}, d: {difference: [d, test BLEU]}", "and 'd' is none"),
+        ("{split: valid}", "{split: valid}, d: {difference: [e, test BLEU]}", "and 'e' is none"),
+        (COLUMNS, "{b: {split: valid}, test BLEU: {gain_of: b}}", "plot: y needs a column"),
+        (COLUMNS, "{b: {split: valid}, test BLEU: {count: kept}}", "plot: y needs a column of a"),
+        (COLUMNS, "{b: {split: valid}, test BLEU: {split: each set}}", "plot: y needs a column"),
+        (COLUMNS, "{test BLEU: {split: test, metric: chrF2}}", "baseline: no column is tested"),
+        (COLUMNS, "{}", "tables.0.columns: "),
+        ("    plot", "    scale_notes: {tiny: t}\n    plot", "the grid has no scale 'tiny'"),
+        ("    plot", "    across: position\n    plot", "position is also in rows or only"),
+        ("  seeds:", "  exclude: [{seed: 9}]\n  seeds:", "yaml: grid: a condition names what is"),
+        ("tables:", BY_LENGTH + "splits: []}\ntables:", "by_length.0.splits: "),
+        ("tables:", BY_LENGTH + "splits: [test, test]}\ntables:", "name each split once"),
+        ("tables:", BY_LENGTH + "only: {position: ape}}\ntables:", "in systems or panels already"),
+        ("tables:", BY_LENGTH + "panels: position}\ntables:", "name another axis than in systems"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
+    assert old in STUDY
+    path = write(STUDY.replace(old, new, 1))
+    with pytest.raises(ShapeshiftError) as error:
+        plan_items(read_study(path), "full")
+    assert expected in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_a_study_is_known_by_its_path_however_that_is_given(write, monkeypatch):
+    path = write(STUDY)
+    monkeypatch.chdir(path.parent)
+    assert read_study(Path(path.name)).citation == read_study(path).citation
+
+
+def test_a_comparison_begins_with_the_seed_of_its_configuration(tmp_path):
+    path = tmp_path / "mine.yaml"
+    systems = {"ape": ["position=ape"], "rpe": ["position=rpe"]}
+    for text, first in (("{}", 1), ("training: {seed: 9}", 9)):
+        path.write_text(text, encoding="utf-8")
+        plan = plan_items(comparison(path, systems, 2), "mine")
+        assert {cell.config.training.seed for cell in plan.cells} == {first, first + 1}
+
+
+def test_settings_of_the_command_line_are_checked(write):
+    with pytest.raises(ShapeshiftError, match=r"mine.yaml: .*\.valid BLEU: BLEU is not"):
+        plan_items(read_study(write(STUDY)), "full", ["evaluation.metrics=[chrf]"])
+    paper = comparison("demo-fast", {"ape": ["position=ape"], "rpe": ["position=rpe"]}, 1)
+    with pytest.raises(ShapeshiftError, match="chrF: chrF2 is not computed; add chrf to"):
+        plan_items(paper, "demo-fast", ["evaluation.metrics=[bleu]"])
+
+
+def test_a_score_may_be_computed_at_another_scale_alone(write):
+    text = STUDY.replace("{split: valid}", "{split: valid, metric: COMET}").replace(
+        "  seeds:",
+        "  scales: {a: {}, b: {overrides: ['evaluation.metrics=[bleu,comet]']}}\n  seeds:",
+    )
+    for scale in "ab":
+        assert plan_items(read_study(write(text)), scale)
+    with pytest.raises(ShapeshiftError, match=r"add comet to evaluation\.metrics"):
+        plan_items(read_study(write(text)), "b", ["evaluation.metrics=[bleu]"])
+
+
+def test_buckets_of_a_table_are_those_that_its_runs_have(write):
+    document = yaml.safe_load(STUDY)
+    del document["claims"]
+    document["grid"]["steps"] = ["score-test", "swapped-order"]
+    table = {"title": "t", "rows": ["position"], "header": ["position", "part"]}
+
+    def planned(buckets, **column):
+        tables = [{**table, "buckets": buckets, "columns": {"BLEU": column}}]
+        return plan_items(read_study(write({**document, "tables": tables})), "full")
+
+    assert planned({"a": "original order", "b": "swapped order"})
+    assert planned({"a": "0–9", "b": None}, split="test")
+    for buckets, column, expected in (
+        ({"a": "original order", "b": None}, {}, "split: missing"),
+        ({"a": "original order"}, {"split": "test"}, "BLEU of test has none that is called"),
+        ({"a": "fairseq"}, {"split": "test"}, "BLEU of test has none that is called 'fairseq'"),
+    ):
+        with pytest.raises(ShapeshiftError, match=expected):
+            planned(buckets, **column)
+
+
+def test_a_condition_may_name_a_seed_of_any_scale(write):
+    text = STUDY.replace("  seeds:", "  scales: {a: {}, b: {seeds: [7]}}\n  seeds:")
+    for seed in (3, 7):
+        rule = f"  rules: [{{when: {{seed: {seed}}}, overrides: []}}]\n  seeds:"
+        read_study(write(text.replace("  seeds:", rule)))
+
+
+def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):
+    document = yaml.safe_load(STUDY)
+    [table] = document["tables"]
+    named = ("mine-2", "Mine", "results")
+    document["tables"] = [table, table, *({**table, "name": name} for name in named)]
+    document["curves"] = {"each": "position", "systems": "position", "against": "updates"}
+    item = read_study(write(document)).items["mine"]
+    content = item.build(Study(item.grid.cells("full"), tmp_path, tmp_path))
+    assert [each.name for each in content.tables] == [
+        "mine", "mine-2", "mine-2-2", "Mine-3", "results-2", "mine-ape", "mine-rope", "mine-shape"
+    ]  # fmt: skip
+
+
+def test_own_steps_measure_anything(write):
+    text = STUDY.replace("steps: [", "steps: ['statistics:fmean', ")
+    study = read_study(write(text.replace("{split: valid}", "{metric: speed of light}")))
+    assert plan_items(study, "full")
+
+
+def test_the_page_of_the_file_is_fresh_and_names_every_key():
+    docs = Path(__file__).parents[3] / "docs"
+    made = runpy.run_path(str(docs / "generate_configuration.py"))["study_document"]()
+    page = (docs / "study.md").read_text(encoding="utf-8")
+    assert page == made, "run: python docs/generate_configuration.py"
+    names = {path.rpartition(".")[2] for path in key_paths(ItemSpec)}
+    assert {name for name in names if f"| `{name}` |" not in page} == set()
+    assert re.findall(r"\| +\|$", page.partition("## Metrics")[0], re.MULTILINE) == []
