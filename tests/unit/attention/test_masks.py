@@ -166,6 +166,26 @@ def test_a_mask_is_widened_as_it_is() -> None:
     assert torch.equal(additive(mask, torch.float64), mask.double())
 
 
+@pytest.mark.parametrize("strides", [(99, 66, 1, 1), (99, 1, 9, 1), (1, 40, 4, 1)])
+@pytest.mark.parametrize("grad", [True, False])
+def test_queries_may_overlap_in_memory(monkeypatch, ran, strides, grad) -> None:
+    """PyTorch's fused attention on a CPU wrote its output where nobody read it."""
+    monkeypatch.setattr(cpu, "refuses", lambda call: "not in this test")
+    numbers = torch.randn(2, 999, dtype=torch.float64, requires_grad=grad)
+    k, v = torch.randn(2, 2, 2, 70, 4, dtype=torch.float64, requires_grad=grad)
+    pos = torch.arange(70)[None]
+
+    def found(q: torch.Tensor) -> list[torch.Tensor]:
+        out = attend(q, k, v, None, Representation(), pos[:, -5:], pos)
+        wanted = (numbers, k, v) if grad else ()
+        return [out, *torch.autograd.grad(out.square().sum(), wanted)] if grad else [out]
+
+    windows = numbers.as_strided((2, 2, 5, 4), strides)
+    for own, expected in zip(found(windows), found(windows.contiguous()), strict=True):
+        torch.testing.assert_close(own, expected)
+    assert ran == ["sdpa", "sdpa"]
+
+
 def test_keys_that_overlap_in_memory_have_gradients_in_bfloat16(monkeypatch, ran) -> None:
     """PyTorch's fused attention on a CPU refuses such strides in its backward pass."""
     monkeypatch.setattr(cpu, "refuses", lambda call: "not in this test")
