@@ -587,7 +587,8 @@ def test_gradients_have_gradients(name, causal, monkeypatch):
 @pytest.mark.parametrize("dropout_p", [0.0, 0.3])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_steps_for_second_derivatives_are_those_of_the_kernel(packed, causal, dropout_p):
+def test_steps_of_pytorch_are_those_of_the_kernel(packed, causal, dropout_p, monkeypatch):
+    """For second derivatives, and where the kernel has too little memory."""
     torch.manual_seed(0)
     H, E, lengths = 2, 16, torch.tensor([3, 9, 1])
     spans = (Spans(lengths.cumsum(0) - lengths, lengths),) * 2 if packed else None
@@ -598,12 +599,22 @@ def test_the_steps_for_second_derivatives_are_those_of_the_kernel(packed, causal
     rows.requires_grad_()
     how = {"num_heads": H, "spans": spans, "causal": causal, "turns": turns}
     leaves = [rows, *(x.table for x in tables)]
+    torch.manual_seed(1)
     out = cpu.attend_rows([rows], tables, mask, dropout_p, **how)
     grad = torch.randn(out.shape)
     first = torch.autograd.grad(out, leaves, grad, retain_graph=True)
     again = torch.autograd.grad(out, leaves, grad, create_graph=True)
     assert again[0].grad_fn is not None
     torch.testing.assert_close(again, first, rtol=1e-4, atol=1e-5)
+    lacking, no_memory = [], 1
+    monkeypatch.setattr(library, "_run", lambda *x: lacking.append(x) or no_memory)
+    monkeypatch.setattr(cpu, "_PAIRS", 30)  # several parts of a sentence
+    torch.manual_seed(1)
+    slow = cpu.attend_rows([rows], tables, mask, dropout_p, **how)
+    torch.testing.assert_close(slow, out, rtol=1e-4, atol=1e-5)
+    found = torch.autograd.grad(slow, leaves, grad)
+    torch.testing.assert_close(found, first, rtol=1e-4, atol=1e-5)
+    assert len(lacking) == 2
 
 
 def test_gradients_in_a_batch():
@@ -972,18 +983,19 @@ attend(q, q, q, None, position, pos[:, :2], pos[:, :2])  # loads what is needed
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, [used + (int(sys.argv[1]) << 20)] * 2)
 try:
-    attend(q, k, k, None, position, pos[:, -2:], pos)
+    out = attend(q, k, k, None, position, pos[:, -2:], pos)
+    print("finite" if out.isfinite().all() else out)
 except (MemoryError, RuntimeError) as error:
     print("refused", type(error).__name__)
 """
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("megabytes", [4, 16, 30])
-def test_too_little_memory_is_an_error(megabytes):
+@pytest.mark.parametrize("megabytes", [4, 30])
+def test_too_little_memory_is_an_error_or_served_in_steps(megabytes):
     done = run(LIMITED, str(megabytes))
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "refused" in done.stdout
+    assert done.stdout.split()[0] in ("refused", "finite")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -136,6 +136,13 @@ class Call:
         return any(x.requires_grad for x in given) or self.trains_position
 
     @property
+    def opaque(self) -> list[str]:
+        """The hooks that add something, which no backend can compute from what describes them:
+        they are overridden or hooked, and may need all queries and keys at once."""
+        hooks = "bias", "query_bias", "value_bias"
+        return [x for x in hooks if self.position.acts(x) and not self.position.derives(x)]
+
+    @property
     def trains_position(self) -> bool:
         """Whether a parameter of the position needs a gradient."""
         return torch.is_grad_enabled() and any(x.requires_grad for x in self.position.parameters())
