@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -254,7 +255,7 @@ def test_another_attention_is_refused(family: str) -> None:
         ("Llama", "t5", {}),
         ("GPT-2", "t5", {}),
         ("Llama", "rpe", {"share_tables": True}),
-        ("Llama", Shaw(num_heads=4, head_dim=8, share_tables=True), {}),
+        ("Llama", partial(Shaw, num_heads=4, head_dim=8, share_tables=True), {}),
     ],
 )
 def test_a_saved_model_opens_with_its_own_positions(
@@ -263,12 +264,12 @@ def test_a_saved_model_opens_with_its_own_positions(
     """And its tables of positions, of which those that keys and values share are saved once."""
     model = build(family)
     own = logits(model, ids())
-    use_position(model, deepcopy(position), **options)
+    use_position(model, position() if callable(position) else position, **options)
     expected = logits(model, ids())
     model.save_pretrained(tmp_path)
     opened = hf.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     torch.testing.assert_close(logits(opened, ids()), own)
-    use_position(opened, deepcopy(position), **options)
+    use_position(opened, position() if callable(position) else position, **options)
     assert not torch.equal(logits(opened, ids()), expected)
     opened.load_state_dict(load_file(tmp_path / "model.safetensors"), strict=False)
     assert torch.equal(logits(opened, ids()), expected)
