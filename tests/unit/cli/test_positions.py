@@ -15,7 +15,7 @@ from shapeshift.cli import app
 from shapeshift.cli.output import plain_console, show_table
 from shapeshift.config import parse_config
 from shapeshift.evaluation.tables import Table
-from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, get
+from shapeshift.positions import KINDS, POSITION_IDS, SCHEMES, get
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_80_columns_cut_no_name() -> None:
     result = CliRunner().invoke(app, ["positions"])
     words = set(re.split(r"[\s,]+", result.output))
-    assert {*PRESETS, *KINDS, *POSITION_IDS} <= words
+    assert {*SCHEMES, *KINDS, *POSITION_IDS} <= words
     assert {place for entry in KINDS.values() for place in entry.build.places} <= words
     assert max(map(len, result.output.splitlines())) <= 80
 
@@ -49,7 +49,7 @@ def reasons(paragraph: list[str]) -> dict[str, str]:
     return {line[0]: line[1] for line in lines}
 
 
-@pytest.mark.parametrize("name", [*PRESETS, *KINDS, *POSITION_IDS])
+@pytest.mark.parametrize("name", [*SCHEMES, *KINDS, *POSITION_IDS])
 def test_each_is_described_with_its_options_its_use_and_how_it_is_computed(name: str) -> None:
     result = CliRunner().invoke(app, ["positions", name])
     assert result.exit_code == 0
@@ -121,7 +121,7 @@ def test_the_options_of_explain_change_what_serves(options: str, backend: str) -
     assert reasons(explained(*options.split())[1])[backend] == "serves"
 
 
-def test_explain_names_each_attention_of_a_preset_that_differs() -> None:
+def test_explain_names_each_attention_of_a_scheme_that_differs() -> None:
     head, *groups = explained("less-feeding-cross-pe", "--train", "--no-kernels")
     assert head[1] == "training, on a CPU, without compiled kernels, in fp32, 64 tokens"
     names = {line for group in groups for line in group if not line.startswith("  ")}
@@ -159,11 +159,15 @@ def test_options_without_effect_are_refused(arguments: str, answer: str) -> None
 
 @pytest.mark.parametrize(
     ("name", "answer"),
-    [("rotary_pos_emb", "did you mean 'rope'?"), ("xyzzy", "`shapeshift positions` lists all")],
+    [
+        ("rotary_pos_emb", "did you mean 'rope'?"),
+        ("NoPos", "did you mean 'nope'?"),
+        ("xyzzy", "`shapeshift positions` lists all"),
+    ],
 )
 def test_a_foreign_name_is_answered(name: str, answer: str) -> None:
     error = CliRunner().invoke(app, ["positions", name]).exception
-    assert str(error) == f"no preset or kind {name!r}; {answer}"
+    assert str(error) == f"no scheme or kind {name!r}; {answer}"
 
 
 def test_a_call_takes_no_options_of_an_example() -> None:
