@@ -101,7 +101,7 @@ def choose_launcher(
 
 
 def run_cells(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -> Failed:
-    """Run each cell of all grids as soon as there is room; return what `lab.runner` does."""
+    """Run each cell of all grids as soon as there is room; return what `run.folderner` does."""
     from shapeshift.cli.progress import Display, GridDisplay
     from shapeshift.run.folder import prepared_directory
     from shapeshift.run.measures import usable

@@ -1,7 +1,7 @@
 """The folder of a cell: named by what its result depends on, whichever grid it belongs to.
 
 ROOT/KEY/
-  run/               the run: checkpoints, log, translations; see `lab.run`
+  run/               the run: checkpoints, log, translations; see `run.folder`
   steps/             a JSON document for each step that is done
   start              SHA-256 of the weights that training began from, with `training.init_from`
   lock               held by the process at work; see `locks`

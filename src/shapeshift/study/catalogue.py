@@ -42,7 +42,7 @@ def find_grid(name: str, relative_to: Path = Path()) -> Grid:
     """Return a grid that comes with the package, or the one in a file.
 
     Args:
-        name: of a file in `configs/grids` without its suffix, or a path.
+        name: of a file in `config/shipped/grids` without its suffix, or a path.
         relative_to: folder of a relative path.
 
     Raises:
@@ -83,7 +83,7 @@ def read_item(path: Path, name: str) -> Item:
 
 
 def read_study(path: Path) -> Paper:
-    """Return a study of one's own, as a paper of one item; see `papers.spec`.
+    """Return a study of one's own, as a paper of one item; see `study.spec`.
 
     Raises:
         ShapeshiftError: a file that cannot be read, and for all that is wrong in it.

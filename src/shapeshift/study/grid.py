@@ -1,8 +1,8 @@
 """A grid of runs: named axes, seeds and scales in one YAML file, resolved to cells.
 
-`configs/grids/shape-table2.yaml` is an example; `GridConfig` describes each key. Overrides are
-applied in this order: those of the scale, of the axes in the order of the file, of the rules in the
-order of the file, and the seed, which only `seeds` and the base set.
+`config/shipped/grids/shape-table2.yaml` is an example; `GridConfig` describes each key. Overrides
+are applied in this order: those of the scale, of the axes in the order of the file, of the rules in
+the order of the file, and the seed, which only `seeds` and the base set.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Job:
     """The work on one cell, in progress. Subclasses override the methods that they need."""
 
     def poll(self) -> int | None:
-        """Return its exit status, or `None` while it is running; see `lab.work`."""
+        """Return its exit status, or `None` while it is running; see `study.work`."""
         raise NotImplementedError
 
     def interrupt(self) -> None:

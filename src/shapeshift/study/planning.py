@@ -213,7 +213,7 @@ def get_ready(
     Args:
         cells: the runs.
         directory: of all results.
-        prepared_root: see `lab.train.train`.
+        prepared_root: see `run.train.train`.
         on_progress: of the text that is fetched.
         hardware: whether they run on this machine.
 
@@ -258,7 +258,7 @@ def write_items(
     Args:
         plan: the items and their cells.
         directory: of all results.
-        prepared_root: see `lab.train.train`.
+        prepared_root: see `run.train.train`.
 
     Raises:
         ShapeshiftError: see `Plan.open_folder`.

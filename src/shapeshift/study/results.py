@@ -28,7 +28,7 @@ class Row(Measurement):
         cell: the cell's key.
         axes: axis → the setting's name; in a file, a column each.
         measure: the step that found it.
-        checkpoint, command, version, time, hardware: see `cell_folder.StepRecord`.
+        checkpoint, command, version, time, hardware: see `record.StepRecord`.
     """
 
     grid: Text

@@ -69,7 +69,7 @@ def run_cells(
             different ways, one after the other.
         root: folder of the cells' folders.
         launcher: where to run them.
-        prepared_root: see `lab.train.train`.
+        prepared_root: see `run.train.train`.
         changed: called when a cell's state changes, and about once a second while it is running.
         poll_s: seconds between two looks at the running cells.
         command: what the user typed, for the records.

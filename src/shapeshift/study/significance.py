@@ -201,7 +201,7 @@ def compare_cells(
     """Test the BLEU of some cells against that of others, one of each seed on both sides.
 
     BLEU has the cells' own tokenizer, see `Config.bleu_tokenizer`. Of a split of several files it
-    is the mean over them, as `lab.measures.mean_of` has it; of chosen sentences it is that
+    is the mean over them, as `run.measures.mean_of` has it; of chosen sentences it is that
     of all files together.
 
     Args:

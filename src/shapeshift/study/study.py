@@ -57,7 +57,7 @@ Bounds = tuple[int, int | None]
 """Of source lengths, `[from, to)`; `None` has no end."""
 
 Texts = Literal["valid", "test", "original-order"]
-"""What a run keeps translations and references of; see `lab.measures`."""
+"""What a run keeps translations and references of; see `run.measures`."""
 
 
 class Study:
@@ -66,7 +66,7 @@ class Study:
     Args:
         cells: of one grid, at one scale.
         root: folder of the cells' folders.
-        prepared_root: see `lab.train.train`.
+        prepared_root: see `run.train.train`.
     """
 
     def __init__(self, cells: Sequence[Cell], root: Path, prepared_root: Path):
@@ -113,7 +113,7 @@ class Study:
 
     def is_finished(self, cell: Cell) -> bool:
         """Return whether training and all measures except the optional ones are done; see
-        `lab.measures.OPTIONAL`."""
+        `run.measures.OPTIONAL`."""
         folder = CellFolder(self._root / cell.key)
         steps = (step for step in (TRAIN, *cell.steps) if step not in OPTIONAL)
         return all(folder.record(step, cell.config) is not None for step in steps)
@@ -185,7 +185,7 @@ class Study:
         Args:
             metric: its name.
             axes: settings of the runs.
-            dataset, bucket: see `lab.measures.Measurement`; without a bucket those that
+            dataset, bucket: see `run.measures.Measurement`; without a bucket those that
                 have none, with `...` all. Measurements in the middle of training are left out.
         """
         return [

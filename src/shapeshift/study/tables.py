@@ -212,7 +212,7 @@ class TableBuilder:
     def _each_set(self, group: Settings, column: ColumnSpec) -> dict[str, list[Entry]]:
         """Return the columns of a group for each file of both splits, and the mean of them."""
         corpus, datasets = self._study.cells()[0].config.data.corpus, []
-        for split in ("valid", "test"):  # as `lab.measures.score` names them
+        for split in ("valid", "test"):  # as `run.measures.score` names them
             files = labels(corpus, split)
             datasets += [f"{split}/{label}" for label in files] if len(files) > 1 else [split]
         columns = {

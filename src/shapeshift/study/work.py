@@ -47,7 +47,7 @@ class Order(Strict):
         folder: the cell's.
         config: its settings.
         steps: names of measures, in the order in which they are taken.
-        prepared_root: see `lab.train.train`.
+        prepared_root: see `run.train.train`.
         command: what the user typed, for the records.
     """
 
@@ -65,7 +65,7 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
 
     Args:
         order: the work.
-        stop: see `lab.train.train`.
+        stop: see `run.train.train`.
 
     Raises:
         StoppedError: training was stopped by a signal; a checkpoint is saved.
