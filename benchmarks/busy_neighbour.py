@@ -4,9 +4,10 @@
 
 Each line is a way for idle OpenMP threads to wait: that of the command line
 (`shapeshift._system.threads`), which looks every second whether others need the cores, libgomp's
-default, `OMP_WAIT_POLICY=passive`, a single thread, and other spin counts. The ways take
-turns, each in a process of its own, quiet and then busy. Figures are medians over the rounds of the median step, in
-target tokens a second, with the range; ratios are to libgomp's default on the quiet machine.
+default, `OMP_WAIT_POLICY=passive`, a single thread, and other spin counts. The ways take turns,
+each in a process of its own, quiet and then busy. Figures are medians over the rounds of the median
+step, in target tokens a second, with the range; ratios are to libgomp's default on the quiet
+machine.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def train(size: str, seconds: float, ours: bool) -> float:
 
     from shapeshift._system.threads import set_num_threads
     from shapeshift.model import ModelConfig, build
-    from shapeshift.positions import PRESETS
+    from shapeshift.positions import SCHEMES
     from shapeshift.training.config import TrainingConfig
     from shapeshift.training.step import TrainingStep, random_batch
 
@@ -37,7 +38,7 @@ def train(size: str, seconds: float, ours: bool) -> float:
     config = ModelConfig(size=size)
     if ours:
         set_num_threads(config.dim)
-    model = build(config, PRESETS["ape"], 1000, 1000).train()
+    model = build(config, SCHEMES["ape"], 1000, 1000).train()
     step = TrainingStep(model, TrainingConfig(precision="fp32"))
     batch = random_batch(64, 16, (1000, 1000), torch.device("cpu"))
     for _ in range(3):

@@ -33,14 +33,14 @@ def compare(
         list[str],
         typer.Option(
             metavar="NAME,...",
-            help="Presets, see `shapeshift positions`; the others are compared with the first.",
+            help="Schemes, see `shapeshift positions`; the others are compared with the first.",
         ),
     ] = ["ape,shape,rpe"],  # noqa: B006 (Typer copies it)
     system: Annotated[
         list[str] | None,
         typer.Option(
             metavar="'NAME [KEY=VALUE]...'",
-            help="One more system: a preset, or a name and settings, such as 'shape-10"
+            help="One more system: a scheme, or a name and settings, such as 'shape-10"
             " position=shape position.position_ids.max_offset=10'; may be given several times.",
         ),
     ] = None,
@@ -70,8 +70,8 @@ def compare(
     from shapeshift.study.grid import sets_seed
     from shapeshift.study.planning import CELLS, plan_items
 
-    presets = [name for names in position for name in names.split(",")]
-    systems = _parse_systems([*presets, *(system or ())])
+    schemes = [name for names in position for name in names.split(",")]
+    systems = _parse_systems([*schemes, *(system or ())])
     for setting in chain(overrides or (), *systems.values()):
         if sets_seed(setting):
             raise usage_error(setting, "give `shapeshift compare` --seeds NUMBER instead")
@@ -114,9 +114,9 @@ def demo(
 
 
 def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return name → settings; the setting of a preset is its name."""
-    from shapeshift.model.position_config import no_preset
-    from shapeshift.positions import PRESETS
+    """Return name → settings; the setting of a scheme is its name."""
+    from shapeshift.model.position_config import no_scheme
+    from shapeshift.positions import SCHEMES
 
     options = "--position, --system"
     systems: dict[str, tuple[str, ...]] = {}
@@ -127,10 +127,10 @@ def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:
             raise usage_error(options, f"{text!r}: {error}") from error
         if name in systems:
             raise usage_error(options, f"{name!r} is given twice")
-        if not settings and name not in PRESETS:
-            raise usage_error(options, no_preset(name))
-        preset = [f"position={name}"] if name in PRESETS else []
-        systems[name] = (*preset, *settings)
+        if not settings and name not in SCHEMES:
+            raise usage_error(options, no_scheme(name))
+        scheme = [f"position={name}"] if name in SCHEMES else []
+        systems[name] = (*scheme, *settings)
     if len(systems) < 2:
         raise usage_error(
             options,

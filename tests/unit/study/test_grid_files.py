@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shapeshift.config import load_config
-from shapeshift.positions import KINDS, PRESETS
+from shapeshift.positions import KINDS, SCHEMES
 from shapeshift.run.identity import cell_key
 from shapeshift.study.grid import Grid
 
@@ -43,8 +43,8 @@ def test_every_scale_resolves_to_cells_that_differ(name):
         assert len(keys(name, scale)) == len(cells(name, scale))
 
 
-def test_every_preset_and_every_kind_has_its_cells():
-    assert [*grid("beyond-datasets").config.axes["position"]] == [*PRESETS]
+def test_every_scheme_and_every_kind_has_its_cells():
+    assert [*grid("beyond-datasets").config.axes["position"]] == [*SCHEMES]
     assert [*grid("beyond-places").config.axes["kind"]] == [*KINDS]
     found = {cell.axes["kind"]: set() for cell in cells("beyond-places", "small")}
     for cell in cells("beyond-places", "small"):
@@ -88,7 +88,7 @@ def test_grids_share_the_cells_that_are_the_same(scale, offsets):
 @pytest.mark.parametrize("scale", SCALES)
 def test_each_slice_of_nhks_figure_is_a_bucket_of_its_own(scale):
     for cell in cells("nhk-figure3", scale):
-        dataset, edges = cell.config.data.dataset, (0, *cell.config.evaluation.length_buckets, None)
+        dataset, edges = cell.config.data.recipe, (0, *cell.config.evaluation.length_buckets, None)
         if cell.axes["lengths"] == "all":
             assert dataset.name == "vanilla"
         else:
