@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -15,7 +15,6 @@ from shapeshift.positions.relative import common_lag
 
 from .masks import additive
 from .packing import Packing
-
 
 T = TypeVar("T")
 
@@ -34,8 +33,8 @@ class _Fact(Generic[T]):
     def __init__(self, ask: Callable[[Call], T]):
         self.ask = ask
 
-    def __get__(self, call: Call, _: type[Call]) -> T:
-        return self.ask(call)
+    def __get__(self, call: Call | None, _: type[Call]) -> T:
+        return cast(T, self) if call is None else self.ask(call)
 
 
 class Call:
