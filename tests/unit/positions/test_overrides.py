@@ -288,6 +288,7 @@ def test_the_kernel_serves_what_nobody_has_changed(monkeypatch: pytest.MonkeyPat
     assert calls == ["attention_forward"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "position",
     [Shaw(num_heads=2, head_dim=8), T5(dim=16, num_heads=2), Rotary(head_dim=8)],
