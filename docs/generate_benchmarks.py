@@ -28,7 +28,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def shown(cell: Any) -> str:
-    """Return a value as the page shows it: a number, text, a range, or what was measured with it."""
+    """Return a value as the page shows it: text, a number, a range, or several of them."""
     match cell:
         case None:
             return "–"
@@ -50,7 +50,7 @@ def shown(cell: Any) -> str:
 
 
 def table(names: list[str]) -> str:
-    """Return the Markdown table of some files with the same columns; repeated words are left out."""
+    """Return the Markdown table of files with the same columns, without repeated words."""
     files = [read(name) for name in names]
     columns, rows = files[0]["columns"], []
     for file in files:
