@@ -21,8 +21,8 @@ from PIL import Image
 from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.study.catalogue import PAPERS, find_paper
 from shapeshift.study.document import DocumentTable
+from shapeshift.study.measured import Study
 from shapeshift.study.report.collect import SCALES, ReportItem, collect
-from shapeshift.study.study import Study
 from shapeshift.study.verdicts import NO_RUNS
 from shapeshift.study.write import with_p_values
 

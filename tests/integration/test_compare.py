@@ -57,4 +57,4 @@ def test_a_run_that_two_systems_share_is_counted_once_and_has_one_name(folder):
         _, err = compare(folder, *same)
         assert f"ape, same: {number} of 1 runs are finished" in err
         assert ("1 of 1 runs finished" in err) == (number == 0)
-    assert "next: shapeshift inspect 'of same/cells/" in err
+    assert "next: shapeshift inspect 'of same/runs/" in err

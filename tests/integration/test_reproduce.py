@@ -16,7 +16,7 @@ STUDY = "reproduced/full/studies/toy"
 
 
 def num_updates(folder):
-    logs = (folder / "reproduced").glob("cells/*/run/log.jsonl")
+    logs = (folder / "reproduced").glob("runs/*/run/log.jsonl")
     return sum(path.read_bytes().count(b'"loss"') for path in logs)
 
 
@@ -35,7 +35,7 @@ def test_signals_save_the_runs_and_say_how_to_go_on(tmp_path, jobs, number, stat
     assert last.startswith(f"stopped by {number.name}")
     assert "the same command goes on" in last
     assert out == ""
-    assert list((tmp_path / "reproduced").glob("cells/*/run/checkpoints/update-*/state.json"))
+    assert list((tmp_path / "reproduced").glob("runs/*/run/checkpoints/update-*/state.json"))
     assert not (tmp_path / STUDY / "item.json").exists()
 
     # What is there can be written.

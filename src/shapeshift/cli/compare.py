@@ -68,7 +68,7 @@ def compare(
     """
     from shapeshift.study.compare import comparison
     from shapeshift.study.grid import sets_seed
-    from shapeshift.study.planning import CELLS, plan_items
+    from shapeshift.study.planning import RUNS, plan_items
 
     presets = [name for names in position for name in names.split(",")]
     systems = _parse_systems([*presets, *(system or ())])
@@ -82,7 +82,7 @@ def compare(
     plan = plan_items(paper, scale, overrides or [], command=command)
     run_plan(plan, directory, prepared, jobs=jobs, dry_run=dry_run)
     if not dry_run:
-        runs = {cell.name: directory / CELLS / cell.key / "run" for cell in plan.runs}
+        runs = {planned.name: directory / RUNS / planned.key / "run" for planned in plan.to_train}
         for name, run in runs.items():
             notice(f"{name}: {run}")
         notice(f"next: {shell_command('inspect', next(iter(runs.values())), 'A sentence.')}")

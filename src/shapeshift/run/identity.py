@@ -36,7 +36,7 @@ NEUTRAL = (
     "model.size",
     "evaluation",
 )
-"""Settings that a cell's name does not depend on.
+"""Settings that a run's name does not depend on.
 
 Devices and the batches of decoding change results by rounding at most. The kind of device a run is
 trained on, and the precision that `training.precision=auto` is there, are known when it begins:
@@ -49,7 +49,7 @@ tokenizer, where that matters.
 """
 
 
-def cell_key(config: Config) -> str:
+def run_key(config: Config) -> str:
     """Return 16 hexadecimal digits: the same for configurations that give the same result, in any
     process, whatever the order of keys."""
     own = _without_defaults(identity_fields(config), _default_fields())

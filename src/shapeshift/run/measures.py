@@ -58,7 +58,7 @@ class Measurement(Strict):
 
 
 Measure = Callable[[Run, Prepared], Sequence[Measurement]]
-"""A step of a cell's work after training."""
+"""A step of a run's work after training."""
 
 MEASURES: dict[str, str] = {
     "score-valid": "shapeshift.run.measures:SCORE_VALID",
@@ -78,7 +78,7 @@ TRAIN = "train"
 """The name of the step before all measures."""
 
 OPTIONAL = {"fairseq", "opennmt-py"}
-"""Measures that need a program which may not be there: a cell is finished without them."""
+"""Measures that need a program which may not be there: a run is finished without them."""
 
 
 def check_measures(names: tuple[str, ...]) -> tuple[str, ...]:

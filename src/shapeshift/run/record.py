@@ -1,7 +1,7 @@
-"""The folder of a cell: named by what its result depends on, whichever grid it belongs to.
+"""The folder of a run: named by what its result depends on, whichever grid it belongs to.
 
 ROOT/KEY/
-  run/               the run: checkpoints, log, translations; see `lab.run`
+  run/               the run: checkpoints, log, translations; see `run.run`
   steps/             a JSON document for each step that is done
   start              SHA-256 of the weights that training began from, with `training.init_from`
   lock               held by the process at work; see `locks`
@@ -57,8 +57,8 @@ class StepRecord(Strict):
     hardware: str | None = None
 
 
-class CellFolder:
-    """The folder of a cell; see the module.
+class RunFolder:
+    """The folder of a run; see the module.
 
     Attributes:
         path: of the folder.
@@ -107,7 +107,7 @@ class CellFolder:
         return [step for step in (TRAIN, *steps) if self.record(step, config) is None]
 
     def check_text(self, text: str, config: Config) -> None:
-        """Raise `ShapeshiftError` if the cell was trained on text with another fingerprint."""
+        """Raise `ShapeshiftError` if the run was trained on text with another fingerprint."""
         trained = self.record(TRAIN, config)
         if trained is not None and trained.text != text:
             raise ShapeshiftError(

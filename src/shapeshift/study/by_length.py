@@ -18,9 +18,9 @@ from shapeshift.evaluation.scores import FEW_SEGMENTS, LengthBucket, Scores, up_
 from shapeshift.evaluation.tables import FEW_MARK
 from shapeshift.study.document import Content, DocumentTable, Entry, number, summary, words
 from shapeshift.study.figures import Line, Panel, bars_note, draw_lines
+from shapeshift.study.measured import Bounds, Measured, Settings
 from shapeshift.study.significance import MARK
 from shapeshift.study.spec import ByLengthSpec, Lengths
-from shapeshift.study.study import Bounds, Settings, Study
 from shapeshift.study.verdicts import Part, mark_note, significant, with_p_value
 
 UNSEEN_MARK = "‡"
@@ -150,16 +150,16 @@ def bounds_label(bounds: Bounds | None) -> str:
     return LengthBucket(low=bounds[0], high=bounds[1], num_segments=0, score=None).label
 
 
-def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
+def bleu_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Content:
     """Return BLEU by source length as a table and a figure of this name; nothing where no run is
     finished."""
-    settings = study.settings(spec.panels) if spec.panels else [""]
+    settings = measured.settings(spec.panels) if spec.panels else [""]
     axes = (spec.only | ({spec.panels: setting} if setting else {}) for setting in settings)
-    panels = [panel for each in axes if (panel := _panel(study, spec, each))]
+    panels = [panel for each in axes if (panel := _panel(measured, spec, each))]
     if not panels:
         return Content()
     found = {system for panel in panels for system in panel.systems}
-    systems = [system for system in study.settings(spec.systems) if system in found]
+    systems = [system for system in measured.settings(spec.systems) if system in found]
     drawn = [
         panel.panel(
             f"BLEU gain over {spec.gain_over}" if spec.gain_over else "BLEU",
@@ -179,7 +179,7 @@ def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
     seeds = (each for panel in panels for own in panel.systems.values() for each in own)
     notes.append("mean ± standard deviation over seeds" if max(map(len, seeds)) > 1 else "one seed")
     if spec.tested:
-        first = _baseline(study, spec)
+        first = _baseline(measured, spec)
         if any(panel.is_compared for panel in panels):
             notes.append(mark_note(first, "lengths of the system"))
         untested = ", ".join(panel.name or "all" for panel in panels if not panel.is_compared)
@@ -200,26 +200,29 @@ def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
     return Content([table])
 
 
-def _panel(study: Study, spec: ByLengthSpec, axes: Settings) -> LengthBleu | None:
-    """Return the panel of these runs, of the systems that are finished."""
-    for system in study.settings(spec.systems):
+def _panel(measured: Measured, spec: ByLengthSpec, axes: Settings) -> LengthBleu | None:
+    """Return the panel of these finished, of the systems that are finished."""
+    for system in measured.settings(spec.systems):
         remedy = f"add it to only of by_length {spec.title!r}, or give it as panels"
-        study.require_one_model(axes | {spec.systems: system}, remedy)
-    runs = {
-        system: cells
-        for system in study.settings(spec.systems)
-        if (cells := study.finished(axes | {spec.systems: system}))
+        measured.require_one_model(axes | {spec.systems: system}, remedy)
+    finished = {
+        system: runs
+        for system in measured.settings(spec.systems)
+        if (runs := measured.finished(axes | {spec.systems: system}))
     }
-    if not runs or (spec.gain_over and (spec.gain_over not in runs or len(runs) == 1)):
+    if not finished or (spec.gain_over and (spec.gain_over not in finished or len(finished) == 1)):
         return None
     buckets, bleu = gather(
-        {system: [study.scores(x, spec.splits) for x in own] for system, own in runs.items()},
+        {
+            system: [measured.scores(x, spec.splits) for x in own]
+            for system, own in finished.items()
+        },
         spec.gain_over,
     )
-    first = _baseline(study, spec)
+    first = _baseline(measured, spec)
     tests = {
         system: {
-            place: study.compare(
+            place: measured.compare(
                 axes | {spec.systems: system},
                 axes | {spec.systems: first},
                 spec.splits[0],
@@ -228,16 +231,16 @@ def _panel(study: Study, spec: ByLengthSpec, axes: Settings) -> LengthBleu | Non
             for place, bucket in enumerate(buckets)
             if bucket.num_segments >= FEW_SEGMENTS
         }
-        for system in (runs if spec.tested and first in runs else ())
+        for system in (finished if spec.tested and first in finished else ())
         if system != first
     }
-    trained = trained_lengths(next(iter(runs.values()))[0].config)
+    trained = trained_lengths(next(iter(finished.values()))[0].config)
     return LengthBleu(buckets, bleu, trained, tests, axes.get(spec.panels, ""))
 
 
-def _baseline(study: Study, spec: ByLengthSpec) -> str:
+def _baseline(measured: Measured, spec: ByLengthSpec) -> str:
     """Return the system that the others are tested against, whether it is finished or not."""
-    return spec.gain_over or study.settings(spec.systems)[0]
+    return spec.gain_over or measured.settings(spec.systems)[0]
 
 
 def _rows(panel: LengthBleu, systems: Sequence[str], is_gain: bool) -> Iterable[tuple[Entry, ...]]:

@@ -83,7 +83,7 @@ def read_item(path: Path, name: str) -> Item:
 
 
 def read_study(path: Path) -> Paper:
-    """Return a study of one's own, as a paper of one item; see `papers.spec`.
+    """Return a study of one's own, as a paper of one item; see `study.spec`.
 
     Raises:
         ShapeshiftError: a file that cannot be read, and for all that is wrong in it.

@@ -51,9 +51,9 @@ def comparison(
             "steps": ["score-test", "speed", "step-memory"],
         },
     )
-    for cell in grid.cells(path.stem):
+    for planned in grid.runs(path.stem):
         try:
-            check_label(cell.axes[AXIS], cell.config.position.scheme)
+            check_label(planned.axes[AXIS], planned.config.position.scheme)
         except ShapeshiftError as error:
             raise ShapeshiftError(f"system {error}") from error
     first = next(iter(systems))

@@ -171,8 +171,8 @@ class ItemDocument(Strict):
         version: of Shapeshift.
         time: when it was made, UTC, ISO 8601.
         tables, findings: its results.
-        configs: cell key → its settings, YAML.
-        unfinished: names of cells that were not there.
+        configs: run key → its settings, YAML.
+        unfinished: names of runs that were not there.
     """
 
     paper: str

@@ -1,4 +1,4 @@
-"""A grid of runs: named axes, seeds and scales in one YAML file, resolved to cells.
+"""A grid of runs: named axes, seeds and scales in one YAML file, resolved to runs.
 
 `configs/grids/shape-table2.yaml` is an example; `GridConfig` describes each key. Overrides are
 applied in this order: those of the scale, of the axes in the order of the file, of the rules in the
@@ -22,7 +22,7 @@ from shapeshift._system.schema import Strict
 from shapeshift.config import Config, parse_config
 from shapeshift.config.errors import messages
 from shapeshift.config.files import find_config, lay_over, read_document
-from shapeshift.run.identity import cell_key
+from shapeshift.run.identity import run_key
 from shapeshift.run.measures import check_measures
 from shapeshift.training.config import TrainingConfig
 
@@ -156,7 +156,7 @@ def unknown_name(
 
 
 @dataclass(frozen=True)
-class Cell:
+class PlannedRun:
     """One run of a grid.
 
     Attributes:
@@ -176,8 +176,8 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        """The name of the cell's folder: what its result depends on, hashed; see `identity`."""
-        return cell_key(self.config)
+        """The name of the run's folder: what its result depends on, hashed; see `identity`."""
+        return run_key(self.config)
 
     @property
     def name(self) -> str:
@@ -185,11 +185,11 @@ class Cell:
         return "/".join((*self.axes.values(), str(self.seed)))
 
 
-def distinct(cells: Iterable[Cell]) -> list[Cell]:
-    """Return a cell for each run: of cells with the same key, the first, which names the run."""
-    first: dict[str, Cell] = {}
-    for cell in cells:
-        first.setdefault(cell.key, cell)
+def distinct(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
+    """Return a run for each run: of runs with the same key, the first, which names the run."""
+    first: dict[str, PlannedRun] = {}
+    for planned in runs:
+        first.setdefault(planned.key, planned)
     return [*first.values()]
 
 
@@ -223,23 +223,25 @@ class Grid:
     def metrics(self) -> dict[str, set[str]]:
         """Scale → the metrics that its runs are scored with."""
         return {
-            scale: {name for cell in self.cells(scale) for name in cell.config.evaluation.metrics}
+            scale: {
+                name for planned in self.runs(scale) for name in planned.config.evaluation.metrics
+            }
             for scale in self.config.scales
         }
 
-    def cells(self, scale: str, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:
-        """Return the cells of a scale: the seed varies fastest, then the last axis.
+    def runs(self, scale: str, overrides: Sequence[str] = ()) -> tuple[PlannedRun, ...]:
+        """Return the runs of a scale: the seed varies fastest, then the last axis.
 
-        Two cells may have the same key, where two settings mean the same; they share a folder.
+        Two runs may have the same key, where two settings mean the same; they share a folder.
 
         Args:
             scale: a name from `config.scales`.
-            overrides: for all cells, after all others, such as `data.corpus.root=PATH`.
+            overrides: for all runs, after all others, such as `data.corpus.root=PATH`.
 
         Raises:
-            ShapeshiftError: an unknown scale; once for all settings that are wrong (a cell is
+            ShapeshiftError: an unknown scale; once for all settings that are wrong (a run is
                 named for each); an override of the seed, or one that undoes what an axis varies;
-                or no cell left.
+                or no run left.
         """
         if scale not in self.config.scales:
             known = self.config.scales
@@ -252,18 +254,18 @@ class Grid:
                 "a grid sets training.seed itself; choose among its seeds with --seed",
                 path=self.path,
             )
-        cells = self._resolve(scale, overrides)
+        runs = self._resolve(scale, overrides)
         if overrides:
-            without: Sequence[Cell] = ()
+            without: Sequence[PlannedRun] = ()
             with suppress(ShapeshiftError):  # settings may be right with the overrides alone
                 without = self._resolve(scale, ())
-            self._refuse_undone(without, cells, overrides)
-        return cells
+            self._refuse_undone(without, runs, overrides)
+        return runs
 
-    def _resolve(self, scale: str, overrides: Sequence[str]) -> tuple[Cell, ...]:
+    def _resolve(self, scale: str, overrides: Sequence[str]) -> tuple[PlannedRun, ...]:
         recipe = self.config.scales[scale]
         document = self._base(recipe)
-        cells: list[Cell] = []
+        runs: list[PlannedRun] = []
         before: list[Sequence[str]] | None = None
         found: Config | None = None
         wrong: dict[str, str] = {}  # what, and in which run first
@@ -291,35 +293,35 @@ class Grid:
                 continue
             training = found.training.model_copy(update={"seed": seed})
             config = found.model_copy(update={"training": training})
-            cells.append(Cell(self.name, scale, axes, seed, config, self.config.steps))
+            runs.append(PlannedRun(self.name, scale, axes, seed, config, self.config.steps))
         if wrong:
             raise ShapeshiftError("; ".join(wrong.values()), path=self.path)
-        if not cells:
+        if not runs:
             raise ShapeshiftError(
-                f"no cell is left at scale {scale!r}; look at `exclude`", path=self.path
+                f"no run is left at scale {scale!r}; look at `exclude`", path=self.path
             )
-        return tuple(cells)
+        return tuple(runs)
 
     def _refuse_undone(
-        self, without: Sequence[Cell], cells: Sequence[Cell], overrides: Sequence[str]
+        self, without: Sequence[PlannedRun], runs: Sequence[PlannedRun], overrides: Sequence[str]
     ) -> None:
         """Raise a `ShapeshiftError` for an override that undoes what an axis varies, or that makes
         one run of two. What rules give to some runs, it may give to all of them.
 
         Args:
-            without: the cells without the overrides; none if their settings are wrong.
-            cells: the same cells with them.
+            without: the runs without the overrides; none if their settings are wrong.
+            runs: the same runs with them.
             overrides: that are applied last.
         """
         before, after = (
             [_flat(each.config.model_dump(mode="json")) for each in some]
-            for some in (without, cells)
+            for some in (without, runs)
         )
         rules = [each for rule in self.config.rules for each in rule.overrides]
         for one, two in combinations(range(len(before)), 2):
-            axes, others = cells[one].axes, cells[two].axes
+            axes, others = runs[one].axes, runs[two].axes
             varied = [axis for axis in axes if axes[axis] != others[axis]]
-            if cells[one].seed != cells[two].seed:
+            if runs[one].seed != runs[two].seed:
                 continue
             both = f"{'/'.join(axes.values())} and {'/'.join(others.values())}"
             keys = sorted(before[one].keys() | before[two].keys()) if len(varied) == 1 else ()
@@ -333,7 +335,7 @@ class Grid:
                         f" {both}; leave it out, or write a grid of your own",
                         path=self.path,
                     )
-            if cells[one].key == cells[two].key and without[one].key != without[two].key:
+            if runs[one].key == runs[two].key and without[one].key != without[two].key:
                 raise ShapeshiftError(
                     f"{' '.join(overrides)} makes one run of {both}; leave it out, or write a grid"
                     " of your own",

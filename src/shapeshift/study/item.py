@@ -16,10 +16,10 @@ from shapeshift.evaluation.scores import FEW_SEGMENTS
 from shapeshift.run.measures import find_function, mean_of
 from shapeshift.study.by_length import bleu_by_length, bounds_label, length_bounds
 from shapeshift.study.document import Content, Finding
-from shapeshift.study.grid import Cell, Grid
+from shapeshift.study.grid import Grid, PlannedRun
+from shapeshift.study.measured import Bounds, Measured, Settings, Texts, fits
 from shapeshift.study.measurements import METRICS, check_measurements
 from shapeshift.study.spec import ALL, ClaimSpec, ItemSpec
-from shapeshift.study.study import Bounds, Settings, Study, Texts, fits
 from shapeshift.study.tables import TableBuilder, curves, published_table
 from shapeshift.study.verdicts import Part, finding
 
@@ -43,9 +43,9 @@ class Item:
     grid: Grid
     path: Path
 
-    def needs(self, cell: Cell) -> bool:
-        """Return whether it is made from this cell, among others."""
-        return cell.grid == self.grid.name and fits(cell.axes, cell.seed, self.spec.only)
+    def needs(self, planned: PlannedRun) -> bool:
+        """Return whether it is made from this run, among others."""
+        return planned.grid == self.grid.name and fits(planned.axes, planned.seed, self.spec.only)
 
     def on(self, grid: Grid) -> Item:
         """Return the item as it is made from the runs of another grid, without what its notes say
@@ -65,40 +65,40 @@ class Item:
         spec = self.spec.model_copy(update={"tables": tables})
         return replace(self, spec=spec, grid=grid, path=grid.path)
 
-    def check(self, cells: Sequence[Cell]) -> None:
+    def check(self, runs: Sequence[PlannedRun]) -> None:
         """Make what can be made before any run is trained.
 
         Raises:
             ShapeshiftError: runs lack what is measured on them; or settings take different models
                 for seeds of one.
         """
-        check_measurements(self.spec, self.grid, cells, self.path)
+        check_measurements(self.spec, self.grid, runs, self.path)
         # Nothing is prepared: what prepared data suffice for is made of no run that is finished.
         spec = self.spec.model_copy(update={"analyses": (), "trained": True})
         with TemporaryDirectory() as empty:
             try:
-                replace(self, spec=spec).build(Study(cells, Path(empty), Path(empty)))
+                replace(self, spec=spec).build(Measured(runs, Path(empty), Path(empty)))
             except ShapeshiftError as error:
                 if error.path is not None:
                     raise
                 raise ShapeshiftError(str(error), path=self.path) from error
 
-    def build(self, study: Study) -> Content:
+    def build(self, measured: Measured) -> Content:
         """Make tables, figures and findings of the runs that are finished."""
         spec, content, published = self.spec, Content(), []
         for table in spec.tables:
-            builder = TableBuilder(table, study, trained=spec.trained)
+            builder = TableBuilder(table, measured, trained=spec.trained)
             content.add(Content([builder.table(table.name or self.name)]))
             if table.published:
                 published.append(published_table(table, table.published, content.tables[-1]))
         for figure in spec.by_length:
-            content.add(bleu_by_length(study, figure, figure.name or self.name))
+            content.add(bleu_by_length(measured, figure, figure.name or self.name))
         if spec.curves:
-            content.add(curves(study, spec.curves, self.name))
+            content.add(curves(measured, spec.curves, self.name))
         for each in spec.analyses:
-            content.add(find_function(each, "analysis")(study))
+            content.add(find_function(each, "analysis")(measured))
         content.add(Content(published))
-        content.findings += judge_claims(spec, study, content.values)
+        content.findings += judge_claims(spec, measured, content.values)
         return content
 
 
@@ -136,7 +136,7 @@ class Paper:
 
 
 def judge_claims(
-    spec: ItemSpec, study: Study, values: Mapping[str, Mapping[int, float]]
+    spec: ItemSpec, measured: Measured, values: Mapping[str, Mapping[int, float]]
 ) -> list[Finding]:
     """Return a finding for each claim of an item; `values` are those of its analyses: name → seed →
     value."""
@@ -145,62 +145,64 @@ def judge_claims(
         if claim.metric in values:
             parts = {claim.metric: Part(values[claim.metric])}
         elif claim.rule == "threshold":
-            parts = _measured(claim, study)
+            parts = _measured(claim, measured)
         else:
-            parts = _compared(claim, study)
-        findings.append(finding(claim, parts, study.scale))
+            parts = _compared(claim, measured)
+        findings.append(finding(claim, parts, measured.scale))
     return findings
 
 
-def _compared(claim: ClaimSpec, study: Study) -> dict[str, Part]:
+def _compared(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
     """Compare runs on the translations that they kept."""
     parts = {}
-    for label, test, against in _pairs(claim, study):
+    for label, test, against in _pairs(claim, measured):
         for side in (test, against):
-            study.require_one_model(side, _remedy(claim))
+            measured.require_one_model(side, _remedy(claim))
         if claim.minus:
             label += f", BLEU lost from {claim.split} to {claim.minus}"
-        cells = study.finished(test)
-        every = _lengths(claim, study.cells(test)[0])
-        if cells:
-            every = [x for x in every if not x or _has_enough(study, cells[0], claim.split, x)]
+        runs = measured.finished(test)
+        every = _lengths(claim, measured.runs(test)[0])
+        if runs:
+            every = [x for x in every if not x or _has_enough(measured, runs[0], claim.split, x)]
         if not every:
             parts[label] = Part({}, reason=f"fewer than {FEW_SEGMENTS} sentences of these lengths")
         for bounds in every:
             at = label + (f", source lengths {bounds_label(bounds)}" if bounds else "")
-            parts[at] = study.compare(test, against, claim.split, lengths=bounds, minus=claim.minus)
+            parts[at] = measured.compare(
+                test, against, claim.split, lengths=bounds, minus=claim.minus
+            )
     return parts
 
 
-def _has_enough(study: Study, cell: Cell, split: Texts, bounds: Bounds) -> bool:
+def _has_enough(measured: Measured, planned: PlannedRun, split: Texts, bounds: Bounds) -> bool:
     """Return whether a run's text has enough sentences of these lengths to be compared."""
-    return sum(study.of_length([cell], split, bounds)) >= FEW_SEGMENTS
+    return sum(measured.of_length([planned], split, bounds)) >= FEW_SEGMENTS
 
 
-def _lengths(claim: ClaimSpec, cell: Cell) -> list[Bounds | None]:
+def _lengths(claim: ClaimSpec, planned: PlannedRun) -> list[Bounds | None]:
     """Return the source lengths of which a claim is, of one comparison; `None`: of all together."""
     if claim.lengths is None:
         return [None]
     if claim.lengths == "each":
-        bounds = pairwise([0, *cell.config.evaluation.length_buckets, None])
+        bounds = pairwise([0, *planned.config.evaluation.length_buckets, None])
         return [(low or 0, high) for low, high in bounds]
-    found = length_bounds(cell.config, claim.lengths)
+    found = length_bounds(planned.config, claim.lengths)
     if found is None:
         raise ShapeshiftError(
             f"the claim {claim.claim!r} is about lengths {claim.lengths} those in training, which"
-            f" the run {cell.name} does not limit, or on both sides; test other runs, or leave"
+            f" the run {planned.name} does not limit, or on both sides; test other runs, or leave"
             " lengths out"
         )
     return [found]
 
 
-def _pairs(claim: ClaimSpec, study: Study) -> Iterator[tuple[str, Settings, Settings]]:
+def _pairs(claim: ClaimSpec, measured: Measured) -> Iterator[tuple[str, Settings, Settings]]:
     """Yield label, tested settings and settings compared with, of what has runs at this scale."""
     found = []
-    for place in _combinations(claim, study):
+    for place in _combinations(claim, measured):
         for test, against in claim.comparisons:
             sides = place | test, place | test | against
-            if sides[0] != sides[1] and all(study.cells(side) for side in sides):
+            if sides[0] != sides[1] and all(measured.runs(side) for side in sides):
                 found.append(((place, test, against), sides))
     count = Counter(_label(*given) for given, _ in found)
     for given, sides in found:
@@ -217,16 +219,16 @@ def _label(place: Settings, test: Settings, against: Settings, *, named: bool = 
     return f"{where} {names[0] or 'other'} against {names[1]}".lstrip()
 
 
-def _measured(claim: ClaimSpec, study: Study) -> dict[str, Part]:
+def _measured(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
     """Return a measurement of the runs themselves."""
     parts = {}
     metric = METRICS.get(claim.metric)
     dataset = mean_of(claim.split) if metric and metric.is_score else None
-    for place in _combinations(claim, study):
+    for place in _combinations(claim, measured):
         settings = place | claim.test
-        rows = study.rows(claim.metric, settings, dataset=dataset)
+        rows = measured.rows(claim.metric, settings, dataset=dataset)
         if metric or rows:  # of another, an analysis may not have made the values yet
-            study.require_one_model(settings, _remedy(claim))
+            measured.require_one_model(settings, _remedy(claim))
         values = {row.seed: row.value for row in rows}
         label = " ".join([claim.metric, *place.values()])
         parts[label] = Part(values, reason="" if values else "not measured")
@@ -237,8 +239,9 @@ def _remedy(claim: ClaimSpec) -> str:
     return f"add it to each or test of the claim {claim.claim!r}"
 
 
-def _combinations(claim: ClaimSpec, study: Study) -> list[Settings]:
+def _combinations(claim: ClaimSpec, measured: Measured) -> list[Settings]:
     settings = [
-        study.settings(axis) if wanted == (ALL,) else wanted for axis, wanted in claim.each.items()
+        measured.settings(axis) if wanted == (ALL,) else wanted
+        for axis, wanted in claim.each.items()
     ]
     return [dict(zip(claim.each, values, strict=True)) for values in product(*settings)]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from shapeshift._system.errors import ShapeshiftError, unknown
 from shapeshift.study.by_length import bounds_label
-from shapeshift.study.grid import Cell, Grid
+from shapeshift.study.grid import Grid, PlannedRun
+from shapeshift.study.measured import Axes, fits
 from shapeshift.study.spec import ALL, ClaimSpec, ColumnSpec, ItemSpec, TableSpec
-from shapeshift.study.study import Axes, fits
 
 
 @dataclass(frozen=True)
@@ -86,20 +86,24 @@ _TOOLKITS = {"fairseq": "fairseq", "opennmt-py": "OpenNMT-py"}
 """Step → its bucket of BLEU."""
 
 
-def check_measurements(spec: ItemSpec, grid: Grid, cells: Sequence[Cell], path: Path) -> None:
+def check_measurements(spec: ItemSpec, grid: Grid, runs: Sequence[PlannedRun], path: Path) -> None:
     """Raise a `ShapeshiftError` for measurements that an item asks for and some run lacks. A score
     that the grid computes at other scales alone is a dash at this one.
 
     Args:
         spec: of the item.
         grid: of the runs.
-        cells: the item's, at one scale, with all overrides.
+        runs: the item's, at one scale, with all overrides.
         path: of the item's file, for the error.
     """
-    elsewhere = set[str]().union(*grid.metrics.values()) - grid.metrics[cells[0].scale]
+    elsewhere = set[str]().union(*grid.metrics.values()) - grid.metrics[runs[0].scale]
     lines = dict[str, None]()
     for place, axes, problem_of in _asked(spec, elsewhere):
-        found = {cell.name: problem_of(cell) for cell in cells if fits(cell.axes, cell.seed, axes)}
+        found = {
+            planned.name: problem_of(planned)
+            for planned in runs
+            if fits(planned.axes, planned.seed, axes)
+        }
         lacking = {name: problem for name, problem in found.items() if problem}
         if lacking:
             name, problem = next(iter(lacking.items()))
@@ -111,7 +115,7 @@ def check_measurements(spec: ItemSpec, grid: Grid, cells: Sequence[Cell], path: 
 
 def _asked(
     spec: ItemSpec, elsewhere: Collection[str]
-) -> Iterator[tuple[str, Axes, Callable[[Cell], str]]]:
+) -> Iterator[tuple[str, Axes, Callable[[PlannedRun], str]]]:
     """Yield each place that shows or tests measurements, the settings of its runs, and a function
     that returns why a run lacks them; empty if it has them."""
     for number, table in enumerate(spec.tables):
@@ -132,7 +136,7 @@ def _asked(
 
 
 def _column_problem(
-    table: TableSpec, column: ColumnSpec, elsewhere: Collection[str], cell: Cell
+    table: TableSpec, column: ColumnSpec, elsewhere: Collection[str], planned: PlannedRun
 ) -> str:
     name = column.metric
     if name in FACTS and table.plot and column is table.columns[table.plot.y]:
@@ -146,21 +150,23 @@ def _column_problem(
     for split in ("valid", "test") if column.split == "each set" else (column.split,):
         for bucket in buckets:
             is_part = bool(bucket or table.buckets or column.layers)
-            if problem := _problem(cell, name, split, bucket, elsewhere, is_part=is_part):
+            if problem := _problem(planned, name, split, bucket, elsewhere, is_part=is_part):
                 return problem
     return ""
 
 
-def _claim_problem(claim: ClaimSpec, elsewhere: Collection[str], cell: Cell) -> str:
+def _claim_problem(claim: ClaimSpec, elsewhere: Collection[str], planned: PlannedRun) -> str:
     name = claim.metric
     if name in FACTS or (name in METRICS and METRICS[name].bucket):
         return f"metric: {name} is not one number of a run; test a value that an analysis returns"
     is_score = name in METRICS and METRICS[name].is_score
-    return _problem(cell, name, claim.split if is_score else None, None, elsewhere, is_part=False)
+    return _problem(
+        planned, name, claim.split if is_score else None, None, elsewhere, is_part=False
+    )
 
 
 def _problem(
-    cell: Cell,
+    planned: PlannedRun,
     name: str,
     split: str | None,
     bucket: str | None,
@@ -171,54 +177,54 @@ def _problem(
     """Return why a run lacks a measurement of a split, or of the run; empty if it has it.
 
     Args:
-        cell: the run.
+        run: the run.
         name: of the metric.
         split, bucket: of which it is.
         elsewhere: scores that are computed at other scales alone.
         is_part: whether a part of the measurement is asked for.
     """
-    metric, has_own_steps = METRICS.get(name), _has_own_steps(cell)
+    metric, has_own_steps = METRICS.get(name), _has_own_steps(planned)
     if metric is None:
         if has_own_steps or name in FACTS:
             return ""
         return unknown("metric: unknown", name, [*METRICS, *FACTS])
     if metric.is_score:
-        evaluation = cell.config.evaluation
+        evaluation = planned.config.evaluation
         if metric.setting not in {*evaluation.metrics, *elsewhere}:
             return f"{name} is not computed; add {metric.setting} to evaluation.metrics of the runs"
         if bucket in _ORDERS and split is None:
-            return _lacks_step(name, "original-order", cell)
+            return _lacks_step(name, "original-order", planned)
         bounds = pairwise([0, *evaluation.length_buckets, None])
         lengths = [bounds_label((low or 0, high)) for low, high in bounds]
         if split is None and not (has_own_steps and bucket and bucket not in lengths):
             return f"split: missing; say which text {name} is of: valid or test"
-        known = [*lengths, *(own for step, own in _TOOLKITS.items() if step in cell.steps)]
+        known = [*lengths, *(own for step, own in _TOOLKITS.items() if step in planned.steps)]
         if bucket and not has_own_steps and name == "BLEU" and bucket not in known:
             return unknown(f"bucket: {name} of {split} has none that is called", bucket, known)
         if not bucket or name == "BLEU":
-            return _lacks_step(name, split, cell) if split else ""
+            return _lacks_step(name, split, planned) if split else ""
     elif split is not None:
         return f"split: {name} is not measured on translations; leave split out"
     if metric.bucket and not is_part:
         return f"bucket: missing; {name} has one, such as {metric.bucket!r}"
     if bucket and not metric.bucket and not has_own_steps:
         return f"bucket: {name} is not measured in parts; leave bucket out"
-    return _lacks_step(name, None, cell) if metric.steps else ""
+    return _lacks_step(name, None, planned) if metric.steps else ""
 
 
-def _lacks_step(name: str, split: str | None, cell: Cell) -> str:
+def _lacks_step(name: str, split: str | None, planned: PlannedRun) -> str:
     """Return that a run has no step that makes a measurement; empty if it has one."""
     needed = METRICS[name].steps
     if split:
         needed = ("swapped-order" if split == "original-order" else f"score-{split}",)
-    if _has_own_steps(cell) or set(needed) & set(cell.steps):
+    if _has_own_steps(planned) or set(needed) & set(planned.steps):
         return ""
     return (
         f"{name} needs the step {' or '.join(needed)}, which is not among the grid's steps"
-        f" ({', '.join(cell.steps)}); add it there"
+        f" ({', '.join(planned.steps)}); add it there"
     )
 
 
-def _has_own_steps(cell: Cell) -> bool:
+def _has_own_steps(planned: PlannedRun) -> bool:
     """Return whether there are steps of one's own, which measure what they like."""
-    return any(":" in step for step in cell.steps)
+    return any(":" in step for step in planned.steps)

@@ -19,19 +19,19 @@ from shapeshift.data.sources.download import Progress
 from shapeshift.run.folder import prepared_directory
 from shapeshift.run.identity import path_from_here
 from shapeshift.run.measures import find_function, usable
-from shapeshift.run.record import CellFolder
+from shapeshift.run.record import RunFolder
 from shapeshift.run.requirements import missing_requirements
 from shapeshift.study.document import FILE, ItemDocument
-from shapeshift.study.grid import Cell, distinct
+from shapeshift.study.grid import PlannedRun, distinct
 from shapeshift.study.item import Paper
+from shapeshift.study.measured import Measured
 from shapeshift.study.results import write_csv
 from shapeshift.study.spec import PAPER_SCALE, TESTABLE
-from shapeshift.study.study import Study
 from shapeshift.study.write import write_item
 from shapeshift.training.estimate import count_parameters, disk_bytes
 from shapeshift.training.precision import check_hardware
 
-CELLS = "cells"
+RUNS = "runs"
 """Folder of the runs: one for all papers and scales, since a run is named by its settings."""
 
 LOCK = ".lock"
@@ -47,17 +47,17 @@ class Plan:
     """What is to be run.
 
     Attributes:
-        paper: with what is to be made: of the items that were asked for, those that have cells.
+        paper: with what is to be made: of the items that were asked for, those that have runs.
         scale: of all runs.
-        cells: that some item needs, grid after grid.
-        overrides: settings for all cells.
+        runs: that some item needs, grid after grid.
+        overrides: settings for all runs.
         command: what was typed, for the records.
         label: of the results: the name of the grid, if it is not the items' own.
     """
 
     paper: Paper
     scale: str
-    cells: Sequence[Cell]
+    runs: Sequence[PlannedRun]
     overrides: Sequence[str]
     command: str = ""
     label: str = ""
@@ -109,30 +109,30 @@ class Plan:
         )
 
     @cached_property
-    def runs(self) -> list[Cell]:
-        """The cells that have to be run, with the measures that can be taken here."""
+    def to_train(self) -> list[PlannedRun]:
+        """The runs that have to be run, with the measures that can be taken here."""
         items = [item for item in self.paper.items.values() if item.spec.trained]
         return [
-            replace(cell, steps=tuple(usable(cell.steps)[0]))
-            for cell in self.cells
-            if any(item.needs(cell) for item in items)
+            replace(planned, steps=tuple(usable(planned.steps)[0]))
+            for planned in self.runs
+            if any(item.needs(planned) for item in items)
         ]
 
-    def unfinished(self, directory: Path) -> list[Cell]:
+    def unfinished(self, directory: Path) -> list[PlannedRun]:
         """Return the runs that are not finished."""
         return [
-            cell
-            for cell in self.runs
-            if CellFolder(directory / CELLS / cell.key).missing(cell.steps, cell.config)
+            planned
+            for planned in self.to_train
+            if RunFolder(directory / RUNS / planned.key).missing(planned.steps, planned.config)
         ]
 
     def progress(self, directory: Path) -> dict[str, tuple[int, int]]:
         """Return item → how many of its runs are finished, and how many it needs: none where
         prepared data suffice."""
-        unfinished = {(cell.grid, cell.key) for cell in self.unfinished(directory)}
+        unfinished = {(planned.grid, planned.key) for planned in self.unfinished(directory)}
         found = {}
         for name, item in self.paper.items.items():
-            needed = {(x.grid, x.key) for x in self.runs if item.spec.trained and item.needs(x)}
+            needed = {(x.grid, x.key) for x in self.to_train if item.spec.trained and item.needs(x)}
             found[name] = len(needed - unfinished), len(needed)
         return found
 
@@ -145,13 +145,13 @@ def plan_items(
     command: str = "",
     label: str = "",
 ) -> Plan:
-    """Resolve the cells that the items need; an item without any is left out.
+    """Resolve the runs that the items need; an item without any is left out.
 
     Args:
         paper: from `catalogue.find_items`.
         scale: a scale of its grids.
-        overrides: settings for all cells, such as `data.corpus.root=PATH`.
-        seeds: only cells with these; by default all of the grid's.
+        overrides: settings for all runs, such as `data.corpus.root=PATH`.
+        seeds: only runs with these; by default all of the grid's.
         command: what was typed, for the records.
         label: of the results, see `Plan`.
 
@@ -161,27 +161,27 @@ def plan_items(
             an axis open, see `Item.check`.
     """
     items = paper.items
-    every: list[Cell] = []
+    every: list[PlannedRun] = []
     problems = _missing_modules(paper)
     for grid in paper.grids.values():
         try:
-            every += grid.cells(scale, overrides)
+            every += grid.runs(scale, overrides)
         except ShapeshiftError as error:
             problems.append(str(error))
     if problems:
         raise ShapeshiftError("; ".join(dict.fromkeys(problems)))
-    needed = [cell for cell in every if any(item.needs(cell) for item in items.values())]
-    known = {cell.seed for cell in needed}
+    needed = [planned for planned in every if any(item.needs(planned) for item in items.values())]
+    known = {planned.seed for planned in needed}
     if unknown := set(seeds) - known:
         lacking, there = (", ".join(map(str, sorted(seeds))) for seeds in (unknown, known))
         raise ShapeshiftError(
             f"no run of {paper.name}:{','.join(items)} has the seed {lacking}; they have {there}"
         )
-    cells = [cell for cell in needed if not seeds or cell.seed in seeds]
-    chosen = {name: item for name, item in items.items() if any(map(item.needs, cells))}
+    runs = [planned for planned in needed if not seeds or planned.seed in seeds]
+    chosen = {name: item for name, item in items.items() if any(map(item.needs, runs))}
     for item in chosen.values():
-        item.check([*filter(item.needs, cells)])
-    return Plan(replace(paper, items=chosen), scale, cells, overrides, command, label)
+        item.check([*filter(item.needs, runs)])
+    return Plan(replace(paper, items=chosen), scale, runs, overrides, command, label)
 
 
 def _missing_modules(paper: Paper) -> list[str]:
@@ -201,7 +201,7 @@ def _missing_modules(paper: Paper) -> list[str]:
 
 
 def get_ready(
-    cells: Sequence[Cell],
+    runs: Sequence[PlannedRun],
     directory: Path,
     prepared_root: Path,
     on_progress: Progress | None = None,
@@ -211,9 +211,9 @@ def get_ready(
     """Look for all that runs need before any of them begins, and fetch their text.
 
     Args:
-        cells: the runs.
+        runs: the runs.
         directory: of all results.
-        prepared_root: see `lab.train.train`.
+        prepared_root: see `run.train.train`.
         on_progress: of the text that is fetched.
         hardware: whether they run on this machine.
 
@@ -222,7 +222,7 @@ def get_ready(
             or some text cannot be fetched.
     """
     lines, needed = list[str](), 0
-    configs = {cell.key: cell.config for cell in cells}
+    configs = {planned.key: planned.config for planned in runs}
     for config in configs.values():
         lines += missing_requirements(config, prepared_directory(config.data, prepared_root))
         try:
@@ -235,7 +235,7 @@ def get_ready(
     for key, config in configs.items():
         vocab_size = config.data.subwords.vocab_size
         num_parameters = count_parameters(config.model, config.position.scheme, vocab_size)
-        needed += disk_bytes(config.training, num_parameters, directory / CELLS / key / "run")
+        needed += disk_bytes(config.training, num_parameters, directory / RUNS / key / "run")
     if needed > (free := free_bytes(directory)):
         raise ShapeshiftError(
             f"the {len(configs)} runs that are left need {needed:,} bytes on the disk, and {free:,}"
@@ -256,9 +256,9 @@ def write_items(
     all measurements of its runs as `results.csv`.
 
     Args:
-        plan: the items and their cells.
+        plan: the items and their runs.
         directory: of all results.
-        prepared_root: see `lab.train.train`.
+        prepared_root: see `run.train.train`.
 
     Raises:
         ShapeshiftError: see `Plan.open_folder`.
@@ -268,10 +268,10 @@ def write_items(
     failures: dict[str, ShapeshiftError] = {}
     with locked(directory / LOCK, wait=True):
         for name, item in plan.paper.items.items():
-            study = Study([*filter(item.needs, plan.cells)], directory / CELLS, prepared_root)
+            measured = Measured([*filter(item.needs, plan.runs)], directory / RUNS, prepared_root)
             try:
-                content, cells = item.build(study), study.cells()
-                done = [x for x in cells if not item.spec.trained or study.is_finished(x)]
+                content, runs = item.build(measured), measured.runs()
+                done = [x for x in runs if not item.spec.trained or measured.is_finished(x)]
                 document = ItemDocument(
                     paper=plan.paper.name,
                     item=name,
@@ -287,8 +287,8 @@ def write_items(
                         if table.rows
                     ),
                     findings=tuple(content.findings),
-                    configs={cell.key: cell.config.to_yaml() for cell in done},
-                    unfinished=tuple(x.name for x in distinct(x for x in cells if x not in done)),
+                    configs={planned.key: planned.config.to_yaml() for planned in done},
+                    unfinished=tuple(x.name for x in distinct(x for x in runs if x not in done)),
                     settings=tuple(plan.overrides),
                     seeds=tuple(sorted({x.seed for x in done})) if item.spec.trained else (),
                     label=plan.label,
@@ -302,7 +302,7 @@ def write_items(
                             path=folder / name,
                         )
                 if item.spec.trained:
-                    write_csv(study.results, folder / name / "results.csv")
+                    write_csv(measured.results, folder / name / "results.csv")
                 write_item(document, folder / name)
                 written.append(document)
             except ShapeshiftError as error:

@@ -1,6 +1,6 @@
 """An item of a paper as data: which runs, which tables and plots, which claims.
 
-An item is a YAML file, such as `papers/items/shaw-table2.yaml`; `papers.build` makes its content.
+An item is a YAML file, such as `papers/items/shaw-table2.yaml`; `study.build` makes its content.
 Besides `tables`, an item may have `by_length` (BLEU by source length), `curves` (validation
 perplexity during training) and `analyses` (functions of this package or of your own). Numbers of
 the paper stand here and nowhere else.
@@ -436,7 +436,7 @@ class ItemSpec(Strict):
         by_length: BLEU by source length, each as a table and a figure.
         curves: validation perplexity during training, as tables and figures.
         analyses: functions, as `module:function`. Each is called with the study and returns a
-            `papers.document.Content`: tables with figures, and values for claims.
+            `study.document.Content`: tables with figures, and values for claims.
         claims: claims to test.
     """
 

@@ -8,7 +8,7 @@
 | threshold | every value is beyond the limit | some value is on its other side |
 
 Two kinds of chance can make a difference, and *significantly* rules out both: other sentences (the
-paired bootstrap of `lab.significance`) and other seeds (Student's t, paired by seed). The larger of
+paired bootstrap of `significance`) and other seeds (Student's t, paired by seed). The larger of
 the two p-values counts. The other rules ask for a confidence interval over seeds (Student's t,
 90 %: two one-sided tests at 5 %): all of it has to be on one side of the margin or limit. A
 difference that shows no effect is no evidence that there is none.

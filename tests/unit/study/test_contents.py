@@ -11,8 +11,8 @@ from shapeshift.run.measures import ORIGINAL, SWAPPED, mean_of
 from shapeshift.study.analyses import similarity, slices
 from shapeshift.study.catalogue import find_grid
 from shapeshift.study.item import judge_claims
+from shapeshift.study.measured import Measured
 from shapeshift.study.spec import CurvesSpec, ItemSpec, TableSpec
-from shapeshift.study.study import Study
 from shapeshift.study.tables import TableBuilder, curves
 from shapeshift.study.verdicts import shown
 from shapeshift.training.log import read_log
@@ -30,7 +30,7 @@ def shape(studies):
 @pytest.fixture(scope="session")
 def max_length(shape):
     """The most subwords of a training sentence of Extrapolate."""
-    return shape.cells({"dataset": "extrapolate"})[0].config.data.dataset.max_length
+    return shape.runs({"dataset": "extrapolate"})[0].config.data.dataset.max_length
 
 
 # SHAPE
@@ -85,8 +85,8 @@ def test_figures_2_and_6_agree_with_what_was_measured_after_training(build, shap
 
 
 def test_figures_3_and_7_count_all_sentences_of_both_sets(build, shape, max_length):
-    [cell] = shape.finished({"dataset": "extrapolate", "position": "ape"})
-    data = shape.prepared(cell)
+    [planned] = shape.finished({"dataset": "extrapolate", "position": "ape"})
+    data = shape.prepared(planned)
     gains = table(build("shape:figure3"), "figure3-extrapolate")
     absolute = table(build("shape:figure7"), "figure7-extrapolate")
     assert sum(row[1].value for row in gains.rows) == len(data.valid) + len(data.test)
@@ -105,8 +105,8 @@ def test_a_claim_about_each_length_has_a_part_for_each_that_has_enough_sentences
     claim = {"claim": "c", "rule": "better", "lengths": "each", **pair}
     spec = ItemSpec(title="t", grid="", analyses=["x:y"], claims=[claim])
     [finding] = judge_claims(spec, shape, {})
-    [cell] = shape.finished({"dataset": "extrapolate", "position": "ape"})
-    buckets = shape.scores(cell).by_length
+    [planned] = shape.finished({"dataset": "extrapolate", "position": "ape"})
+    buckets = shape.scores(planned).by_length
     enough = [x.label for x in buckets if x.num_segments >= 10]
     assert 0 < len(enough) < len(buckets)
     expected = [f"extrapolate rpe against ape, source lengths {label}" for label in enough]
@@ -117,11 +117,11 @@ def test_convergence_is_the_first_update_near_the_last_perplexity(build, shape):
     content = build("shape:figure8")
     [made] = [x for x in content.tables if x.name == "convergence"]
     found = {tuple(field.text for field in row[:3]): row[3].value for row in made.rows}
-    for cell in shape.finished({"dataset": "vanilla"}):
-        log = read_log(shape.run(cell).directory / "log.jsonl")
+    for planned in shape.finished({"dataset": "vanilla"}):
+        log = read_log(shape.run(planned).directory / "log.jsonl")
         losses = {x["update"]: x["valid_loss"] for x in log if "valid_loss" in x}
         near = [n for n, loss in losses.items() if loss - [*losses.values()][-1] <= np.log(1.05)]
-        assert found["vanilla", cell.axes["position"], str(cell.seed)] == near[0]
+        assert found["vanilla", planned.axes["position"], str(planned.seed)] == near[0]
     ratios = content.values["vanilla: updates to converge, largest by smallest"]
     own = [
         value for (dataset, _, seed), value in found.items() if (dataset, seed) == ("vanilla", "1")
@@ -130,15 +130,15 @@ def test_convergence_is_the_first_update_near_the_last_perplexity(build, shape):
 
 
 def test_bleu_by_length_has_the_buckets_of_the_cell_that_asks(shape, max_length):
-    [cell] = shape.finished({"dataset": "extrapolate", "position": "ape"})
-    evaluation = cell.config.evaluation.model_copy(update={"length_buckets": (7,)})
-    other = replace(cell, config=cell.config.model_copy(update={"evaluation": evaluation}))
-    assert other.key == cell.key  # one run, which both grids score
-    assert [len(shape.scores(x).by_length) for x in (cell, other)] == [6, 2]
-    axes, beyond = cell.axes, (max_length + 1, None)
+    [planned] = shape.finished({"dataset": "extrapolate", "position": "ape"})
+    evaluation = planned.config.evaluation.model_copy(update={"length_buckets": (7,)})
+    other = replace(planned, config=planned.config.model_copy(update={"evaluation": evaluation}))
+    assert other.key == planned.key  # one run, which both grids score
+    assert [len(shape.scores(x).by_length) for x in (planned, other)] == [6, 2]
+    axes, beyond = planned.axes, (max_length + 1, None)
     tested = shape.compare(axes, {**axes, "position": "rpe"}, lengths=beyond).comparison
-    assert shape.bleu(cell, "test", beyond) == pytest.approx(tested.score)
-    assert shape.bleu(cell, "test", (1, 2)) is None
+    assert shape.bleu(planned, "test", beyond) == pytest.approx(tested.score)
+    assert shape.bleu(planned, "test", (1, 2)) is None
 
 
 def test_figure_4_counts_every_token_of_every_seed(build, shape, max_length):
@@ -147,8 +147,8 @@ def test_figure_4_counts_every_token_of_every_seed(build, shape, max_length):
         (extrapolate, "extrapolate", 1),
         (interpolate, "interpolate", 2),
     ):
-        [cell] = shape.finished({"dataset": dataset, "position": "ape", "seed": 1})
-        store = shape.prepared(cell).valid
+        [planned] = shape.finished({"dataset": dataset, "position": "ape", "seed": 1})
+        store = shape.prepared(planned).valid
         num_tokens = int(store.target_lengths.sum()) + len(store)  # with </s>
         assert sum(row[2].value for row in drawn.rows) == num_seeds * num_tokens
     # A bound stands where training ends: after the longest sentence and its </s>.
@@ -158,7 +158,7 @@ def test_figure_4_counts_every_token_of_every_seed(build, shape, max_length):
 def test_table_3_has_the_sizes_and_figure_5_every_sentence(build, shape, max_length):
     content = build("shape:table3")
     ours, bins = table(content, "table3"), table(content, "figure5")
-    num_joined = shape.cells({"dataset": "interpolate"})[0].config.data.dataset.num_joined
+    num_joined = shape.runs({"dataset": "interpolate"})[0].config.data.dataset.num_joined
     assert column(ours, "test pairs")["vanilla"].value == 30
     assert column(ours, "valid pairs")["interpolate"].value == -(-20 // num_joined)
     assert column(ours, "longest source in training")["extrapolate"].value <= max_length
@@ -169,12 +169,12 @@ def test_table_3_has_the_sizes_and_figure_5_every_sentence(build, shape, max_len
 
 
 def test_a_system_of_curves_is_one_model_and_a_setting_need_not_be_the_name_of_a_file(shape):
-    def made(cells):
+    def made(runs):
         spec = CurvesSpec(each="dataset", systems="position", against="updates")
-        return curves(Study(cells, shape._root, shape._prepared_root), spec, "c").tables
+        return curves(Measured(runs, shape._root, shape._prepared_root), spec, "c").tables
 
-    first, *_ = cells = shape.cells({"dataset": "vanilla", "position": "ape"})
-    slashed = [replace(cell, axes={**cell.axes, "dataset": "RPE a/b"}) for cell in cells]
+    first, *_ = runs = shape.runs({"dataset": "vanilla", "position": "ape"})
+    slashed = [replace(planned, axes={**planned.axes, "dataset": "RPE a/b"}) for planned in runs]
     assert [(x.name, x.title) for x in made(slashed)] == [
         ("c-RPE a-b", "Validation perplexity against updates, RPE a/b")
     ]
@@ -189,7 +189,7 @@ def test_figures_8_and_9_have_every_validation(build, shape):
         ours = table(build(f"shape:{name}"), f"{name}-interpolate")
         assert [row[2].value for row in ours.rows] == [2, 4] * len(runs)
     losses = [np.log(row[4].value) for row in ours.rows if row[2].value == 4]
-    last = [m.value for run in runs for m in shape.results if (m.cell, m.step) == (run.key, 4)]
+    last = [m.value for run in runs for m in shape.results if (m.run, m.step) == (run.key, 4)]
     assert losses == pytest.approx(last)
 
 
@@ -223,8 +223,8 @@ def test_nhks_table_2_has_the_mean_and_deviation_of_ours_and_theirs(build, studi
 
 
 def test_corpora_are_counted_without_a_run(studies):
-    study = studies("nhk-table1")
-    content = find_item("nhk:table1").build(study)
+    measured = studies("nhk-table1")
+    content = find_item("nhk:table1").build(measured)
     ours, paper = content.tables
     assert texts(ours) == [["en-de", "240", "20", "30"], ["de-en", "240", "20", "30"]]
     assert texts(paper)[2] == ["ja-en", "33,875,119", "1,005", "2,008"]
@@ -234,7 +234,7 @@ PANELS = ("all", "short, trained on 0–9", "long, trained on ≥ 26")
 
 
 def test_figure3_shows_what_is_finished(build, studies):
-    study, content = studies("nhk-figure3"), build("nhk:figure3")
+    measured, content = studies("nhk-figure3"), build("nhk:figure3")
     sizes, by_length, _ = content.tables
     titles = [axes.get_title(loc="left") for axes in by_length.drawing.axes[:3]]
     assert titles == [f"({x}) {y}" for x, y in zip("abc", PANELS, strict=True)]
@@ -244,12 +244,12 @@ def test_figure3_shows_what_is_finished(build, studies):
     unfinished = by_length.header.index("original-qkv")
     assert [row[unfinished] == "–" for row in rows] == [False] * 5 + [True] * 5 + [False] * 5
     assert [row[1] for row in texts(sizes)] == ["all", "0–9", "16–21", "≥ 26"]
-    short = study.finished({"lengths": "short"})[0]
-    lengths = study.prepared(short).train.source_lengths
+    short = measured.finished({"lengths": "short"})[0]
+    lengths = measured.prepared(short).train.source_lengths
     assert [sizes.rows[1][place].value for place in (2, 3)] == [len(lengths), sum(lengths)]
     bleu = sizes.header.index("less-feeding-cross-pe BLEU")
     axes = {"lengths": "short", "system": "less-feeding-cross-pe"}
-    [seen] = study.rows("BLEU", axes, dataset="test", bucket="0–9")
+    [seen] = measured.rows("BLEU", axes, dataset="test", bucket="0–9")
     assert sizes.rows[1][bleu].value == pytest.approx(seen.value)
     decide, unseen, without, tokens = content.findings
     assert decide.measured.startswith("24 comparisons")
@@ -261,23 +261,25 @@ def test_figure3_shows_what_is_finished(build, studies):
 
 def test_slices_compare_bleu_on_the_lengths_in_training(monkeypatch, tmp_path):
     """The mean over the systems, of the seeds that all of them have."""
-    cells = find_grid("nhk-figure3").cells("tiny")
+    runs = find_grid("nhk-figure3").runs("tiny")
     scores = {"short": 1.0, "middle": 4.0}
     done = [
-        cell
-        for cell in cells
-        if cell.axes["lengths"] in scores
-        and (cell.seed < 3 or cell.axes["system"] == "relative-cross-pe")
+        planned
+        for planned in runs
+        if planned.axes["lengths"] in scores
+        and (planned.seed < 3 or planned.axes["system"] == "relative-cross-pe")
     ]
     asked = set()
 
-    def bleu(self, cell, split, bounds):
-        asked.add((cell.axes["lengths"], bounds))
-        return scores[cell.axes["lengths"]] + cell.seed * (cell.axes["lengths"] == "middle")
+    def bleu(self, planned, split, bounds):
+        asked.add((planned.axes["lengths"], bounds))
+        return scores[planned.axes["lengths"]] + planned.seed * (
+            planned.axes["lengths"] == "middle"
+        )
 
-    monkeypatch.setattr(Study, "is_finished", lambda self, cell: cell in done)
-    monkeypatch.setattr(Study, "bleu", bleu)
-    made = slices.own_lengths(Study(cells, tmp_path, tmp_path))
+    monkeypatch.setattr(Measured, "is_finished", lambda self, planned: planned in done)
+    monkeypatch.setattr(Measured, "bleu", bleu)
+    made = slices.own_lengths(Measured(runs, tmp_path, tmp_path))
     assert made.values == {slices.CLAIM: {1: 4.0, 2: 5.0}}
     assert asked == {("short", (0, 10)), ("middle", (16, 22))}
 
@@ -343,7 +345,7 @@ def test_numbers_of_the_data_are_one_column_where_all_groups_have_the_same(shape
     names = [f"{name} train" for name in ("vanilla", "extrapolate", "interpolate")]
     assert by_dataset.header == ("position", names[0], "invariant", *names[1:])
     sizes = [entry.value for entry in by_dataset.rows[0] if entry.value]
-    data = [shape.prepared(shape.cells({"dataset": x.split()[0]})[0]) for x in names]
+    data = [shape.prepared(shape.runs({"dataset": x.split()[0]})[0]) for x in names]
     assert sizes == [len(each.train) for each in data]
     by_position = made("dataset", "position")
     ours = [f"{name} invariant" for name in ("ape", "rpe", "shape")]

@@ -7,7 +7,7 @@ import pytest
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.study.catalogue import PAPERS
 from shapeshift.study.document import ItemDocument
-from shapeshift.study.study import Study
+from shapeshift.study.measured import Measured
 
 from .conftest import find_item, minuscule
 
@@ -45,12 +45,12 @@ def test_an_item_makes_a_whole_document(name, build):
 def test_without_runs_there_are_dashes_and_nothing_is_judged(name, scale, tmp_path):
     item = find_item(name)
     overrides = minuscule(item.grid) if scale == "tiny" else ()
-    study = Study(item.grid.cells(scale, overrides), tmp_path / "cells", tmp_path / "prepared")
+    measured = Measured(item.grid.runs(scale, overrides), tmp_path / "runs", tmp_path / "prepared")
     if not item.spec.trained:  # it needs text, which is built in at `tiny` alone
         with pytest.raises(ShapeshiftError) if scale != "tiny" else nullcontext():
-            item.build(study)
+            item.build(measured)
         return
-    content = item.build(study)
+    content = item.build(measured)
     assert {x.verdict for x in content.findings} <= {"not run", "not tested at this scale"}
     assert not any(table.figure for table in content.tables)
     assert document(item, content).is_empty

@@ -4,8 +4,8 @@ import pytest
 
 from shapeshift.study import verdicts
 from shapeshift.study.catalogue import find_paper
+from shapeshift.study.measured import Measured
 from shapeshift.study.significance import Comparison
-from shapeshift.study.study import Study
 from shapeshift.study.verdicts import Part, significant
 
 from .conftest import REFERENCES, put
@@ -17,20 +17,20 @@ ALL = {"valid": 1, "test": 1}
 
 @pytest.fixture
 def build(tmp_path):
-    """Makes the first table of an item of cells whose translations are given: settings → `ALL`."""
+    """Makes the first table of an item of runs whose translations are given: settings → `ALL`."""
 
     def make(name, given):
         paper, _, item = name.partition("-")
         item = find_paper(paper).items[item]
-        cells = [cell for cell in item.grid.cells("tiny") if cell.seed == 1]
-        for cell in cells:
-            for split, every in given.get(tuple(cell.axes.values()), {}).items():
+        runs = [planned for planned in item.grid.runs("tiny") if planned.seed == 1]
+        for planned in runs:
+            for split, every in given.get(tuple(planned.axes.values()), {}).items():
                 lines = [
                     line if number % every == 0 else " ".join(reversed(line.split()))
                     for number, line in enumerate(REFERENCES)
                 ]
-                put(tmp_path, cell, hypotheses=lines, texts=(split,))
-        return item.build(Study(cells, tmp_path, tmp_path / "prepared")).tables[0]
+                put(tmp_path, planned, hypotheses=lines, texts=(split,))
+        return item.build(Measured(runs, tmp_path, tmp_path / "prepared")).tables[0]
 
     return make
 

@@ -21,7 +21,7 @@ from shapeshift.study.document import Content, DocumentTable, ItemDocument, numb
 from shapeshift.study.grid import Grid, distinct
 from shapeshift.study.item import STUDIES, Item, Paper
 from shapeshift.study.launchers import InProcess, Slurm
-from shapeshift.study.runner import run_cells
+from shapeshift.study.runner import run_all
 from shapeshift.study.spec import ItemSpec
 from shapeshift.training import estimate
 
@@ -84,7 +84,7 @@ class Recording:
 
 def run(made, folder, launcher=None):
     launcher = launcher or Recording()
-    report = run_cells(made.runs, folder / planning.CELLS, launcher, command=made.command)
+    report = run_all(made.runs, folder / planning.RUNS, launcher, command=made.command)
     return launcher, report
 
 
@@ -96,8 +96,8 @@ def write(made, folder):
 
 def test_a_plan_has_the_cells_of_its_items_and_trains_each_grid_once(tmp_path):
     made = plan()
-    assert [cell.grid for cell in made.cells] == ["one"] * 4 + ["two"]
-    assert made.runs == made.cells
+    assert [planned.grid for planned in made.runs] == ["one"] * 4 + ["two"]
+    assert made.runs == made.runs
     assert plan("sizes").runs == []
     launcher, report = run(made, tmp_path)
     names = [("ape", 1), ("ape", 2), ("shape", 1), ("shape", 2), ("rpe", 1)]
@@ -108,8 +108,8 @@ def test_a_plan_has_the_cells_of_its_items_and_trains_each_grid_once(tmp_path):
 
 def test_overrides_reach_every_cell_and_seeds_choose():
     made = plan("table1", overrides=["training.max_updates=7"], seeds=[2])
-    assert [cell.seed for cell in made.cells] == [2, 2]
-    assert {cell.config.training.max_updates for cell in made.cells} == {7}
+    assert [planned.seed for planned in made.runs] == [2, 2]
+    assert {planned.config.training.max_updates for planned in made.runs} == {7}
     with pytest.raises(ShapeshiftError, match="toy:table1 has the seed 5, 6; they have 1, 2"):
         plan("table1", seeds=[1, 5, 6])
     with pytest.raises(ShapeshiftError, match="has no scale 'paper'"):
@@ -169,7 +169,7 @@ def test_an_axis_that_is_left_open_is_named_before_any_run(opened, remedy, close
         planned(opened)
     assert remedy in str(error.value)
     for given in closed:
-        assert planned(given).cells
+        assert planned(given).runs
 
 
 def test_each_file_of_a_dataset_of_the_hub_has_a_column_before_it_is_fetched(tmp_path):
@@ -218,14 +218,14 @@ def test_results_with_other_settings_are_kept_apart_unless_they_are_empty(tmp_pa
 
 
 def test_a_study_does_not_replace_another_whose_file_has_the_same_name(tmp_path):
-    def study(title, citation):
+    def measured(title, citation):
         made = Paper(STUDIES, title, citation, {"mine": item(title, "one")})
         return planning.plan_items(made, "tiny")
 
-    run(study("A", "a/mine.yaml"), tmp_path)
-    for again in (study("A", "a/mine.yaml"), study("changed", "a/mine.yaml")):
+    run(measured("A", "a/mine.yaml"), tmp_path)
+    for again in (measured("A", "a/mine.yaml"), measured("changed", "a/mine.yaml")):
         write(again, tmp_path)
-    other = study("changed", "b/mine.yaml")
+    other = measured("changed", "b/mine.yaml")
     with pytest.raises(ShapeshiftError, match=r"mine: was made from a/mine.yaml .*name another"):
         write(other, tmp_path)
     with pytest.raises(ShapeshiftError, match=r"mine: was made from a/mine.yaml .*name another"):
@@ -277,8 +277,8 @@ def test_text_is_fetched_once_and_runs_that_will_not_fit_on_the_disk_are_not_beg
     monkeypatch.setattr(planning, "free_bytes", lambda path: 0)
     with pytest.raises(ShapeshiftError, match=r"the 4 runs that are left need .* 0 are free"):
         planning.get_ready(runs, tmp_path, tmp_path)
-    for cell in runs:  # what is there already needs no more room
-        folder = tmp_path / planning.CELLS / cell.key / "run"
+    for planned in runs:  # what is there already needs no more room
+        folder = tmp_path / planning.RUNS / planned.key / "run"
         folder.mkdir(parents=True)
         with (folder / "weights").open("wb") as file:
             file.truncate(10**9)
@@ -287,7 +287,7 @@ def test_text_is_fetched_once_and_runs_that_will_not_fit_on_the_disk_are_not_beg
 
 def test_an_item_says_what_is_not_finished_and_has_all_measurements(tmp_path):
     _, report = run(plan("table1"), tmp_path, Recording(failing=["shape"]))
-    assert [cell.name for cell, _ in report] == ["shape/1", "shape/2"]
+    assert [planned.name for planned, _ in report] == ["shape/1", "shape/2"]
     [one, unneeded] = write(plan("table1", "sizes"), tmp_path)
     assert ItemDocument.load(tmp_path / "tiny/toy/table1/item.json") == one
     assert one.unfinished == ("shape/1", "shape/2")
@@ -301,7 +301,7 @@ def test_an_item_says_what_is_not_finished_and_has_all_measurements(tmp_path):
     assert not (tmp_path / "tiny/toy/sizes/results.csv").exists()
 
 
-def broken_analysis(study):
+def broken_analysis(measured):
     raise ShapeshiftError("cannot be made")
 
 
@@ -414,10 +414,10 @@ def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, mon
     two = GRIDS["two"] | {"scales": {"tiny": {"overrides": ["evaluation.tokenize=ja-mecab"]}}}
     launcher, made = Recording(), plan(paper=paper(two))
     with pytest.raises(ShapeshiftError, match="install the extra ja"):
-        run_plan.run_cells(made, tmp_path, tmp_path / "prepared", launcher)
+        run_plan.run_all(made, tmp_path, tmp_path / "prepared", launcher)
     assert launcher.started == []
     run(made, tmp_path)
-    assert run_plan.run_cells(made, tmp_path, tmp_path, launcher) == []
+    assert run_plan.run_all(made, tmp_path, tmp_path, launcher) == []
     assert launcher.started == []
 
 
@@ -435,7 +435,7 @@ def test_the_page_about_the_papers_scale_has_the_programs_own_estimates(name):
     num_parameters = dict[str, int]()
     runs = distinct(planning.plan_items(catalogue.find_items(name), "paper").runs)
     disk = 0
-    for config in (cell.config for cell in runs):
+    for config in (planned.config for planned in runs):
         model = config.model, config.position.scheme, config.data.subwords.vocab_size
         if str(model) not in num_parameters:
             num_parameters[str(model)] = estimate.count_parameters(*model)

@@ -14,10 +14,10 @@ from shapeshift.evaluation import metrics as evaluation
 from shapeshift.run.measures import MEASURES
 from shapeshift.study.catalogue import ITEMS, PAPERS, find_paper, read_study
 from shapeshift.study.compare import comparison
+from shapeshift.study.measured import Measured
 from shapeshift.study.measurements import FACTS, METRICS
 from shapeshift.study.planning import plan_items
 from shapeshift.study.spec import ItemSpec
-from shapeshift.study.study import Study
 
 SHIPPED = {f"{name}-{item}" for name, paper in PAPERS.items() for item in paper["items"]}
 
@@ -52,7 +52,7 @@ def shipped(name):
 def test_a_shipped_item_can_be_measured_and_one_rule_says_which_scales_test_its_claims(name):
     item = shipped(name)
     for scale in item.grid.config.scales:
-        item.check([*filter(item.needs, item.grid.cells(scale))])
+        item.check([*filter(item.needs, item.grid.runs(scale))])
     for claim in item.spec.claims:
         assert claim.effect is not None, "the rule needs the paper's effect, in place of scales"
         is_large = claim.rule == "better" and claim.effect >= 3
@@ -100,7 +100,7 @@ def write(tmp_path):
 def test_a_study_of_ones_own_has_a_grid_that_is_inside_or_shipped_or_lies_beside_it(write):
     document = yaml.safe_load(STUDY)
     item = read_study(write(STUDY)).items["mine"]
-    assert [cell.name for cell in item.grid.cells("full")][:2] == ["ape/1", "ape/2"]
+    assert [planned.name for planned in item.grid.runs("full")][:2] == ["ape/1", "ape/2"]
     own = write(document).with_name("own.yaml")
     own.write_text(yaml.safe_dump(document["grid"]), encoding="utf-8")
     for name, expected in (("own.yaml", "own"), ("shape-table2", "shape-table2")):
@@ -210,7 +210,7 @@ def test_a_comparison_begins_with_the_seed_of_its_configuration(tmp_path):
     for text, first in (("{}", 1), ("training: {seed: 9}", 9)):
         path.write_text(text, encoding="utf-8")
         plan = plan_items(comparison(path, systems, 2), "mine")
-        assert {cell.config.training.seed for cell in plan.cells} == {first, first + 1}
+        assert {planned.config.training.seed for planned in plan.runs} == {first, first + 1}
 
 
 def test_settings_of_the_command_line_are_checked(write):
@@ -267,7 +267,7 @@ def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):
     document["tables"] = [table, table, *({**table, "name": name} for name in named)]
     document["curves"] = {"each": "position", "systems": "position", "against": "updates"}
     item = read_study(write(document)).items["mine"]
-    content = item.build(Study(item.grid.cells("full"), tmp_path, tmp_path))
+    content = item.build(Measured(item.grid.runs("full"), tmp_path, tmp_path))
     assert [each.name for each in content.tables] == [
         "mine", "mine-2", "mine-2-2", "Mine-3", "results-2", "mine-ape", "mine-rope", "mine-shape"
     ]  # fmt: skip
@@ -275,8 +275,8 @@ def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):
 
 def test_own_steps_measure_anything(write):
     text = STUDY.replace("steps: [", "steps: ['statistics:fmean', ")
-    study = read_study(write(text.replace("{split: valid}", "{metric: speed of light}")))
-    assert plan_items(study, "full")
+    measured = read_study(write(text.replace("{split: valid}", "{metric: speed of light}")))
+    assert plan_items(measured, "full")
 
 
 def test_the_page_of_the_file_is_fresh_and_names_every_key():

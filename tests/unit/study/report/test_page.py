@@ -40,7 +40,7 @@ def article(tree, name):
 
 def fields(node):
     """The fields of the first table of an element."""
-    return [[words(cell) for cell in row] for row in node.xpath("(.//tbody)[1]/tr")]
+    return [[words(planned) for planned in row] for row in node.xpath("(.//tbody)[1]/tr")]
 
 
 def links(tree):

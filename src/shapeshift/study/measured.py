@@ -24,14 +24,14 @@ from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.run.folder import Run, prepared_directory
 from shapeshift.run.identity import other_tokenizer
 from shapeshift.run.measures import OPTIONAL, ORIGINAL, TRAIN, kept_lines
-from shapeshift.run.record import CellFolder
-from shapeshift.study.grid import Cell
+from shapeshift.run.record import RunFolder
+from shapeshift.study.grid import PlannedRun
 from shapeshift.study.results import Row, collect, tabulate
 from shapeshift.study.significance import (
     METHOD,
     NUM_SAMPLES,
     Comparison,
-    compare_cells,
+    compare_runs,
     translations,
 )
 from shapeshift.study.spec import Split
@@ -57,31 +57,31 @@ Bounds = tuple[int, int | None]
 """Of source lengths, `[from, to)`; `None` has no end."""
 
 Texts = Literal["valid", "test", "original-order"]
-"""What a run keeps translations and references of; see `lab.measures`."""
+"""What a run keeps translations and references of; see `run.measures`."""
 
 
-class Study:
-    """The cells of an item: which are finished, what was measured, what can be computed.
+class Measured:
+    """The runs of an item: which are finished, what was measured, what can be computed.
 
     Args:
-        cells: of one grid, at one scale.
-        root: folder of the cells' folders.
-        prepared_root: see `lab.train.train`.
+        runs: of one grid, at one scale.
+        root: folder of the runs' folders.
+        prepared_root: see `run.train.train`.
     """
 
-    def __init__(self, cells: Sequence[Cell], root: Path, prepared_root: Path):
-        self._cells, self._root, self._prepared_root = cells, root, prepared_root
+    def __init__(self, runs: Sequence[PlannedRun], root: Path, prepared_root: Path):
+        self._runs, self._root, self._prepared_root = runs, root, prepared_root
         self._data: dict[Path, Prepared] = {}
 
     @property
     def scale(self) -> str:
-        """Of all cells."""
-        return self._cells[0].scale
+        """Of all runs."""
+        return self._runs[0].scale
 
     @cached_property
     def results(self) -> list[Row]:
         """All that was measured on runs that are finished."""
-        return collect(filter(self.is_finished, self._cells), self._root)
+        return collect(filter(self.is_finished, self._runs), self._root)
 
     def frame(self) -> pd.DataFrame:
         """Return `results` as a DataFrame with a column for each field and each axis (`axis:NAME`):
@@ -91,16 +91,16 @@ class Study:
         header, *lines = tabulate(self.results)
         return pd.DataFrame(lines, columns=header)
 
-    def cells(self, axes: Axes = NO_AXES) -> list[Cell]:
-        """Return the cells with these settings, finished or not."""
-        return [x for x in self._cells if fits(x.axes, x.seed, axes)]
+    def runs(self, axes: Axes = NO_AXES) -> list[PlannedRun]:
+        """Return the runs with these settings, finished or not."""
+        return [x for x in self._runs if fits(x.axes, x.seed, axes)]
 
     def require_one_model(self, axes: Axes, remedy: str) -> None:
-        """Raise a `ShapeshiftError` if the cells with these settings, finished or not, are several
+        """Raise a `ShapeshiftError` if the runs with these settings, finished or not, are several
         models: they would pass for seeds of one."""
-        cells = self.cells(axes)
-        for axis in self._cells[0].axes:
-            if len(found := dict.fromkeys(cell.axes[axis] for cell in cells)) > 1:
+        runs = self.runs(axes)
+        for axis in self._runs[0].axes:
+            if len(found := dict.fromkeys(planned.axes[axis] for planned in runs)) > 1:
                 place = f" for {_settings(axes)}" if axes else ""
                 raise ShapeshiftError(
                     f"the axis {axis!r} is left open ({', '.join(found)}){place}, and different"
@@ -108,68 +108,71 @@ class Study:
                 )
 
     def settings(self, axis: str) -> list[str]:
-        """Return the settings of an axis that some cell has, in the grid's order."""
-        return list({cell.axes[axis]: None for cell in self._cells})
+        """Return the settings of an axis that some run has, in the grid's order."""
+        return list({planned.axes[axis]: None for planned in self._runs})
 
-    def is_finished(self, cell: Cell) -> bool:
+    def is_finished(self, planned: PlannedRun) -> bool:
         """Return whether training and all measures except the optional ones are done; see
-        `lab.measures.OPTIONAL`."""
-        folder = CellFolder(self._root / cell.key)
-        steps = (step for step in (TRAIN, *cell.steps) if step not in OPTIONAL)
-        return all(folder.record(step, cell.config) is not None for step in steps)
+        `run.measures.OPTIONAL`."""
+        folder = RunFolder(self._root / planned.key)
+        steps = (step for step in (TRAIN, *planned.steps) if step not in OPTIONAL)
+        return all(folder.record(step, planned.config) is not None for step in steps)
 
-    def finished(self, axes: Axes = NO_AXES) -> list[Cell]:
-        """Return those of `cells` that are finished."""
-        return [cell for cell in self.cells(axes) if self.is_finished(cell)]
+    def finished(self, axes: Axes = NO_AXES) -> list[PlannedRun]:
+        """Return those of `runs` that are finished."""
+        return [planned for planned in self.runs(axes) if self.is_finished(planned)]
 
-    def run(self, cell: Cell) -> Run:
-        """Return the run of a cell that is finished."""
-        return Run(CellFolder(self._root / cell.key).run)
+    def run(self, planned: PlannedRun) -> Run:
+        """Return the run of a run that is finished."""
+        return Run(RunFolder(self._root / planned.key).run)
 
     def scores(
-        self, cell: Cell, splits: Sequence[Split] = ("test",), buckets: Sequence[int] | None = None
+        self,
+        planned: PlannedRun,
+        splits: Sequence[Split] = ("test",),
+        buckets: Sequence[int] | None = None,
     ) -> Scores:
-        """Return BLEU of a cell that is finished, over some splits together, also by source length.
+        """Return BLEU of a run that is finished, over some splits together, also by source length.
 
         Args:
-            cell: of the study.
+            run: of the study.
             splits: that were translated.
-            buckets: bounds between lengths; by default those of the cell's settings. The run's own
+            buckets: bounds between lengths; by default those of the run's settings. The run's own
                 file has those of the grid that scored last.
         """
         if buckets is None:
-            buckets = cell.config.evaluation.length_buckets
+            buckets = planned.config.evaluation.length_buckets
 
         def compute() -> Scores:
-            run, data = self.run(cell).directory, self.prepared(cell)
+            run, data = self.run(planned).directory, self.prepared(planned)
             hypotheses, references, lengths = [], [], []
             for split in splits:
-                hypotheses += translations(cell, self._root, split)
+                hypotheses += translations(planned, self._root, split)
                 references += kept_lines(run, split, "references")
                 lengths += [int(n) for n in data.store(split).source_lengths]
             return evaluate(
                 hypotheses,
                 references,
                 metrics=("bleu",),
-                tokenizer=cell.config.bleu_tokenizer,
+                tokenizer=planned.config.bleu_tokenizer,
                 lengths=lengths,
                 length_buckets=buckets,
             )
 
         name = "-".join(("scores", *splits, *map(str, buckets)))
-        return self.computed(name, Scores, [cell], compute)
+        return self.computed(name, Scores, [planned], compute)
 
-    def bleu(self, cell: Cell, split: Split, lengths: Bounds) -> float | None:
-        """Return BLEU of a cell on the sentences of these source lengths; `None` if there are
+    def bleu(self, planned: PlannedRun, split: Split, lengths: Bounds) -> float | None:
+        """Return BLEU of a run on the sentences of these source lengths; `None` if there are
         none."""
-        scores = self.scores(cell, (split,), [bound for bound in lengths if bound])
+        scores = self.scores(planned, (split,), [bound for bound in lengths if bound])
         return next(x.bleu for x in scores.by_length or () if (x.low, x.high) == lengths)
 
-    def prepared(self, cell: Cell) -> Prepared:
-        """Return a cell's data, prepared if need be."""
-        directory = prepared_directory(cell.config.data, self._prepared_root)
+    def prepared(self, planned: PlannedRun) -> Prepared:
+        """Return a run's data, prepared if need be."""
+        directory = prepared_directory(planned.config.data, self._prepared_root)
         if directory not in self._data:
-            self._data[directory] = prepare(cell.config.data, directory)
+            self._data[directory] = prepare(planned.config.data, directory)
         return self._data[directory]
 
     def rows(
@@ -185,7 +188,7 @@ class Study:
         Args:
             metric: its name.
             axes: settings of the runs.
-            dataset, bucket: see `lab.measures.Measurement`; without a bucket those that
+            dataset, bucket: see `run.measures.Measurement`; without a bucket those that
                 have none, with `...` all. Measurements in the middle of training are left out.
         """
         return [
@@ -220,7 +223,7 @@ class Study:
         sides = (test, against)
         for axes in sides:
             self.require_one_model(axes, "name one setting of it on both sides")
-        finished = [{cell.seed: cell for cell in self.finished(axes)} for axes in sides]
+        finished = [{planned.seed: planned for planned in self.finished(axes)} for axes in sides]
         unfinished = [_settings(axes) for axes, own in zip(sides, finished, strict=True) if not own]
         if unfinished:
             return Part({}, reason=f"no finished run with {' or with '.join(unfinished)}")
@@ -228,28 +231,28 @@ class Study:
         if not seeds:
             named = " and ".join(map(_settings, sides))
             return Part({}, reason=f"no finished seed of both {named}")
-        own, theirs = ([cells[seed] for seed in seeds] for cells in finished)
+        own, theirs = ([runs[seed] for seed in seeds] for runs in finished)
         both = [*own, *theirs]
 
         def compute() -> Comparison:
             wanted = self.of_length(both, split, lengths) if lengths else None
-            return compare_cells(own, theirs, self._root, split=split, wanted=wanted, minus=minus)
+            return compare_runs(own, theirs, self._root, split=split, wanted=wanted, minus=minus)
 
         name = digest([METHOD, NUM_SAMPLES, split, lengths, minus])[:8]
         comparison = self.computed(f"comparison-{name}", Comparison, both, compute)
         return Part(comparison.differences, comparison)
 
     def computed(
-        self, name: str, kind: type[_Data], cells: Sequence[Cell], compute: Callable[[], _Data]
+        self, name: str, kind: type[_Data], runs: Sequence[PlannedRun], compute: Callable[[], _Data]
     ) -> _Data:
-        """Return what `compute` returns, kept in a file until one of the cells changes, or the
+        """Return what `compute` returns, kept in a file until one of the runs changes, or the
         module of your own that defines `compute`."""
         sources: list[list[object]] = []
-        for cell in cells:
-            record = CellFolder(self._root / cell.key).record(TRAIN, cell.config)
+        for planned in runs:
+            record = RunFolder(self._root / planned.key).record(TRAIN, planned.config)
             if record is None:
-                raise ShapeshiftError(f"the run {cell.name} is not finished")
-            settings = cell.config.model_dump(mode="json") | other_tokenizer(cell.config)
+                raise ShapeshiftError(f"the run {planned.name} is not finished")
+            settings = planned.config.model_dump(mode="json") | other_tokenizer(planned.config)
             sources.append([record.checkpoint, settings])
         if own := definition_sha256(compute):
             sources.append([own])
@@ -267,18 +270,18 @@ class Study:
         save(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         return data
 
-    def of_length(self, cells: Sequence[Cell], split: Texts, lengths: Bounds) -> list[bool]:
-        """Return which sentences of the cells' text have these source lengths."""
+    def of_length(self, runs: Sequence[PlannedRun], split: Texts, lengths: Bounds) -> list[bool]:
+        """Return which sentences of the runs' text have these source lengths."""
         assert split != ORIGINAL, "its sentences have no lengths"
-        texts = [(cell.config.data.corpus, cell.config.data.subwords) for cell in cells]
+        texts = [(planned.config.data.corpus, planned.config.data.subwords) for planned in runs]
         if any(text != texts[0] for text in texts):
-            names = " and ".join(cell.name for cell in cells)
+            names = " and ".join(planned.name for planned in runs)
             raise ShapeshiftError(
                 f"{names} have other texts or subwords, and so no source lengths in common; compare"
                 " them without lengths"
             )
         low, high = lengths
-        all_lengths = self.prepared(cells[0]).store(split).source_lengths
+        all_lengths = self.prepared(runs[0]).store(split).source_lengths
         return [low <= int(n) and (high is None or int(n) < high) for n in all_lengths]
 
 
@@ -287,7 +290,7 @@ def _settings(axes: Axes) -> str:
 
 
 def fits(axes: Mapping[str, str], seed: int, wanted: Axes) -> bool:
-    """Return whether a cell or a measurement with these settings is among the wanted ones."""
+    """Return whether a run or a measurement with these settings is among the wanted ones."""
     own: dict[str, str] = {**axes, "seed": str(seed)}
     return all(
         own[name] in ({str(value)} if isinstance(value, str | int) else {*map(str, value)})
