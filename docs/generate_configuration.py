@@ -31,7 +31,7 @@ from shapeshift.study.spec import (
     ClaimSpec,
     ColumnSpec,
     CurvesSpec,
-    ItemSpec,
+    StudySpec,
     PlotSpec,
     PublishedSpec,
     TableSpec,
@@ -86,7 +86,7 @@ otherwise, a `mapping` maps an axis to a setting.
 """
 
 STUDY_PARTS: dict[str, tuple[str, type[BaseModel]]] = {
-    "Top level": ("", ItemSpec),
+    "Top level": ("", StudySpec),
     "`grid`": ("", GridConfig),
     "`grid.scales.NAME`": ("", Recipe),
     "`grid.rules`": ("A list. Each entry: ", Rule),

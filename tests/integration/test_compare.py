@@ -2,7 +2,7 @@
 
 import pytest
 
-from shapeshift.study.document import ItemDocument
+from shapeshift.study.document import StudyDocument
 
 from ..unit.cli.running import shapeshift
 from .conftest import MINE
@@ -27,14 +27,14 @@ def folder(tmp_path_factory):
 
 
 def test_systems_stand_side_by_side_with_unseen_lengths_marked(folder):
-    item = folder / "compared" / "mine" / "positions" / "comparison"
-    overall, by_length = ItemDocument.load(item / "item.json").tables
+    study = folder / "compared" / "mine" / "positions" / "comparison"
+    overall, by_length = StudyDocument.load(study / "study.json").tables
     assert [row[0].text for row in overall.rows] == ["ape", "rpe", "shape-7"]
     assert all(entry.value is not None for row in overall.rows[1:] for entry in row[1:])
     assert by_length.header == ("source length", "segments", "ape", "rpe", "shape-7")
     assert [row[0].text for row in by_length.rows] == ["0–20", "21–40‡", "≥ 41‡"]
     assert any("unseen" in note or "in training" in note for note in by_length.notes)
-    assert (item / "bleu-by-length.png").read_bytes().startswith(b"\x89PNG")
+    assert (study / "bleu-by-length.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_nothing_runs_twice_and_another_system_joins(folder):
@@ -42,7 +42,7 @@ def test_nothing_runs_twice_and_another_system_joins(folder):
     assert len(logs) == 3
     compare(folder, "--position", "rpe,ape,nope")
     assert logs.items() <= {x: x.stat().st_mtime_ns for x in folder.rglob("log.jsonl")}.items()
-    document = ItemDocument.load(folder / "compared/mine/positions/comparison/item.json")
+    document = StudyDocument.load(folder / "compared/mine/positions/comparison/study.json")
     assert [row[0].text for row in document.tables[0].rows] == ["rpe", "ape", "nope"]
     assert len([*folder.rglob("log.jsonl")]) == 4
 

@@ -143,7 +143,7 @@ def result_of_reproduction(directory: Path) -> dict[str, object]:
         assert len(updates) == len(set(updates))  # each once
         result[f"{path.parts[-3]}/log"] = log
     measured = directory / "full" / "studies" / "toy"
-    result["table"] = json.loads((measured / "item.json").read_bytes())["tables"]
+    result["table"] = json.loads((measured / "study.json").read_bytes())["tables"]
     result["num_results"] = (measured / "results.csv").read_text("utf-8").count("\n")
     return result
 

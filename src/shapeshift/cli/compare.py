@@ -68,7 +68,7 @@ def compare(
     """
     from shapeshift.study.compare import comparison
     from shapeshift.study.grid import sets_seed
-    from shapeshift.study.planning import RUNS, plan_items
+    from shapeshift.study.planning import RUNS, plan_studies
 
     presets = [name for names in position for name in names.split(",")]
     systems = _parse_systems([*presets, *(system or ())])
@@ -79,7 +79,7 @@ def compare(
     [grid] = paper.grids.values()
     [scale] = grid.config.scales
     command = shell_command(*sys.argv[1:])
-    plan = plan_items(paper, scale, overrides or [], command=command)
+    plan = plan_studies(paper, scale, overrides or [], command=command)
     run_plan(plan, directory, prepared, jobs=jobs, dry_run=dry_run)
     if not dry_run:
         runs = {planned.name: directory / RUNS / planned.key / "run" for planned in plan.to_train}

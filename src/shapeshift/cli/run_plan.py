@@ -1,4 +1,4 @@
-"""Trains the runs of a plan and writes its items, for `compare` and `reproduce`."""
+"""Trains the runs of a plan and writes its studies, for `compare` and `reproduce`."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def run_plan(
     run: bool = True,
     dry_run: bool = False,
 ) -> None:
-    """Train the runs of a plan and write its items; the options are those of `reproduce`.
+    """Train the runs of a plan and write its studies; the options are those of `reproduce`.
 
     Raises:
-        typer.Exit: if a run failed or an item could not be made.
+        typer.Exit: if a run failed or a study could not be made.
     """
     if plan.untested:
         notice(plan.untested)
@@ -54,9 +54,9 @@ def run_plan(
         failed: Failed = []
         if run and plan.to_train:
             failed = run_all(plan, directory, prepared, launcher)
-        documents, failures = planning.write_items(plan, directory, prepared)
+        documents, failures = planning.write_studies(plan, directory, prepared)
         for document in documents:
-            folder = plan.folder(directory) / document.item
+            folder = plan.folder(directory) / document.study
             for table in document.tables:
                 show(f"{document.title}: {table.title}")
                 show_table(text_table(table))
@@ -66,11 +66,11 @@ def run_plan(
                 show(f"{finding.verdict}: {finding.claim}")
                 show(f"  {finding.measured}")
             show(f"tables: {folder}")
-        for item, error in failures.items():
-            notice(f"{plan.paper.name}:{item} cannot be made: {error}", "bold red")
+        for study, error in failures.items():
+            notice(f"{plan.paper.name}:{study} cannot be made: {error}", "bold red")
         try:
             write_page(directory, directory / PAGE)
-        except ShapeshiftError as error:  # the items are written all the same
+        except ShapeshiftError as error:  # the studies are written all the same
             notice(f"{PAGE} is not written: {error}", "bold red")
         else:
             show(f"report: {directory / PAGE}")

@@ -1,4 +1,4 @@
-"""Several position representations on the same text, as a study of one item: what
+"""Several position representations on the same text, as a study of one study: what
 `shapeshift compare` runs."""
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from shapeshift.config.files import find_config, read_document
 from shapeshift.model.position_config import check_label
 from shapeshift.run.costs import MEMORY_LENGTH
 from shapeshift.study.grid import Grid, seed_of
-from shapeshift.study.item import Item, Paper
-from shapeshift.study.spec import ItemSpec
+from shapeshift.study.spec import StudySpec
+from shapeshift.study.study import Paper, Study
 from shapeshift.study.verdicts import MIN_SEEDS
 
-ITEM = "comparison"
-"""Name of the item, and of its folder."""
+STUDY = "comparison"
+"""Name of the study, and of its folder."""
 
 AXIS = "position"
 
@@ -26,7 +26,7 @@ def comparison(
     systems: Mapping[str, Sequence[str]],
     num_seeds: int,
 ) -> Paper:
-    """Return what compares the systems, as a paper of one item.
+    """Return what compares the systems, as a paper of one study.
 
     Args:
         config: a configuration file, or the name of a shipped one.
@@ -86,5 +86,5 @@ def comparison(
         * (num_seeds < MIN_SEEDS),
     }
     spec = {"title": title, "grid": "", "tables": [table], "by_length": [by_length]}
-    item = Item(ITEM, ItemSpec.model_validate(spec), grid, path)
-    return Paper("positions", title, "several position representations", {ITEM: item}, path)
+    study = Study(STUDY, StudySpec.model_validate(spec), grid, path)
+    return Paper("positions", title, "several position representations", {STUDY: study}, path)

@@ -1,4 +1,4 @@
-"""The runs that an item is made from, and what was measured on them."""
+"""The runs that a study is made from, and what was measured on them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Texts = Literal["valid", "test", "original-order"]
 
 
 class Measured:
-    """The runs of an item: which are finished, what was measured, what can be computed.
+    """The runs of a study: which are finished, what was measured, what can be computed.
 
     Args:
         runs: of one grid, at one scale.

@@ -13,7 +13,7 @@ from shapeshift._system.errors import ShapeshiftError, unknown
 from shapeshift.study.by_length import bounds_label
 from shapeshift.study.grid import Grid, PlannedRun
 from shapeshift.study.measured import Axes, fits
-from shapeshift.study.spec import ALL, ClaimSpec, ColumnSpec, ItemSpec, TableSpec
+from shapeshift.study.spec import ALL, ClaimSpec, ColumnSpec, StudySpec, TableSpec
 
 
 @dataclass(frozen=True)
@@ -86,15 +86,15 @@ _TOOLKITS = {"fairseq": "fairseq", "opennmt-py": "OpenNMT-py"}
 """Step → its bucket of BLEU."""
 
 
-def check_measurements(spec: ItemSpec, grid: Grid, runs: Sequence[PlannedRun], path: Path) -> None:
-    """Raise a `ShapeshiftError` for measurements that an item asks for and some run lacks. A score
+def check_measurements(spec: StudySpec, grid: Grid, runs: Sequence[PlannedRun], path: Path) -> None:
+    """Raise a `ShapeshiftError` for measurements that a study asks for and some run lacks. A score
     that the grid computes at other scales alone is a dash at this one.
 
     Args:
-        spec: of the item.
+        spec: of the study.
         grid: of the runs.
-        runs: the item's, at one scale, with all overrides.
-        path: of the item's file, for the error.
+        runs: the study's, at one scale, with all overrides.
+        path: of the study's file, for the error.
     """
     elsewhere = set[str]().union(*grid.metrics.values()) - grid.metrics[runs[0].scale]
     lines = dict[str, None]()
@@ -114,7 +114,7 @@ def check_measurements(spec: ItemSpec, grid: Grid, runs: Sequence[PlannedRun], p
 
 
 def _asked(
-    spec: ItemSpec, elsewhere: Collection[str]
+    spec: StudySpec, elsewhere: Collection[str]
 ) -> Iterator[tuple[str, Axes, Callable[[PlannedRun], str]]]:
     """Yield each place that shows or tests measurements, the settings of its runs, and a function
     that returns why a run lacks them; empty if it has them."""

@@ -1,7 +1,7 @@
-"""An item of a paper as data: which runs, which tables and plots, which claims.
+"""A study of a paper as data: which runs, which tables and plots, which claims.
 
-An item is a YAML file, such as `papers/items/shaw-table2.yaml`; `study.build` makes its content.
-Besides `tables`, an item may have `by_length` (BLEU by source length), `curves` (validation
+A study is a YAML file, such as `studies/shaw-table2.yaml`; `study.build` makes its content.
+Besides `tables`, a study may have `by_length` (BLEU by source length), `curves` (validation
 perplexity during training) and `analyses` (functions of this package or of your own). Numbers of
 the paper stand here and nowhere else.
 """
@@ -423,15 +423,15 @@ class ClaimSpec(Strict):
         return self
 
 
-class ItemSpec(Strict):
-    """A study, or an item of a paper.
+class StudySpec(Strict):
+    """A study, or a study of a paper.
 
     Attributes:
-        title: title of the item.
+        title: title of the study.
         grid: the runs: the name of a file in `configs/grids`, a path relative to this file, or the
             contents of such a file.
-        trained: whether the item needs trained runs; if not, prepared data suffice.
-        only: settings of the runs that the item needs; by default all runs.
+        trained: whether the study needs trained runs; if not, prepared data suffice.
+        only: settings of the runs that the study needs; by default all runs.
         tables: tables of measurements.
         by_length: BLEU by source length, each as a table and a figure.
         curves: validation perplexity during training, as tables and figures.
@@ -459,7 +459,7 @@ class ItemSpec(Strict):
         return given
 
     @model_validator(mode="after")
-    def _has_content(self) -> ItemSpec:
+    def _has_content(self) -> StudySpec:
         if not (self.tables or self.by_length or self.curves or self.analyses):
             raise ValueError("needs one of tables, by_length, curves and analyses")
         return self

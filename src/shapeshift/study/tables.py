@@ -1,4 +1,4 @@
-"""The tables of an item: ours, made from its runs as its spec says, and the paper's."""
+"""The tables of a study: ours, made from its runs as its spec says, and the paper's."""
 
 from __future__ import annotations
 
@@ -321,9 +321,9 @@ def published_table(table: TableSpec, paper: PublishedSpec, ours: DocumentTable)
     )
 
 
-def curves(measured: Measured, spec: CurvesSpec, item: str) -> Content:
+def curves(measured: Measured, spec: CurvesSpec, study: str) -> Content:
     """Return a table and a figure for each setting of `spec.each`, with a line for each run; their
-    names begin with the item's: Kiyono et al. 2021 (SHAPE), Figures 8 and 9."""
+    names begin with the study's: Kiyono et al. 2021 (SHAPE), Figures 8 and 9."""
     content = Content()
     key, unit = ("update", 1) if spec.against == "updates" else ("elapsed_s", 60)
     for setting in measured.settings(spec.each):
@@ -346,7 +346,7 @@ def curves(measured: Measured, spec: CurvesSpec, item: str) -> Content:
         title = f"Validation perplexity against {spec.against}, {setting}"
         x_title = spec.against + " (minutes)" * (unit > 1)
         table = DocumentTable(
-            name=re.sub(r"[^\w.+=, -]", "-", f"{item}-{setting}"),  # see `schema.PlainName`
+            name=re.sub(r"[^\w.+=, -]", "-", f"{study}-{setting}"),  # see `schema.PlainName`
             title=title,
             header=(spec.systems, "seed", "update", "time (s)", "perplexity"),
             rows=tuple(rows),

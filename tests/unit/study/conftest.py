@@ -111,9 +111,9 @@ def minuscule(grid):
     return [each for each in MINUSCULE if not each.startswith(varied)] if varied else MINUSCULE
 
 
-def find_item(name):
-    paper, _, item = name.partition(":")
-    return find_paper(paper).items[item]
+def find_study(name):
+    paper, _, study = name.partition(":")
+    return find_paper(paper).studies[study]
 
 
 @pytest.fixture(scope="session")
@@ -187,10 +187,10 @@ def studies(make_study):
 
 @pytest.fixture(scope="session")
 def build(studies):
-    """Returns the content of an item, made of what is finished: `build("shape:table2")`."""
+    """Returns the content of a study, made of what is finished: `build("shape:table2")`."""
 
     def make(name):
-        made = find_item(name)
+        made = find_study(name)
         return made.build(studies(made.grid.name))
 
     return cache(make)

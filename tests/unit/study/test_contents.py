@@ -1,4 +1,4 @@
-"""What stands in the tables and figures of the papers' items, next to what was measured."""
+"""What stands in the tables and figures of the papers' studies, next to what was measured."""
 
 from dataclasses import replace
 from statistics import fmean
@@ -10,14 +10,14 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.run.measures import ORIGINAL, SWAPPED, mean_of
 from shapeshift.study.analyses import similarity, slices
 from shapeshift.study.catalogue import find_grid
-from shapeshift.study.item import judge_claims
 from shapeshift.study.measured import Measured
-from shapeshift.study.spec import CurvesSpec, ItemSpec, TableSpec
+from shapeshift.study.spec import CurvesSpec, StudySpec, TableSpec
+from shapeshift.study.study import judge_claims
 from shapeshift.study.tables import TableBuilder, curves
 from shapeshift.study.verdicts import shown
 from shapeshift.training.log import read_log
 
-from .conftest import column, find_item, table, texts
+from .conftest import column, find_study, table, texts
 
 GRID = "shape-table2"
 
@@ -103,7 +103,7 @@ def test_figures_3_and_7_count_all_sentences_of_both_sets(build, shape, max_leng
 def test_a_claim_about_each_length_has_a_part_for_each_that_has_enough_sentences(shape):
     pair = {"test": {"dataset": "extrapolate", "position": "rpe"}, "against": {"position": "ape"}}
     claim = {"claim": "c", "rule": "better", "lengths": "each", **pair}
-    spec = ItemSpec(title="t", grid="", analyses=["x:y"], claims=[claim])
+    spec = StudySpec(title="t", grid="", analyses=["x:y"], claims=[claim])
     [finding] = judge_claims(spec, shape, {})
     [planned] = shape.finished({"dataset": "extrapolate", "position": "ape"})
     buckets = shape.scores(planned).by_length
@@ -224,7 +224,7 @@ def test_nhks_table_2_has_the_mean_and_deviation_of_ours_and_theirs(build, studi
 
 def test_corpora_are_counted_without_a_run(studies):
     measured = studies("nhk-table1")
-    content = find_item("nhk:table1").build(measured)
+    content = find_study("nhk:table1").build(measured)
     ours, paper = content.tables
     assert texts(ours) == [["en-de", "240", "20", "30"], ["de-en", "240", "20", "30"]]
     assert texts(paper)[2] == ["ja-en", "33,875,119", "1,005", "2,008"]
@@ -324,7 +324,7 @@ def test_comparisons_whose_settings_have_the_same_names_are_all_judged(studies):
     ]
     spec = {"title": "t", "grid": "shaw-table3", "analyses": ["x:y"]}
     spec["claims"] = [{**claim, "pairs": pairs}]
-    [finding] = judge_claims(ItemSpec.model_validate(spec), studies("shaw-table3"), {})
+    [finding] = judge_claims(StudySpec.model_validate(spec), studies("shaw-table3"), {})
     assert list(finding.p_values) == [
         "values=yes keys=yes against values=no",
         "values=yes keys=yes against keys=no",
@@ -360,7 +360,7 @@ def test_a_limit_of_a_score_is_about_the_split_that_is_named(shape):
         claims = [{**claim, "split": split, "test": settings}]
         spec = {"title": "t", "grid": GRID, "analyses": ["x:y"], "claims": claims}
         [row] = shape.rows("chrF2", settings, dataset=mean_of(split))
-        [finding] = judge_claims(ItemSpec.model_validate(spec), shape, {})
+        [finding] = judge_claims(StudySpec.model_validate(spec), shape, {})
         assert finding.measured == f"chrF2: {row.value:.3f} (1 seed)"
 
 

@@ -17,12 +17,12 @@ ALL = {"valid": 1, "test": 1}
 
 @pytest.fixture
 def build(tmp_path):
-    """Makes the first table of an item of runs whose translations are given: settings → `ALL`."""
+    """Makes the first table of a study of runs whose translations are given: settings → `ALL`."""
 
     def make(name, given):
-        paper, _, item = name.partition("-")
-        item = find_paper(paper).items[item]
-        runs = [planned for planned in item.grid.runs("tiny") if planned.seed == 1]
+        paper, _, study = name.partition("-")
+        study = find_paper(paper).studies[study]
+        runs = [planned for planned in study.grid.runs("tiny") if planned.seed == 1]
         for planned in runs:
             for split, every in given.get(tuple(planned.axes.values()), {}).items():
                 lines = [
@@ -30,7 +30,7 @@ def build(tmp_path):
                     for number, line in enumerate(REFERENCES)
                 ]
                 put(tmp_path, planned, hypotheses=lines, texts=(split,))
-        return item.build(Measured(runs, tmp_path, tmp_path / "prepared")).tables[0]
+        return study.build(Measured(runs, tmp_path, tmp_path / "prepared")).tables[0]
 
     return make
 

@@ -1,4 +1,4 @@
-"""Items as data: what their files may say, and that those that are shipped fit their grids."""
+"""Studies as data: what their files may say, and that those that are shipped fit their grids."""
 
 import re
 import runpy
@@ -12,14 +12,14 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config.errors import key_paths
 from shapeshift.evaluation import metrics as evaluation
 from shapeshift.run.measures import MEASURES
-from shapeshift.study.catalogue import ITEMS, PAPERS, find_paper, read_study
+from shapeshift.study.catalogue import FOLDER, PAPERS, find_paper, read_own_study
 from shapeshift.study.compare import comparison
 from shapeshift.study.measured import Measured
 from shapeshift.study.measurements import FACTS, METRICS
-from shapeshift.study.planning import plan_items
-from shapeshift.study.spec import ItemSpec
+from shapeshift.study.planning import plan_studies
+from shapeshift.study.spec import StudySpec
 
-SHIPPED = {f"{name}-{item}" for name, paper in PAPERS.items() for item in paper["items"]}
+SHIPPED = {f"{name}-{study}" for name, paper in PAPERS.items() for study in paper["studies"]}
 
 STUDY = """\
 title: Positions on my text
@@ -44,26 +44,26 @@ claims:
 
 
 def shipped(name):
-    paper, _, item = name.partition("-")
-    return find_paper(paper).items[item]
+    paper, _, study = name.partition("-")
+    return find_paper(paper).studies[study]
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_a_shipped_item_can_be_measured_and_one_rule_says_which_scales_test_its_claims(name):
-    item = shipped(name)
-    for scale in item.grid.config.scales:
-        item.check([*filter(item.needs, item.grid.runs(scale))])
-    for claim in item.spec.claims:
+    study = shipped(name)
+    for scale in study.grid.config.scales:
+        study.check([*filter(study.needs, study.grid.runs(scale))])
+    for claim in study.spec.claims:
         assert claim.effect is not None, "the rule needs the paper's effect, in place of scales"
         is_large = claim.rule == "better" and claim.effect >= 3
         assert claim.is_tested_at("tiny") == claim.is_tested_at("small") == is_large
         assert claim.is_tested_at("paper")
-    asked = {column.metric for table in item.spec.tables for column in table.columns.values()}
+    asked = {column.metric for table in study.spec.tables for column in table.columns.values()}
     assert asked <= {*METRICS, *FACTS}
 
 
 def test_every_file_is_an_item_of_its_paper_and_every_metric_can_be_measured():
-    assert {path.stem for path in ITEMS.glob("*.yaml")} == SHIPPED | {"papers"}
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == SHIPPED | {"papers"}
     assert {step for metric in METRICS.values() for step in metric.steps} <= set(MEASURES)
     assert {metric.setting for metric in METRICS.values()} - {""} == set(evaluation.METRICS)
 
@@ -99,12 +99,12 @@ def write(tmp_path):
 
 def test_a_study_of_ones_own_has_a_grid_that_is_inside_or_shipped_or_lies_beside_it(write):
     document = yaml.safe_load(STUDY)
-    item = read_study(write(STUDY)).items["mine"]
-    assert [planned.name for planned in item.grid.runs("full")][:2] == ["ape/1", "ape/2"]
+    study = read_own_study(write(STUDY)).studies["mine"]
+    assert [planned.name for planned in study.grid.runs("full")][:2] == ["ape/1", "ape/2"]
     own = write(document).with_name("own.yaml")
     own.write_text(yaml.safe_dump(document["grid"]), encoding="utf-8")
     for name, expected in (("own.yaml", "own"), ("shape-table2", "shape-table2")):
-        found = read_study(write({**document, "grid": name})).items["mine"].grid
+        found = read_own_study(write({**document, "grid": name})).studies["mine"].grid
         assert found.name == expected
 
 
@@ -193,7 +193,7 @@ def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
     assert old in STUDY
     path = write(STUDY.replace(old, new, 1))
     with pytest.raises(ShapeshiftError) as error:
-        plan_items(read_study(path), "full")
+        plan_studies(read_own_study(path), "full")
     assert expected in str(error.value)
     assert str(path) in str(error.value)
 
@@ -201,7 +201,7 @@ def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
 def test_a_study_is_known_by_its_path_however_that_is_given(write, monkeypatch):
     path = write(STUDY)
     monkeypatch.chdir(path.parent)
-    assert read_study(Path(path.name)).citation == read_study(path).citation
+    assert read_own_study(Path(path.name)).citation == read_own_study(path).citation
 
 
 def test_a_comparison_begins_with_the_seed_of_its_configuration(tmp_path):
@@ -209,16 +209,16 @@ def test_a_comparison_begins_with_the_seed_of_its_configuration(tmp_path):
     systems = {"ape": ["position=ape"], "rpe": ["position=rpe"]}
     for text, first in (("{}", 1), ("training: {seed: 9}", 9)):
         path.write_text(text, encoding="utf-8")
-        plan = plan_items(comparison(path, systems, 2), "mine")
+        plan = plan_studies(comparison(path, systems, 2), "mine")
         assert {planned.config.training.seed for planned in plan.runs} == {first, first + 1}
 
 
 def test_settings_of_the_command_line_are_checked(write):
     with pytest.raises(ShapeshiftError, match=r"mine.yaml: .*\.valid BLEU: BLEU is not"):
-        plan_items(read_study(write(STUDY)), "full", ["evaluation.metrics=[chrf]"])
+        plan_studies(read_own_study(write(STUDY)), "full", ["evaluation.metrics=[chrf]"])
     paper = comparison("demo-fast", {"ape": ["position=ape"], "rpe": ["position=rpe"]}, 1)
     with pytest.raises(ShapeshiftError, match="chrF: chrF2 is not computed; add chrf to"):
-        plan_items(paper, "demo-fast", ["evaluation.metrics=[bleu]"])
+        plan_studies(paper, "demo-fast", ["evaluation.metrics=[bleu]"])
 
 
 def test_a_score_may_be_computed_at_another_scale_alone(write):
@@ -227,9 +227,9 @@ def test_a_score_may_be_computed_at_another_scale_alone(write):
         "  scales: {a: {}, b: {overrides: ['evaluation.metrics=[bleu,comet]']}}\n  seeds:",
     )
     for scale in "ab":
-        assert plan_items(read_study(write(text)), scale)
+        assert plan_studies(read_own_study(write(text)), scale)
     with pytest.raises(ShapeshiftError, match=r"add comet to evaluation\.metrics"):
-        plan_items(read_study(write(text)), "b", ["evaluation.metrics=[bleu]"])
+        plan_studies(read_own_study(write(text)), "b", ["evaluation.metrics=[bleu]"])
 
 
 def test_buckets_of_a_table_are_those_that_its_runs_have(write):
@@ -240,7 +240,7 @@ def test_buckets_of_a_table_are_those_that_its_runs_have(write):
 
     def planned(buckets, **column):
         tables = [{**table, "buckets": buckets, "columns": {"BLEU": column}}]
-        return plan_items(read_study(write({**document, "tables": tables})), "full")
+        return plan_studies(read_own_study(write({**document, "tables": tables})), "full")
 
     assert planned({"a": "original order", "b": "swapped order"})
     assert planned({"a": "0–9", "b": None}, split="test")
@@ -257,7 +257,7 @@ def test_a_condition_may_name_a_seed_of_any_scale(write):
     text = STUDY.replace("  seeds:", "  scales: {a: {}, b: {seeds: [7]}}\n  seeds:")
     for seed in (3, 7):
         rule = f"  rules: [{{when: {{seed: {seed}}}, overrides: []}}]\n  seeds:"
-        read_study(write(text.replace("  seeds:", rule)))
+        read_own_study(write(text.replace("  seeds:", rule)))
 
 
 def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):
@@ -266,8 +266,8 @@ def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):
     named = ("mine-2", "Mine", "results")
     document["tables"] = [table, table, *({**table, "name": name} for name in named)]
     document["curves"] = {"each": "position", "systems": "position", "against": "updates"}
-    item = read_study(write(document)).items["mine"]
-    content = item.build(Measured(item.grid.runs("full"), tmp_path, tmp_path))
+    study = read_own_study(write(document)).studies["mine"]
+    content = study.build(Measured(study.grid.runs("full"), tmp_path, tmp_path))
     assert [each.name for each in content.tables] == [
         "mine", "mine-2", "mine-2-2", "Mine-3", "results-2", "mine-ape", "mine-rope", "mine-shape"
     ]  # fmt: skip
@@ -275,8 +275,8 @@ def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):
 
 def test_own_steps_measure_anything(write):
     text = STUDY.replace("steps: [", "steps: ['statistics:fmean', ")
-    measured = read_study(write(text.replace("{split: valid}", "{metric: speed of light}")))
-    assert plan_items(measured, "full")
+    measured = read_own_study(write(text.replace("{split: valid}", "{metric: speed of light}")))
+    assert plan_studies(measured, "full")
 
 
 def test_the_page_of_the_file_is_fresh_and_names_every_key():
@@ -284,6 +284,6 @@ def test_the_page_of_the_file_is_fresh_and_names_every_key():
     made = runpy.run_path(str(docs / "generate_configuration.py"))["study_document"]()
     page = (docs / "study.md").read_text(encoding="utf-8")
     assert page == made, "run: python docs/generate_configuration.py"
-    names = {path.rpartition(".")[2] for path in key_paths(ItemSpec)}
+    names = {path.rpartition(".")[2] for path in key_paths(StudySpec)}
     assert {name for name in names if f"| `{name}` |" not in page} == set()
     assert re.findall(r"\| +\|$", page.partition("## Metrics")[0], re.MULTILINE) == []

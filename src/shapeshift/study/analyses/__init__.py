@@ -1,4 +1,4 @@
-"""Analyses that items name: each takes the study and returns a `Content`."""
+"""Analyses that studies name: each takes the study and returns a `Content`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shapeshift.study.grid import PlannedRun
 from shapeshift.study.measured import Measured
 
 PAIR = ("ape", "shape")
-"""The positions that most items of the SHAPE paper compare."""
+"""The positions that most studies of the SHAPE paper compare."""
 
 
 def paired(measured: Measured, axes: Mapping[str, str]) -> dict[int, tuple[PlannedRun, PlannedRun]]:

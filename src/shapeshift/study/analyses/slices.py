@@ -18,7 +18,7 @@ SYSTEMS = ("less-feeding-cross-pe", "relative-cross-pe")
 
 def own_lengths(measured: Measured) -> Content:
     """Return the values of a claim: seed → the mean difference over the systems, of the seeds that
-    all of them have. The table is one of the item's own."""
+    all of them have. The table is one of the study's own."""
     found = [
         {name: _bleu(measured, system, name) for name in ("short", "middle")} for system in SYSTEMS
     ]

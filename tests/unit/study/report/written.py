@@ -1,24 +1,24 @@
-"""A folder as `shapeshift reproduce` leaves it: three items of two papers, one of them hostile."""
+"""A folder as `shapeshift reproduce` leaves it: three studies of two papers, one of them hostile."""
 
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from shapeshift.study.document import DocumentTable, Entry, Finding, ItemDocument, number, words
-from shapeshift.study.write import write_item
+from shapeshift.study.document import DocumentTable, Entry, Finding, StudyDocument, number, words
+from shapeshift.study.write import write_study
 
 HOSTILE = "<script>alert('title')</script> & \"quotes\""
 
 
-def make_item(item, title, *tables, findings=(), **changes):
+def make_item(study, title, *tables, findings=(), **changes):
     common = {
         "paper": "shape", "citation": "Kiyono, Kobayashi, Suzuki and Inui 2021, SHAPE, EMNLP",
         "scale": "tiny", "command": "shapeshift reproduce shape --jobs 2", "version": "0.1.0",
-        "time": "2026-11-20T10:00:00+00:00", "item": item, "title": title, "tables": tables,
+        "time": "2026-11-20T10:00:00+00:00", "study": study, "title": title, "tables": tables,
     }  # fmt: skip
     names = ("claim", "verdict", "measured", "paper")
     found = tuple(Finding(**dict(zip(names, each, strict=True))) for each in findings)
-    return ItemDocument(**common | {"findings": found} | changes)
+    return StudyDocument(**common | {"findings": found} | changes)
 
 
 def table_item():
@@ -77,9 +77,9 @@ def write_reproduced(directory: Path) -> Path:
     wide = DocumentTable(name="wide", title=HOSTILE, header=header, rows=(row, row))
     hostile = {"paper": "outside", "citation": HOSTILE, "command": HOSTILE}
     finding = (HOSTILE, "inconclusive", HOSTILE, HOSTILE)
-    for item in (
+    for study in (
         table_item(), figure,
         make_item("table10", HOSTILE, wide, findings=[finding], **hostile),
     ):  # fmt: skip
-        write_item(item, directory / item.scale / item.paper / item.item)
+        write_study(study, directory / study.scale / study.paper / study.study)
     return directory

@@ -1,4 +1,4 @@
-"""Every item of every paper, made of runs that were really trained and measured, and of none."""
+"""Every study of every paper, made of runs that were really trained and measured, and of none."""
 
 from contextlib import nullcontext
 
@@ -6,26 +6,28 @@ import pytest
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.study.catalogue import PAPERS
-from shapeshift.study.document import ItemDocument
+from shapeshift.study.document import StudyDocument
 from shapeshift.study.measured import Measured
 
-from .conftest import find_item, minuscule
+from .conftest import find_study, minuscule
 
-ITEMS = [f"{name}:{item}" for name, paper in PAPERS.items() for item in paper["items"]]
+FOLDER = [f"{name}:{study}" for name, paper in PAPERS.items() for study in paper["studies"]]
 NO_RUNS = ["shape:table7", "nhk:table3", "nhk:table5", "nhk:table6"]
-"""Items whose runs no test trains."""
+"""Studies whose runs no test trains."""
 
 
-def document(item, content):
-    about = dict.fromkeys(("paper", "item", "citation", "scale", "command", "version", "time"), "x")
-    return ItemDocument(title=item.spec.title, tables=tuple(content.tables), **about)
+def document(study, content):
+    about = dict.fromkeys(
+        ("paper", "study", "citation", "scale", "command", "version", "time"), "x"
+    )
+    return StudyDocument(title=study.spec.title, tables=tuple(content.tables), **about)
 
 
-@pytest.mark.parametrize("name", ITEMS)
+@pytest.mark.parametrize("name", FOLDER)
 def test_an_item_makes_a_whole_document(name, build):
     content = build(name)
-    made = document(find_item(name), content)
-    again = ItemDocument.model_validate_json(made.model_dump_json())
+    made = document(find_study(name), content)
+    again = StudyDocument.model_validate_json(made.model_dump_json())
     assert again.model_dump() == made.model_dump()
     origins = [each.origin for each in made.tables]
     assert origins == sorted(origins)  # ours, then the paper's
@@ -41,16 +43,16 @@ def test_an_item_makes_a_whole_document(name, build):
 
 
 @pytest.mark.parametrize("scale", ["tiny", "small", "paper"])
-@pytest.mark.parametrize("name", ITEMS)
+@pytest.mark.parametrize("name", FOLDER)
 def test_without_runs_there_are_dashes_and_nothing_is_judged(name, scale, tmp_path):
-    item = find_item(name)
-    overrides = minuscule(item.grid) if scale == "tiny" else ()
-    measured = Measured(item.grid.runs(scale, overrides), tmp_path / "runs", tmp_path / "prepared")
-    if not item.spec.trained:  # it needs text, which is built in at `tiny` alone
+    study = find_study(name)
+    overrides = minuscule(study.grid) if scale == "tiny" else ()
+    measured = Measured(study.grid.runs(scale, overrides), tmp_path / "runs", tmp_path / "prepared")
+    if not study.spec.trained:  # it needs text, which is built in at `tiny` alone
         with pytest.raises(ShapeshiftError) if scale != "tiny" else nullcontext():
-            item.build(measured)
+            study.build(measured)
         return
-    content = item.build(measured)
+    content = study.build(measured)
     assert {x.verdict for x in content.findings} <= {"not run", "not tested at this scale"}
     assert not any(table.figure for table in content.tables)
-    assert document(item, content).is_empty
+    assert document(study, content).is_empty

@@ -1,4 +1,4 @@
-"""An item of a paper: the runs that it needs, what is made of them, and its findings."""
+"""A study of a paper: the runs that it needs, what is made of them, and its findings."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from shapeshift.study.document import Content, Finding
 from shapeshift.study.grid import Grid, PlannedRun
 from shapeshift.study.measured import Bounds, Measured, Settings, Texts, fits
 from shapeshift.study.measurements import METRICS, check_measurements
-from shapeshift.study.spec import ALL, ClaimSpec, ItemSpec
+from shapeshift.study.spec import ALL, ClaimSpec, StudySpec
 from shapeshift.study.tables import TableBuilder, curves, published_table
 from shapeshift.study.verdicts import Part, finding
 
-STUDIES = "studies"
-"""Stands for a paper's name where the item is a study of one's own."""
+OWN = "studies"
+"""Stands for a paper's name where the study is a study of one's own."""
 
 
 @dataclass(frozen=True)
-class Item:
+class Study:
     """One table or figure of a paper, or several that are made from the same runs.
 
     Attributes:
@@ -39,7 +39,7 @@ class Item:
     """
 
     name: str
-    spec: ItemSpec
+    spec: StudySpec
     grid: Grid
     path: Path
 
@@ -47,12 +47,12 @@ class Item:
         """Return whether it is made from this run, among others."""
         return planned.grid == self.grid.name and fits(planned.axes, planned.seed, self.spec.only)
 
-    def on(self, grid: Grid) -> Item:
-        """Return the item as it is made from the runs of another grid, without what its notes say
+    def on(self, grid: Grid) -> Study:
+        """Return the study as it is made from the runs of another grid, without what its notes say
         of the scales of its own.
 
         Raises:
-            ShapeshiftError: the grid has other axes than the item's own.
+            ShapeshiftError: the grid has other axes than the study's own.
         """
         needed, there = self.grid.config.axes, grid.config.axes
         if needed.keys() != there.keys():
@@ -104,24 +104,24 @@ class Item:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper and its items, or those of them that are asked for, in the paper's order.
+    """A paper and its studies, or those of them that are asked for, in the paper's order.
 
     Attributes:
-        name: of the folder of its items, such as `shape`.
+        name: of the folder of its studies, such as `shape`.
         title: for people.
         citation: authors, year, title, venue.
-        items: name → item.
+        studies: name → study.
         path: of the file of a study of one's own, or of the configuration that is compared.
     """
 
     name: str
     title: str
     citation: str
-    items: dict[str, Item]
+    studies: dict[str, Study]
     path: Path | None = None
 
     def source(self, directory: Path) -> str:
-        """Return where the items are from: the citation, and the file as it is seen from the
+        """Return where the studies are from: the citation, and the file as it is seen from the
         folder of results, whatever the current folder is."""
         if self.path is None:
             return self.citation
@@ -131,14 +131,14 @@ class Paper:
 
     @property
     def grids(self) -> dict[str, Grid]:
-        """The grids of all items by their names."""
-        return {item.grid.name: item.grid for item in self.items.values()}
+        """The grids of all studies by their names."""
+        return {study.grid.name: study.grid for study in self.studies.values()}
 
 
 def judge_claims(
-    spec: ItemSpec, measured: Measured, values: Mapping[str, Mapping[int, float]]
+    spec: StudySpec, measured: Measured, values: Mapping[str, Mapping[int, float]]
 ) -> list[Finding]:
-    """Return a finding for each claim of an item; `values` are those of its analyses: name → seed →
+    """Return a finding for each claim of a study; `values` are those of its analyses: name → seed →
     value."""
     findings = []
     for claim in spec.claims:
