@@ -24,16 +24,16 @@ from shapeshift.model import SIZES
 from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
 from shapeshift.positions.registry import Entry
 from shapeshift.run.measures import MEASURES
-from shapeshift.study.grid import GridConfig, Recipe, Rule
+from shapeshift.study.grid import GridConfig, Profile, Rule
 from shapeshift.study.measurements import FACTS, METRICS, Metric
 from shapeshift.study.spec import (
     ByLengthSpec,
     ClaimSpec,
     ColumnSpec,
     CurvesSpec,
-    StudySpec,
     PlotSpec,
     PublishedSpec,
+    StudySpec,
     TableSpec,
 )
 
@@ -88,7 +88,7 @@ otherwise, a `mapping` maps an axis to a setting.
 STUDY_PARTS: dict[str, tuple[str, type[BaseModel]]] = {
     "Top level": ("", StudySpec),
     "`grid`": ("", GridConfig),
-    "`grid.scales.NAME`": ("", Recipe),
+    "`grid.profiles.NAME`": ("", Profile),
     "`grid.rules`": ("A list. Each entry: ", Rule),
     "`tables`": ("A list. Each entry: ", TableSpec),
     "`tables.columns.TITLE`": ("", ColumnSpec),
@@ -272,7 +272,7 @@ def _corpora() -> str:
         text = section.get("repo") or ", ".join(section["train"])
         rows.append((f"`{name}`", section["corpus"], f"`{text}`", ", ".join(section["test"])))
     return (
-        "`data.corpus: NAME` is a corpus of the papers ([Paper scale](paper-scale.md)):\n\n"
+        "`data.corpus: NAME` is a corpus of the papers ([Paper profile](paper-profile.md)):\n\n"
         + _table(("name", "corpus", "training text", "test"), rows)
     )
 

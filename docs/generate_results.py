@@ -3,7 +3,7 @@
     shapeshift reproduce shape && shapeshift reproduce shaw && shapeshift reproduce nhk
     python docs/generate_results.py reproduced
 
-docs/results/ has a CSV file for each table, `SCALE.PAPER-STUDY.csv`, one with all findings, both
+docs/results/ has a CSV file for each table, `PROFILE.PAPER-STUDY.csv`, one with all findings, both
 with the p-values of their tests, and the figures. What a folder of results does not have stays as
 it is: results may come from several machines. A test compares the page with the files.
 """
@@ -22,14 +22,14 @@ from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.study.catalogue import PAPERS, find_paper
 from shapeshift.study.document import DocumentTable
 from shapeshift.study.measured import Study
-from shapeshift.study.report.collect import SCALES, ReportStudy, collect
+from shapeshift.study.report.collect import PROFILES, ReportStudy, collect
 from shapeshift.study.verdicts import NO_RUNS
 from shapeshift.study.write import with_p_values
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
 FINDINGS = RESULTS / "findings.csv"
-COLUMNS = ("paper", "study", "scale", "claim", "verdict", "measured", "in the paper", "p-values")
+COLUMNS = ("paper", "study", "profile", "claim", "verdict", "measured", "in the paper", "p-values")
 _P_VALUE = ", p"
 """Ends the titles of columns of p-values, which the page does not show."""
 
@@ -58,7 +58,7 @@ FIGURES = {
         "BLEU by source length on Extrapolate at tiny, trained on up to 20 subwords."
     ),
 }
-"""Figures of the page, at scale tiny: paper, name → what is to be seen."""
+"""Figures of the page, in profile tiny: paper, name → what is to be seen."""
 
 
 def collect_results(directory: Path) -> None:
@@ -73,10 +73,10 @@ def collect_results(directory: Path) -> None:
             measured = [row for row in table.rows if any(x.value is not None for x in row)]
             shown = table.model_copy(update={"rows": tuple(measured)})
             header, *rows = with_p_values(shown, lambda entry: entry.text)
-            path = RESULTS / f"{document.scale}.{document.paper}-{document.study}.csv"
+            path = RESULTS / f"{document.profile}.{document.paper}-{document.study}.csv"
             _write(path, header, rows)
         for name in (table.name for table in document.tables if table.figure):
-            if (document.paper, name) in FIGURES and document.scale == "tiny":
+            if (document.paper, name) in FIGURES and document.profile == "tiny":
                 target = RESULTS / f"{document.paper}-{name}.png"
                 picture = Image.open(study.directory / f"{name}.png")
                 picture.quantize(128).save(target, optimize=True)  # a third of the bytes
@@ -84,7 +84,7 @@ def collect_results(directory: Path) -> None:
 
 def _replace_findings(study: ReportStudy) -> None:
     document = study.document
-    own = (document.paper, document.study, document.scale)
+    own = (document.paper, document.study, document.profile)
     rows = [row for row in _read(FINDINGS)[1:] if tuple(row[:3]) != own]
     for f in document.findings:
         p_values = "; ".join(f"{label}: {p:.4g}" for label, p in f.p_values.items())
@@ -93,9 +93,13 @@ def _replace_findings(study: ReportStudy) -> None:
 
 
 def _place(row: Sequence[str]) -> tuple[int, int, int]:
-    """Return the place of a finding: the papers' order, their studies', the scales'."""
-    paper, study, scale = row[:3]
-    return [*PAPERS].index(paper), [*find_paper(paper).studies].index(study), SCALES.index(scale)
+    """Return the place of a finding: the papers' order, their studies', the profiles'."""
+    paper, study, profile = row[:3]
+    return (
+        [*PAPERS].index(paper),
+        [*find_paper(paper).studies].index(study),
+        PROFILES.index(profile),
+    )
 
 
 def document() -> str:
@@ -118,20 +122,20 @@ def document() -> str:
 
 
 def _table(paper: str, study: str) -> Iterator[str]:
-    """Yield our table of a study, with the paper's numbers in it: that of the smallest scale, which
-    has the most seeds. The files of the others are named."""
+    """Yield our table of a study, with the paper's numbers in it: that of the smallest profile,
+    which has the most seeds. The files of the others are named."""
     found = find_paper(paper).studies[study]
-    paths = [RESULTS / f"{scale}.{paper}-{study}.csv" for scale in SCALES]
+    paths = [RESULTS / f"{profile}.{paper}-{study}.csv" for profile in PROFILES]
     path, *others = filter(Path.exists, paths)
     header, *rows = _without_p_values(_read(path))
     notes: tuple[str, ...] = ()
     for table in _published(paper, study):
         header, rows = _side_by_side(header, rows, table)
         notes += table.notes
-    scale = path.name.partition(".")[0]
-    yield f"**{found.spec.title} ({paper}:{study}, {scale})**\n\n{_markdown(header, rows)}\n"
+    profile = path.name.partition(".")[0]
+    yield f"**{found.spec.title} ({paper}:{study}, {profile})**\n\n{_markdown(header, rows)}\n"
     sentences = [f"In the paper: {'; '.join(notes)}."] if notes else []
-    sentences += [f"At another scale: `docs/results/{other.name}`." for other in others]
+    sentences += [f"At another profile: `docs/results/{other.name}`." for other in others]
     if sentences:
         yield " ".join(sentences) + "\n"
 

@@ -54,8 +54,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own")
     (folder / "root_distance.py").write_text(SNIPPETS[0], encoding="utf-8")
     (folder / "own_measure.py").write_text(
-        "from shapeshift.run.measures import Measurement\n"
-        "def count(run, data):\n    return [Measurement(metric='count', value=3.0)]\n",
+        "from shapeshift.run.measures import Result\n"
+        "def count(run, data):\n    return [Result(metric='count', value=3.0)]\n",
         encoding="utf-8",
     )
     for hidden in ("tokenize", "signal", "numpy"):

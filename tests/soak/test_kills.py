@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from commands import Command, kill_at, note_trainings, without_clock, write_run, write_study
 
 from shapeshift.run.folder import AVERAGE
-from shapeshift.run.record import StepRecord
+from shapeshift.run.record import MeasureRecord
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL, OPTIMIZER, read_manifest
@@ -123,20 +123,20 @@ def kill_reproduction(folder: Path, directory: str, kind: str, rng: random.Rando
 
 
 def records(directory: Path) -> dict[str, tuple[int, str]]:
-    """Return each record of a step: when it was written, and its hash."""
+    """Return each record of a measure: when it was written, and its hash."""
     return {
         str(path.relative_to(directory)): (path.stat().st_mtime_ns, digest(path))
-        for path in directory.glob("runs/*/steps/[!.]*.json")
+        for path in directory.glob("runs/*/measures/[!.]*.json")
     }
 
 
 def result_of_reproduction(directory: Path) -> dict[str, object]:
     """Return what two equal results have in common: all but the clock and the folder."""
     result: dict[str, object] = {}
-    for path in sorted(directory.glob("runs/*/steps/[!.]*.json")):
-        record = StepRecord.model_validate_json(path.read_bytes())
-        values = [x.model_dump() for x in record.measurements if x.metric not in CLOCK]
-        result[f"{path.parts[-3]}/{record.step}"] = [record.checkpoint[:12], values]
+    for path in sorted(directory.glob("runs/*/measures/[!.]*.json")):
+        record = MeasureRecord.model_validate_json(path.read_bytes())
+        values = [x.model_dump() for x in record.results if x.metric not in CLOCK]
+        result[f"{path.parts[-3]}/{record.measure}"] = [record.checkpoint[:12], values]
     for path in sorted(directory.glob("runs/*/run/log.jsonl")):
         log = without_clock(read_log(path))
         updates = [line["update"] for line in log if "loss" in line]

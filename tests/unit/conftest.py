@@ -14,7 +14,7 @@ from shapeshift.data.store import write_store
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import PRESETS
 from shapeshift.run.folder import prepared_directory
-from shapeshift.run.record import StepRecord
+from shapeshift.run.record import MeasureRecord
 from shapeshift.run.train import train
 from shapeshift.study.grid import PlannedRun
 from shapeshift.study.runner import State
@@ -62,17 +62,17 @@ def snapshot(folder):
     return {x.relative_to(folder).as_posix(): x.read_bytes() for x in sorted(paths)}
 
 
-def make_order(folder, config, steps, prepared_root, command="make it"):
+def make_order(folder, config, measures, prepared_root, command="make it"):
     """Return the order for the work on a run with these settings."""
-    own = {"folder": folder.path, "config": config, "steps": tuple(steps)}
+    own = {"folder": folder.path, "config": config, "measures": tuple(measures)}
     return Order(**own, prepared_root=prepared_root, command=command)
 
 
-def write_step(folder, config, step, *measurements):
-    """Record what a step of a run has found."""
-    record = StepRecord(
-        step=step, version="1", command="make it", time="2026-11-20T10:00:00+00:00",
-        elapsed_s=1.0, checkpoint="abc", text="def", measurements=measurements,
+def write_step(folder, config, measure, *results):
+    """Record what a measure of a run has found."""
+    record = MeasureRecord(
+        measure=measure, version="1", command="make it", time="2026-11-20T10:00:00+00:00",
+        elapsed_s=1.0, checkpoint="abc", text="def", results=results,
     )  # fmt: skip
     folder.write_record(record, config)
 
@@ -191,7 +191,7 @@ class Acting:
 
         launcher.start = remember
 
-    def changed(self, planned, state, step, progress):
+    def changed(self, planned, state, measure, progress):
         enough = progress.get("update", 0) >= 12 and state is State.RUNNING
         if enough and planned.key in self.jobs and planned.key not in self._done:
             self._done.add(planned.key)

@@ -77,9 +77,9 @@ def compare(
             raise usage_error(setting, "give `shapeshift compare` --seeds NUMBER instead")
     paper = comparison(config, systems, seeds)
     [grid] = paper.grids.values()
-    [scale] = grid.config.scales
+    [profile] = grid.config.profiles
     command = shell_command(*sys.argv[1:])
-    plan = plan_studies(paper, scale, overrides or [], command=command)
+    plan = plan_studies(paper, profile, overrides or [], command=command)
     run_plan(plan, directory, prepared, jobs=jobs, dry_run=dry_run)
     if not dry_run:
         runs = {planned.name: directory / RUNS / planned.key / "run" for planned in plan.to_train}

@@ -182,7 +182,7 @@ class TrainingDisplay(Observer):
 
 class GridDisplay:
     """Shows the runs of a grid: a bar for each running run and one for all runs, and a line when
-    a run starts another step or ends.
+    a run starts another measure or ends.
 
     Args:
         display: shows the bars.
@@ -203,13 +203,13 @@ class GridDisplay:
         self._began: dict[str, float] = {}  # when a run was first seen running
 
     def changed(
-        self, planned: PlannedRun, state: State, step: str | None, progress: Mapping[str, float]
+        self, planned: PlannedRun, state: State, measure: str | None, progress: Mapping[str, float]
     ) -> None:
-        """Move the bars; print a line for a new step or state."""
+        """Move the bars; print a line for a new measure or state."""
         key, name, most = planned.key, self._names[planned.key], planned.config.training.max_updates
         before, self._states[key] = self._states[key], state
         self._updates[key] = most if state is State.FINISHED else int(progress.get("update", 0))
-        phase = f"{name} {step}" if state is State.RUNNING and step else ""
+        phase = f"{name} {measure}" if state is State.RUNNING and measure else ""
         if key in self._phases and self._phases[key] != phase:
             self._display.end(self._phases.pop(key))
         finished = f"{[*self._states.values()].count(State.FINISHED)} of {len(self._names)} runs"
@@ -220,7 +220,7 @@ class GridDisplay:
             if progress:
                 note = f"loss {progress['loss']:.3f} · {progress['tokens_per_s']:,.0f} tokens/s"
             training = (self._updates[key], most, note)
-            self._display.show(phase, *(training if step == TRAIN else (0, None)))
+            self._display.show(phase, *(training if measure == TRAIN else (0, None)))
             if len(self._names) > 1:
                 self._display.show("all runs", sum(self._updates.values()), self._num_updates)
         elif state in (before, State.WAITING, State.RUNNING):

@@ -32,19 +32,19 @@ def reproduce(
         ),
     ] = None,
     overrides: Overrides = None,
-    scale: Annotated[
+    profile: Annotated[
         str | None,
         typer.Option(
-            help="Scale of the runs: tiny, small or paper, or a scale of your own grid."
-            " [default: tiny, or the only scale of the grid]",
+            help="Profile of the runs: tiny, small or paper, or a profile of your own grid."
+            " [default: tiny, or the only profile of the grid]",
         ),
     ] = None,
     grid: Annotated[
         str | None,
         typer.Option(
             metavar="NAME or FILE.yaml",
-            help="Make the studies from the runs of this grid instead of their own. It must have the"
-            " same axes.",
+            help="Make the studies from the runs of this grid instead of their own. It must have"
+            " the same axes.",
         ),
     ] = None,
     directory: Results = Path("reproduced"),
@@ -81,7 +81,7 @@ def reproduce(
     times at once, on several machines that share the folder. A run that fails does not stop the
     others.
 
-    Studies are written to DIRECTORY/SCALE/PAPER/STUDY, and a page with all results to
+    Studies are written to DIRECTORY/PROFILE/PAPER/STUDY, and a page with all results to
     DIRECTORY/report.html. If a study with other settings exists there, name another --directory.
     """
     from shapeshift.study.catalogue import find_grid, find_studies, read_own_study
@@ -98,7 +98,7 @@ def reproduce(
         }  # fmt: skip
         for option in (option for option, is_given in unused.items() if is_given):
             raise usage_error(option, "has no effect: --list counts the runs of the papers' grids")
-        _list(target, scale or "tiny", directory, settings)
+        _list(target, profile or "tiny", directory, settings)
         return
     if target is None:
         raise usage_error("PAPER", "name a paper; --list shows them")
@@ -113,16 +113,16 @@ def reproduce(
             label = other.name
             studies = {name: study.on(other) for name, study in paper.studies.items()}
             paper = replace(paper, studies=studies)
-    scales = {each for own in paper.grids.values() for each in own.config.scales}
-    scale = scale or (scales.pop() if len(scales) == 1 else "tiny")
+    profiles = {each for own in paper.grids.values() for each in own.config.profiles}
+    profile = profile or (profiles.pop() if len(profiles) == 1 else "tiny")
     command = shell_command(*sys.argv[1:])
-    plan = plan_studies(paper, scale, settings, seeds, command, label)
+    plan = plan_studies(paper, profile, settings, seeds, command, label)
     for each in (study for study in paper.studies if study not in plan.paper.studies):
         notice(f"{paper.name}:{each} has no run with this seed: left out")
     run_plan(plan, directory, prepared, jobs, slurm, run=run, dry_run=dry_run)
 
 
-def _list(target: str | None, scale: str, directory: Path, settings: list[str]) -> None:
+def _list(target: str | None, profile: str, directory: Path, settings: list[str]) -> None:
     from shapeshift.evaluation.tables import Table
     from shapeshift.study.catalogue import PAPERS, find_studies
     from shapeshift.study.planning import plan_studies
@@ -130,12 +130,12 @@ def _list(target: str | None, scale: str, directory: Path, settings: list[str]) 
     rows = []
     for each in PAPERS if target is None else [target]:
         paper = find_studies(each)
-        there = {name: x for name, x in paper.studies.items() if scale in x.grid.config.scales}
+        there = {name: x for name, x in paper.studies.items() if profile in x.grid.config.profiles}
         known = replace(paper, studies=there or paper.studies)
-        progress = plan_studies(known, scale, settings).progress(directory)
+        progress = plan_studies(known, profile, settings).progress(directory)
         for name, study in paper.studies.items():
-            done = "not at this scale"
+            done = "not in this profile"
             if name in progress:
                 done = "{}/{}".format(*progress[name]) if progress[name][1] else "needs none"
             rows.append((f"{paper.name}:{name}", study.spec.title, done))
-    show_table(Table(("study", "what it is", f"finished runs, {scale}"), rows), numbers=False)
+    show_table(Table(("study", "what it is", f"finished runs, {profile}"), rows), numbers=False)

@@ -121,7 +121,7 @@ def run_all(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -> 
         }  # runs may share one
         finished = runs - {planned.key for planned in unfinished}
         notice(f"{grid.title or name}: {len(finished)} of {len(runs)} runs are finished")
-        for line in usable(grid.steps)[1]:
+        for line in usable(grid.measures)[1]:
             notice(line)
     with Display() as display:
         failed = runner.run_all(

@@ -43,7 +43,7 @@ trained on, and the precision that `training.precision=auto` is there, are known
 they stand in its folder, and runs that differ in them are not compared; see `machine`.
 `root` and `archive` say where the text is, not what it is. `size` is spelled out by the widths and
 depths. `evaluation` changes what is computed from translations: its hash is in the names of the
-steps that measure, so that other length buckets score again and do not train again. Validation
+measures, so that other length buckets score again and do not train again. Validation
 stays in: the log depends on it, and with it the model of COMET, how text is detokenised and BLEU's
 tokenizer, where that matters.
 """

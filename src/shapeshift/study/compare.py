@@ -45,10 +45,10 @@ def comparison(
         {
             "title": title,
             "axes": {AXIS: {name: [*settings] for name, settings in systems.items()}},
-            "scales": {path.stem: {}},
+            "profiles": {path.stem: {}},
             "seeds": [*range(first_seed, first_seed + num_seeds)],
             "base": document,
-            "steps": ["score-test", "speed", "step-memory"],
+            "measures": ["score-test", "speed", "step-memory"],
         },
     )
     for planned in grid.runs(path.stem):

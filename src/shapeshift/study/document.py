@@ -29,7 +29,7 @@ Verdict = Literal[
     "supported",
     "contradicted",
     "inconclusive",
-    "not tested at this scale",
+    "not tested in this profile",
     "one run",
     "two runs",
     "not run",
@@ -118,7 +118,7 @@ class Finding(Strict):
 
     Attributes:
         claim: one sentence.
-        verdict: what our measurements say.
+        verdict: what our results say.
         measured: the numbers, with seeds and significance.
         paper: what was expected, such as the paper's numbers.
         p_values: of the tests, by what was compared.
@@ -157,13 +157,13 @@ class Content:
 
 
 class StudyDocument(Strict):
-    """A study of a paper at one scale.
+    """A study of a paper in one profile.
 
     Attributes:
         paper, study: their names, as in `shapeshift reproduce PAPER:STUDY`.
         title: what the study is in the paper.
         citation: of the paper.
-        scale: of the runs.
+        profile: of the runs.
         command: what was typed.
         settings: overrides of all runs.
         seeds: of the runs that it was made from.
@@ -179,7 +179,7 @@ class StudyDocument(Strict):
     study: str
     title: str
     citation: str
-    scale: str
+    profile: str
     command: str
     version: str
     time: str
@@ -192,9 +192,9 @@ class StudyDocument(Strict):
     label: str = ""
 
     @property
-    def labelled_scale(self) -> str:
-        """The scale, and the label if there is one: `small-multi30k`."""
-        return "-".join(filter(None, (self.scale, self.label)))
+    def labelled_profile(self) -> str:
+        """The profile, and the label if there is one: `small-multi30k`."""
+        return "-".join(filter(None, (self.profile, self.label)))
 
     @property
     def is_empty(self) -> bool:

@@ -64,7 +64,7 @@ class Measured:
     """The runs of a study: which are finished, what was measured, what can be computed.
 
     Args:
-        runs: of one grid, at one scale.
+        runs: of one grid, in one profile.
         root: folder of the runs' folders.
         prepared_root: see `run.train.train`.
     """
@@ -74,9 +74,9 @@ class Measured:
         self._data: dict[Path, Prepared] = {}
 
     @property
-    def scale(self) -> str:
+    def profile(self) -> str:
         """Of all runs."""
-        return self._runs[0].scale
+        return self._runs[0].profile
 
     @cached_property
     def results(self) -> list[Row]:
@@ -115,8 +115,8 @@ class Measured:
         """Return whether training and all measures except the optional ones are done; see
         `run.measures.OPTIONAL`."""
         folder = RunFolder(self._root / planned.key)
-        steps = (step for step in (TRAIN, *planned.steps) if step not in OPTIONAL)
-        return all(folder.record(step, planned.config) is not None for step in steps)
+        measures = (measure for measure in (TRAIN, *planned.measures) if measure not in OPTIONAL)
+        return all(folder.record(measure, planned.config) is not None for measure in measures)
 
     def finished(self, axes: Axes = NO_AXES) -> list[PlannedRun]:
         """Return those of `runs` that are finished."""
@@ -180,23 +180,23 @@ class Measured:
         metric: str,
         axes: Axes = NO_AXES,
         *,
-        dataset: str | None = None,
+        split: str | None = None,
         bucket: str | EllipsisType | None = None,
     ) -> list[Row]:
-        """Return the measurements of a metric, one for each seed and setting that is left open.
+        """Return the results of a metric, one for each seed and setting that is left open.
 
         Args:
             metric: its name.
             axes: settings of the runs.
-            dataset, bucket: see `run.measures.Measurement`; without a bucket those that
-                have none, with `...` all. Measurements in the middle of training are left out.
+            split, bucket: see `run.measures.Result`; without a bucket those that
+                have none, with `...` all. Results in the middle of training are left out.
         """
         return [
             row
             for row in self.results
-            if (row.metric, row.step) == (metric, None)
+            if (row.metric, row.update) == (metric, None)
             and bucket in (row.bucket, ...)
-            and (dataset is None or row.dataset == dataset)
+            and (split is None or row.split == split)
             and fits(row.axes, row.seed, axes)
         ]
 
@@ -290,7 +290,7 @@ def _settings(axes: Axes) -> str:
 
 
 def fits(axes: Mapping[str, str], seed: int, wanted: Axes) -> bool:
-    """Return whether a run or a measurement with these settings is among the wanted ones."""
+    """Return whether a run or a result with these settings is among the wanted ones."""
     own: dict[str, str] = {**axes, "seed": str(seed)}
     return all(
         own[name] in ({str(value)} if isinstance(value, str | int) else {*map(str, value)})

@@ -25,14 +25,14 @@ from shapeshift.study.document import FILE, StudyDocument
 from shapeshift.study.grid import PlannedRun, distinct
 from shapeshift.study.measured import Measured
 from shapeshift.study.results import write_csv
-from shapeshift.study.spec import PAPER_SCALE, TESTABLE
+from shapeshift.study.spec import PAPER_PROFILE, TESTABLE
 from shapeshift.study.study import Paper
 from shapeshift.study.write import write_study
 from shapeshift.training.estimate import count_parameters, disk_bytes
 from shapeshift.training.precision import check_hardware
 
 RUNS = "runs"
-"""Folder of the runs: one for all papers and scales, since a run is named by its settings."""
+"""Folder of the runs: one for all papers and profiles, since a run is named by its settings."""
 
 LOCK = ".lock"
 """Held while studies are written: of two commands the second finds what the first has computed."""
@@ -48,7 +48,7 @@ class Plan:
 
     Attributes:
         paper: with what is to be made: of the studies that were asked for, those that have runs.
-        scale: of all runs.
+        profile: of all runs.
         runs: that some study needs, grid after grid.
         overrides: settings for all runs.
         command: what was typed, for the records.
@@ -56,7 +56,7 @@ class Plan:
     """
 
     paper: Paper
-    scale: str
+    profile: str
     runs: Sequence[PlannedRun]
     overrides: Sequence[str]
     command: str = ""
@@ -64,7 +64,7 @@ class Plan:
 
     def folder(self, directory: Path) -> Path:
         """Return where the studies are written."""
-        return directory / "-".join(filter(None, (self.scale, self.label))) / self.paper.name
+        return directory / "-".join(filter(None, (self.profile, self.label))) / self.paper.name
 
     def check_folder(self, directory: Path) -> None:
         """Raise a `ShapeshiftError` if a study with numbers is there already that was made with
@@ -97,15 +97,15 @@ class Plan:
 
     @property
     def untested(self) -> str:
-        """Say, before any run, how many claims the scale cannot test; empty if it can test all."""
+        """Say how many claims the profile cannot test; empty if it can test all."""
         claims = [claim for study in self.paper.studies.values() for claim in study.spec.claims]
-        num_untested = sum(not claim.is_tested_at(self.scale) for claim in claims)
+        num_untested = sum(not claim.is_tested_in(self.profile) for claim in claims)
         if not num_untested:
             return ""
         return (
-            f"scale {self.scale} tests {len(claims) - num_untested} of {len(claims)} claims; the"
-            " others are shown as not tested at this scale (a paper's claim needs an effect of"
-            f" {TESTABLE:g} BLEU or more in the paper, or scale {PAPER_SCALE})"
+            f"profile {self.profile} tests {len(claims) - num_untested} of {len(claims)} claims;"
+            " the others are shown as not tested in this profile (a paper's claim needs an effect of"
+            f" {TESTABLE:g} BLEU or more in the paper, or profile {PAPER_PROFILE})"
         )
 
     @cached_property
@@ -113,7 +113,7 @@ class Plan:
         """The runs that have to be run, with the measures that can be taken here."""
         studies = [study for study in self.paper.studies.values() if study.spec.trained]
         return [
-            replace(planned, steps=tuple(usable(planned.steps)[0]))
+            replace(planned, measures=tuple(usable(planned.measures)[0]))
             for planned in self.runs
             if any(study.needs(planned) for study in studies)
         ]
@@ -123,7 +123,7 @@ class Plan:
         return [
             planned
             for planned in self.to_train
-            if RunFolder(directory / RUNS / planned.key).missing(planned.steps, planned.config)
+            if RunFolder(directory / RUNS / planned.key).missing(planned.measures, planned.config)
         ]
 
     def progress(self, directory: Path) -> dict[str, tuple[int, int]]:
@@ -141,7 +141,7 @@ class Plan:
 
 def plan_studies(
     paper: Paper,
-    scale: str,
+    profile: str,
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
     command: str = "",
@@ -151,14 +151,14 @@ def plan_studies(
 
     Args:
         paper: from `catalogue.find_studies`.
-        scale: a scale of its grids.
+        profile: a profile of its grids.
         overrides: settings for all runs, such as `data.corpus.root=PATH`.
         seeds: only runs with these; by default all of the grid's.
         command: what was typed, for the records.
         label: of the results, see `Plan`.
 
     Raises:
-        ShapeshiftError: once for all modules of one's own that are missing, no such scale and
+        ShapeshiftError: once for all modules of one's own that are missing, no such profile and
             settings that are wrong; nothing to run with what is asked for; or settings that leave
             an axis open, see `Study.check`.
     """
@@ -167,7 +167,7 @@ def plan_studies(
     problems = _missing_modules(paper)
     for grid in paper.grids.values():
         try:
-            every += grid.runs(scale, overrides)
+            every += grid.runs(profile, overrides)
         except ShapeshiftError as error:
             problems.append(str(error))
     if problems:
@@ -185,12 +185,14 @@ def plan_studies(
     chosen = {name: study for name, study in studies.items() if any(map(study.needs, runs))}
     for study in chosen.values():
         study.check([*filter(study.needs, runs)])
-    return Plan(replace(paper, studies=chosen), scale, runs, overrides, command, label)
+    return Plan(replace(paper, studies=chosen), profile, runs, overrides, command, label)
 
 
 def _missing_modules(paper: Paper) -> list[str]:
     """Return what is wrong with each measure and analysis of one's own."""
-    named = [(step, "measure", x.path) for x in paper.grids.values() for step in x.config.steps]
+    named = [
+        (measure, "measure", x.path) for x in paper.grids.values() for measure in x.config.measures
+    ]
     named += [
         (x, "analysis", study.path) for study in paper.studies.values() for x in study.spec.analyses
     ]
@@ -254,10 +256,10 @@ def get_ready(
 def write_studies(
     plan: Plan, directory: Path, prepared_root: Path
 ) -> tuple[list[StudyDocument], dict[str, ShapeshiftError]]:
-    """Write the studies from what is finished; return them, and why those that cannot be made cannot.
+    """Write the studies from what is finished; return them, and the error of each that failed.
 
-    Studies are written to `DIRECTORY/SCALE/PAPER/STUDY` (SCALE-GRID with another grid), each with
-    all measurements of its runs as `results.csv`.
+    Studies are written to `DIRECTORY/PROFILE/PAPER/STUDY` (PROFILE-GRID with another grid), each
+    with all results of its runs as `results.csv`.
 
     Args:
         plan: the studies and their runs.
@@ -281,7 +283,7 @@ def write_studies(
                     study=name,
                     title=study.spec.title,
                     citation=plan.paper.source(directory),
-                    scale=plan.scale,
+                    profile=plan.profile,
                     command=plan.command,
                     version=__version__,
                     time=datetime.now(UTC).isoformat(timespec="seconds"),

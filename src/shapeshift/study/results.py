@@ -1,4 +1,4 @@
-"""All measurements of a grid in one tidy table, with a row for each, as a CSV file."""
+"""All results of a grid in one tidy table, with a row for each, as a CSV file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import Field
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.files import save
 from shapeshift.run.machine import Machine
-from shapeshift.run.measures import TRAIN, Measurement, Text
+from shapeshift.run.measures import TRAIN, Result, Text
 from shapeshift.run.record import RunFolder
 from shapeshift.study.grid import PlannedRun
 
@@ -20,19 +20,19 @@ AXIS = "axis:"
 """Begins the names of the columns that hold axes."""
 
 
-class Row(Measurement):
-    """A measurement and where it is from.
+class Row(Result):
+    """A result and where it is from.
 
     Attributes:
-        grid, scale, seed: of the run.
+        grid, profile, seed: of the run.
         run: the run's key.
         axes: axis → the setting's name; in a file, a column each.
-        measure: the step that found it.
-        checkpoint, command, version, time, hardware: see `record.StepRecord`.
+        measure: the measure that found it.
+        checkpoint, command, version, time, hardware: see `record.MeasureRecord`.
     """
 
     grid: Text
-    scale: Text
+    profile: Text
     run: Text
     axes: dict[Text, Text] = Field(default_factory=dict)
     seed: int
@@ -44,7 +44,7 @@ class Row(Measurement):
     hardware: Text | None = None
 
 
-_FIRST = ("grid", "scale", "run")
+_FIRST = ("grid", "profile", "run")
 _FIELDS = (*_FIRST, *(name for name in Row.model_fields if name not in (*_FIRST, "axes")))
 
 
@@ -60,22 +60,22 @@ def collect(runs: Iterable[PlannedRun], root: Path) -> list[Row]:
     check_alike(runs, (Machine.read(RunFolder(root / planned.key).run) for planned in runs))
     for planned in runs:
         folder = RunFolder(root / planned.key)
-        for step in (TRAIN, *planned.steps):
-            record = folder.record(step, planned.config)
+        for measure in (TRAIN, *planned.measures):
+            record = folder.record(measure, planned.config)
             if record is None:
                 continue
             shared = {
                 "grid": planned.grid,
-                "scale": planned.scale,
+                "profile": planned.profile,
                 "run": planned.key,
                 "axes": dict(planned.axes),
                 "seed": planned.seed,
-                "measure": step,
+                "measure": measure,
                 **record.model_dump(
                     include={"checkpoint", "command", "version", "time", "hardware"}
                 ),
             }
-            rows += [Row(**shared, **x.model_dump()) for x in record.measurements]
+            rows += [Row(**shared, **x.model_dump()) for x in record.results]
     return rows
 
 

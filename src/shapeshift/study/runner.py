@@ -41,8 +41,8 @@ class State(StrEnum):
 
 
 Changed = Callable[[PlannedRun, State, str | None, dict[str, float]], object]
-"""Receives a run, what is happening to it, the step that is not done, and how far training is, see
-`RunFolder.progress`."""
+"""Receives a run, what is happening to it, the measure that is not done, and how far training is,
+see `RunFolder.progress`."""
 
 
 def run_all(
@@ -158,7 +158,7 @@ class _Runner:
         return RunFolder(self.root / planned.key)
 
     def _is_finished(self, planned: PlannedRun) -> bool:
-        return not self._folder(planned).missing(planned.steps, planned.config)
+        return not self._folder(planned).missing(planned.measures, planned.config)
 
     def _has_room(self, planned: PlannedRun) -> bool:
         runs = [planned, *(other for other, _ in self.running.values())]
@@ -172,7 +172,7 @@ class _Runner:
         order = Order(
             folder=path.absolute(),
             config=planned.config,
-            steps=planned.steps,
+            measures=planned.measures,
             prepared_root=self.prepared_root.absolute(),
             command=self.command,
         )
@@ -212,10 +212,10 @@ class _Runner:
 
     def _report(self, planned: PlannedRun, state: State) -> None:
         folder = self._folder(planned)
-        step = next(iter(folder.missing(planned.steps, planned.config)), None)
+        measure = next(iter(folder.missing(planned.measures, planned.config)), None)
         if state is State.FINISHED and any(planned.key == other.key for other in self.queue):
             state = State.WAITING  # to be scored in another way
-        self.changed(planned, state, step, folder.progress())
+        self.changed(planned, state, measure, folder.progress())
 
 
 def _merged(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
@@ -227,7 +227,9 @@ def _merged(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
     for planned in runs:
         name = planned.key, digest(how_to_score(planned.config))
         first = merged.setdefault(name, planned)
-        merged[name] = replace(first, steps=tuple(dict.fromkeys(first.steps + planned.steps)))
+        merged[name] = replace(
+            first, measures=tuple(dict.fromkeys(first.measures + planned.measures))
+        )
         keep[planned.key] = max(keep.get(planned.key, 0), planned.config.training.keep_checkpoints)
     return [_keeping(planned, keep[planned.key]) for planned in merged.values()]
 

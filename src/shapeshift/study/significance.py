@@ -271,7 +271,7 @@ def translations(planned: PlannedRun, root: Path, split: str) -> list[str]:
             record = folder.record_path(f"score-{split}", planned.config)
             raise ShapeshiftError(
                 f"another study has scored {split} since then, with evaluation.detokenize={made}"
-                f" in place of {wanted}; remove {root}/*/steps/{record.name} and run this study"
+                f" in place of {wanted}; remove {root}/*/measures/{record.name} and run this study"
                 " again, which translates again",
                 path=results,
             )

@@ -28,8 +28,8 @@ Lengths = Literal["inside", "beyond"]
 TESTABLE = 3.0
 """BLEU: smaller effects of a paper show in its own models, data and length of training alone."""
 
-PAPER_SCALE = "paper"
-"""The scale whose runs have the paper's settings."""
+PAPER_PROFILE = "paper"
+"""The profile whose runs have the paper's settings."""
 
 ClaimLengths = Literal["inside", "beyond", "each"]
 """The same, or a part of the claim for each bucket of lengths that has enough sentences."""
@@ -53,15 +53,15 @@ def _check_named(named: _Named, info: ValidationInfo) -> _Named:
     return named
 
 
-def _check_scale(scale: str, info: ValidationInfo) -> str:
+def _check_profile(profile: str, info: ValidationInfo) -> str:
     grid: Grid | None = (info.context or {}).get("grid")
-    if grid and scale not in grid.config.scales:
-        raise ValueError(unknown("the grid has no scale", scale, grid.config.scales))
-    return scale
+    if grid and profile not in grid.config.profiles:
+        raise ValueError(unknown("the grid has no profile", profile, grid.config.profiles))
+    return profile
 
 
 Axis = Annotated[str, AfterValidator(_check)]
-Scale = Annotated[Name, AfterValidator(_check_scale)]
+ProfileName = Annotated[Name, AfterValidator(_check_profile)]
 Settings = Annotated[dict[Name, Name], AfterValidator(_check_named)]
 SomeSettings = Annotated[Condition, AfterValidator(_check_named)]
 
@@ -82,20 +82,20 @@ _USED: dict[str, tuple[str, ...]] = {
 
 
 class ColumnSpec(Strict):
-    """A column of a table. It is left out at scales where its runs do not exist. A key that has no
-    effect next to another one is refused.
+    """A column of a table. It is left out in profiles where its runs do not exist. A key that has
+    no effect next to another one is refused.
 
     Attributes:
-        metric: name of a measurement, such as `BLEU`, `speed` or `parameters`; `shift invariant`
+        metric: name of a result, such as `BLEU`, `speed` or `parameters`; `shift invariant`
             shows whether the library declares the position shift invariant, `trained lengths` the
             source lengths in training.
         only: further settings of the runs, on axes that are in neither `rows` nor `across`.
         split: the text that was translated; the score is the mean over its files. `each set` makes
             a column for each file of both splits, and one for their average; `null` is for
-            measurements of a run.
-        bucket: part of a measurement, such as `length 256` of `step_memory`.
+            results of a run.
+        bucket: part of a result, such as `length 256` of `step_memory`.
         lengths: show BLEU on the sentences of `split` inside or beyond the training lengths.
-        layers: `lowest`, for a measurement with one value for each layer: show that of the layer
+        layers: `lowest`, for a result with one value for each layer: show that of the layer
             where it is lowest, without the embeddings (`layer 0`).
         count: instead of a metric: show a number of the prepared data of `split` (which may be
             `train`): pairs kept, pairs read, source tokens, or the length of the longest source.
@@ -118,7 +118,7 @@ class ColumnSpec(Strict):
 
     @property
     def is_metric(self) -> bool:
-        """Whether it shows a measurement in one column."""
+        """Whether it shows a result in one column."""
         is_other = self.count or self.gain_of or self.difference
         return not is_other and self.split != "each set"
 
@@ -173,7 +173,7 @@ class PublishedSpec(Strict):
 
 
 class TableSpec(Strict):
-    """A table of measurements.
+    """A table of results.
 
     Attributes:
         name: name of its files; by default that of the study file, with a number if the name is
@@ -181,7 +181,7 @@ class TableSpec(Strict):
         title: caption.
         rows: axes of the grid; the table has a row for each combination of their settings that has
             runs.
-        buckets: name → part of the measurements, or `null` for all of them; the table has a row for
+        buckets: name → part of the results, or `null` for all of them; the table has a row for
             each.
         only: settings of the runs in the table; by default all runs.
         header: titles of the columns that name a row; by default the axes.
@@ -194,7 +194,7 @@ class TableSpec(Strict):
         plot: a figure of the table.
         published: the paper's table, which is shown next to ours.
         notes: lines below the table.
-        scale_notes: scale → a line below the table at this scale.
+        profile_notes: profile → a line below the table in this profile.
     """
 
     name: PlainName | None = None
@@ -210,7 +210,7 @@ class TableSpec(Strict):
     plot: PlotSpec | None = None
     published: PublishedSpec | None = None
     notes: tuple[str, ...] = ()
-    scale_notes: dict[Scale, str] = Field(default_factory=dict)
+    profile_notes: dict[ProfileName, str] = Field(default_factory=dict)
 
     def is_tested(self, column: ColumnSpec) -> bool:
         """Return whether a column is compared with the baseline: BLEU of all of a split."""
@@ -332,7 +332,7 @@ class CurvesSpec(Strict):
 
 
 class ClaimSpec(Strict):
-    """A claim and the measurements that can test it.
+    """A claim and the results that can test it.
 
     Attributes:
         claim: one sentence.
@@ -350,10 +350,11 @@ class ClaimSpec(Strict):
         against: settings in which the compared runs differ from the tested runs.
         each: axis → settings; the claim must hold for all of their combinations.
         pairs: further pairs (test, against) for which the claim must hold.
-        effect: in place of `scales`, for a claim of a paper: the smallest difference of a part in
+        effect: in place of `profiles`, for a claim of a paper: the smallest difference of a part in
             the paper, in BLEU; 0 if the paper gives none. A claim of `better` is tested at every
-            scale if it is 3 or more. All others are tested at scale `paper` alone.
-        scales: scales whose models, data and training lengths can test the claim; by default all.
+            profile if it is 3 or more. All others are tested in profile `paper` alone.
+        profiles: profiles whose models, data and training lengths can test the claim; by default
+            all.
         expected: the expected result, such as the paper's numbers, which is shown next to ours.
     """
 
@@ -371,14 +372,14 @@ class ClaimSpec(Strict):
     each: SomeSettings = Field(default_factory=dict)
     pairs: tuple[tuple[Settings, Settings], ...] = ()
     effect: float | None = Field(default=None, ge=0)
-    scales: tuple[Scale, ...] = ()
+    profiles: tuple[ProfileName, ...] = ()
     expected: str = ""
 
-    def is_tested_at(self, scale: str) -> bool:
-        """Return whether the runs of a scale can test the claim."""
+    def is_tested_in(self, profile: str) -> bool:
+        """Return whether the runs of a profile can test the claim."""
         if self.effect is None:
-            return not self.scales or scale in self.scales
-        return scale == PAPER_SCALE or (self.rule == "better" and self.effect >= TESTABLE)
+            return not self.profiles or profile in self.profiles
+        return profile == PAPER_PROFILE or (self.rule == "better" and self.effect >= TESTABLE)
 
     @property
     def comparisons(self) -> list[tuple[dict[str, str], dict[str, str]]]:
@@ -388,9 +389,11 @@ class ClaimSpec(Strict):
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> ClaimSpec:
         if self.effect is not None:
-            _check_scale(PAPER_SCALE, info)
-            if self.scales:
-                raise ValueError("effect says which scales can test the claim; leave out scales")
+            _check_profile(PAPER_PROFILE, info)
+            if self.profiles:
+                raise ValueError(
+                    "effect says which profiles can test the claim; leave out profiles"
+                )
         limits = [limit for limit in (self.at_most, self.at_least) if limit is not None]
         if len(limits) != (self.rule == "threshold"):
             raise ValueError("threshold needs at_most or at_least, the other rules neither")
@@ -432,7 +435,7 @@ class StudySpec(Strict):
             contents of such a file.
         trained: whether the study needs trained runs; if not, prepared data suffice.
         only: settings of the runs that the study needs; by default all runs.
-        tables: tables of measurements.
+        tables: tables of results.
         by_length: BLEU by source length, each as a table and a figure.
         curves: validation perplexity during training, as tables and figures.
         analyses: functions, as `module:function`. Each is called with the study and returns a

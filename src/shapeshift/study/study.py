@@ -49,7 +49,7 @@ class Study:
 
     def on(self, grid: Grid) -> Study:
         """Return the study as it is made from the runs of another grid, without what its notes say
-        of the scales of its own.
+        of the profiles of its own.
 
         Raises:
             ShapeshiftError: the grid has other axes than the study's own.
@@ -61,7 +61,7 @@ class Study:
                 f" {', '.join(sorted(needed))}",
                 path=grid.path,
             )
-        tables = tuple(x.model_copy(update={"scale_notes": {}}) for x in self.spec.tables)
+        tables = tuple(x.model_copy(update={"profile_notes": {}}) for x in self.spec.tables)
         spec = self.spec.model_copy(update={"tables": tables})
         return replace(self, spec=spec, grid=grid, path=grid.path)
 
@@ -148,7 +148,7 @@ def judge_claims(
             parts = _measured(claim, measured)
         else:
             parts = _compared(claim, measured)
-        findings.append(finding(claim, parts, measured.scale))
+        findings.append(finding(claim, parts, measured.profile))
     return findings
 
 
@@ -197,7 +197,7 @@ def _lengths(claim: ClaimSpec, planned: PlannedRun) -> list[Bounds | None]:
 
 
 def _pairs(claim: ClaimSpec, measured: Measured) -> Iterator[tuple[str, Settings, Settings]]:
-    """Yield label, tested settings and settings compared with, of what has runs at this scale."""
+    """Yield label, tested settings and settings compared with, of what has runs in this profile."""
     found = []
     for place in _combinations(claim, measured):
         for test, against in claim.comparisons:
@@ -220,13 +220,13 @@ def _label(place: Settings, test: Settings, against: Settings, *, named: bool = 
 
 
 def _measured(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
-    """Return a measurement of the runs themselves."""
+    """Return a result of the runs themselves."""
     parts = {}
     metric = METRICS.get(claim.metric)
-    dataset = mean_of(claim.split) if metric and metric.is_score else None
+    split = mean_of(claim.split) if metric and metric.is_score else None
     for place in _combinations(claim, measured):
         settings = place | claim.test
-        rows = measured.rows(claim.metric, settings, dataset=dataset)
+        rows = measured.rows(claim.metric, settings, split=split)
         if metric or rows:  # of another, an analysis may not have made the values yet
             measured.require_one_model(settings, _remedy(claim))
         values = {row.seed: row.value for row in rows}

@@ -40,7 +40,7 @@ _EMBEDDINGS = "layer 0"
 
 
 class TableBuilder:
-    """Makes a table of measurements."""
+    """Makes a table of results."""
 
     def __init__(self, spec: TableSpec, measured: Measured, *, trained: bool = True):
         self._spec, self._measured, self._trained = spec, measured, trained
@@ -121,10 +121,8 @@ class TableBuilder:
         panel = Panel(lines, plot.y, places=settings, min_span=MIN_SPAN)
         return plot.title + bars_note(lines), draw_lines([panel], plot.x_title or plot.x)
 
-    def _values(
-        self, place: Settings, column: ColumnSpec, dataset: str | None = None
-    ) -> list[float]:
-        """Return the measurements of a field; `place` are settings of its row and its group."""
+    def _values(self, place: Settings, column: ColumnSpec, text: str | None = None) -> list[float]:
+        """Return the results of a field; `place` are settings of its row and its group."""
         settings, split = self._one_model(place, column), column.split
         if column.layers:
             layers: dict[str, list[float]] = {}
@@ -140,12 +138,12 @@ class TableBuilder:
                 return [value for value in found if value is not None]
             if column.lengths == "beyond":
                 return []
-        if dataset is None and split:
-            dataset = mean_of(split)
+        if text is None and split:
+            text = mean_of(split)
         part = self._spec.buckets.get(place.get(_BUCKET, "")) or column.bucket
-        rows = self._measured.rows(column.metric, settings, dataset=dataset, bucket=part)
+        rows = self._measured.rows(column.metric, settings, split=text, bucket=part)
         if part and not rows:  # lengths are of all files together
-            rows = self._measured.rows(column.metric, settings, dataset=split, bucket=part)
+            rows = self._measured.rows(column.metric, settings, split=split, bucket=part)
         return [row.value for row in rows]
 
     def _settings(self, place: Settings, column: ColumnSpec) -> Settings:
@@ -213,13 +211,13 @@ class TableBuilder:
 
     def _each_set(self, group: Settings, column: ColumnSpec) -> dict[str, list[Entry]]:
         """Return the columns of a group for each file of both splits, and the mean of them."""
-        corpus, datasets = self._measured.runs()[0].config.data.corpus, []
+        corpus, texts = self._measured.runs()[0].config.data.corpus, []
         for split in ("valid", "test"):  # as `run.measures.score` names them
             files = labels(corpus, split)
-            datasets += [f"{split}/{label}" for label in files] if len(files) > 1 else [split]
+            texts += [f"{split}/{label}" for label in files] if len(files) > 1 else [split]
         columns = {
             name: [summary(self._values(x | group, column, name), column.show) for x in self._lines]
-            for name in datasets
+            for name in texts
         }
         means = []
         for fields in zip(*columns.values(), strict=True):
@@ -275,11 +273,11 @@ class TableBuilder:
                 reason = f"there is no finished run of {baseline} with the same seed"
                 yield f"not tested, as {reason}: {', '.join(self._untested)}"
         yield from self._spec.notes
-        if note := self._spec.scale_notes.get(self._measured.scale):
+        if note := self._spec.profile_notes.get(self._measured.profile):
             yield note
         yield from self._signatures()
         if self._spec.buckets:
-            yield from usable(self._measured.runs()[0].steps)[1]
+            yield from usable(self._measured.runs()[0].measures)[1]
 
 
 def _fact(name: str, config: Config) -> str:

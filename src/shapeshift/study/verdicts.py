@@ -1,4 +1,4 @@
-"""From measurements to verdicts, by one set of rules for all papers.
+"""From results to verdicts, by one set of rules for all papers.
 
 | rule | supported | contradicted |
 |---|---|---|
@@ -17,9 +17,8 @@ A claim of many parts is not contradicted by the one part in twenty that chance 
 *some part* is so after Holm's correction over all tests of the claim, under every rule. *Every
 part* needs no correction: a wrong verdict takes an error in each part for which the claim is false.
 
-Everything else is "inconclusive", or says why no test was made: "not run", "one run" and
-"two runs" (a verdict takes three seeds), "not tested at this scale" (the claim says which scales
-can).
+Everything else is "inconclusive", or says why no test was made: "not run", "one run" and "two runs"
+(a verdict takes three seeds), "not tested in this profile" (the claim says which profiles can).
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ LEARNED = 2.0
 
 MIN_SEEDS = 3
 
-NO_RUNS = "no runs at this scale"
+NO_RUNS = "no runs in this profile"
 
 FEW = 5
 """Parts of a claim that a sentence can name one by one and still be read."""
@@ -98,10 +97,10 @@ class Part:
         return statistics.stdev(self.values.values()) / math.sqrt(len(self.values))
 
 
-def judge(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Verdict:
-    """Return what the measurements say about a claim; see the module."""
-    if not claim.is_tested_at(scale):
-        return "not tested at this scale"
+def judge(claim: ClaimSpec, parts: Mapping[str, Part], profile: str) -> Verdict:
+    """Return what the results say about a claim; see the module."""
+    if not claim.is_tested_in(profile):
+        return "not tested in this profile"
     if not parts or not all(part.values for part in parts.values()):
         return "not run"
     num_seeds = min(len(part.values) for part in parts.values())
@@ -128,11 +127,11 @@ def judge(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Verdict:
     return "contradicted" if min(holm(beyond).values()) < LEVEL else "inconclusive"
 
 
-def finding(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Finding:
+def finding(claim: ClaimSpec, parts: Mapping[str, Part], profile: str) -> Finding:
     """Return a claim with its verdict and what was measured."""
     return Finding(
         claim=claim.claim,
-        verdict=judge(claim, parts, scale),
+        verdict=judge(claim, parts, profile),
         measured=describe(claim, parts) or NO_RUNS,
         paper=claim.expected,
         p_values={label: p.comparison.p_value for label, p in parts.items() if p.comparison},
@@ -183,7 +182,7 @@ def _by_sign(parts: Mapping[str, Part]) -> tuple[int, int]:
 
 
 def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
-    """Return the measurements as a sentence: scores, difference, p and seeds of each part, or of
+    """Return the results as a sentence: scores, difference, p and seeds of each part, or of
     the lowest and the highest where they are many."""
     if len(parts) <= FEW:
         return "; ".join(f"{label}: {_described(claim, part)}" for label, part in parts.items())

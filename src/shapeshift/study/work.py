@@ -1,4 +1,4 @@
-"""The work on one run: train, then measure, each step once.
+"""The work on one run: train, then measure, each measure once.
 
 As a program (`python -m shapeshift.study.work ORDER`, in JSON) it is what runners start in
 processes of their own. It ends when its standard input closes. It exits with 0, with `BUSY` if
@@ -27,7 +27,7 @@ from shapeshift.data.corpora import corpus_fingerprint, fetch
 from shapeshift.data.prepare import prepare
 from shapeshift.run.folder import Run, has_begun, prepared_directory
 from shapeshift.run.measures import TRAIN, find_measure, measure_training
-from shapeshift.run.record import RunFolder, StepRecord, start_of
+from shapeshift.run.record import MeasureRecord, RunFolder, start_of
 from shapeshift.run.train import train
 from shapeshift.training.observer import Observer
 from shapeshift.training.precision import choose_device, describe_hardware
@@ -46,14 +46,14 @@ class Order(Strict):
     Attributes:
         folder: the run's.
         config: its settings.
-        steps: names of measures, in the order in which they are taken.
+        measures: names of measures, in the order in which they are taken.
         prepared_root: see `run.train.train`.
         command: what the user typed, for the records.
     """
 
     folder: Path
     config: Config
-    steps: tuple[str, ...]
+    measures: tuple[str, ...]
     prepared_root: Path
     command: str
 
@@ -77,11 +77,11 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
     make_directory(folder.path)
     with locked(folder.lock):
         with writing(folder.path):
-            for own in (folder.path, folder.steps, folder.run):
+            for own in (folder.path, folder.measures, folder.run):
                 tidy(own)
         open_in_place(folder.output, "wb").close()  # which is our standard output, perhaps
         config = order.config
-        missing = folder.missing(order.steps, config)
+        missing = folder.missing(order.measures, config)
         if not missing:
             return
         text = corpus_fingerprint(fetch(config.data.corpus))
@@ -91,24 +91,24 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
             save(folder.start, start)
         directory = prepared_directory(config.data, root)
         checkpoint: str | None = None
-        for step in missing:
+        for measure in missing:
             began = time.monotonic()
-            if step != TRAIN:
+            if measure != TRAIN:
                 data = prepare(config.data, directory)
-                measurements = find_measure(step)(Run.create(folder.run, config), data)
+                results = find_measure(measure)(Run.create(folder.run, config), data)
             else:
                 run = train(config, folder.run, Observer(), prepared_root=root, stop=stop)
-                measurements = measure_training(run)
+                results = measure_training(run)
             checkpoint = checkpoint or hash_file(Run(folder.run).weights())
-            record = StepRecord(
-                step=step,
+            record = MeasureRecord(
+                measure=measure,
                 version=__version__,
                 command=order.command,
                 time=datetime.now(UTC).isoformat(timespec="seconds"),
                 elapsed_s=round(time.monotonic() - began, 3),
                 checkpoint=checkpoint,
                 text=text,
-                measurements=tuple(measurements),
+                results=tuple(results),
                 hardware=describe_hardware(choose_device(config.training.device)),
             )
             folder.write_record(record, config)

@@ -52,7 +52,7 @@ class Place:
         for store in (data.train, data.valid, data.test):
             content += [store.source_size, store.target_size]
             content += [ids.tolist() for pair in store for ids in pair]
-        content += [self.run.record(step, config) for step in ("train", "score-test")]
+        content += [self.run.record(measure, config) for measure in ("train", "score-test")]
         content += [kept_lines(self.run.run, "test", kind) for kind in ("average", "references")]
         model = run.model()  # the average
         content += [run.config, run.subwords().fingerprint]
@@ -126,8 +126,8 @@ def test_damage_to_any_file_is_reported_or_harmless(place, num_cases):
     """To every file in every way, then at random."""
     rng, paths, clean = random.Random(num_cases), place.files(), place.read()
     cases = [(path, kind) for path in paths for kind in KINDS]
-    # A step without a record is done again.
-    cases = [x for x in cases if (x[0].parent.name, x[1]) != ("steps", "missing")]
+    # A measure without a record is done again.
+    cases = [x for x in cases if (x[0].parent.name, x[1]) != ("measures", "missing")]
     cases += [(rng.choice(paths), rng.choice(KINDS[:4])) for _ in range(num_cases - len(cases))]
     results = Counter()
     for path, kind in cases:

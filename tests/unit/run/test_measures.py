@@ -54,7 +54,7 @@ def test_each_file_of_a_split_is_scored_and_their_mean(two_sets, monkeypatch):
 
     monkeypatch.setattr("shapeshift.decoding.translator.Translator.translate", translate)
     rows = SCORE_TEST(run, data)
-    chrf = {m.dataset: m for m in rows if m.metric == "chrF2" and not m.bucket}
+    chrf = {m.split: m for m in rows if m.metric == "chrF2" and not m.bucket}
     assert set(chrf) == {"test", "test/test", "test/valid", "test mean"}
     assert chrf["test/valid"].value == pytest.approx(100)
     assert chrf["test/valid"].hypotheses == sha256_lines(references[21:])
@@ -67,7 +67,7 @@ def test_each_file_of_a_split_is_scored_and_their_mean(two_sets, monkeypatch):
 def test_bleu_is_not_needed_for_another_score(make_run):
     run, data = make_run("training.max_updates=15", "evaluation.metrics=[chrf]")
     rows = SCORE_TEST(run, data)
-    assert {(m.metric, m.dataset) for m in rows if not m.bucket} == {
+    assert {(m.metric, m.split) for m in rows if not m.bucket} == {
         ("chrF2", "test"), ("chrF2", "test mean")
     }  # fmt: skip
     assert {m.metric for m in rows if m.bucket} == {"BLEU"}
@@ -75,7 +75,7 @@ def test_bleu_is_not_needed_for_another_score(make_run):
 
 def test_files_of_joined_pairs_begin_with_a_group_of_their_own(make_config, tmp_path):
     """Of 21 and 12 pairs, four of which are joined."""
-    dataset = "data.dataset={name: interpolate, num_joined: 4}"
+    dataset = "data.split={name: interpolate, num_joined: 4}"
     joined = make_config("data.corpus.test=[test, valid]", dataset)
     data = prepare(joined.data, tmp_path / "joined")
     assert files_of(data, "test") == {"test/test": slice(0, 6), "test/valid": slice(6, 9)}

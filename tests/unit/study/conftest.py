@@ -6,8 +6,8 @@ from functools import cache
 import pytest
 
 from shapeshift.run import costs
-from shapeshift.run.measures import Measurement, keep_lines, mean_of
-from shapeshift.run.record import RunFolder, StepRecord
+from shapeshift.run.measures import Result, keep_lines, mean_of
+from shapeshift.run.record import MeasureRecord, RunFolder
 from shapeshift.study.catalogue import find_grid, find_paper
 from shapeshift.study.launchers import InProcess
 from shapeshift.study.measured import Measured
@@ -36,7 +36,7 @@ MINUSCULE = (
     "decoding.max_length_a=0",
     "decoding.max_length_b=12",
 )
-"""Settings for all runs of a grid at scale tiny."""
+"""Settings for all runs of a grid in profile tiny."""
 
 SPEEDS = {"ape": 1.0, "rpe": 0.75, "shape": 0.97}
 
@@ -47,35 +47,35 @@ LONGER_PIECES = ("data.subwords.vocab_size=600", "data.corpus.num_train=600")
 def given_speed(run, data):
     """Stands in for the measure `speed`, which takes time and never gives the same number."""
     value = SPEEDS.get(run.config.position.name, 0.5)
-    return [Measurement(metric="speed", value=value, dataset="train")]
+    return [Result(metric="speed", value=value, split="train")]
 
 
 REFERENCES = [f"the cat number {n} sat on the red mat" for n in range(20)]
 
 
 def result(metric, value, **rest):
-    return Measurement(metric=metric, value=value, **rest)
+    return Result(metric=metric, value=value, **rest)
 
 
 BOTH = ("test", "valid")
-MEANS = tuple(result("BLEU", 1.0, dataset=mean_of(split)) for split in BOTH)
+MEANS = tuple(result("BLEU", 1.0, split=mean_of(split)) for split in BOTH)
 
 
-def record_step(folder, config, step, found=(), checkpoint="c"):
-    """Write the record of a step into the folder of a run."""
-    record = StepRecord(
-        step=step, version="0", command="x", time="now", elapsed_s=0.0, checkpoint=checkpoint,
-        text="t", measurements=tuple(found),
+def record_measure(folder, config, measure, found=(), checkpoint="c"):
+    """Write the record of a measure into the folder of a run."""
+    record = MeasureRecord(
+        measure=measure, version="0", command="x", time="now", elapsed_s=0.0, checkpoint=checkpoint,
+        text="t", results=tuple(found),
     )  # fmt: skip
     RunFolder(folder).write_record(record, config)
 
 
-def put(root, planned, found=MEANS, *, hypotheses=None, checkpoint="c", steps=(), texts=BOTH):
-    """Write by hand the records of a run's steps, and its translations of some texts."""
-    folder, steps = root / planned.key, steps or ("train", *planned.steps)
-    for step in steps:
-        own = found if step == steps[-1] else ()
-        record_step(folder, planned.config, step, own, checkpoint)
+def put(root, planned, found=MEANS, *, hypotheses=None, checkpoint="c", measures=(), texts=BOTH):
+    """Write by hand the records of a run's measures, and its translations of some texts."""
+    folder, measures = root / planned.key, measures or ("train", *planned.measures)
+    for measure in measures:
+        own = found if measure == measures[-1] else ()
+        record_measure(folder, planned.config, measure, own, checkpoint)
     if hypotheses is not None:
         run = RunFolder(folder).run
         for split in texts:
@@ -130,7 +130,7 @@ def make_study(papers_root):
         grid = find_grid(name)
         extra = LONGER_PIECES if name == "nhk-figure3" else ()
         given = {each.partition("=")[0]: each for each in (*minuscule(grid), *extra)}
-        first = (grid.config.scales["tiny"].seeds or grid.config.seeds or (1,))[0]
+        first = (grid.config.profiles["tiny"].seeds or grid.config.seeds or (1,))[0]
         runs = [
             with_seed(planned, seed)
             for seed in seeds
@@ -159,7 +159,7 @@ def is_done(planned):
     axes, first = planned.axes, planned.seed == 1
     match planned.grid:
         case "shape-table2":
-            return first or (axes["dataset"] == "interpolate" and axes["position"] != "rpe")
+            return first or (axes["recipe"] == "interpolate" and axes["position"] != "rpe")
         case "shape-offsets":
             return first and axes["K"] in ("10", "40", "500")
         case "nhk-table2":

@@ -86,12 +86,12 @@ def test_places_name_lengths_and_counts_and_small_buckets_are_hollow():
 def test_the_first_system_is_the_baseline_even_without_runs(monkeypatch, tmp_path):
     """A test against the next one would be another test in each panel."""
     runs = find_grid("shape-table2").runs("tiny")
-    done = [x for x in runs if x.axes["position"] != "ape" and x.axes["dataset"] == "vanilla"]
+    done = [x for x in runs if x.axes["position"] != "ape" and x.axes["recipe"] == "vanilla"]
     compared = []
     monkeypatch.setattr(Measured, "is_finished", lambda self, planned: planned in done)
     monkeypatch.setattr(Measured, "scores", lambda *_: scores(20, 24, None, 4))
     monkeypatch.setattr(Measured, "compare", lambda *given, **_: compared.append(given) or Part({}))
-    spec = ByLengthSpec(title="t", systems="position", panels="dataset", tested=True)
+    spec = ByLengthSpec(title="t", systems="position", panels="recipe", tested=True)
     [table] = bleu_by_length(Measured(runs, tmp_path, tmp_path), spec, "t").tables
     assert {"rpe", "shape"} <= {*table.header}
     assert compared == []

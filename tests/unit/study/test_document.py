@@ -14,7 +14,7 @@ TABLE = DocumentTable(
     figure="a caption",
 )
 DOCUMENT = StudyDocument(
-    paper="toy", study="one", title="Table 1", citation="nobody", scale="tiny", command="x",
+    paper="toy", study="one", title="Table 1", citation="nobody", profile="tiny", command="x",
     version="0.1", time="2024-01-01T00:00:00+00:00", tables=(TABLE,), unfinished=("shape/2",),
     findings=(Finding(claim="a > b", verdict="supported", measured="3 > 2", paper="2 > 1"),),
     configs={"ab12": "seed: 1\n"},

@@ -149,7 +149,7 @@ def test_a_cell_runs_through_submitit_and_saves_when_it_is_cancelled(
     assert line.startswith("stopped by SIGTERM")
     (done,) = map(int, re.findall(r"after update (\d+)", line))
     go_on(RunFolder(runs / planned.key), done + 1, "training.log_every=1")
-    short = replace(plan_run("training.max_updates=2"), steps=("score-test",))
+    short = replace(plan_run("training.max_updates=2"), measures=("score-test",))
     assert run_all([short], runs, launcher, prepared_root=prepared) == []
 
 

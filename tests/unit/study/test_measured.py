@@ -51,11 +51,11 @@ def scored(tmp_path):
     for planned in RUNS:
         better = planned.axes["position"] == "shape"
         found = [
-            result("BLEU", 20.0 + planned.seed + 10 * better, dataset=test),
-            result("BLEU", 50.0, dataset=test, bucket="[0, 10)"),
-            result("BLEU", 5.0, dataset=test, step=7),
-            result("BLEU", 99.0, dataset=valid),
-            result("chrF", 1.0, dataset=test),
+            result("BLEU", 20.0 + planned.seed + 10 * better, split=test),
+            result("BLEU", 50.0, split=test, bucket="[0, 10)"),
+            result("BLEU", 5.0, split=test, update=7),
+            result("BLEU", 99.0, split=valid),
+            result("chrF", 1.0, split=test),
         ]
         lines = REFERENCES if better else REFERENCES[:10] + WORSE[10:]
         put(tmp_path, planned, found, hypotheses=lines)
@@ -64,9 +64,9 @@ def scored(tmp_path):
 
 def test_rows_are_those_of_a_metric_with_the_settings_asked_for(scored):
     measured = make_study(scored)
-    rows = measured.rows("BLEU", {"position": "shape"}, dataset=mean_of("test"))
+    rows = measured.rows("BLEU", {"position": "shape"}, split=mean_of("test"))
     assert [(row.seed, row.value) for row in rows] == [(1, 31.0), (2, 32.0), (3, 33.0)]
-    some = measured.rows("BLEU", {"position": ["ape"], "seed": (1, 3)}, dataset=mean_of("test"))
+    some = measured.rows("BLEU", {"position": ["ape"], "seed": (1, 3)}, split=mean_of("test"))
     assert [row.value for row in some] == [21.0, 23.0]
     [short] = measured.rows("BLEU", {"position": "ape", "seed": 1}, bucket="[0, 10)")
     assert short.value == 50.0
@@ -79,7 +79,7 @@ def test_rows_are_those_of_a_metric_with_the_settings_asked_for(scored):
 def test_unfinished_cells_are_left_out(scored):
     missing = plan_run("rpe", 1)
     half = plan_run("learned", 1)
-    put(scored, half, [result("parameters", 7.0)], steps=("train",))
+    put(scored, half, [result("parameters", 7.0)], measures=("train",))
     measured = make_study(scored, [*RUNS, missing, half])
     assert measured.settings("position") == ["ape", "shape", "rpe", "learned"]
     assert measured.finished() == RUNS

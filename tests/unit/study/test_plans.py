@@ -14,7 +14,7 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.cli import reproduce as command
 from shapeshift.cli import run_plan
-from shapeshift.run.measures import Measurement, mean_of
+from shapeshift.run.measures import Result, mean_of
 from shapeshift.study import catalogue, planning
 from shapeshift.study.compare import comparison
 from shapeshift.study.document import Content, DocumentTable, StudyDocument, number
@@ -25,16 +25,16 @@ from shapeshift.study.spec import StudySpec
 from shapeshift.study.study import OWN, Paper, Study
 from shapeshift.training import estimate
 
-from .conftest import record_step
+from .conftest import record_measure
 
 GRIDS = {
     "one": {
         "axes": {"position": {"ape": ["position=ape"], "shape": ["position=shape"]}},
-        "scales": {"tiny": {"overrides": ["model.size=tiny"]}, "paper": {"seeds": [1]}},
+        "profiles": {"tiny": {"overrides": ["model.size=tiny"]}, "paper": {"seeds": [1]}},
         "seeds": [1, 2],
-        "steps": ["score-test"],
+        "measures": ["score-test"],
     },
-    "two": {"axes": {"position": {"rpe": ["position=rpe"]}}, "scales": {"tiny": {}}},
+    "two": {"axes": {"position": {"rpe": ["position=rpe"]}}, "profiles": {"tiny": {}}},
 }
 TABLE = {"title": "t", "rows": ["position"], "columns": {"BLEU": {"split": "test"}}}
 
@@ -58,9 +58,9 @@ def paper(two=None, **studies):
 PAPER = paper()
 
 
-def plan(*names, scale="tiny", paper=PAPER, **options):
+def plan(*names, profile="tiny", paper=PAPER, **options):
     asked = replace(paper, studies={name: paper.studies[name] for name in names or paper.studies})
-    return planning.plan_studies(asked, scale, command="typed", **options)
+    return planning.plan_studies(asked, profile, command="typed", **options)
 
 
 class Recording:
@@ -76,9 +76,9 @@ class Recording:
         name, seed = config.position.name, config.training.seed
         self.started.append((name, seed, order.command))
         fails = name in self.failing
-        bleu = Measurement(metric="BLEU", value=seed, dataset=mean_of("test"))
-        for step in () if fails else ("train", *order.steps):
-            record_step(order.folder, config, step, [bleu] if step != "train" else [])
+        bleu = Result(metric="BLEU", value=seed, split=mean_of("test"))
+        for measure in () if fails else ("train", *order.measures):
+            record_measure(order.folder, config, measure, [bleu] if measure != "train" else [])
         return SimpleNamespace(poll=lambda: int(fails), output=lambda: ["it went wrong"])
 
 
@@ -112,8 +112,8 @@ def test_overrides_reach_every_cell_and_seeds_choose():
     assert {planned.config.training.max_updates for planned in made.runs} == {7}
     with pytest.raises(ShapeshiftError, match="toy:table1 has the seed 5, 6; they have 1, 2"):
         plan("table1", seeds=[1, 5, 6])
-    with pytest.raises(ShapeshiftError, match="has no scale 'paper'"):
-        plan("table2", scale="paper")
+    with pytest.raises(ShapeshiftError, match="has no profile 'paper'"):
+        plan("table2", profile="paper")
     # A study without such a run is left out.
     assert [*plan("table1", "table2", seeds=[2]).paper.studies] == ["table1"]
 
@@ -123,7 +123,7 @@ SIZES = {
         "position": {"ape": ["position=ape"], "shape": ["position=shape"]},
         "size": {"tiny": ["model.size=tiny"], "small": ["model.size=small"]},
     },
-    "steps": ["score-valid", "score-test", "speed"],
+    "measures": ["score-valid", "score-test", "speed"],
 }
 CLAIM = {"claim": "c", "test": {"position": "shape"}}
 BETTER = {**CLAIM, "rule": "better", "against": {"position": "ape"}}
@@ -163,7 +163,7 @@ def test_an_axis_that_is_left_open_is_named_before_any_run(opened, remedy, close
     def planned(given):
         rows = {**TABLE, "rows": ["position", "size"]}
         mine = study("t", "mine", SIZES, **{"tables": [rows], **given})
-        return plan("mine", paper=paper(mine=mine), scale="full")
+        return plan("mine", paper=paper(mine=mine), profile="full")
 
     with pytest.raises(ShapeshiftError, match=r"'size' is left open \(tiny, small\)") as error:
         planned(opened)
@@ -176,7 +176,7 @@ def test_each_file_of_a_dataset_of_the_hub_has_a_column_before_it_is_fetched(tmp
     table = {**TABLE, "columns": {"": {"split": "each set"}}}
     corpus = f"data.corpus={{corpus: hub, repo: a/b, source: en, target: de, root: {tmp_path},"
     corpus += " test: [test, 'sacrebleu:wmt14/full']}"
-    both = GRIDS["one"] | {"steps": ["score-valid", "score-test"]}
+    both = GRIDS["one"] | {"measures": ["score-valid", "score-test"]}
     mine = study("t", "one", both, tables=[table])
     made = plan("mine", paper=paper(mine=mine), overrides=[corpus])
     [document] = write(made, tmp_path)
@@ -212,7 +212,7 @@ def test_results_with_other_settings_are_kept_apart_unless_they_are_empty(tmp_pa
     with pytest.raises(ShapeshiftError, match=r"with training.max_updates=7, .* --directory"):
         write(plan("table1"), tmp_path)
     [labelled] = write(plan("table1", label="other-grid"), tmp_path)
-    assert labelled.labelled_scale == "tiny-other-grid"
+    assert labelled.labelled_profile == "tiny-other-grid"
     assert StudyDocument.load(tmp_path / "tiny-other-grid/toy/table1/study.json") == labelled
     assert StudyDocument.load(tmp_path / "tiny/toy/table1/study.json") == one
 
@@ -376,13 +376,13 @@ def test_the_list_takes_no_options_of_runs(tmp_path):
 
 def test_another_grid_has_the_axes_and_the_measurements():
     made = study("Mine", "one")
-    untested = study("Mine", "one", GRIDS["two"] | {"steps": ["score-valid"]}).grid
-    with pytest.raises(ShapeshiftError, match=r"^one.yaml: .*BLEU needs the step score-test"):
+    untested = study("Mine", "one", GRIDS["two"] | {"measures": ["score-valid"]}).grid
+    with pytest.raises(ShapeshiftError, match=r"^one.yaml: .*BLEU needs the measure score-test"):
         plan("mine", paper=paper(mine=made.on(untested)))
     shipped = catalogue.find_paper("shape").studies["table2"]
-    assert shipped.spec.tables[0].scale_notes["tiny"].startswith("shape: K = 10")
+    assert shipped.spec.tables[0].profile_notes["tiny"].startswith("shape: K = 10")
     elsewhere = shipped.on(catalogue.find_grid("beyond-datasets")).spec.tables[0]
-    assert (elsewhere.scale_notes, elsewhere.notes) == ({}, shipped.spec.tables[0].notes)
+    assert (elsewhere.profile_notes, elsewhere.notes) == ({}, shipped.spec.tables[0].notes)
     other = GRIDS["one"] | {"axes": {"K": {"1": ["position=ape"]}}}
     with pytest.raises(ShapeshiftError, match="has the axes K, but what is made of one needs pos"):
         made.on(study("Mine", "one", other).grid)
@@ -411,7 +411,7 @@ def test_where_runs_go(monkeypatch, tmp_path):
 def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, monkeypatch):
     """One that is finished needs nothing; the grid that needs it is the second one."""
     monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
-    two = GRIDS["two"] | {"scales": {"tiny": {"overrides": ["evaluation.tokenize=ja-mecab"]}}}
+    two = GRIDS["two"] | {"profiles": {"tiny": {"overrides": ["evaluation.tokenize=ja-mecab"]}}}
     launcher, made = Recording(), plan(paper=paper(two))
     with pytest.raises(ShapeshiftError, match="install the extra ja"):
         run_plan.run_all(made, tmp_path, tmp_path / "prepared", launcher)
@@ -421,16 +421,16 @@ def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, mon
     assert launcher.started == []
 
 
-def test_a_plan_says_which_claims_its_scale_cannot_test():
+def test_a_plan_says_which_claims_its_profile_cannot_test():
     shape = catalogue.find_studies("shape:table1,table2")
     assert planning.plan_studies(shape, "paper", seeds=[1]).untested == ""
     told = planning.plan_studies(shape, "tiny", seeds=[1]).untested
-    assert told.startswith("scale tiny tests 1 of 8 claims")
+    assert told.startswith("profile tiny tests 1 of 8 claims")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["shape", "shaw", "nhk"])
-def test_the_page_about_the_papers_scale_has_the_programs_own_estimates(name):
+def test_the_page_about_the_papers_profile_has_the_programs_own_estimates(name):
     """Runs and disk space, as a dry run adds them up."""
     num_parameters = dict[str, int]()
     runs = distinct(planning.plan_studies(catalogue.find_studies(name), "paper").runs)
@@ -440,5 +440,5 @@ def test_the_page_about_the_papers_scale_has_the_programs_own_estimates(name):
         if str(model) not in num_parameters:
             num_parameters[str(model)] = estimate.count_parameters(*model)
         disk += estimate.disk_bytes(config.training, num_parameters[str(model)])
-    page = (Path(__file__).parents[3] / "docs" / "paper-scale.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "paper-profile.md").read_text(encoding="utf-8")
     assert f"\n| `{name}` | {len(runs)} | {decimal(disk)} |\n" in page

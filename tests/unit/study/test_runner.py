@@ -20,14 +20,14 @@ from ..conftest import write_step
 CONFIG = parse_config({"model": {"size": "tiny"}, "training": {"max_updates": 40}})
 
 
-def plan_run(seed, grid="mine", steps=(), settings=()):
+def plan_run(seed, grid="mine", measures=(), settings=()):
     config = parse_config(CONFIG.model_dump(), [*settings, f"training.seed={seed}"])
-    return PlannedRun(grid, "tiny", {"position": "ape"}, seed, config, steps)
+    return PlannedRun(grid, "tiny", {"position": "ape"}, seed, config, measures)
 
 
-def finish(folder, steps, config=CONFIG):
-    for step in ("train", *steps):
-        write_step(folder, config, step)
+def finish(folder, measures, config=CONFIG):
+    for measure in ("train", *measures):
+        write_step(folder, config, measure)
 
 
 class Stub:
@@ -49,7 +49,7 @@ class Stub:
             raise RefusedError("too many jobs")
         self.started.append((order.folder.name, slot))
         self.configs.append(order.config)
-        self.missing.append(RunFolder(order.folder).missing(order.steps, order.config))
+        self.missing.append(RunFolder(order.folder).missing(order.measures, order.config))
         self.running.add(slot)
         return StubJob(self, order, slot)
 
@@ -66,7 +66,7 @@ class StubJob(Job):
         turns = self.launcher.statuses.get(self.order.folder.name, [])
         status = turns.pop(0) if turns else 0
         if status == 0:
-            finish(RunFolder(self.order.folder), self.order.steps, self.order.config)
+            finish(RunFolder(self.order.folder), self.order.measures, self.order.config)
         return status
 
     def interrupt(self):
@@ -80,8 +80,8 @@ class Recorder:
     def __init__(self):
         self.states = {}
 
-    def changed(self, planned, state, step, progress):
-        self.step, self.progress = step, progress
+    def changed(self, planned, state, measure, progress):
+        self.measure, self.progress = measure, progress
         states = self.states.setdefault(planned.name, [])
         if not states or states[-1] != state:
             states.append(state)
@@ -105,7 +105,7 @@ def test_every_cell_runs_once_with_the_measures_of_all_its_grids(tmp_path):
     assert set(map(tuple, recorder.states.values())) == {("waiting", "running", "finished")}
     measured = {
         planned.seed: {
-            path.name.split(".")[0] for path in (tmp_path / planned.key / "steps").glob("*.json")
+            path.name.split(".")[0] for path in (tmp_path / planned.key / "measures").glob("*.json")
         }
         for planned in runs
     }
@@ -138,7 +138,7 @@ def test_a_failed_cell_is_reported_and_does_not_stop_the_others(tmp_path, monkey
     assert failed == [(runs[1], "it went\nwrong")]
     assert run(runs, tmp_path, Stub()) == []
     monkeypatch.setattr(f"{__name__}.finish", lambda *_: None)
-    assert run([plan_run(9)], tmp_path, Stub())  # claims success without its steps
+    assert run([plan_run(9)], tmp_path, Stub())  # claims success without its measures
 
 
 def test_a_cell_that_turns_out_busy_is_tried_again_after_the_others(tmp_path):
@@ -208,10 +208,10 @@ def test_a_finished_cell_of_other_text_is_refused_but_without_text_it_is_trusted
     planned = PlannedRun("mine", "tiny", {"position": "ape"}, 1, config)
     folder = RunFolder(tmp_path / "runs" / planned.key)
     finish(folder, ())
-    for steps in ((), ("score-test",)):  # all is done, or it is trained and not yet measured
+    for measures in ((), ("score-test",)):  # all is done, or it is trained and not yet measured
         launcher = Stub()
         with pytest.raises(ShapeshiftError, match="trained on other text"):
-            run([replace(planned, steps=steps)], tmp_path / "runs", launcher)
+            run([replace(planned, measures=measures)], tmp_path / "runs", launcher)
         assert launcher.started == []
     moved = parse_config({"model": {"size": "tiny"}, "data": {"corpus": {**corpus, "root": "no"}}})
     assert (
@@ -221,7 +221,7 @@ def test_a_finished_cell_of_other_text_is_refused_but_without_text_it_is_trusted
 
 
 def test_a_status_is_read_from_the_cell_s_folder(tmp_path):
-    planned = plan_run(1, steps=("score-test",))
+    planned = plan_run(1, measures=("score-test",))
     folder, report = RunFolder(tmp_path / planned.key), Recorder()
     Run.create(folder.run, planned.config)
     progress = {"update": 20, "loss": 2.5, "tokens_per_s": 7.0}
@@ -232,7 +232,7 @@ def test_a_status_is_read_from_the_cell_s_folder(tmp_path):
     ):
         (folder.run / "log.jsonl").write_text(written, encoding="utf-8")
         run([planned], tmp_path, Stub(statuses={planned.key: [1]}), report)
-        assert (report.step, report.progress) == ("train", expected)
+        assert (report.measure, report.progress) == ("train", expected)
     finish(folder, ())
     run([planned], tmp_path, Stub(statuses={planned.key: [1]}), report)
-    assert report.step == "score-test"
+    assert report.measure == "score-test"

@@ -27,7 +27,7 @@ grid:
   axes:
     position: {ape: [position=ape], shape: [position=shape], rope: [position=rope]}
   seeds: [1, 2, 3]
-  steps: [score-valid, score-test]
+  measures: [score-valid, score-test]
 tables:
   - title: BLEU by position
     rows: [position]
@@ -49,22 +49,22 @@ def shipped(name):
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
-def test_a_shipped_item_can_be_measured_and_one_rule_says_which_scales_test_its_claims(name):
+def test_a_shipped_item_can_be_measured_and_one_rule_says_which_profiles_test_its_claims(name):
     study = shipped(name)
-    for scale in study.grid.config.scales:
-        study.check([*filter(study.needs, study.grid.runs(scale))])
+    for profile in study.grid.config.profiles:
+        study.check([*filter(study.needs, study.grid.runs(profile))])
     for claim in study.spec.claims:
-        assert claim.effect is not None, "the rule needs the paper's effect, in place of scales"
+        assert claim.effect is not None, "the rule needs the paper's effect, in place of profiles"
         is_large = claim.rule == "better" and claim.effect >= 3
-        assert claim.is_tested_at("tiny") == claim.is_tested_at("small") == is_large
-        assert claim.is_tested_at("paper")
+        assert claim.is_tested_in("tiny") == claim.is_tested_in("small") == is_large
+        assert claim.is_tested_in("paper")
     asked = {column.metric for table in study.spec.tables for column in table.columns.values()}
     assert asked <= {*METRICS, *FACTS}
 
 
 def test_every_file_is_an_item_of_its_paper_and_every_metric_can_be_measured():
     assert {path.stem for path in FOLDER.glob("*.yaml")} == SHIPPED | {"papers"}
-    assert {step for metric in METRICS.values() for step in metric.steps} <= set(MEASURES)
+    assert {measure for metric in METRICS.values() for measure in metric.measures} <= set(MEASURES)
     assert {metric.setting for metric in METRICS.values()} - {""} == set(evaluation.METRICS)
 
 
@@ -129,11 +129,11 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         ("x: position", "x: positon", "plot: no axis of rows 'positon'; did you mean 'position'?"),
         ("seeds: [1, 2, 3]", "seed: [1]", "grid.seed: unknown key; did you mean 'grid.seeds'"),
         ("split: valid", "lengths: inside", "lengths is for BLEU of split: valid or test"),
-        ("expected: none", "effect: 1\n    expected: none", "the grid has no scale 'paper'"),
-        ("expected: none", "expected: none\n    scales: [tiny]", "the grid has no scale 'tiny'"),
+        ("expected: none", "effect: 1\n    expected: none", "the grid has no profile 'paper'"),
+        ("expected: none", "expected: none\n    profiles: [tiny]", "the grid has no profile 'tin"),
         ("position: {ape:", "position: {ape: [position=apee], a:", "apee"),
         ("split: valid", "metric: BLUE", "metric: unknown 'BLUE'; did you mean 'BLEU'?"),
-        ("split: valid", "metric: speed", "speed needs the step speed, which is not among the"),
+        ("split: valid", "metric: speed", "speed needs the measure speed, which is not among the"),
         ("split: valid", "metric: training_s, split: valid", "leave split out"),
         ("split: valid", "metric: COMET, split: valid", "add comet to evaluation.metrics"),
         ("rule: better", "rule: better\n    metric: chrF2", "better compares BLEU alone"),
@@ -148,7 +148,7 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         ("split: valid", "metric: speed of light", "metric: unknown 'speed of light'"),
         ("{split: valid}", "{bucket: 0–9}", "split: missing; say which text BLEU is of"),
         ("{split: valid}", "{bucket: 0-9, split: valid}", "called '0-9'; did you mean '0–9'?"),
-        ("{split: valid}", "{bucket: original order}", "BLEU needs the step swapped-order"),
+        ("{split: valid}", "{bucket: original order}", "BLEU needs the measure swapped-order"),
         ("{split: valid}", "{metric: chrF2, bucket: 0–9, split: valid}", "chrF2 is not measured"),
         ("{split: valid}", "{metric: parameters, bucket: a}", "parameters is not measured in"),
         ("{split: valid}", "{metric: valid_loss, layers: lowest}", "such as shift_similarity, not"),
@@ -157,7 +157,7 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         (BETTER, THRESHOLD + "metric: step_memory", "step_memory is not one number of a"),
         (BETTER, THRESHOLD + "metric: trained lengths", "lengths is not one number of a"),
         ("    against: {position: ape}", "    against: {position: ape}\n    split: original-order\n"
-         "    minus: swapped-order", "claims.0: BLEU needs the step swapped-order"),
+         "    minus: swapped-order", "claims.0: BLEU needs the measure swapped-order"),
         ("rope: [position=rope]", "rope: [position=rope, 'evaluation.metrics=[chrf]']",
          "add bleu to evaluation.metrics of the runs (in the run rope/1)"),
         ("rows: [position]\n", "rows: []\n", "tables.0.rows: "),
@@ -180,7 +180,7 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         (COLUMNS, "{b: {split: valid}, test BLEU: {split: each set}}", "plot: y needs a column"),
         (COLUMNS, "{test BLEU: {split: test, metric: chrF2}}", "baseline: no column is tested"),
         (COLUMNS, "{}", "tables.0.columns: "),
-        ("    plot", "    scale_notes: {tiny: t}\n    plot", "the grid has no scale 'tiny'"),
+        ("    plot", "    profile_notes: {tiny: t}\n    plot", "the grid has no profile 'tiny'"),
         ("    plot", "    across: position\n    plot", "position is also in rows or only"),
         ("  seeds:", "  exclude: [{seed: 9}]\n  seeds:", "yaml: grid: a condition names what is"),
         ("tables:", BY_LENGTH + "splits: []}\ntables:", "by_length.0.splits: "),
@@ -221,13 +221,13 @@ def test_settings_of_the_command_line_are_checked(write):
         plan_studies(paper, "demo-fast", ["evaluation.metrics=[bleu]"])
 
 
-def test_a_score_may_be_computed_at_another_scale_alone(write):
+def test_a_score_may_be_computed_at_another_profile_alone(write):
     text = STUDY.replace("{split: valid}", "{split: valid, metric: COMET}").replace(
         "  seeds:",
-        "  scales: {a: {}, b: {overrides: ['evaluation.metrics=[bleu,comet]']}}\n  seeds:",
+        "  profiles: {a: {}, b: {overrides: ['evaluation.metrics=[bleu,comet]']}}\n  seeds:",
     )
-    for scale in "ab":
-        assert plan_studies(read_own_study(write(text)), scale)
+    for profile in "ab":
+        assert plan_studies(read_own_study(write(text)), profile)
     with pytest.raises(ShapeshiftError, match=r"add comet to evaluation\.metrics"):
         plan_studies(read_own_study(write(text)), "b", ["evaluation.metrics=[bleu]"])
 
@@ -235,7 +235,7 @@ def test_a_score_may_be_computed_at_another_scale_alone(write):
 def test_buckets_of_a_table_are_those_that_its_runs_have(write):
     document = yaml.safe_load(STUDY)
     del document["claims"]
-    document["grid"]["steps"] = ["score-test", "swapped-order"]
+    document["grid"]["measures"] = ["score-test", "swapped-order"]
     table = {"title": "t", "rows": ["position"], "header": ["position", "part"]}
 
     def planned(buckets, **column):
@@ -254,7 +254,7 @@ def test_buckets_of_a_table_are_those_that_its_runs_have(write):
 
 
 def test_a_condition_may_name_a_seed_of_any_scale(write):
-    text = STUDY.replace("  seeds:", "  scales: {a: {}, b: {seeds: [7]}}\n  seeds:")
+    text = STUDY.replace("  seeds:", "  profiles: {a: {}, b: {seeds: [7]}}\n  seeds:")
     for seed in (3, 7):
         rule = f"  rules: [{{when: {{seed: {seed}}}, overrides: []}}]\n  seeds:"
         read_own_study(write(text.replace("  seeds:", rule)))
@@ -274,7 +274,7 @@ def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):
 
 
 def test_own_steps_measure_anything(write):
-    text = STUDY.replace("steps: [", "steps: ['statistics:fmean', ")
+    text = STUDY.replace("measures: [", "measures: ['statistics:fmean', ")
     measured = read_own_study(write(text.replace("{split: valid}", "{metric: speed of light}")))
     assert plan_studies(measured, "full")
 

@@ -18,7 +18,7 @@ NO_RUNS = ["shape:table7", "nhk:table3", "nhk:table5", "nhk:table6"]
 
 def document(study, content):
     about = dict.fromkeys(
-        ("paper", "study", "citation", "scale", "command", "version", "time"), "x"
+        ("paper", "study", "citation", "profile", "command", "version", "time"), "x"
     )
     return StudyDocument(title=study.spec.title, tables=tuple(content.tables), **about)
 
@@ -39,20 +39,22 @@ def test_an_item_makes_a_whole_document(name, build):
             assert all(axes.has_data() for axes in table.drawing.axes if axes.axison)
     # Of one seed or two.
     verdicts = {finding.verdict for finding in content.findings}
-    assert verdicts <= {"one run", "two runs", "not run", "not tested at this scale"}
+    assert verdicts <= {"one run", "two runs", "not run", "not tested in this profile"}
 
 
-@pytest.mark.parametrize("scale", ["tiny", "small", "paper"])
+@pytest.mark.parametrize("profile", ["tiny", "small", "paper"])
 @pytest.mark.parametrize("name", FOLDER)
-def test_without_runs_there_are_dashes_and_nothing_is_judged(name, scale, tmp_path):
+def test_without_runs_there_are_dashes_and_nothing_is_judged(name, profile, tmp_path):
     study = find_study(name)
-    overrides = minuscule(study.grid) if scale == "tiny" else ()
-    measured = Measured(study.grid.runs(scale, overrides), tmp_path / "runs", tmp_path / "prepared")
+    overrides = minuscule(study.grid) if profile == "tiny" else ()
+    measured = Measured(
+        study.grid.runs(profile, overrides), tmp_path / "runs", tmp_path / "prepared"
+    )
     if not study.spec.trained:  # it needs text, which is built in at `tiny` alone
-        with pytest.raises(ShapeshiftError) if scale != "tiny" else nullcontext():
+        with pytest.raises(ShapeshiftError) if profile != "tiny" else nullcontext():
             study.build(measured)
         return
     content = study.build(measured)
-    assert {x.verdict for x in content.findings} <= {"not run", "not tested at this scale"}
+    assert {x.verdict for x in content.findings} <= {"not run", "not tested in this profile"}
     assert not any(table.figure for table in content.tables)
     assert document(study, content).is_empty

@@ -1,4 +1,4 @@
-"""The fields of a table, made of measurements that are written by hand."""
+"""The fields of a table, made of results that are written by hand."""
 
 from statistics import fmean
 
@@ -24,17 +24,17 @@ def measured(tmp_path):
     for planned in RUNS:
         value = planned.seed + 10.0 * (planned.axes["position"] == "shape")
         found = [
-            result(metric, value + 5 * (split == "valid"), dataset=dataset)
+            result(metric, value + 5 * (split == "valid"), split=text)
             for metric in ("BLEU", "chrF2")
             for split in ("valid", "test")
-            for dataset in (split, mean_of(split))
+            for text in (split, mean_of(split))
         ]
         for split in ("valid", "test"):
             length = value + 100 * (split == "valid")
-            found.append(result("BLEU", length, dataset=split, bucket="0–9"))
+            found.append(result("BLEU", length, split=split, bucket="0–9"))
         layers = (0.0, *LAYERS[planned.seed])
         found += [
-            result("shift_similarity", own, dataset="valid", bucket=f"layer {layer}")
+            result("shift_similarity", own, split="valid", bucket=f"layer {layer}")
             for layer, own in enumerate(layers)
         ]
         put(tmp_path, planned, found)
@@ -44,7 +44,7 @@ def measured(tmp_path):
 def test_scores_stand_with_their_signatures_and_parameters_are_whole(tmp_path):
     for planned in RUNS:
         found = [
-            result("BLEU", 20.0, dataset=mean_of("test")).model_copy(update={"signature": "s|v:1"}),
+            result("BLEU", 20.0, split=mean_of("test")).model_copy(update={"signature": "s|v:1"}),
             result("parameters", 1246208.0),
         ]
         put(tmp_path, planned, found)

@@ -1,4 +1,4 @@
-"""The work on one run: every step once, and what is changed by hand is noticed."""
+"""The work on one run: every measure once, and what is changed by hand is noticed."""
 
 import re
 import shutil
@@ -27,13 +27,13 @@ from ..conftest import (
 
 BUCKETS = ["evaluation.length_buckets=[5]"]
 STUB = """
-from shapeshift.run.measures import Measurement
+from shapeshift.run.measures import Result
 
 calls = []
 
 def STUB(run, data, name="STUB"):
     calls.append(name)
-    return [Measurement(metric="pairs", value=len(data.test), dataset="test")]
+    return [Result(metric="pairs", value=len(data.test), split="test")]
 
 def OTHER(run, data):
     return STUB(run, data, "OTHER")
@@ -82,7 +82,7 @@ def test_steps_are_done_once_and_a_new_one_is_done_alone(
     assert stub.calls == ["STUB", "OTHER"]
     records = {name: planned.record(f"stub_measures:{name}", config) for name in ("STUB", "OTHER")}
     assert [record.command for record in records.values()] == ["first", "second"]
-    assert records["STUB"].measurements[0].value == 21
+    assert records["STUB"].results[0].value == 21
     do_work(planned, make_config("training.max_updates=15", *BUCKETS), first, trained.prepared)
     assert stub.calls == ["STUB", "OTHER", "STUB"]  # other buckets measure again
     train_record = planned.record("train", config)
@@ -92,15 +92,15 @@ def test_steps_are_done_once_and_a_new_one_is_done_alone(
     assert all("thread" in record.hardware for record in records.values())  # of a CPU
 
 
-def attempt_here(planned, trained, steps):
-    return attempt(make_order(planned, trained.config, steps, trained.prepared))
+def attempt_here(planned, trained, measures):
+    return attempt(make_order(planned, trained.config, measures, trained.prepared))
 
 
 def test_a_failing_measure_leaves_its_traceback_and_keeps_what_was_done(planned, trained):
-    steps = ["stub_measures:STUB", "stub_measures:broken", "stub_measures:OTHER"]
-    assert attempt_here(planned, trained, steps) == 1
+    measures = ["stub_measures:STUB", "stub_measures:broken", "stub_measures:OTHER"]
+    assert attempt_here(planned, trained, measures) == 1
     assert planned.last_lines()[-1] == "RuntimeError: this measure is broken"
-    assert planned.missing(steps, trained.config) == steps[1:]
+    assert planned.missing(measures, trained.config) == measures[1:]
     assert attempt_here(planned, trained, ["nothing"]) == 1
     [line] = planned.last_lines()  # what the user can fix
     assert line.startswith("error: unknown measure 'nothing'")
@@ -139,9 +139,9 @@ def test_a_run_is_of_no_use_once_its_start_has_other_weights(trained, make_confi
     with pytest.raises(ShapeshiftError, match=said):
         run_all([planned], tmp_path, InProcess(), prepared_root=trained.prepared)
     with pytest.raises(ShapeshiftError, match=said):
-        do_work(folder, config, planned.steps, trained.prepared)
+        do_work(folder, config, planned.measures, trained.prepared)
     average.write_bytes(before)
-    do_work(folder, config, planned.steps, trained.prepared)
+    do_work(folder, config, planned.measures, trained.prepared)
     average.unlink()  # nothing to compare with
     assert run_all([planned], tmp_path, InProcess(), prepared_root=trained.prepared) == []
 
@@ -153,8 +153,8 @@ def test_damaged_translations_are_made_again(planned, trained):
     path.write_text(path.read_text("utf-8").swapcase(), "utf-8")
     with pytest.raises(ShapeshiftError, match=r"average\.txt: differs .*; remove the record") as x:
         kept_lines(planned.run, "test", "average")
-    assert f"{planned.path / 'steps'}, and it is made again" in str(x.value)
-    (record,) = (planned.path / "steps").glob("score-test.*.json")
+    assert f"{planned.path / 'measures'}, and it is made again" in str(x.value)
+    (record,) = (planned.path / "measures").glob("score-test.*.json")
     record.unlink()
     do_work(planned, trained.config, ["score-test"], trained.prepared)
     assert kept_lines(planned.run, "test", "average") == lines
@@ -183,7 +183,7 @@ def test_translations_that_another_study_has_detokenised_are_not_compared(
 
 def test_a_cell_is_not_changed_through_a_linked_folder(make_config, prepared, tmp_path):
     config, theirs = make_config("training.max_updates=3"), tmp_path / "theirs"
-    for name in ("run", "run/run", "run/steps"):
+    for name in ("run", "run/run", "run/measures"):
         folder = RunFolder(tmp_path / name.replace("/", "-") / "run")
         link = folder.path.parent / name
         (theirs / name).mkdir(parents=True, exist_ok=True)

@@ -42,7 +42,7 @@ def test_csv_holds_numbers_in_full_words_as_they_are_shown_and_p_values():
 
 def test_an_item_is_all_files_the_document_last(tmp_path):
     about = dict.fromkeys(
-        ("paper", "study", "citation", "scale", "command", "version", "time"), "x"
+        ("paper", "study", "citation", "profile", "command", "version", "time"), "x"
     )
     drawn = TABLE.model_copy(update={"figure": "a figure", "drawing": Figure(figsize=(1, 1))})
     paths = write_study(StudyDocument(title="t", tables=(drawn,), **about), tmp_path / "toy")

@@ -18,9 +18,9 @@ def updates(measured: Measured) -> Content:
     """Make a table of the updates that each run needs to converge, and for each dataset the values
     of a claim: seed → the largest number of updates divided by the smallest."""
     rows, values = [], dict[str, dict[int, float]]()
-    for dataset in measured.settings("dataset"):
+    for dataset in measured.settings("recipe"):
         needed = dict[int, list[int]]()
-        for planned in measured.finished({"dataset": dataset}):
+        for planned in measured.finished({"recipe": dataset}):
             update = _converged(measured, planned)
             needed.setdefault(planned.seed, []).append(update)
             name = words(dataset, planned.axes["position"], str(planned.seed))
@@ -31,7 +31,7 @@ def updates(measured: Measured) -> Content:
     table = DocumentTable(
         name="convergence",
         title="Updates to converge",
-        header=("dataset", "position", "seed", "updates"),
+        header=("recipe", "position", "seed", "updates"),
         rows=tuple(rows),
         notes=(f"the first whose validation perplexity is at most {NEAR} times the last one",),
     )

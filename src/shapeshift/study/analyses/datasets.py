@@ -21,8 +21,8 @@ def histograms(measured: Measured) -> Content:
     """Draw the lengths of the training sentences, a panel for each setting of `dataset`; the
     table has a row for each range of lengths."""
     stores = {
-        name: measured.prepared(measured.runs({"dataset": name})[0]).train
-        for name in measured.settings("dataset")
+        name: measured.prepared(measured.runs({"recipe": name})[0]).train
+        for name in measured.settings("recipe")
     }
     rows = []
     for name, store in stores.items():
@@ -33,7 +33,7 @@ def histograms(measured: Measured) -> Content:
     table = DocumentTable(
         name="figure5",
         title="Training sentences by length in subwords",
-        header=("dataset", "length", "source sentences", "target sentences"),
+        header=("recipe", "length", "source sentences", "target sentences"),
         rows=tuple(rows),
         figure="Lengths of the training sentences",
         drawing=_plot(stores),

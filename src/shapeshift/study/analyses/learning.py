@@ -40,7 +40,7 @@ def checkpoints(measured: Measured) -> Content:
     rows, lines = [], dict[str, list[Line]]()
     for position in measured.settings("position"):
         points = _points(measured, position)
-        means = points.groupby("step").mean()
+        means = points.groupby("update").mean()
         for update, found in means.iterrows():
             fields = (number(found[x], ".3f" if x in _SIMILARITY else ".2f") for x in columns)
             rows.append((*words(position), number(update, ","), *fields))
@@ -70,12 +70,12 @@ def _points(measured: Measured, position: str) -> pd.DataFrame:
     import pandas as pd
 
     found = [
-        (row.step, row.seed, column, row.value)
+        (row.update, row.seed, column, row.value)
         for row in measured.results
-        if row.step is not None and row.axes["position"] == position and (column := _column(row))
+        if row.update is not None and row.axes["position"] == position and (column := _column(row))
     ]
-    frame = pd.DataFrame(found, columns=["step", "seed", "column", "value"])
-    points = frame.pivot_table("value", ["step", "seed"], "column")
+    frame = pd.DataFrame(found, columns=["update", "seed", "column", "value"])
+    points = frame.pivot_table("value", ["update", "seed"], "column")
     points[_DROP] = points[_ORIGINAL] - points[_SWAPPED] if found else 0.0
     return points
 

@@ -54,7 +54,7 @@ def _similarity(measured: Measured, planned: PlannedRun) -> Matrices:
 def _heat_maps(measured: Measured, sentences: Mapping[str, int]) -> Content:
     """Make the heat maps of the first seed and the tables behind them: name → sentence. The values
     are means over the sentences."""
-    pairs = paired(measured, {"dataset": "interpolate"})
+    pairs = paired(measured, {"recipe": "interpolate"})
     if not pairs:
         return Content()
     file = f"similarity-{_NUM_SENTENCES}-{'-'.join(map(str, OFFSETS))}"

@@ -52,7 +52,7 @@ def by_position_and_frequency(measured: Measured) -> Content:
     tokens that SHAPE scores higher, in percent."""
     content = Content()
     for dataset in ("extrapolate", "interpolate"):
-        pairs = paired(measured, {"dataset": dataset})
+        pairs = paired(measured, {"recipe": dataset})
         if not pairs:
             continue
         first = next(iter(pairs.values()))[0]

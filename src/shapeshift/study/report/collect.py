@@ -14,12 +14,12 @@ from shapeshift.study.catalogue import PAPERS
 from shapeshift.study.document import FILE, Finding, StudyDocument, Verdict
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-SCALES = ("tiny", "small", "paper")
+PROFILES = ("tiny", "small", "paper")
 
 
 @dataclass(frozen=True)
 class ReportStudy:
-    """A study at one scale.
+    """A study in one profile.
 
     Attributes:
         document: its results.
@@ -34,7 +34,7 @@ class ReportStudy:
 
 @dataclass(frozen=True)
 class ReportPaper:
-    """A paper, and its studies in the paper's order, each from the smallest scale up.
+    """A paper, and its studies in the paper's order, each from the smallest profile up.
 
     Attributes:
         name: as in `shapeshift reproduce NAME`.
@@ -64,7 +64,7 @@ def collect(directory: Path) -> list[ReportPaper]:
     studies: list[ReportStudy] = []
     for path in sorted(directory.rglob(FILE)):
         document = StudyDocument.load(path)
-        words = ("study", document.paper, document.study, document.labelled_scale)
+        words = ("study", document.paper, document.study, document.labelled_profile)
         anchor = re.sub(r"[^A-Za-z0-9]+", "-", "-".join(words)).strip("-").lower()
         if any(study.anchor == anchor for study in studies):
             anchor += f"-{len(studies)}"
@@ -90,8 +90,8 @@ def _paper(name: str, studies: Iterable[ReportStudy]) -> ReportPaper:
         key=lambda study: (
             _rank(study.document.study, known["studies"]),
             study.document.study,
-            _rank(study.document.scale, SCALES),
-            study.document.labelled_scale,
+            _rank(study.document.profile, PROFILES),
+            study.document.labelled_profile,
         ),
     )
     citation = "; ".join(dict.fromkeys(study.document.citation for study in own))

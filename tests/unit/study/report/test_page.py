@@ -142,7 +142,7 @@ def test_the_head_says_that_too_few_runs_give_no_verdict(tmp_path):
     assert words(made.xpath("//dl[@class='counts']")[0]) == "no verdict from two runs 1"
 
 
-def test_papers_items_and_scales_are_in_order(tmp_path):
+def test_papers_items_and_profiles_are_in_order(tmp_path):
     places = [
         ("zebra", "table10", "tiny"),
         ("shape", "unknown", "tiny"),
@@ -151,8 +151,8 @@ def test_papers_items_and_scales_are_in_order(tmp_path):
         ("shape", "table2", "tiny"),
         ("adder", "table1", "tiny"),
     ]
-    for number, (paper, study, scale) in enumerate(places):
-        own = {"paper": paper, "study": study, "scale": scale, "citation": f"of {paper}"}
+    for number, (paper, study, profile) in enumerate(places):
+        own = {"paper": paper, "study": study, "profile": profile, "citation": f"of {paper}"}
         table_item().model_copy(update=own).save(tmp_path / str(number))
     papers = collect(tmp_path)
     titles = [(paper.name, paper.title, paper.citation) for paper in papers]
@@ -161,7 +161,7 @@ def test_papers_items_and_scales_are_in_order(tmp_path):
         ("adder", "Adder", "of adder"),
         ("zebra", "Zebra", "of zebra"),
     ]
-    studies = [(study.document.study, study.document.scale) for study in papers[0].studies]
+    studies = [(study.document.study, study.document.profile) for study in papers[0].studies]
     assert studies == [
         ("table2", "tiny"), ("table2", "paper"), ("table2", "huge"), ("unknown", "tiny")
     ]  # fmt: skip

@@ -1,4 +1,5 @@
-"""A folder as `shapeshift reproduce` leaves it: three studies of two papers, one of them hostile."""
+"""A folder as `shapeshift reproduce` leaves it: three studies of two papers, one of them
+hostile."""
 
 from pathlib import Path
 
@@ -13,7 +14,7 @@ HOSTILE = "<script>alert('title')</script> & \"quotes\""
 def make_item(study, title, *tables, findings=(), **changes):
     common = {
         "paper": "shape", "citation": "Kiyono, Kobayashi, Suzuki and Inui 2021, SHAPE, EMNLP",
-        "scale": "tiny", "command": "shapeshift reproduce shape --jobs 2", "version": "0.1.0",
+        "profile": "tiny", "command": "shapeshift reproduce shape --jobs 2", "version": "0.1.0",
         "time": "2026-11-20T10:00:00+00:00", "study": study, "title": title, "tables": tables,
     }  # fmt: skip
     names = ("claim", "verdict", "measured", "paper")
@@ -36,7 +37,7 @@ def table_item():
     ours = DocumentTable(
         name="table2",
         title="BLEU and training speed",
-        header=("dataset", "position", "test BLEU", "speed", "COMET"),
+        header=("recipe", "position", "test BLEU", "speed", "COMET"),
         rows=rows,
         notes=("mean ± standard deviation over seeds", "speed: over ape's"),
     )
@@ -70,7 +71,11 @@ def write_reproduced(directory: Path) -> Path:
         figure="BLEU by length of the source",
         drawing=drawing,
     )
-    runs = {"configs": dict.fromkeys(("ape", "rpe", "shape"), ""), "seeds": (1,), "scale": "small"}
+    runs = {
+        "configs": dict.fromkeys(("ape", "rpe", "shape"), ""),
+        "seeds": (1,),
+        "profile": "small",
+    }
     figure = make_item("figure3", "Figure 3: BLEU by source length", lengths, **runs)
     header = ("system", *(f"column {number}" for number in range(20)))
     row = (*words(HOSTILE), *(Entry(text="1.0", value=1.0) for _ in header[1:]))
@@ -81,5 +86,5 @@ def write_reproduced(directory: Path) -> Path:
         table_item(), figure,
         make_item("table10", HOSTILE, wide, findings=[finding], **hostile),
     ):  # fmt: skip
-        write_study(study, directory / study.scale / study.paper / study.study)
+        write_study(study, directory / study.profile / study.paper / study.study)
     return directory
