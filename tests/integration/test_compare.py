@@ -8,7 +8,7 @@ from ..unit.cli.running import shapeshift
 from .conftest import MINE
 
 SHAPE = "shape-7 position=shape position.position_ids.max_offset=7"
-SYSTEMS = ("--position", "ape,rpe", "--system", SHAPE)
+SYSTEMS = ("--position", "ape,rpe", "--position", SHAPE)
 
 
 def compare(folder, *arguments):
@@ -48,7 +48,7 @@ def test_nothing_runs_twice_and_another_system_joins(folder):
 
 
 def test_a_run_that_two_systems_share_is_counted_once_and_has_one_name(folder):
-    same = ("--position", "ape", "--system", "same position=ape position.name=same")
+    same = ("--position", "ape", "--position", "same position=ape position.name=same")
     same += ("--directory", "of same")
     estimates, _ = compare(folder, *same, "--dry-run")
     assert "mine ape/1" in estimates

@@ -92,7 +92,7 @@ def test_the_command_line_does_all_with_a_kind_of_ones_own(folder: Path) -> None
 
 def test_workers_import_kinds_and_measures(folder: Path) -> None:
     system = f"root 'position={{name: root, {PARTS}}}'"
-    shown = command(folder, "compare", "mine.yaml", "--position", "ape", "--system", system)
+    shown = command(folder, "compare", "mine.yaml", "--position", "ape", "--position", system)
     assert re.search(r"^  root +\d", shown, re.MULTILINE)
     axes = "{kind: {ape: [position=ape], root: []}}"
     column = "columns: {count: {metric: count}}"

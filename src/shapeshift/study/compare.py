@@ -23,14 +23,14 @@ AXIS = "position"
 
 def comparison(
     config: str | Path,
-    systems: Mapping[str, Sequence[str]],
+    positions: Mapping[str, Sequence[str]],
     num_seeds: int,
 ) -> Paper:
-    """Return what compares the systems, as a paper of one study.
+    """Return what compares the positions, as a paper of one study.
 
     Args:
         config: a configuration file, or the name of a shipped one.
-        systems: name → its settings, two or more; the others are tested against the first.
+        positions: name → its settings, two or more; the others are tested against the first.
         num_seeds: of training, from the `training.seed` of the file on: 1, 2, ….
 
     Raises:
@@ -39,12 +39,12 @@ def comparison(
     path = find_config(config)
     document = read_document(path)
     first_seed = seed_of(document)
-    title = f"{path.stem}: {', '.join(systems)}"
+    title = f"{path.stem}: {', '.join(positions)}"
     grid = Grid(
         path,
         {
             "title": title,
-            "axes": {AXIS: {name: [*settings] for name, settings in systems.items()}},
+            "axes": {AXIS: {name: [*settings] for name, settings in positions.items()}},
             "profiles": {path.stem: {}},
             "seeds": [*range(first_seed, first_seed + num_seeds)],
             "base": document,
@@ -55,8 +55,8 @@ def comparison(
         try:
             check_label(planned.axes[AXIS], planned.config.position.scheme)
         except ShapeshiftError as error:
-            raise ShapeshiftError(f"system {error}") from error
-    first = next(iter(systems))
+            raise ShapeshiftError(f"position {error}") from error
+    first = next(iter(positions))
     table = {
         "title": "test text",
         "rows": [AXIS],
@@ -77,7 +77,7 @@ def comparison(
     by_length = {
         "name": "bleu-by-length",
         "title": "BLEU by source length in subwords",
-        "systems": AXIS,
+        "lines": AXIS,
         "tested": True,
         "notes": [
             "* is about other sentences; with fewer than three seeds, another seed may give another"

@@ -22,6 +22,7 @@ from shapeshift._system.schema import Strict
 from shapeshift.config import Config, parse_config
 from shapeshift.config.errors import messages
 from shapeshift.config.files import find_config, lay_over, read_document
+from shapeshift.config.foreign_names import RENAMED
 from shapeshift.run.identity import run_key
 from shapeshift.run.measures import check_measures
 from shapeshift.training.config import TrainingConfig
@@ -151,6 +152,8 @@ def unknown_name(
 ) -> str:
     """Return what is wrong with the name of an axis or of some of its settings; empty if nothing
     is."""
+    if (new := RENAMED.get(axis)) in axes:
+        return f"{axis} is now {new}"
     if axis not in axes:
         return unknown("no axis", axis, axes)
     for setting in settings:

@@ -277,25 +277,25 @@ class TableSpec(Strict):
 
 
 class ByLengthSpec(Strict):
-    """BLEU by source length: a table, and a figure with a line for each system.
+    """BLEU by source length: a table, and a figure with a line for each setting of an axis.
 
     Attributes:
         name: name of the files of both; by default that of the study file, with a number if the
             name is taken.
         title: caption of both.
-        systems: axis of the systems.
-        only: settings of the runs, on other axes than `systems` and `panels`.
+        lines: axis with a column of the table, and a line of the figure, for each of its settings.
+        only: settings of the runs, on other axes than `lines` and `panels`.
         panels: axis with one panel of the figure for each of its settings.
         splits: the sentences of these splits are taken together.
-        gain_over: show BLEU minus the BLEU of this system.
-        tested: mark the lengths at which a system differs significantly from the first one, or from
+        gain_over: show BLEU minus the BLEU of this setting of `lines`.
+        tested: mark the lengths at which a line differs significantly from the first one, or from
             that of `gain_over`, on one split.
         notes: lines below the table.
     """
 
     name: PlainName | None = None
     title: str
-    systems: Axis
+    lines: Axis
     only: Settings = Field(default_factory=dict)
     panels: Axis = ""
     splits: tuple[Split, ...] = Field(default=("test",), min_length=1)
@@ -305,13 +305,13 @@ class ByLengthSpec(Strict):
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> ByLengthSpec:
-        _check(self.systems, info, (self.gain_over,) if self.gain_over else ())
+        _check(self.lines, info, (self.gain_over,) if self.gain_over else ())
         if len(set(self.splits)) < len(self.splits):
             raise ValueError("splits: name each split once")
-        if axes := {self.systems, self.panels} & self.only.keys():
-            raise ValueError(f"only: {', '.join(sorted(axes))} is in systems or panels already")
-        if self.panels == self.systems:
-            raise ValueError("panels: name another axis than in systems")
+        if axes := {self.lines, self.panels} & self.only.keys():
+            raise ValueError(f"only: {', '.join(sorted(axes))} is in lines or panels already")
+        if self.panels == self.lines:
+            raise ValueError("panels: name another axis than in lines")
         if self.tested and len(self.splits) != 1:
             raise ValueError("tested needs one split")
         return self
@@ -322,12 +322,12 @@ class CurvesSpec(Strict):
 
     Attributes:
         each: axis with a table and a figure for each of its settings.
-        systems: axis of the systems; the lines of a system look the same.
+        lines: axis with a look of the lines for each of its settings.
         against: what the horizontal axis shows.
     """
 
     each: Axis
-    systems: Axis
+    lines: Axis
     against: Literal["updates", "training time"]
 
 

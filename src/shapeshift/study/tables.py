@@ -326,18 +326,18 @@ def curves(measured: Measured, spec: CurvesSpec, study: str) -> Content:
     key, unit = ("update", 1) if spec.against == "updates" else ("elapsed_s", 60)
     for setting in measured.settings(spec.each):
         rows, lines = [], []
-        for system in measured.settings(spec.systems):
-            axes = {spec.each: setting, spec.systems: system}
+        for name in measured.settings(spec.lines):
+            axes = {spec.each: setting, spec.lines: name}
             measured.require_one_model(axes, "add it to only of the study, or leave curves out")
         for planned in measured.finished({spec.each: setting}):
-            system = planned.axes[spec.systems]
+            name = planned.axes[spec.lines]
             log = read_log(measured.run(planned).directory / "log.jsonl")
             log = [line for line in log if "valid_loss" in line]
             perplexities = [[math.exp(line["valid_loss"])] for line in log]
-            lines.append(Line(system, [line[key] / unit for line in log], perplexities))
+            lines.append(Line(name, [line[key] / unit for line in log], perplexities))
             for line, [perplexity] in zip(log, perplexities, strict=True):
                 update, time = number(line["update"], ","), number(line["elapsed_s"], ",.0f")
-                own = words(system, str(planned.seed))
+                own = words(name, str(planned.seed))
                 rows.append((*own, update, time, number(perplexity, ".3f")))
         # It falls from thousands to a few: a linear axis would show the first updates alone.
         panel = Panel(lines, "validation perplexity", log=True, min_span=1.2)
@@ -346,7 +346,7 @@ def curves(measured: Measured, spec: CurvesSpec, study: str) -> Content:
         table = DocumentTable(
             name=re.sub(r"[^\w.+=, -]", "-", f"{study}-{setting}"),  # see `schema.PlainName`
             title=title,
-            header=(spec.systems, "seed", "update", "time (s)", "perplexity"),
+            header=(spec.lines, "seed", "update", "time (s)", "perplexity"),
             rows=tuple(rows),
             notes=("time: wall-clock time; other programs may have run",),
             figure=title if lines else "",

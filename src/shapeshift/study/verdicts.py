@@ -43,7 +43,7 @@ from shapeshift.study.spec import ClaimSpec
 _Name = TypeVar("_Name")
 
 LEARNED = 2.0
-"""BLEU: two systems that are both below have learned nothing, and their comparison says nothing."""
+"""BLEU: runs below it have learned nothing, and a comparison of two such sides says nothing."""
 
 MIN_SEEDS = 3
 
@@ -59,7 +59,7 @@ class Part:
 
     Attributes:
         values: seed → what the rule is about: a difference or a value.
-        comparison: the paired bootstrap, for rules about two systems; `None` without runs of both.
+        comparison: the paired bootstrap, for rules that compare runs; `None` without runs of both.
         reason: why there are no values.
     """
 
@@ -139,7 +139,7 @@ def finding(claim: ClaimSpec, parts: Mapping[str, Part], profile: str) -> Findin
 
 
 def significant(parts: Mapping[_Name, Part]) -> set[_Name]:
-    """Return which of several systems differ from their baseline at `LEVEL` on other sentences, all
+    """Return which of several lines or rows differ from their baseline at `LEVEL` on other sentences, all
     tests taken together. Two that have both learned nothing do not, whatever the test says."""
     p_values = {
         name: x.comparison.p_value
@@ -165,7 +165,7 @@ def mark_note(baseline: str, tests: str = "tests of the column") -> str:
 
 
 def _is_untrained(test: Comparison) -> bool:
-    """Return whether neither system has learned anything."""
+    """Return whether neither side has learned anything."""
     return max(test.score, test.baseline_score) < LEARNED
 
 
@@ -196,7 +196,7 @@ def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
         counted.append("{} significantly better and {} worse".format(*_by_sign(parts)))
     untrained = [p for p in parts.values() if p.comparison and _is_untrained(p.comparison)]
     if untrained and not claim.minus:
-        counted.append(f"{len(untrained)} of systems that have both learned nothing")
+        counted.append(f"{len(untrained)} of runs that have both learned nothing")
     extremes = [f"{x}: {_described(claim, parts[x])}" for x in (*ordered[:1], *ordered[-1:])]
     return "; ".join([", ".join(counted), *dict.fromkeys(extremes)])
 

@@ -163,11 +163,11 @@ def is_done(planned):
         case "shape-offsets":
             return first and axes["K"] in ("10", "40", "500")
         case "nhk-table2":
-            return (axes["system"], planned.seed) in [
+            return (axes["position"], planned.seed) in [
                 ("original-qkv", 1), ("original-qkv", 2), ("original-qkv-cross-pe", 1)
             ]  # fmt: skip
         case "nhk-figure3":
-            place = axes["lengths"], axes["system"]
+            place = axes["lengths"], axes["position"]
             return first and axes["lengths"] != "middle" and place != ("short", "original-qkv")
         case "beyond-datasets":
             return first and axes["position"] in ("ape", "alibi")

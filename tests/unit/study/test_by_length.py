@@ -91,7 +91,7 @@ def test_the_first_system_is_the_baseline_even_without_runs(monkeypatch, tmp_pat
     monkeypatch.setattr(Measured, "is_finished", lambda self, planned: planned in done)
     monkeypatch.setattr(Measured, "scores", lambda *_: scores(20, 24, None, 4))
     monkeypatch.setattr(Measured, "compare", lambda *given, **_: compared.append(given) or Part({}))
-    spec = ByLengthSpec(title="t", systems="position", panels="recipe", tested=True)
+    spec = ByLengthSpec(title="t", lines="position", panels="recipe", tested=True)
     [table] = bleu_by_length(Measured(runs, tmp_path, tmp_path), spec, "t").tables
     assert {"rpe", "shape"} <= {*table.header}
     assert compared == []

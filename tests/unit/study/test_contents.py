@@ -170,7 +170,7 @@ def test_table_3_has_the_sizes_and_figure_5_every_sentence(build, shape, max_len
 
 def test_a_system_of_curves_is_one_model_and_a_setting_need_not_be_the_name_of_a_file(shape):
     def made(runs):
-        spec = CurvesSpec(each="recipe", systems="position", against="updates")
+        spec = CurvesSpec(each="recipe", lines="position", against="updates")
         return curves(Measured(runs, shape._root, shape._prepared_root), spec, "c").tables
 
     first, *_ = runs = shape.runs({"recipe": "vanilla", "position": "ape"})
@@ -214,7 +214,7 @@ def test_the_clipping_distances_stand_next_to_the_papers_and_in_the_figure(build
 
 def test_nhks_table_2_has_the_mean_and_deviation_of_ours_and_theirs(build, studies):
     ours, paper = build("nhk:table2").tables
-    rows = studies("nhk-table2").rows("BLEU", {"system": "original-qkv"}, split=mean_of("test"))
+    rows = studies("nhk-table2").rows("BLEU", {"position": "original-qkv"}, split=mean_of("test"))
     assert len(rows) == 2
     assert ours.rows[0][2].value == pytest.approx(fmean(row.value for row in rows))
     assert " ± " in ours.rows[0][2].text
@@ -248,7 +248,7 @@ def test_figure3_shows_what_is_finished(build, studies):
     lengths = measured.prepared(short).train.source_lengths
     assert [sizes.rows[1][place].value for place in (2, 3)] == [len(lengths), sum(lengths)]
     bleu = sizes.header.index("less-feeding-cross-pe BLEU")
-    axes = {"lengths": "short", "system": "less-feeding-cross-pe"}
+    axes = {"lengths": "short", "position": "less-feeding-cross-pe"}
     [seen] = measured.rows("BLEU", axes, split="test", bucket="0–9")
     assert sizes.rows[1][bleu].value == pytest.approx(seen.value)
     decide, unseen, without, tokens = content.findings
@@ -267,7 +267,7 @@ def test_slices_compare_bleu_on_the_lengths_in_training(monkeypatch, tmp_path):
         planned
         for planned in runs
         if planned.axes["lengths"] in scores
-        and (planned.seed < 3 or planned.axes["system"] == "relative-cross-pe")
+        and (planned.seed < 3 or planned.axes["position"] == "relative-cross-pe")
     ]
     asked = set()
 

@@ -110,8 +110,8 @@ def test_nhk_first_n_layers(profile, num_layers):
     for planned in table:
         assert planned.config.model.encoder_layers == num_layers
         layers = [part["layers"] for part in planned.config.position.parts]
-        if planned.axes["system"] == "original-embedding":
+        if planned.axes["position"] == "original-embedding":
             assert (planned.axes["layers"], layers) == ("1", [None])
         else:
-            crossing = planned.axes["system"].endswith("cross-pe")
+            crossing = planned.axes["position"].endswith("cross-pe")
             assert layers == [int(planned.axes["layers"])] * (1 + crossing)

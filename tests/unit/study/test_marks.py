@@ -55,9 +55,9 @@ def marked(table):
 
 
 MARKED = {
-    "nhk-table2": ("system = original-qkv", {("less-feeding",): ALL, ("none",): HALF}, set()),
+    "nhk-table2": ("position = original-qkv", {("less-feeding",): ALL, ("none",): HALF}, set()),
     "nhk-table3": (  # each direction by itself
-        "system = original-qkv",
+        "position = original-qkv",
         {
             ("original-qkv", "en-de"): HALF,
             ("original-qkv", "de-en"): HALF,
@@ -103,7 +103,7 @@ def test_what_has_no_baseline_is_said_to_be_untested(build):
     """Else a score without a mark reads as one that does not differ."""
     table = build("nhk-table2", {("less-feeding",): ALL, ("none",): HALF})
     [note] = [note for note in table.notes if "test" in note]
-    assert "no finished run of system = original-qkv" in note
+    assert "no finished run of position = original-qkv" in note
     assert note.endswith(": less-feeding, none")
     given = {
         ("original-qkv", "en-de"): HALF,
@@ -112,5 +112,5 @@ def test_what_has_no_baseline_is_said_to_be_untested(build):
     }
     table = build("nhk-table3", given)
     marks, untested = (note for note in table.notes if "test" in note)
-    assert marks.startswith("* significantly different from system = original-qkv")
+    assert marks.startswith("* significantly different from position = original-qkv")
     assert untested.endswith(": relative de-en")

@@ -128,7 +128,7 @@ SIZES = {
 CLAIM = {"claim": "c", "test": {"position": "shape"}}
 BETTER = {**CLAIM, "rule": "better", "against": {"position": "ape"}}
 FAST = {**CLAIM, "rule": "threshold", "metric": "speed", "at_least": 1}
-BY_LENGTH = {"title": "l", "systems": "position"}
+BY_LENGTH = {"title": "l", "lines": "position"}
 PLOT = {"title": "p", "x": "position", "y": "BLEU"}
 
 

@@ -111,7 +111,7 @@ def test_a_study_of_ones_own_has_a_grid_that_is_inside_or_shipped_or_lies_beside
 GAIN = ", gain: {gain_of: valid BLEU}"
 COLUMNS = "{valid BLEU: {split: valid}, test BLEU: {split: test}}"
 BETTER = "rule: better\n    test: {position: shape}\n    against: {position: ape}"
-BY_LENGTH = "by_length:\n- {title: t, systems: position, "
+BY_LENGTH = "by_length:\n- {title: t, lines: position, "
 THRESHOLD = "rule: threshold\n    at_least: 1\n    "
 
 
@@ -122,8 +122,8 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         ("baseline: {position: ape}", "baseline: {position: apes}", "no setting 'apes'; did you"),
         ("test: {position: shape}", "test: {position: shap}", "claims.0.test: the axis"),
         ("tables:", "analyses: [os:nowhere]\ntables:", "no analysis 'os:nowhere'"),
-        ("tables:", "curves: {each: positon, systems: position, against: updates}\ntables:", "did"),
-        ("tables:", "by_length: {title: t, systems: position, gain_over: sape}\ntables:", "'sape'"),
+        ("tables:", "curves: {each: positon, lines: position, against: updates}\ntables:", "did"),
+        ("tables:", "by_length: {title: t, lines: position, gain_over: sape}\ntables:", "'sape'"),
         ("rule: better", "rule: best", "claims.0.rule: Input should be 'better', 'no"),
         ("y: test BLEU", "y: BLEU", "plot: no column 'BLEU'; did you mean 'test BLEU'?"),
         ("x: position", "x: positon", "plot: no axis of rows 'positon'; did you mean 'position'?"),
@@ -185,8 +185,8 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         ("  seeds:", "  exclude: [{seed: 9}]\n  seeds:", "yaml: grid: a condition names what is"),
         ("tables:", BY_LENGTH + "splits: []}\ntables:", "by_length.0.splits: "),
         ("tables:", BY_LENGTH + "splits: [test, test]}\ntables:", "name each split once"),
-        ("tables:", BY_LENGTH + "only: {position: ape}}\ntables:", "in systems or panels already"),
-        ("tables:", BY_LENGTH + "panels: position}\ntables:", "name another axis than in systems"),
+        ("tables:", BY_LENGTH + "only: {position: ape}}\ntables:", "in lines or panels already"),
+        ("tables:", BY_LENGTH + "panels: position}\ntables:", "name another axis than in lines"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
@@ -265,7 +265,7 @@ def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):
     [table] = document["tables"]
     named = ("mine-2", "Mine", "results")
     document["tables"] = [table, table, *({**table, "name": name} for name in named)]
-    document["curves"] = {"each": "position", "systems": "position", "against": "updates"}
+    document["curves"] = {"each": "position", "lines": "position", "against": "updates"}
     study = read_own_study(write(document)).studies["mine"]
     content = study.build(Measured(study.grid.runs("full"), tmp_path, tmp_path))
     assert [each.name for each in content.tables] == [

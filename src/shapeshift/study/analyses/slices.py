@@ -12,15 +12,16 @@ from shapeshift.study.measured import Measured
 CLAIM = "BLEU on the own lengths, middle slice minus short slice"
 """Name of the values for a claim."""
 
-SYSTEMS = ("less-feeding-cross-pe", "relative-cross-pe")
+POSITIONS = ("less-feeding-cross-pe", "relative-cross-pe")
 """Those of the paper's table."""
 
 
 def own_lengths(measured: Measured) -> Content:
-    """Return the values of a claim: seed → the mean difference over the systems, of the seeds that
+    """Return the values of a claim: seed → the mean difference over the positions, of the seeds that
     all of them have. The table is one of the study's own."""
     found = [
-        {name: _bleu(measured, system, name) for name in ("short", "middle")} for system in SYSTEMS
+        {name: _bleu(measured, position, name) for name in ("short", "middle")}
+        for position in POSITIONS
     ]
     seeds = set.intersection(*({*own} for each in found for own in each.values()))
     leads = {
@@ -30,10 +31,10 @@ def own_lengths(measured: Measured) -> Content:
     return Content(values={CLAIM: leads} if leads else {})
 
 
-def _bleu(measured: Measured, system: str, lengths: str) -> dict[int, float]:
+def _bleu(measured: Measured, position: str, lengths: str) -> dict[int, float]:
     """Return seed → BLEU of finished runs on the sentences of the lengths in training."""
     values = {}
-    for planned in measured.finished({"system": system, "lengths": lengths}):
+    for planned in measured.finished({"position": position, "lengths": lengths}):
         bounds = length_bounds(planned.config, "inside")
         bleu = bounds and measured.bleu(planned, "test", bounds)
         if bleu is not None:

@@ -77,7 +77,7 @@ def write_reproduced(directory: Path) -> Path:
         "profile": "small",
     }
     figure = make_item("figure3", "Figure 3: BLEU by source length", lengths, **runs)
-    header = ("system", *(f"column {number}" for number in range(20)))
+    header = ("position", *(f"column {number}" for number in range(20)))
     row = (*words(HOSTILE), *(Entry(text="1.0", value=1.0) for _ in header[1:]))
     wide = DocumentTable(name="wide", title=HOSTILE, header=header, rows=(row, row))
     hostile = {"paper": "outside", "citation": HOSTILE, "command": HOSTILE}
