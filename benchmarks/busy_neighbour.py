@@ -3,11 +3,11 @@
     python benchmarks/busy_neighbour.py [--size tiny] [--rounds 3] [--spin-counts 300,10000]
 
 Each line is a way for idle OpenMP threads to wait: that of the command line
-    (`shapeshift._system.threads`),
-which looks every second whether others need the cores, libgomp's default,
-`OMP_WAIT_POLICY=passive`, a single thread, and other spin counts. The ways take turns, each in a
-process of its own, quiet and then busy. Figures are medians over the rounds of the median step, in
-target tokens a second, with the range; ratios are to libgomp's default on the quiet machine.
+(`shapeshift._system.threads`), which looks every second whether others need the cores, libgomp's
+default, `OMP_WAIT_POLICY=passive`, a single thread, and other spin counts. The ways take turns,
+each in a process of its own, quiet and then busy. Figures are medians over the rounds of the median
+step, in target tokens a second, with the range; ratios are to libgomp's default on the quiet
+machine.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ shapeshift train multi30k training.max_updates=5000 position=shape
 ```
 
 - Name the file by its path, or, if it comes with the package, by its name: `multi30k`, `short`,
-  `shape-vanilla-ape`, … (the folder `configs/`).
+  `shape-vanilla-ape`, … (the folder `config/shipped` of the package).
 - `section.key=value` after the file replaces a setting. The value is YAML: `null`, `[10, 20]`, or
   `{...}` for several keys of a section. The order does not matter; two values for one key are an
   error.

@@ -49,7 +49,7 @@ class Trained:
         model: on the CPU, in fp32.
         subword_models: their folder, to be copied; None copies nothing.
         longest: the most subwords of a source and of a target in training, which the check covers.
-        checkpoint: the name of these weights, see `lab.run.Run.weights`.
+        checkpoint: the name of these weights, see `run.folder.Run.weights`.
     """
 
     model: Transformer

@@ -1,8 +1,8 @@
 """The folder of a run: named by what its result depends on, whichever grid it belongs to.
 
 ROOT/KEY/
-  run/               the run: checkpoints, log, translations; see `run.run`
-  measures/             a JSON document for each measure that is done
+  run/               the run: checkpoints, log, translations; see `run.folder`
+  measures/         a JSON document for each measure that is done
   start              SHA-256 of the weights that training began from, with `training.init_from`
   lock               held by the process at work; see `locks`
   output.log         what the last process at work printed

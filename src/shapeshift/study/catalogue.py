@@ -44,7 +44,7 @@ def find_grid(name: str, relative_to: Path = Path()) -> Grid:
     """Return a grid that comes with the package, or the one in a file.
 
     Args:
-        name: of a file in `configs/grids` without its suffix, or a path.
+        name: of a file in `config/shipped/grids` without its suffix, or a path.
         relative_to: folder of a relative path.
 
     Raises:

@@ -1,6 +1,7 @@
 """A grid of runs: named axes, seeds and profiles in one YAML file, resolved to runs.
 
-`configs/grids/shape-table2.yaml` is an example; `GridConfig` describes each key. Overrides are
+`config/shipped/grids/shape-table2.yaml` is an example; `GridConfig` describes each key. Overrides
+are
 applied in this order: those of the profile, of the axes in the order of the file, of the rules in
 the order of the file, and the seed, which only `seeds` and the base set.
 """

@@ -1,6 +1,6 @@
 """A study of a paper as data: which runs, which tables and plots, which claims.
 
-A study is a YAML file, such as `studies/shaw-table2.yaml`; `study.build` makes its content.
+A study is a YAML file, such as `studies/shaw/table2.yaml`; `study.build` makes its content.
 Besides `tables`, a study may have `by_length` (BLEU by source length), `curves` (validation
 perplexity during training) and `analyses` (functions of this package or of your own). Numbers of
 the paper stand here and nowhere else.
@@ -431,8 +431,8 @@ class StudySpec(Strict):
 
     Attributes:
         title: title of the study.
-        grid: the runs: the name of a file in `configs/grids`, a path relative to this file, or the
-            contents of such a file.
+        grid: the runs: the name of a file in `config/shipped/grids`, a path relative to this file,
+            or the contents of such a file.
         trained: whether the study needs trained runs; if not, prepared data suffice.
         only: settings of the runs that the study needs; by default all runs.
         tables: tables of results.

@@ -139,8 +139,9 @@ def finding(claim: ClaimSpec, parts: Mapping[str, Part], profile: str) -> Findin
 
 
 def significant(parts: Mapping[_Name, Part]) -> set[_Name]:
-    """Return which of several lines or rows differ from their baseline at `LEVEL` on other sentences, all
-    tests taken together. Two that have both learned nothing do not, whatever the test says."""
+    """Return which of several lines or rows differ from their baseline at `LEVEL` on other
+    sentences, all tests taken together. Two that have both learned nothing do not, whatever the
+    test says."""
     p_values = {
         name: x.comparison.p_value
         for name, x in parts.items()

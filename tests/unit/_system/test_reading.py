@@ -114,9 +114,9 @@ def test_nothing_else_reads_a_file_whole():
     """But what comes with the package, modules that are imported and programs that are started, and
     what Linux says about itself."""
     root = Path(shapeshift.__file__).parent
-    own = {"threads.py", "training/precision.py", "report/page.py", "data/config.py"}
+    own = {"_system/threads.py", "training/precision.py", "study/report/page.py", "data/config.py"}
     own |= {f"kernels/{name}.py" for name in ("__init__", "library", "processor")}
-    own |= {"lab/toolkits/fairseq.py", "own_modules.py"}
+    own |= {"run/toolkits/fairseq.py", "_system/own_modules.py"}
     found = {
         path.relative_to(root).as_posix()
         for path in root.rglob("*.py")

@@ -16,7 +16,7 @@ from shapeshift._system.threads import SETTINGS, num_cores
 from ..cli.running import python
 
 OPENMP = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
-SOURCES = Path(__file__).resolve().parents[2] / "src"
+SOURCES = Path(__file__).resolve().parents[3] / "src"
 
 
 def run(variables: dict[str, str], code: str, *args: str) -> subprocess.CompletedProcess[str]:

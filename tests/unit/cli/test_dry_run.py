@@ -11,7 +11,7 @@ from shapeshift.training import estimate
 
 from .running import shapeshift
 
-CONFIGS = Path(__file__).parents[3] / "configs"
+CONFIGS = Path(__file__).parents[3] / "src" / "shapeshift" / "config" / "shipped"
 
 
 @pytest.fixture

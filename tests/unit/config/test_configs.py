@@ -1,4 +1,4 @@
-"""The files in configs/, files that extend others, and the pages in docs/ that are generated."""
+"""The shipped configurations, files that extend others, and the pages that are generated."""
 
 import runpy
 from importlib import metadata
@@ -12,8 +12,9 @@ from shapeshift.positions import PRESETS, Scheme
 from shapeshift.study.grid import Grid
 from shapeshift.training.config import Noam
 
-ROOT = Path(__file__).parents[2]
-CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+ROOT = Path(__file__).parents[3]
+SHIPPED = ROOT / "src" / "shapeshift" / "config" / "shipped"
+CONFIGS = sorted((SHIPPED).glob("*.yaml"))
 RUNS = [
     (dataset, position)
     for dataset in ("vanilla", "extrapolate", "interpolate")
@@ -41,7 +42,7 @@ def test_every_shipped_file_loads_and_resolves_to_one_that_extends_nothing(path,
 @pytest.mark.parametrize(("dataset", "position"), RUNS)
 def test_a_cell_of_the_shape_paper_has_its_hyperparameters(dataset, position):
     """Kiyono et al. 2021, Tables 3 and 4."""
-    config = load_config(ROOT / "configs" / f"shape-{dataset}-{position}.yaml")
+    config = load_config(SHIPPED / f"shape-{dataset}-{position}.yaml")
     training, model = config.training, config.model
     assert config.data.dataset.name == dataset
     assert config.position.scheme == PRESETS[position]
@@ -63,14 +64,14 @@ def test_a_cell_of_the_shape_paper_has_its_hyperparameters(dataset, position):
 
 
 def test_the_papers_constants():
-    extrapolate = load_config(ROOT / "configs" / "shape-extrapolate-shape.yaml")
-    interpolate = load_config(ROOT / "configs" / "shape-interpolate-rpe.yaml")
+    extrapolate = load_config(SHIPPED / "shape-extrapolate-shape.yaml")
+    interpolate = load_config(SHIPPED / "shape-interpolate-rpe.yaml")
     assert extrapolate.data.dataset.max_length == 50
     assert extrapolate.position.position_ids == {"name": "shifted", "max_offset": 500}
     assert interpolate.data.dataset.num_joined == 10
     assert interpolate.position.parts[0]["max_distance"] == 16
     free = {"data": {"dataset": True}, "position": True, "evaluation": {"length_buckets": True}}
-    runs = [load_config(ROOT / "configs" / f"shape-{d}-{p}.yaml") for d, p in RUNS]
+    runs = [load_config(SHIPPED / f"shape-{d}-{p}.yaml") for d, p in RUNS]
     first, *others = (planned.model_dump(exclude=free) for planned in runs)
     assert all(other == first for other in others)
 
@@ -131,7 +132,7 @@ def test_a_generated_page_is_fresh(page):
 def test_nhk_scores_english_japanese_in_words_and_all_else_as_ever():
     """Miyazaki et al. 2024, footnote 3."""
     for name in ("nhk-table1", "nhk-table3"):
-        runs = Grid(ROOT / "configs" / "grids" / f"{name}.yaml").runs("paper")
+        runs = Grid(SHIPPED / "grids" / f"{name}.yaml").runs("paper")
         found = {(planned.axes["languages"], planned.config.bleu_tokenizer) for planned in runs}
         wanted = {"fr-de": "13a", "de-fr": "13a", "ja-en": "13a", "en-ja": "ja-mecab"}
         assert found == set(wanted.items())

@@ -17,7 +17,7 @@ from shapeshift.config.yaml_file import parse_yaml
 
 T = TypeVar("T")
 
-ROOT = Path(__file__).parents[2] / "configs"
+ROOT = Path(__file__).parents[3] / "src" / "shapeshift" / "config" / "shipped"
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{now}: &{now} [{', '.join([f'*{before}'] * 9)}]\n"
     for before, now in zip("abcdefgh", "bcdefghi", strict=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.export import huggingface
 from shapeshift.export.ctranslate2 import export
+from shapeshift.export.huggingface import write as huggingface
 from shapeshift.export.support import VARIANTS, table, unsupported
 from shapeshift.model import ModelConfig
 from shapeshift.positions import KINDS, PRESETS, ALiBi, Part, PositionIds, Scheme, Shaw

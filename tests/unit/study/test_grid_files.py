@@ -10,7 +10,7 @@ from shapeshift.positions import KINDS, PRESETS
 from shapeshift.run.identity import run_key
 from shapeshift.study.grid import Grid
 
-CONFIGS = Path(__file__).parents[3] / "configs"
+CONFIGS = Path(__file__).parents[3] / "src" / "shapeshift" / "config" / "shipped"
 NAMES = sorted(path.stem for path in (CONFIGS / "grids").glob("*.yaml"))
 PROFILES = ["tiny", "small", "paper"]
 

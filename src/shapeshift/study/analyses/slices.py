@@ -17,8 +17,8 @@ POSITIONS = ("less-feeding-cross-pe", "relative-cross-pe")
 
 
 def own_lengths(measured: Measured) -> Content:
-    """Return the values of a claim: seed → the mean difference over the positions, of the seeds that
-    all of them have. The table is one of the study's own."""
+    """Return the values of a claim: seed → the mean difference over the positions, of the seeds
+    that all of them have. The table is one of the study's own."""
     found = [
         {name: _bleu(measured, position, name) for name in ("short", "middle")}
         for position in POSITIONS
