@@ -77,7 +77,7 @@ STUDY_INTRO = """\
 
 A study file defines the runs, the tables and figures that are made from them, and the claims to
 test. [Your own study](tutorials/own-study.md) explains an example step by step.
-`shapeshift reproduce FILE --dry-run` checks every name in the file. The items of the papers are
+`shapeshift reproduce FILE --dry-run` checks every name in the file. The studies of the papers are
 study files, too.
 
 An *axis* is a name in `grid.axes`, and a *setting* is a name below an axis. Unless stated
@@ -118,15 +118,15 @@ def study_document() -> str:
     for title, (start, model) in STUDY_PARTS.items():
         parts.append(f"## {title}\n\n{start}{_summary(model)}\n")
         parts.append(_fields(model, list(model.model_fields)))
-    steps = ", ".join(f"`{name}`" for name in MEASURES)
-    parts = [part.replace("`MEASURES`", steps) for part in parts]
+    measures = ", ".join(f"`{name}`" for name in MEASURES)
+    parts = [part.replace("`MEASURES`", measures) for part in parts]
     parts.append(
-        "## Metrics\n\nThe values of `metric`. Your own steps may add others. `score-SPLIT` is"
+        "## Metrics\n\nThe values of `metric`. Your own measures may add others. `score-SPLIT` is"
         "\n`score-valid` or `score-test`, and `evaluation.metrics` has to name the score.\n"
     )
     rows = [(f"`{name}`", *_metric(metric)) for name, metric in METRICS.items()]
     rows += [(f"`{name}`", meaning, "") for name, meaning in FACTS.items()]
-    parts.append(_table(("metric", "what it is", "step"), rows))
+    parts.append(_table(("metric", "what it is", "measure"), rows))
     return "\n".join(parts)
 
 
@@ -134,8 +134,8 @@ def _metric(metric: Metric) -> tuple[str, str]:
     """Return what a metric is and what makes it."""
     part = f"; has a `bucket`, such as `{metric.bucket}`" * bool(metric.bucket)
     score = f" (`{metric.setting}`)" * metric.is_score
-    steps = ("score-SPLIT",) if metric.is_score else metric.steps
-    return metric.meaning + score + part, " or ".join(f"`{step}`" for step in steps)
+    measures = ("score-SPLIT",) if metric.is_score else metric.measures
+    return metric.meaning + score + part, " or ".join(f"`{each}`" for each in measures)
 
 
 def _section(name: str, annotation: Any) -> Iterator[str]:

@@ -21,7 +21,7 @@ from PIL import Image
 from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.study.catalogue import PAPERS, find_paper
 from shapeshift.study.document import DocumentTable
-from shapeshift.study.measured import Study
+from shapeshift.study.measured import Measured
 from shapeshift.study.report.collect import PROFILES, ReportStudy, collect
 from shapeshift.study.verdicts import NO_RUNS
 from shapeshift.study.write import with_p_values
@@ -135,7 +135,7 @@ def _table(paper: str, study: str) -> Iterator[str]:
     profile = path.name.partition(".")[0]
     yield f"**{found.spec.title} ({paper}:{study}, {profile})**\n\n{_markdown(header, rows)}\n"
     sentences = [f"In the paper: {'; '.join(notes)}."] if notes else []
-    sentences += [f"At another profile: `docs/results/{other.name}`." for other in others]
+    sentences += [f"In another profile: `docs/results/{other.name}`." for other in others]
     if sentences:
         yield " ".join(sentences) + "\n"
 
@@ -182,8 +182,8 @@ def _is_same(ours: str, theirs: str) -> bool:
 def _published(paper: str, study: str) -> list[DocumentTable]:
     """Return the paper's tables, which a study makes without any run."""
     found = find_paper(paper).studies[study]
-    study = Study(found.grid.cells("tiny"), Path("nowhere"), Path("nowhere"))
-    return [table for table in found.build(study).tables if table.origin == "paper"]
+    measured = Measured(found.grid.runs("tiny"), Path("nowhere"), Path("nowhere"))
+    return [table for table in found.build(measured).tables if table.origin == "paper"]
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

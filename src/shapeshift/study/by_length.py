@@ -18,9 +18,9 @@ from shapeshift.evaluation.scores import FEW_SEGMENTS, LengthBucket, Scores, up_
 from shapeshift.evaluation.tables import FEW_MARK
 from shapeshift.study.document import Content, DocumentTable, Entry, number, summary, words
 from shapeshift.study.figures import Line, Panel, bars_note, draw_lines
-from shapeshift.study.measured import Bounds, Measured, Settings
+from shapeshift.study.measured import Bounds, Measured
 from shapeshift.study.significance import MARK
-from shapeshift.study.spec import ByLengthSpec, Lengths
+from shapeshift.study.spec import ByLengthSpec, Lengths, Where
 from shapeshift.study.verdicts import Part, mark_note, significant, with_p_value
 
 UNSEEN_MARK = "‡"
@@ -200,7 +200,7 @@ def bleu_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Content
     return Content([table])
 
 
-def _panel(measured: Measured, spec: ByLengthSpec, axes: Settings) -> LengthBleu | None:
+def _panel(measured: Measured, spec: ByLengthSpec, axes: Where) -> LengthBleu | None:
     """Return the panel of these runs, of the lines that have some finished."""
     for name in measured.settings(spec.lines):
         remedy = f"add it to only of by_length {spec.title!r}, or give it as panels"

@@ -64,7 +64,6 @@ def _without_seed(overrides: tuple[str, ...]) -> tuple[str, ...]:
 Name = Annotated[str, BeforeValidator(_name), Field(min_length=1)]
 Condition = dict[Name, Annotated[tuple[Name, ...], BeforeValidator(_several), Field(min_length=1)]]
 Overrides = Annotated[tuple[str, ...], AfterValidator(_without_seed)]
-Settings = Annotated[dict[Name, Overrides], Field(min_length=1)]
 Seeds = Annotated[
     tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), AfterValidator(_each_once)
 ]
@@ -121,7 +120,7 @@ class GridConfig(Strict):
     """
 
     title: str = ""
-    axes: dict[Name, Settings] = Field(min_length=1)
+    axes: dict[Name, Annotated[dict[Name, Overrides], Field(min_length=1)]] = Field(min_length=1)
     profiles: dict[Name, Profile] = Field(default={ONLY_PROFILE: Profile()}, min_length=1)
     seeds: Seeds | None = None
     base: Base = Field(default_factory=dict)

@@ -50,9 +50,6 @@ Axes = Mapping[str, Wanted]
 
 NO_AXES: Axes = {}
 
-Settings = dict[str, str]
-"""Axis → setting."""
-
 Bounds = tuple[int, int | None]
 """Of source lengths, `[from, to)`; `None` has no end."""
 

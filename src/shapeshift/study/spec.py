@@ -62,8 +62,11 @@ def _check_profile(profile: str, info: ValidationInfo) -> str:
 
 Axis = Annotated[str, AfterValidator(_check)]
 ProfileName = Annotated[Name, AfterValidator(_check_profile)]
-Settings = Annotated[dict[Name, Name], AfterValidator(_check_named)]
-SomeSettings = Annotated[Condition, AfterValidator(_check_named)]
+Where = Annotated[dict[Name, Name], AfterValidator(_check_named)]
+"""Axis → one setting of it."""
+
+WhereAny = Annotated[Condition, AfterValidator(_check_named)]
+"""Axis → some of its settings."""
 
 Published = int | float | tuple[float, float, float] | str | None
 """A number, as it is if it is whole; median, mean and standard deviation; text; a dash."""
@@ -106,7 +109,7 @@ class ColumnSpec(Strict):
     """
 
     metric: str = "BLEU"
-    only: Settings = Field(default_factory=dict)
+    only: Where = Field(default_factory=dict)
     split: Literal["valid", "test", "train", "each set"] | None = None
     bucket: str | None = None
     lengths: Lengths | None = None
@@ -201,12 +204,12 @@ class TableSpec(Strict):
     title: str
     rows: tuple[Axis, ...] = Field(min_length=1)
     buckets: dict[Name, Name | None] = Field(default_factory=dict)
-    only: Settings = Field(default_factory=dict)
+    only: Where = Field(default_factory=dict)
     header: tuple[str, ...] = ()
     labels: dict[Name, tuple[str, ...]] = Field(default_factory=dict)
     across: Axis = ""
     columns: dict[str, ColumnSpec] = Field(min_length=1)
-    baseline: Settings = Field(default_factory=dict)
+    baseline: Where = Field(default_factory=dict)
     plot: PlotSpec | None = None
     published: PublishedSpec | None = None
     notes: tuple[str, ...] = ()
@@ -296,7 +299,7 @@ class ByLengthSpec(Strict):
     name: PlainName | None = None
     title: str
     lines: Axis
-    only: Settings = Field(default_factory=dict)
+    only: Where = Field(default_factory=dict)
     panels: Axis = ""
     splits: tuple[Split, ...] = Field(default=("test",), min_length=1)
     gain_over: str = ""
@@ -367,10 +370,10 @@ class ClaimSpec(Strict):
     margin: float = Field(default=0.5, gt=0)
     at_most: float | None = None
     at_least: float | None = None
-    test: Settings = Field(default_factory=dict)
-    against: Settings = Field(default_factory=dict)
-    each: SomeSettings = Field(default_factory=dict)
-    pairs: tuple[tuple[Settings, Settings], ...] = ()
+    test: Where = Field(default_factory=dict)
+    against: Where = Field(default_factory=dict)
+    each: WhereAny = Field(default_factory=dict)
+    pairs: tuple[tuple[Where, Where], ...] = ()
     effect: float | None = Field(default=None, ge=0)
     profiles: tuple[ProfileName, ...] = ()
     expected: str = ""
@@ -427,7 +430,7 @@ class ClaimSpec(Strict):
 
 
 class StudySpec(Strict):
-    """A study, or a study of a paper.
+    """A study: its runs, what is made of them, and the claims to test.
 
     Attributes:
         title: title of the study.
@@ -446,7 +449,7 @@ class StudySpec(Strict):
     title: str
     grid: str | GridConfig
     trained: bool = True
-    only: SomeSettings = Field(default_factory=dict)
+    only: WhereAny = Field(default_factory=dict)
     tables: tuple[TableSpec, ...] = ()
     by_length: tuple[ByLengthSpec, ...] = ()
     curves: CurvesSpec | None = None

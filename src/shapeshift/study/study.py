@@ -17,9 +17,9 @@ from shapeshift.run.measures import find_function, mean_of
 from shapeshift.study.by_length import bleu_by_length, bounds_label, length_bounds
 from shapeshift.study.document import Content, Finding
 from shapeshift.study.grid import Grid, PlannedRun
-from shapeshift.study.measured import Bounds, Measured, Settings, Texts, fits
+from shapeshift.study.measured import Bounds, Measured, Texts, fits
 from shapeshift.study.measurements import METRICS, check_measurements
-from shapeshift.study.spec import ALL, ClaimSpec, StudySpec
+from shapeshift.study.spec import ALL, ClaimSpec, StudySpec, Where
 from shapeshift.study.tables import TableBuilder, curves, published_table
 from shapeshift.study.verdicts import Part, finding
 
@@ -196,7 +196,7 @@ def _lengths(claim: ClaimSpec, planned: PlannedRun) -> list[Bounds | None]:
     return [found]
 
 
-def _pairs(claim: ClaimSpec, measured: Measured) -> Iterator[tuple[str, Settings, Settings]]:
+def _pairs(claim: ClaimSpec, measured: Measured) -> Iterator[tuple[str, Where, Where]]:
     """Yield label, tested settings and settings compared with, of what has runs in this profile."""
     found = []
     for place in _combinations(claim, measured):
@@ -210,7 +210,7 @@ def _pairs(claim: ClaimSpec, measured: Measured) -> Iterator[tuple[str, Settings
         yield label if count[label] == 1 else _label(*given, named=True), *sides
 
 
-def _label(place: Settings, test: Settings, against: Settings, *, named: bool = False) -> str:
+def _label(place: Where, test: Where, against: Where, *, named: bool = False) -> str:
     """Return `small shape against ape`, or with the names of the axes where another is the same."""
     where, *names = (
         " ".join(f"{axis}={x}" if named else x for axis, x in each.items())
@@ -239,7 +239,7 @@ def _remedy(claim: ClaimSpec) -> str:
     return f"add it to each or test of the claim {claim.claim!r}"
 
 
-def _combinations(claim: ClaimSpec, measured: Measured) -> list[Settings]:
+def _combinations(claim: ClaimSpec, measured: Measured) -> list[Where]:
     settings = [
         measured.settings(axis) if wanted == (ALL,) else wanted
         for axis, wanted in claim.each.items()

@@ -19,7 +19,7 @@ from shapeshift.run.measures import mean_of, usable
 from shapeshift.study.by_length import MIN_SPAN, bounds_label, length_bounds, trained_lengths
 from shapeshift.study.document import Content, DocumentTable, Entry, number, summary, words
 from shapeshift.study.figures import Line, Panel, bars_note, draw_lines
-from shapeshift.study.measured import Measured, Settings
+from shapeshift.study.measured import Measured
 from shapeshift.study.measurements import FACTS, METRICS
 from shapeshift.study.significance import MARK
 from shapeshift.study.spec import (
@@ -29,6 +29,7 @@ from shapeshift.study.spec import (
     Published,
     PublishedSpec,
     TableSpec,
+    Where,
 )
 from shapeshift.study.verdicts import Part, mark_note, significant, with_p_value
 from shapeshift.training.log import read_log
@@ -46,12 +47,10 @@ class TableBuilder:
         self._spec, self._measured, self._trained = spec, measured, trained
         axis = spec.across
         self._is_compared, self._untested = False, dict[str, None]()
-        self._groups: list[Settings] = (
-            [{axis: x} for x in measured.settings(axis)] if axis else [{}]
-        )
+        self._groups: list[Where] = [{axis: x} for x in measured.settings(axis)] if axis else [{}]
         runs = measured.runs(spec.only)
         places = dict.fromkeys(tuple(planned.axes[axis] for axis in spec.rows) for planned in runs)
-        self._lines: list[Settings] = [
+        self._lines: list[Where] = [
             dict(zip(spec.rows, place, strict=True)) | bucket
             for place in places
             for bucket in [{_BUCKET: name} for name in spec.buckets] or [{}]
@@ -66,7 +65,7 @@ class TableBuilder:
                 if not self._measured.runs(column.only):
                     continue
                 is_shared = self._is_shared(column)
-                settings: Settings = {} if is_shared else group
+                settings: Where = {} if is_shared else group
                 first = [*settings.values()]
                 if column.split == "each set":
                     own = self._each_set(settings, column)
@@ -121,7 +120,7 @@ class TableBuilder:
         panel = Panel(lines, plot.y, places=settings, min_span=MIN_SPAN)
         return plot.title + bars_note(lines), draw_lines([panel], plot.x_title or plot.x)
 
-    def _values(self, place: Settings, column: ColumnSpec, text: str | None = None) -> list[float]:
+    def _values(self, place: Where, column: ColumnSpec, text: str | None = None) -> list[float]:
         """Return the results of a field; `place` are settings of its row and its group."""
         settings, split = self._one_model(place, column), column.split
         if column.layers:
@@ -146,18 +145,18 @@ class TableBuilder:
             rows = self._measured.rows(column.metric, settings, split=split, bucket=part)
         return [row.value for row in rows]
 
-    def _settings(self, place: Settings, column: ColumnSpec) -> Settings:
+    def _settings(self, place: Where, column: ColumnSpec) -> Where:
         settings = place | self._spec.only | column.only
         return {axis: setting for axis, setting in settings.items() if axis != _BUCKET}
 
-    def _one_model(self, place: Settings, column: ColumnSpec) -> Settings:
+    def _one_model(self, place: Where, column: ColumnSpec) -> Where:
         """Return the settings of a field that shows the seeds of one model."""
         settings = self._settings(place, column)
         remedy = f"add it to rows, across or only of the table {self._spec.title!r}"
         self._measured.require_one_model(settings, remedy)
         return settings
 
-    def _column(self, group: Settings, column: ColumnSpec) -> list[Entry]:
+    def _column(self, group: Where, column: ColumnSpec) -> list[Entry]:
         tests = self._tests(group, self._spec.columns.get(column.gain_of, column))
         differing = significant(tests)
         entries = []
@@ -171,7 +170,7 @@ class TableBuilder:
                 entries.append(with_p_value(entry, tests.get(at)))
         return entries
 
-    def _field(self, place: Settings, column: ColumnSpec, mark: str = "") -> Entry:
+    def _field(self, place: Where, column: ColumnSpec, mark: str = "") -> Entry:
         settings = self._settings(place, column)
         if column.difference:
             sides = (self._spec.columns[title] for title in column.difference)
@@ -189,7 +188,7 @@ class TableBuilder:
         show = "whole number" if is_whole else column.show
         return summary(self._values(place, column), show, mark, decimals=decimals)
 
-    def _count(self, place: Settings, column: ColumnSpec) -> Entry:
+    def _count(self, place: Where, column: ColumnSpec) -> Entry:
         settings = self._settings(place, column)
         every = self._measured.runs(settings)
         if any(planned.config.data != every[0].config.data for planned in every):
@@ -209,7 +208,7 @@ class TableBuilder:
         }
         return number(values[column.count or "kept"], ",")
 
-    def _each_set(self, group: Settings, column: ColumnSpec) -> dict[str, list[Entry]]:
+    def _each_set(self, group: Where, column: ColumnSpec) -> dict[str, list[Entry]]:
         """Return the columns of a group for each file of both splits, and the mean of them."""
         corpus, texts = self._measured.runs()[0].config.data.corpus, []
         for split in ("valid", "test"):  # as `run.measures.score` names them
@@ -226,7 +225,7 @@ class TableBuilder:
         columns["average"] = means
         return columns
 
-    def _tests(self, group: Settings, column: ColumnSpec) -> dict[int, Part]:
+    def _tests(self, group: Where, column: ColumnSpec) -> dict[int, Part]:
         """Return line → comparison with the baseline, of columns of BLEU over a split."""
         if not self._spec.is_tested(column):
             return {}
@@ -247,7 +246,7 @@ class TableBuilder:
                     self._untested[" ".join((place | group).values())] = None
         return tests
 
-    def _names(self, place: Settings) -> tuple[str, ...]:
+    def _names(self, place: Where) -> tuple[str, ...]:
         if not self._spec.labels:
             return tuple(place.values())
         [setting] = place.values()
