@@ -68,9 +68,11 @@ REFUSED = [  # in text, settings and folders
         "position named 'kerple', but it is rotary",
     ),
     ("reproduce mine.yaml", "shapeshift compare mine.yaml"),
-    ("reproduce shape:figure4 --grid shaw-table2", "needs dataset, position"),
+    ("reproduce shape:figure4 --grid shaw-table2", "needs position, recipe"),
 ]
 MISUSED = [
+    ("reproduce shape:table1 --scale small", "--scale is now --profile"),
+    ("compare mine.yaml --system rope", "--system is now --position"),
     ("scor", "no such command 'scor'; did you mean 'score'?"),
     ("train mine.yaml --position rope", "position=VALUE"),
     ("train mine.yaml --lr 0.1", "training.schedule.peak=VALUE"),

@@ -94,7 +94,7 @@ def test_exclude(make):
     ("settings", "message"),
     [
         ({"axis": {}}, r"mine\.yaml: axis: unknown key; did you mean 'axes'"),
-        ({"exclude": [{"datset": "vanilla"}]}, r"no axis 'datset'; did you mean 'dataset'"),
+        ({"exclude": [{"recpie": "vanilla"}]}, r"no axis 'recpie'; did you mean 'recipe'"),
         ({"exclude": [{"K": 41}]}, r"the axis K has no setting .41. .known: 0, 40"),
         ({"axes": {"seed": {"a": []}}}, r"an axis cannot be called 'seed'"),
         ({"seeds": [1, 1, 2]}, r"seeds: give each seed once; 1 is there again"),
@@ -123,11 +123,11 @@ def test_what_is_wrong_in_a_file_is_named(make, settings, message):
     ("profile", "override", "message"),
     [
         ("papr", "training.max_updates=3", r"has no profile 'papr'; did you mean 'paper'"),
-        ("tiny", "training.max_udpates=3", r"in the run dataset=vanilla K=0 .*max_udpates"),
+        ("tiny", "training.max_udpates=3", r"in the run recipe=vanilla K=0 .*max_udpates"),
         ("tiny", "training.seed=7", r"sets training\.seed itself.* --seed"),
         ("tiny", "training={seed: 7}", r"sets training\.seed itself.* --seed"),
         ("tiny", "position=rope", "position=rope undoes what the axis K varies"),
-        ("tiny", "data.dataset={name: interpolate}", "undoes what the axis dataset varies"),
+        ("tiny", "data.dataset={name: interpolate}", "undoes what the axis recipe varies"),
     ],
 )
 def test_what_is_wrong_in_a_cell_or_set_by_the_grid_is_named(make, profile, override, message):

@@ -84,7 +84,7 @@ class Recording:
 
 def run(made, folder, launcher=None):
     launcher = launcher or Recording()
-    report = run_all(made.runs, folder / planning.RUNS, launcher, command=made.command)
+    report = run_all(made.to_train, folder / planning.RUNS, launcher, command=made.command)
     return launcher, report
 
 
@@ -97,8 +97,8 @@ def write(made, folder):
 def test_a_plan_has_the_cells_of_its_items_and_trains_each_grid_once(tmp_path):
     made = plan()
     assert [planned.grid for planned in made.runs] == ["one"] * 4 + ["two"]
-    assert made.runs == made.runs
-    assert plan("sizes").runs == []
+    assert made.to_train == made.runs
+    assert plan("sizes").to_train == []
     launcher, report = run(made, tmp_path)
     names = [("ape", 1), ("ape", 2), ("shape", 1), ("shape", 2), ("rpe", 1)]
     assert launcher.started == [(*name, "typed") for name in names]
@@ -253,7 +253,7 @@ def test_what_is_missing_is_named_once_for_all_runs(tmp_path, monkeypatch):
 
     def get_ready(*overrides, **options):
         found = catalogue.find_studies("shape:table2")
-        runs = planning.plan_studies(found, "small", ["training.device=cuda", *overrides]).runs
+        runs = planning.plan_studies(found, "small", ["training.device=cuda", *overrides]).to_train
         assert len(runs) == 27
         planning.get_ready(runs, tmp_path, tmp_path, **options)
 
@@ -270,7 +270,7 @@ def test_what_is_missing_is_named_once_for_all_runs(tmp_path, monkeypatch):
 def test_text_is_fetched_once_and_runs_that_will_not_fit_on_the_disk_are_not_begun(
     tmp_path, monkeypatch
 ):
-    runs, fetched = plan("table1").runs, []
+    runs, fetched = plan("table1").to_train, []
     monkeypatch.setattr(planning, "fetch", lambda corpus, progress: fetched.append(corpus))
     planning.get_ready(runs, tmp_path, tmp_path)
     assert fetched == [runs[0].config.data.corpus]
@@ -433,7 +433,7 @@ def test_a_plan_says_which_claims_its_profile_cannot_test():
 def test_the_page_about_the_papers_profile_has_the_programs_own_estimates(name):
     """Runs and disk space, as a dry run adds them up."""
     num_parameters = dict[str, int]()
-    runs = distinct(planning.plan_studies(catalogue.find_studies(name), "paper").runs)
+    runs = distinct(planning.plan_studies(catalogue.find_studies(name), "paper").to_train)
     disk = 0
     for config in (planned.config for planned in runs):
         model = config.model, config.position.scheme, config.data.subwords.vocab_size
