@@ -75,7 +75,7 @@ def test_bleu_is_not_needed_for_another_score(make_run):
 
 def test_files_of_joined_pairs_begin_with_a_group_of_their_own(make_config, tmp_path):
     """Of 21 and 12 pairs, four of which are joined."""
-    dataset = "data.split={name: interpolate, num_joined: 4}"
+    dataset = "data.dataset={name: interpolate, num_joined: 4}"
     joined = make_config("data.corpus.test=[test, valid]", dataset)
     data = prepare(joined.data, tmp_path / "joined")
     assert files_of(data, "test") == {"test/test": slice(0, 6), "test/valid": slice(6, 9)}
@@ -86,11 +86,11 @@ def test_files_of_joined_pairs_begin_with_a_group_of_their_own(make_config, tmp_
 def test_training_leaves_its_losses_speed_time_and_size(two_sets):
     run, _ = two_sets
     rows = measure_training(run)
-    losses = {m.step: m.value for m in rows if m.metric == "valid_loss"}
+    losses = {m.update: m.value for m in rows if m.metric == "valid_loss"}
     log = read_log(run.directory / "log.jsonl")
     [logged] = [line["valid_loss"] for line in log if "valid_loss" in line]
     assert losses == {15: logged, None: logged}
-    values = {m.metric: m.value for m in rows if m.step is None}
+    values = {m.metric: m.value for m in rows if m.update is None}
     assert values["tokens_per_s"] > 0
     assert values["training_s"] > 0
     assert values["parameters"] == sum(p.numel() for p in run.model().parameters())

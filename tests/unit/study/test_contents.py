@@ -189,7 +189,7 @@ def test_figures_8_and_9_have_every_validation(build, shape):
         ours = table(build(f"shape:{name}"), f"{name}-interpolate")
         assert [row[2].value for row in ours.rows] == [2, 4] * len(runs)
     losses = [np.log(row[4].value) for row in ours.rows if row[2].value == 4]
-    last = [m.value for run in runs for m in shape.results if (m.run, m.measure) == (run.key, 4)]
+    last = [m.value for run in runs for m in shape.results if (m.run, m.update) == (run.key, 4)]
     assert losses == pytest.approx(last)
 
 
@@ -310,7 +310,7 @@ def test_learning_has_a_row_for_each_checkpoint(build, studies):
     [layer] = [  # without the embeddings
         row.value
         for row in studies("beyond-learning").results
-        if (row.axes.get("position"), row.measure, row.bucket) == ("ape", 4, "layer 1 to 100")
+        if (row.axes.get("position"), row.update, row.bucket) == ("ape", 4, "layer 1 to 100")
     ]
     assert last["similarity to 100"].value == layer
 
@@ -367,5 +367,5 @@ def test_a_limit_of_a_score_is_about_the_split_that_is_named(shape):
 def test_a_number_of_the_data_is_that_of_all_runs(shape):
     for given in ({"count": "kept"}, {"metric": "trained lengths"}):
         spec = TableSpec(title="t", rows=["position"], columns={"c": given})
-        with pytest.raises(ShapeshiftError, match="'dataset' is left open"):
+        with pytest.raises(ShapeshiftError, match="'recipe' is left open"):
             TableBuilder(spec, shape).table("t")
