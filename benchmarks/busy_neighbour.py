@@ -30,7 +30,7 @@ def train(size: str, seconds: float, ours: bool) -> float:
 
     from shapeshift._system.threads import set_num_threads
     from shapeshift.model import ModelConfig, build
-    from shapeshift.positions import PRESETS
+    from shapeshift.positions import SCHEMES
     from shapeshift.training.config import TrainingConfig
     from shapeshift.training.step import TrainingStep, random_batch
 
@@ -38,7 +38,7 @@ def train(size: str, seconds: float, ours: bool) -> float:
     config = ModelConfig(size=size)
     if ours:
         set_num_threads(config.dim)
-    model = build(config, PRESETS["ape"], 1000, 1000).train()
+    model = build(config, SCHEMES["ape"], 1000, 1000).train()
     step = TrainingStep(model, TrainingConfig(precision="fp32"))
     batch = random_batch(64, 16, (1000, 1000), torch.device("cpu"))
     for _ in range(3):

@@ -65,7 +65,7 @@ from shapeshift.model import (
     copy_for_inference,
     label_smoothed_loss,
 )
-from shapeshift.positions import PRESETS, Scheme
+from shapeshift.positions import SCHEMES, Scheme
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import autocast, tune_cpu
 from shapeshift.training.step import TrainingStep
@@ -448,7 +448,7 @@ def main() -> None:
     parser.add_argument("--size", default="small")
     parser.add_argument("--precision", default="fp32", choices=DTYPES)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--position", default="ape", choices=PRESETS)
+    parser.add_argument("--position", default="ape", choices=SCHEMES)
     parser.add_argument("--vocabulary", type=int, help="default: 8000, of the built-in corpus 7000")
     parser.add_argument("--tokens", type=int, default=4096, help="of a batch, padded")
     parser.add_argument("--steps", type=int, default=12, help="of training, measured")

@@ -25,13 +25,13 @@ from shapeshift.export.folder import Trained
 from shapeshift.export.running import open_export
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.position_config import PositionConfig
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", default="small")
-    parser.add_argument("--position", default="rpe", choices=PRESETS)
+    parser.add_argument("--position", default="rpe", choices=SCHEMES)
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--sentences", type=int, default=200)
     parser.add_argument("--steps", type=int, default=16)
@@ -54,7 +54,7 @@ def main() -> None:
             lambda: pairs, SubwordsConfig(vocab_size=2000), folder / "subwords"
         )
         shape, size = ModelConfig(size=args.size), subwords.source_size
-        model = build(shape, PRESETS[args.position], size, size).eval()
+        model = build(shape, SCHEMES[args.position], size, size).eval()
         with torch.no_grad():
             model.output.weight[EOS] = 0.0
         sources = subwords.encode_source([source for source, _ in pairs[: args.sentences]])

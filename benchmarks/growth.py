@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from shapeshift.model import ModelConfig, build
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import tuned
 from shapeshift.training.step import TrainingStep, random_batch
@@ -50,7 +50,7 @@ class System:
         torch.manual_seed(0)
         width, vocabulary = point["width"], point["vocabulary"]
         config = ModelConfig(size="small", dim=width, num_heads=width // 64, ff_dim=4 * width)
-        model = build(config, PRESETS[position], vocabulary, vocabulary)
+        model = build(config, SCHEMES[position], vocabulary, vocabulary)
         self.step = TrainingStep(model, TrainingConfig(precision=precision))
         sentences = max(1, tokens // point["length"])
         self.batch = random_batch(

@@ -25,7 +25,7 @@ from shapeshift.data.batching import collate, plan_epoch
 from shapeshift.data.config import BatchConfig
 from shapeshift.data.store import TokenStore, write_store
 from shapeshift.model import ModelConfig, build
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.log import Log
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("--size", default="tiny")
     parser.add_argument("--tokens", type=int, default=1280, help="of a batch, padded")
     parser.add_argument("--updates", type=int, default=100)
-    parser.add_argument("--position", default="ape", choices=PRESETS)
+    parser.add_argument("--position", default="ape", choices=SCHEMES)
     args = parser.parse_args()
     model_config = ModelConfig(size=args.size)
     set_num_threads(model_config.dim)
@@ -85,7 +85,7 @@ def main() -> None:
         batch=BatchConfig(max_tokens=args.tokens),
     )
     looped, bare = (
-        build(model_config, PRESETS[args.position], VOCABULARY, VOCABULARY) for _ in range(2)
+        build(model_config, SCHEMES[args.position], VOCABULARY, VOCABULARY) for _ in range(2)
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -27,7 +27,7 @@ from shapeshift.export.folder import Report, Trained
 from shapeshift.export.parity import Parity, ParityError
 from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.model.position_config import PositionConfig, spelled_out
-from shapeshift.positions import KINDS, PRESETS, Scheme
+from shapeshift.positions import KINDS, SCHEMES, Scheme
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guides" / "exporting.md"
 BEGIN, END = "<!-- benchmarks/parity.py writes this table -->\n", "<!-- end of the table -->"
@@ -72,7 +72,7 @@ def _schemes() -> Iterator[tuple[str, Scheme]]:
         yield name, Scheme(parts=(part,))
         if (part.kind, part.at) == ("sinusoidal", "embedding"):
             for ids in ("shape", "randomized"):
-                scheme = PRESETS[ids]
+                scheme = SCHEMES[ids]
                 yield f"{name} (position_ids: {scheme.position_ids.name})", scheme
 
 

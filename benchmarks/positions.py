@@ -31,23 +31,23 @@ from torch import Tensor
 from shapeshift._system.errors import nearest
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.attention import Attention
-from shapeshift.positions import PRESETS, Part, Scheme, Shaw, Stack, place
+from shapeshift.positions import SCHEMES, Part, Scheme, Shaw, Stack, place
 from shapeshift.positions.pairs import Table
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import autocast, choose_device, choose_precision, tune_cpu
 from shapeshift.training.step import TrainingStep, random_batch
 
 SYSTEMS = {
-    "ape": PRESETS["ape"],
-    "shape": PRESETS["shape"],
-    "rpe": PRESETS["rpe"],
+    "ape": SCHEMES["ape"],
+    "shape": SCHEMES["shape"],
+    "rpe": SCHEMES["rpe"],
     "rpe-keys": Scheme(parts=(Part("shaw", options={"add_to": "keys"}),)),
-    "textbook": PRESETS["rpe"],
-    "skew": PRESETS["skew"],
-    "t5": PRESETS["t5"],
-    "alibi": PRESETS["alibi"],
-    "rope": PRESETS["rope"],
-    "tupe": PRESETS["tupe"],
+    "textbook": SCHEMES["rpe"],
+    "skew": SCHEMES["skew"],
+    "t5": SCHEMES["t5"],
+    "alibi": SCHEMES["alibi"],
+    "rope": SCHEMES["rope"],
+    "tupe": SCHEMES["tupe"],
 }
 
 

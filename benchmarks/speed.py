@@ -18,7 +18,7 @@ import torch
 from shapeshift.data.batching import Batch
 from shapeshift.decoding.search import beam_search
 from shapeshift.model import ModelConfig, Transformer, build
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.precision import autocast, choose_device, choose_precision
 from shapeshift.training.step import TrainingStep, random_batch
@@ -32,7 +32,7 @@ class System:
         self.dtype = choose_precision(args.precision, self.device)
         torch.manual_seed(0)
         config = ModelConfig(size=args.size)
-        self.model: Transformer = build(config, PRESETS[name], args.vocabulary, args.vocabulary)
+        self.model: Transformer = build(config, SCHEMES[name], args.vocabulary, args.vocabulary)
         self.model.to(self.device)
         self.step = TrainingStep(self.model, TrainingConfig(precision=args.precision))
         self.train_s: list[float] = []

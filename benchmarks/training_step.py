@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from shapeshift import kernels
 from shapeshift.model import ModelConfig, build, label_smoothed_loss, layers, loss
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 from shapeshift.training.precision import autocast, choose_precision
 
 
@@ -41,7 +41,7 @@ def no_kernels(x: Tensor) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--size", default="small")
-    parser.add_argument("--system", default="ape", choices=PRESETS)
+    parser.add_argument("--system", default="ape", choices=SCHEMES)
     parser.add_argument("--length", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--vocabulary", type=int, default=8000)
@@ -52,7 +52,7 @@ def main() -> None:
     dtype = choose_precision(args.precision, device)
     torch.manual_seed(0)
     config = ModelConfig(size=args.size, dropout=0.3)
-    model = build(config, PRESETS[args.system], args.vocabulary, args.vocabulary)
+    model = build(config, SCHEMES[args.system], args.vocabulary, args.vocabulary)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
     shape = (args.tokens // args.length, args.length)
     source, target = (torch.randint(5, args.vocabulary, shape) for _ in range(2))

@@ -21,7 +21,7 @@ from pydantic_core import PydanticUndefined
 from shapeshift.config import Config
 from shapeshift.data.config import CORPORA
 from shapeshift.model import SIZES
-from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
+from shapeshift.positions import KINDS, POSITION_IDS, SCHEMES
 from shapeshift.positions.registry import Entry
 from shapeshift.run.measures import MEASURES
 from shapeshift.study.grid import GridConfig, Profile, Rule
@@ -59,10 +59,10 @@ shapeshift train multi30k training.max_updates=5000 position=shape
   lists are replaced as a whole.
 - Other paths in a file, such as `data.corpus.root`, are relative to the folder in which you run
   the command. The `base` of a study is relative to the study's file.
-- `position` and `data.corpus` also take the name of a preset, which replaces the whole section. If
+- `position` and `data.corpus` also take the name of a scheme, which replaces the whole section. If
   you choose another `name` or `corpus` within a section, its other keys are kept. A key that the
   new choice does not have is an error; remove it with `null`:
-  `data.dataset.name=vanilla data.dataset.max_length=null`.
+  `data.recipe.name=vanilla data.recipe.max_length=null`.
 - `shapeshift train CONFIG --dry-run` checks all settings, measures a few steps, and prints
   parameters, time and disk space. It needs no data.
 - `yes`, `no`, `on` and `off` are text; only `true` and `false` are true and false.
@@ -188,7 +188,7 @@ def _position() -> Iterator[str]:
     yield f"## `position`\n\n{_summary(model)}\n"
     yield _fields(model, list(model.model_fields))
     rows = []
-    for name, scheme in PRESETS.items():
+    for name, scheme in SCHEMES.items():
         position_ids = {"name": scheme.position_ids.name, **scheme.position_ids.options}
         parts = []
         for part in scheme.parts:
@@ -200,8 +200,8 @@ def _position() -> Iterator[str]:
         rows.append(
             (f"`{name}`", f"`{_yaml(position_ids)}`", ", ".join(f"`{_yaml(p)}`" for p in parts))
         )
-    yield "The presets, such as `position: shape`, and what they stand for:\n"
-    yield _table(("preset", "position ids", "parts"), rows)
+    yield "The schemes, such as `position: shape`, and what they stand for:\n"
+    yield _table(("scheme", "position ids", "parts"), rows)
     shared = " and ".join(f"`{name}`" for name, kind in KINDS.items() if kind.build.share_layers)
     yield (
         "A part has a `kind` and its options, and may have a `place` (`embedding`, `self`, `cross`;"

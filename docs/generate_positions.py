@@ -19,7 +19,7 @@ import torch
 from shapeshift.attention import BACKENDS, explain
 from shapeshift.export import support
 from shapeshift.model import catalogue
-from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, Scheme, get
+from shapeshift.positions import KINDS, POSITION_IDS, SCHEMES, Scheme, get
 from shapeshift.positions.registry import Entry
 from shapeshift.positions.scheme import PLACES
 
@@ -35,7 +35,7 @@ HEAD = """\
 INTRO = """\
 A scheme combines three independent choices: **position ids** (the number that each token gets) ×
 **kind** (what a position does) × **place** (where it acts). `shapeshift positions NAME` describes a
-preset or a kind.
+scheme or a kind.
 
 - [Configuration](configuration.md#position) lists every option.
 - [Choosing a position representation](guides/choosing.md) helps you to choose one.
@@ -44,7 +44,7 @@ preset or a kind.
 - [Benchmarks](benchmarks.md) show the cost in time and memory.
 
 ```yaml
-position: rpe                      # a preset
+position: rpe                      # a scheme
 ```
 
 ```yaml
@@ -99,7 +99,7 @@ OVER_CELLS = {"cell", "scheme", "compiled_scheme", "stacked"}
 
 def document() -> str:
     """Return the whole page."""
-    first = (*_presets(), *_kinds(), *_cells(), *_attention(), *_backends(), *_exports())
+    first = (*_schemes(), *_kinds(), *_cells(), *_attention(), *_backends(), *_exports())
     tables = (*first, *_position_ids(), *_promises())
     return "\n".join([HEAD, *_overview(), INTRO, *tables])
 
@@ -146,7 +146,7 @@ def _runs_over_cells(test: str) -> bool:
     return any(set(re.findall(r"\w+", given)) & OVER_CELLS for given in tests)
 
 
-def _presets() -> list[str]:
+def _schemes() -> list[str]:
     rows = [
         (
             f"`{name}`",
@@ -154,14 +154,14 @@ def _presets() -> list[str]:
             _parts(scheme),
             f"{catalogue.count_parameters(*scheme.parts):,}",
         )
-        for name, scheme in PRESETS.items()
+        for name, scheme in SCHEMES.items()
     ]
     note = (
         "*Parameters* is the number that positions add to transformer-base (6 + 6 layers, D = 512)."
         "\n[Benchmarks](benchmarks.md) show the time of a training step."
     )
-    header = ("preset", "position ids", "parts", "parameters")
-    return ["## Presets", "", *_table(header, rows), note, ""]
+    header = ("scheme", "position ids", "parts", "parameters")
+    return ["## Schemes", "", *_table(header, rows), note, ""]
 
 
 def _numbering(scheme: Scheme) -> str:
@@ -306,10 +306,10 @@ _CHECKED = """\
 ## Checked in every cell
 
 The contract tests run over the registry, so a new kind is tested as soon as it is registered. They
-test every cell above, every preset, every choice of position ids, and variants with other options.
+test every cell above, every scheme, every choice of position ids, and variants with other options.
 Compiling takes seconds per model, so `make test` compiles and exports only three models, one for
 each choice of position ids, which together have every kind at every place. `make test-slow`
-compiles each cell, preset and variant separately. Compiled models run on the backends `eager` and,
+compiles each cell, scheme and variant separately. Compiled models run on the backends `eager` and,
 in training, `aot_eager`; `inductor` runs only with SHAPE, in `make test-slow`.
 """
 

@@ -1,6 +1,6 @@
 """Every cell that the contract holds for.
 
-Presets, kinds × places and position_ids come from the registries: what is registered is tested. The
+Schemes, kinds × places and position_ids come from the registries: what is registered is tested. The
 variants are the options that change what a kind computes.
 """
 
@@ -23,7 +23,7 @@ from shapeshift.model.catalogue import cells
 from shapeshift.positions import (
     KINDS,
     POSITION_IDS,
-    PRESETS,
+    SCHEMES,
     Part,
     PositionIds,
     Scheme,
@@ -103,8 +103,8 @@ VARIANTS = {name: Scheme(parts=parts) for name, parts in PARTS.items()} | {
     ),
     "shape-authors": Scheme(PositionIds("shifted", NEAR | {"authors": True}), (SINUSOIDAL,)),
 }
-SCHEMES = {
-    **{name: scheme for name, scheme in PRESETS.items() if scheme not in CELLS.values()},
+CASES = {
+    **{name: scheme for name, scheme in SCHEMES.items() if scheme not in CELLS.values()},
     **CELLS,
     **NUMBERINGS,
     **VARIANTS,
@@ -140,7 +140,7 @@ def stand_together(*schemes: Scheme) -> bool:
 TOGETHER = {f"together:{scheme.position_ids.name}": scheme for scheme in together()}
 
 
-@pytest.fixture(params=SCHEMES.values(), ids=list(SCHEMES))
+@pytest.fixture(params=CASES.values(), ids=list(CASES))
 def scheme(request: pytest.FixtureRequest) -> Scheme:
     """A position scheme: each test that asks for it runs over all."""
     return request.param
@@ -161,10 +161,7 @@ def stacked(request: pytest.FixtureRequest) -> tuple[Scheme, str]:
 @pytest.fixture(
     params=[
         *(pytest.param(scheme, id=name) for name, scheme in TOGETHER.items()),
-        *(
-            pytest.param(scheme, id=name, marks=pytest.mark.slow)
-            for name, scheme in SCHEMES.items()
-        ),
+        *(pytest.param(scheme, id=name, marks=pytest.mark.slow) for name, scheme in CASES.items()),
     ]
 )
 def compiled_scheme(request: pytest.FixtureRequest) -> Scheme:
@@ -183,7 +180,7 @@ def is_ours(scheme: Scheme) -> bool:
         *(pytest.param(scheme, id=name) for name, scheme in (TOGETHER | VARIANTS).items()),
         *(
             pytest.param(scheme, id=name, marks=[pytest.mark.slow] if is_ours(scheme) else [])
-            for name, scheme in SCHEMES.items()
+            for name, scheme in CASES.items()
             if name not in VARIANTS
         ),
     ]

@@ -11,7 +11,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from shapeshift import SHAPE
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 
 from .conftest import close
 
@@ -105,7 +105,7 @@ def test_the_drop_in_module_compiles_and_draws(graphs) -> None:
 
 @pytest.mark.skipif(torch.__version__ < (2, 12), reason="its compiler shows an error of its own")
 def test_beyond_the_learned_table_a_compiled_model_refuses(make_model, sentences) -> None:
-    model = make_model(PRESETS["learned"], **ONE_LAYER)
+    model = make_model(SCHEMES["learned"], **ONE_LAYER)
     run = torch.compile(model, dynamic=True, backend="eager")
     run(*sentences)
     with pytest.raises(ShapeshiftError, match=r"1100 tokens.*ends at 1023"):

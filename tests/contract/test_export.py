@@ -10,7 +10,7 @@ from torch.export import Dim, ExportedProgram, export
 from shapeshift.attention.backends import sdpa
 from shapeshift.model import Transformer
 from shapeshift.model.layers import Memory
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 
 from .conftest import close
 
@@ -68,7 +68,7 @@ def test_programs_serve_other_batches_and_lengths(
 
 @torch.no_grad()
 def test_a_program_serves_short_and_long_sentences(make_model, logits, sentences) -> None:
-    model = make_model(PRESETS["ape"], encoder_layers=1, decoder_layers=1)
+    model = make_model(SCHEMES["ape"], encoder_layers=1, decoder_layers=1)
     border = max(sdpa.FUSED_FROM.values())
     source, target = sentences
     encoder, decoder = (program.module() for program in exported(model, source, target, 2 * border))

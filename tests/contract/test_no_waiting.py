@@ -23,7 +23,7 @@ from shapeshift.decoding.search import beam_search
 from shapeshift.model import DecoderState, ModelConfig, Transformer, build, label_smoothed_loss
 from shapeshift.model import loss as loss_module
 from shapeshift.model.attention import Attention
-from shapeshift.positions import PRESETS, T5, Part, Scheme
+from shapeshift.positions import SCHEMES, T5, Part, Scheme
 from shapeshift.positions.base import AT_ATTENTION
 
 from .conftest import READS, Watch
@@ -126,7 +126,7 @@ def test_search_reads_every_few_steps(
     beam: int, fixed: bool, make_model: Callable[..., Transformer], sentences: tuple[Tensor, Tensor]
 ) -> None:
     """What a GPU does, counted on a CPU: between checks nothing is read."""
-    model = make_model(PRESETS["shape"], vocabulary=1000)
+    model = make_model(SCHEMES["shape"], vocabulary=1000)
     source, _ = sentences
     num_reads = [0]  # after each step
 
@@ -166,20 +166,20 @@ def test_a_causal_kernel_is_given_no_mask(
 
     kernel = F.scaled_dot_product_attention
     monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
-    model = build(ModelConfig(size="tiny"), PRESETS[name], 11, 11).to(META)
+    model = build(ModelConfig(size="tiny"), SCHEMES[name], 11, 11).to(META)
     model(batch.source, batch.target_input)
     layers = len(model.decoder)
     assert calls.count((True, True)) == layers
     assert calls.count((False, False)) == len(model.encoder) + layers  # only padding is masked
 
 
-@pytest.mark.parametrize("preset", ["ape", "rpe", "t5", "alibi"])
+@pytest.mark.parametrize("scheme", ["ape", "rpe", "t5", "alibi"])
 def test_in_half_precision_no_mask_casts_the_scores(
-    preset: str, monkeypatch: pytest.MonkeyPatch
+    scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sum in place of two tensors of different types casts the larger one twice."""
     monkeypatch.setattr(kernels, "serves", lambda _: False)  # as on a GPU
-    model = build(ModelConfig(size="tiny"), preset, 20, 20)
+    model = build(ModelConfig(size="tiny"), scheme, 20, 20)
     is_mixed = []
 
     def see(operator: Any, given: Any, _: Any) -> None:

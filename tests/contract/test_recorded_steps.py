@@ -18,7 +18,7 @@ from shapeshift import kernels
 from shapeshift.decoding import recording
 from shapeshift.decoding.search import beam_search
 from shapeshift.model import Transformer, transformer
-from shapeshift.positions import PRESETS, Scheme
+from shapeshift.positions import SCHEMES, Scheme
 
 from .conftest import Watch
 
@@ -121,7 +121,7 @@ def test_with_offsets(
     sentences: tuple[Tensor, Tensor],
     records: Records,
 ) -> None:
-    model = make_model(PRESETS["shape"])
+    model = make_model(SCHEMES["shape"])
     model.output.weight.data[3] *= 0.2
     model.start = lambda source, beam: Transformer.start(model, source, beam, offset=offset)
     found = [translations(model, sentences[0], beam, x, fixed_rows=fixed) for x in (True, False)]
@@ -143,7 +143,7 @@ def test_rows_that_leave_are_not_computed(
 
     run = transformer.DecoderState.step
     monkeypatch.setattr(transformer.DecoderState, "step", step)
-    model = make_model(PRESETS["ape"])
+    model = make_model(SCHEMES["ape"])
     model.output.weight.data[3] *= 0
     translations(model, sentences[0], 2, True)
     assert sizes[0] == 6

@@ -16,7 +16,7 @@ from shapeshift.decoding.scoring import score_references
 from shapeshift.decoding.search import beam_search
 from shapeshift.kernels import decoding
 from shapeshift.model import DecoderState, label_smoothed_loss
-from shapeshift.positions import KINDS, PRESETS, Scheme
+from shapeshift.positions import KINDS, SCHEMES, Scheme
 
 from .conftest import close
 
@@ -71,7 +71,7 @@ def test_beams_are_reordered_and_sentences_left_out(
 
 
 def test_gradients_go_through_beams_that_are_reordered(make_model, sentences) -> None:
-    model = make_model(PRESETS["ape"])
+    model = make_model(SCHEMES["ape"])
     source, order = sentences[0], torch.tensor([1, 0, 2, 2, 5, 4])
     tokens = torch.arange(4, 10)
 
@@ -200,7 +200,7 @@ def test_bfloat16_stays_close(scheme, make_model, logits, sentences, backend) ->
 
 
 def test_decoding_in_training_mode_is_refused(make_model, sentences) -> None:
-    model = make_model(PRESETS["shape"]).train()
+    model = make_model(SCHEMES["shape"]).train()
     with pytest.raises(ShapeshiftError, match=r"evaluation mode.*call model\.eval\(\)"):
         model.start(sentences[0])
 
@@ -287,9 +287,9 @@ def test_gradients_do_not_depend_on_how_attention_is_computed(
         torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_search_forced_scoring_and_full_forward_agree(preset, make_model, sentences) -> None:
-    model = make_model(PRESETS[preset], encoder_layers=1, decoder_layers=1)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_search_forced_scoring_and_full_forward_agree(scheme, make_model, sentences) -> None:
+    model = make_model(SCHEMES[scheme], encoder_layers=1, decoder_layers=1)
     source = sentences[0]
     found = [
         best for [best] in beam_search(model.start(source, 3), torch.tensor([9, 14, 6]), beam=3)

@@ -1,4 +1,4 @@
-"""The losses of the first updates of a tiny model, for each preset.
+"""The losses of the first updates of a tiny model, for each scheme.
 
     python tests/golden/losses.py       # writes losses.json; say in the commit why it changed
 
@@ -17,7 +17,7 @@ from shapeshift.data.grammar import generate
 from shapeshift.data.store import TokenStore
 from shapeshift.data.store import write_store as write_pairs
 from shapeshift.model import ModelConfig, build
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.log import Log, read_log
@@ -43,7 +43,7 @@ def write_store(folder: Path) -> TokenStore:
     return write_pairs(folder / "store", pairs, source_size=VOCAB, target_size=VOCAB)
 
 
-def losses_of(preset: str, store: TokenStore, folder: Path) -> list[float]:
+def losses_of(scheme: str, store: TokenStore, folder: Path) -> list[float]:
     """Train `NUM_UPDATES` updates on one thread; return the loss of each."""
     config = TrainingConfig(
         max_updates=NUM_UPDATES,
@@ -59,7 +59,7 @@ def losses_of(preset: str, store: TokenStore, folder: Path) -> list[float]:
     )
     shape = {"dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 2, "decoder_layers": 2}
     torch.manual_seed(7)
-    model = build(ModelConfig(**shape, dropout=0.1), PRESETS[preset], VOCAB, VOCAB)
+    model = build(ModelConfig(**shape, dropout=0.1), SCHEMES[scheme], VOCAB, VOCAB)
     folder.mkdir()
     trainer = Trainer(model, config, store, store, Checkpoints(folder / "checkpoints", 10))
     log, threads = Log(folder, 0), torch.get_num_threads()
@@ -76,7 +76,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         store = write_store(folder)
-        losses = {preset: losses_of(preset, store, folder / preset) for preset in PRESETS}
+        losses = {scheme: losses_of(scheme, store, folder / scheme) for scheme in SCHEMES}
     lines = [f'  "{name}": {json.dumps([round(x, 6) for x in x])}' for name, x in losses.items()]
     TARGET.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 

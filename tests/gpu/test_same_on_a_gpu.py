@@ -18,7 +18,7 @@ from shapeshift.decoding.search import beam_search
 from shapeshift.model import ModelConfig, build, label_smoothed_loss, transformer
 from shapeshift.model.cache import Slots
 from shapeshift.model.transformer import padding_mask
-from shapeshift.positions import PRESETS, Part, Representation, Scheme, Stack, place
+from shapeshift.positions import SCHEMES, Part, Representation, Scheme, Stack, place
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.step import TrainingStep
 
@@ -33,13 +33,13 @@ PACKED = {"_flash_attention_forward", "_efficient_attention_forward"}
 """Operators of attention of packed sentences."""
 
 
-@pytest.fixture(params=PRESETS)
+@pytest.fixture(params=SCHEMES)
 def twins(request):
     """One model on the CPU and its copy on the GPU, with a padded batch."""
     torch.manual_seed(0)
     config = ModelConfig(size="tiny", dropout=0.0)
-    model = build(config, PRESETS[request.param], VOCABULARY, VOCABULARY)
-    twin = build(config, PRESETS[request.param], VOCABULARY, VOCABULARY).cuda()
+    model = build(config, SCHEMES[request.param], VOCABULARY, VOCABULARY)
+    twin = build(config, SCHEMES[request.param], VOCABULARY, VOCABULARY).cuda()
     twin.load_state_dict(model.state_dict())
     source = torch.randint(5, VOCABULARY, (3, 70))
     target = torch.randint(5, VOCABULARY, (3, 60))
@@ -96,7 +96,7 @@ def decode(model, source, length=40):
 
 def model_for_decoding():
     torch.manual_seed(0)
-    return build(ModelConfig(size="small"), PRESETS["ape"], 1000, 1000).cuda().eval()
+    return build(ModelConfig(size="small"), SCHEMES["ape"], 1000, 1000).cuda().eval()
 
 
 def test_what_waits_is_not_recorded(monkeypatch):
@@ -206,14 +206,14 @@ def test_no_step_waits(twins):
             state.step(last)
 
 
-@pytest.mark.parametrize("preset", ["ape", "rpe", "alibi", "rope"])
-def test_compiled_layers(preset):
+@pytest.mark.parametrize("scheme", ["ape", "rpe", "alibi", "rope"])
+def test_compiled_layers(scheme):
     """One graph for all lengths gives the gradients of the plain layers."""
     steps = []
     for compiled in (False, True):
         torch.manual_seed(0)
         model = build(
-            ModelConfig(size="tiny", dropout=0.0), PRESETS[preset], VOCABULARY, VOCABULARY
+            ModelConfig(size="tiny", dropout=0.0), SCHEMES[scheme], VOCABULARY, VOCABULARY
         )
         config = TrainingConfig(precision="fp32", compile=compiled)
         steps.append(TrainingStep(model.cuda(), config))
@@ -233,7 +233,7 @@ def test_compiled_layers(preset):
 
 
 def test_causal_attention_is_one_kernel_without_a_mask():
-    model = build(ModelConfig(size="small"), PRESETS["rope"], VOCABULARY, VOCABULARY).cuda()
+    model = build(ModelConfig(size="small"), SCHEMES["rope"], VOCABULARY, VOCABULARY).cuda()
     ids = torch.randint(5, VOCABULARY, (3, 70), device="cuda")
     with torch.autocast("cuda", dtype=torch.bfloat16), Operators() as seen:
         model(ids, ids)
@@ -314,14 +314,14 @@ def test_dropout_of_packed_sentences_has_its_gradients(longest, ran):
 
 @pytest.mark.parametrize("padded", [True, False], ids=["padded", "full"])
 @pytest.mark.parametrize("length", [200, 30])
-@pytest.mark.parametrize("preset", ["ape", "rope", "rpe", "alibi"])
-def test_packed_loss_and_gradients_in_half_precision(preset, length, padded, monkeypatch):
+@pytest.mark.parametrize("scheme", ["ape", "rope", "rpe", "alibi"])
+def test_packed_loss_and_gradients_in_half_precision(scheme, length, padded, monkeypatch):
     """Without padding in the layers, bf16 is no further from float32 than with it."""
     served, name = [], "_flash" if length > 128 else "_efficient"
     kernel = getattr(packed, name)
     monkeypatch.setattr(packed, name, lambda *how: served.append(1) or kernel(*how))
     torch.manual_seed(0)
-    model = build(ModelConfig(size="tiny", dropout=0.0), PRESETS[preset], VOCABULARY, VOCABULARY)
+    model = build(ModelConfig(size="tiny", dropout=0.0), SCHEMES[scheme], VOCABULARY, VOCABULARY)
     model.cuda().train()
     source, target = torch.randint(5, VOCABULARY, (2, 4, length), device="cuda")
     target = target[:, : length - 7]
@@ -338,7 +338,7 @@ def test_packed_loss_and_gradients_in_half_precision(preset, length, padded, mon
         grads = [x.grad.flatten() for x in model.parameters() if x.grad is not None]
         found.append((loss.smoothed.detach(), torch.cat(grads)))
     exact, rough, without = found
-    assert len(served) == (6 if preset in ("ape", "rope") else 2)  # all, or those to the source
+    assert len(served) == (6 if scheme in ("ape", "rope") else 2)  # all, or those to the source
     assert abs(without[0] / exact[0] - 1) < 1e-2
     error = (without[1] - exact[1]).norm()
     assert error <= 1.5 * (rough[1] - exact[1]).norm()

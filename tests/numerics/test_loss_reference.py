@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from shapeshift.model import ModelConfig, build, label_smoothed_loss
 from shapeshift.model import loss as loss_module
 from shapeshift.model.loss import linear_cross_entropy
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 
 EPSILONS = [0.0, 0.1, 0.7]
 
@@ -87,7 +87,7 @@ def test_padding_costs_nothing(epsilon: float) -> None:
     config = ModelConfig(
         size="tiny", dim=8, num_heads=2, ff_dim=16, encoder_layers=1, decoder_layers=1
     )
-    model = build(config, PRESETS["rpe"], 9, 9).double().eval()
+    model = build(config, SCHEMES["rpe"], 9, 9).double().eval()
     source = torch.tensor([[4, 5, 3], [6, 3, 0]])
     target_input = torch.tensor([[2, 7, 8], [2, 0, 0]])
     target_output = torch.tensor([[7, 8, 3], [3, 0, 0]])

@@ -31,7 +31,7 @@ from shapeshift.decoding.config import DecodingConfig
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import Translator
 from shapeshift.model import ModelConfig, build
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 
 LIMIT = 12
 BOM = b"\xef\xbb\xbf"
@@ -72,7 +72,7 @@ def translator(max_source_length: int | None, on_long: str, invariant: bool) -> 
         on_long=on_long,
         batch_invariant=invariant,
     )
-    model = build(ModelConfig(**shape), PRESETS["ape"], size, size)
+    model = build(ModelConfig(**shape), SCHEMES["ape"], size, size)
     return Translator(Runner(model, config), subwords())
 
 

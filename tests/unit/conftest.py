@@ -12,7 +12,7 @@ from shapeshift.config.files import lay_over
 from shapeshift.data.prepared import Prepared
 from shapeshift.data.store import write_store
 from shapeshift.model import ModelConfig, build
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 from shapeshift.run.folder import prepared_directory
 from shapeshift.run.record import MeasureRecord
 from shapeshift.run.train import train
@@ -29,12 +29,12 @@ VOCAB = 24
 
 @pytest.fixture(scope="session")
 def make_model():
-    """preset → a model in float64, with the same weights wherever the preset has none of its own"""
+    """scheme → a model in float64, with the same weights wherever the scheme has none of its own"""
 
-    def make(preset):
+    def make(scheme):
         torch.manual_seed(3)
         config = ModelConfig(dim=16, num_heads=2, ff_dim=32, encoder_layers=2, decoder_layers=1)
-        return build(config, PRESETS[preset], VOCAB, VOCAB).double().eval()
+        return build(config, SCHEMES[scheme], VOCAB, VOCAB).double().eval()
 
     return make
 

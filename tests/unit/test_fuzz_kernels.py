@@ -167,10 +167,10 @@ def fewer(draw: Draw):
 
 def decoding(draw: Draw) -> Callable[[bool], Results]:
     torch.manual_seed(draw.randrange(99))
-    preset = draw.choice(("ape", "rpe", "rope", "t5", "alibi", "skew", "tupe"))
+    scheme = draw.choice(("ape", "rpe", "rope", "t5", "alibi", "skew", "tupe"))
     model = build(
         ModelConfig(dim=32, num_heads=2, ff_dim=32, encoder_layers=1, decoder_layers=1),
-        preset,
+        scheme,
         20,
         20,
     )

@@ -33,7 +33,7 @@ def compare(
         list[str] | None,
         typer.Option(
             metavar="NAME,... or 'NAME KEY=VALUE...'",
-            help="Presets, see `shapeshift positions`, or one position of a name and settings, such"
+            help="Schemes, see `shapeshift positions`, or one position of a name and settings, such"
             " as 'shape-10 position=shape position.position_ids.max_offset=10'; may be given"
             " several times. The others are compared with the first. [default: ape,shape,rpe]",
         ),
@@ -107,9 +107,9 @@ def demo(
 
 
 def _parse_positions(texts: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return name → settings; the setting of a preset is its name."""
-    from shapeshift.model.position_config import no_preset
-    from shapeshift.positions import PRESETS
+    """Return name → settings; the setting of a scheme is its name."""
+    from shapeshift.model.position_config import no_scheme
+    from shapeshift.positions import SCHEMES
 
     option = "--position"
     found: dict[str, tuple[str, ...]] = {}
@@ -120,10 +120,10 @@ def _parse_positions(texts: list[str]) -> dict[str, tuple[str, ...]]:
             raise usage_error(option, f"{text!r}: {error}") from error
         if name in found:
             raise usage_error(option, f"{name!r} is given twice")
-        if not settings and name not in PRESETS:
-            raise usage_error(option, no_preset(name))
-        preset = [f"position={name}"] if name in PRESETS else []
-        found[name] = (*preset, *settings)
+        if not settings and name not in SCHEMES:
+            raise usage_error(option, no_scheme(name))
+        scheme = [f"position={name}"] if name in SCHEMES else []
+        found[name] = (*scheme, *settings)
     if len(found) < 2:
         raise usage_error(
             option,

@@ -1,4 +1,4 @@
-"""`shapeshift positions`: presets, kinds and position ids."""
+"""`shapeshift positions`: schemes, kinds and position ids."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def positions(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="A preset or a kind to describe; one of your own is module:Class.",
+            help="A scheme or a kind to describe; one of your own is module:Class.",
         ),
     ] = None,
     explain: Annotated[
@@ -68,7 +68,7 @@ def positions(
 ) -> None:
     """List the position representations, or describe one.
 
-    Lists the presets, the kinds of position representation, and the position ids. With a NAME, such
+    Lists the schemes, the kinds of position representation, and the position ids. With a NAME, such
     as rope, describes what it does, its options, its cost, its exports and how to use it. The
     number of parameters is the one that it adds to transformer-base. With --explain, prints how its
     attention is computed in a layer of transformer-base instead.
@@ -88,7 +88,7 @@ def positions(
             raise usage_error(option, "describes an attention for --explain; add --explain")
     if explain:
         if name is None:
-            raise usage_error("--explain", "needs the NAME of a preset or a kind, such as rope")
+            raise usage_error("--explain", "needs the NAME of a scheme or a kind, such as rope")
         if train and decode:
             raise usage_error("--decode", "excludes --train: gradients are of whole sentences")
         if no_kernels and device == "cuda":
@@ -110,13 +110,13 @@ def positions(
         return
     from shapeshift.evaluation.tables import Table
     from shapeshift.model import catalogue
-    from shapeshift.positions import KINDS, POSITION_IDS, PRESETS
+    from shapeshift.positions import KINDS, POSITION_IDS, SCHEMES
     from shapeshift.positions.registry import find_kind, kind_names
 
-    presets = []
-    for preset, scheme in PRESETS.items():
+    schemes = []
+    for name, scheme in SCHEMES.items():
         described = str(scheme).removesuffix(", position ids absolute")
-        presets.append((preset, described, f"{catalogue.count_parameters(*scheme.parts):,}"))
+        schemes.append((name, described, f"{catalogue.count_parameters(*scheme.parts):,}"))
     places: dict[str, list[str]] = {}
     for cell in catalogue.cells():
         place = f"{cell.at} ({catalogue.count_parameters(cell):,})"
@@ -127,7 +127,7 @@ def positions(
         kinds.append((kind, own.summary, ", ".join(own.build.places), own.source))
     position_ids = [(ids, entry.summary, entry.source) for ids, entry in POSITION_IDS.items()]
     for header, rows in (
-        (("preset", "kind at place", "parameters"), presets),
+        (("scheme", "kind at place", "parameters"), schemes),
         (("kind", "what it does", "places (parameters)", "source"), kinds),
         (("position ids", "what they are", "source"), position_ids),
     ):
@@ -136,11 +136,11 @@ def positions(
 
 
 def _describe(name: str) -> None:
-    """Print what a preset, a kind or position ids do, and how a configuration names them."""
+    """Print what a scheme, a kind or position ids do, and how a configuration names them."""
     from shapeshift import kernels
     from shapeshift.export.support import ENGINES, support
     from shapeshift.model import ModelConfig, catalogue
-    from shapeshift.positions import POSITION_IDS, PRESETS, Representation
+    from shapeshift.positions import POSITION_IDS, SCHEMES, Representation
     from shapeshift.positions.registry import find_kind
 
     scheme = _scheme(name)
@@ -148,7 +148,7 @@ def _describe(name: str) -> None:
     if name in POSITION_IDS:
         part = "{kind: sinusoidal, place: embedding}"
         usage = f"position: {{name: mine, position_ids: {{name: {name}}}, parts: [{part}]}}"
-    elif name not in PRESETS:
+    elif name not in SCHEMES:
         place = scheme.parts[0].place
         usage = f"position: {{name: mine, parts: [{{kind: {name}, place: {place}}}]}}"
     kinds = [] if name in POSITION_IDS else [part.kind for part in scheme.parts] or ["none"]
@@ -181,34 +181,34 @@ def _describe(name: str) -> None:
 
 
 def _scheme(name: str) -> Scheme:
-    """Return a preset, or a kind at its first place, or position ids with sinusoidal positions."""
-    from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, Part, PositionIds, Scheme
+    """Return a scheme, or a kind at its first place, or position ids with sinusoidal positions."""
+    from shapeshift.positions import KINDS, POSITION_IDS, SCHEMES, Part, PositionIds, Scheme
     from shapeshift.positions.registry import FOREIGN_POSITIONS, find_kind, kind_names
 
-    if name in PRESETS:
-        return PRESETS[name]
+    if name in SCHEMES:
+        return SCHEMES[name]
     if name in KINDS or is_own(name) or name in kind_names():
         return Scheme(parts=(Part(name, find_kind(name).build.places[0]),))
     if name in POSITION_IDS:
         return Scheme(PositionIds(name), (Part("sinusoidal", "embedding"),))
-    known = [*PRESETS, *KINDS, *POSITION_IDS]
+    known = [*SCHEMES, *KINDS, *POSITION_IDS]
     meant = FOREIGN_POSITIONS.get(name.lower().replace("-", "_"), name)
     remedy = nearest(meant, known) or "; `shapeshift positions` lists all"
-    raise ShapeshiftError(f"no preset or kind {name!r}{remedy}")
+    raise ShapeshiftError(f"no scheme or kind {name!r}{remedy}")
 
 
 def _explain(name: str, *, dtype: str, **options: Any) -> None:
-    """Print which backend serves for each attention of a preset or a kind, and why those before it
+    """Print which backend serves for each attention of a scheme or a kind, and why those before it
     do not."""
     import torch
 
     from shapeshift.attention import explain
-    from shapeshift.positions import PRESETS, Part, Scheme
+    from shapeshift.positions import SCHEMES, Part, Scheme
     from shapeshift.positions.registry import find_kind
 
     scheme = _scheme(name)
     parts = [part for part in scheme.parts if part.kind == name]
-    if name not in PRESETS and parts:  # a kind, at all of its places in attention
+    if name not in SCHEMES and parts:  # a kind, at all of its places in attention
         build = find_kind(name).build
         stacks = "decoder" if build.causal_only else "both"
         places = [place for place in build.places if place != "embedding"] or build.places
@@ -216,7 +216,7 @@ def _explain(name: str, *, dtype: str, **options: Any) -> None:
     precisions = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     found: dict[str, list[str]] = {}
     attentions = [*_attentions(scheme, decode=options["decode"])]
-    if name not in PRESETS:  # where the kind acts, if it does in an attention
+    if name not in SCHEMES:  # where the kind acts, if it does in an attention
         attentions = [x for x in attentions if not x[0].endswith(NOTHING)] or attentions
     for where, position in attentions:
         explanation = str(explain(position, dtype=precisions[dtype], **options))

@@ -1,4 +1,4 @@
-"""`shapeshift prepare`: corpus, subwords, dataset, token store."""
+"""`shapeshift prepare`: corpus, subwords, recipe, token store."""
 
 from __future__ import annotations
 

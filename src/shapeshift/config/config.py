@@ -24,7 +24,7 @@ from shapeshift.model.position_config import (
     DEFAULT_POSITION,
     PositionConfig,
     check_in_model,
-    expand_preset,
+    expand_scheme,
 )
 from shapeshift.training.config import TrainingConfig
 
@@ -35,7 +35,7 @@ class Config(Strict):
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     position: PositionConfig = PydanticField(
-        default_factory=lambda: PositionConfig(**expand_preset(DEFAULT_POSITION))
+        default_factory=lambda: PositionConfig(**expand_scheme(DEFAULT_POSITION))
     )
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingConfig = DecodingConfig()

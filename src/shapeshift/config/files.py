@@ -1,10 +1,10 @@
 """Configuration files, those that they extend, and what is laid over them.
 
 Files and overrides follow one rule: what is laid over a configuration replaces values and lists and
-leaves all else as it is. The name of a preset (`position`, `data.corpus`) replaces the whole
-section by that preset. Nothing that was given is ever dropped: a value that the section does not
+leaves all else as it is. The name of a scheme (`position`, `data.corpus`) replaces the whole
+section by that scheme. Nothing that was given is ever dropped: a value that the section does not
 take in the end, since another schedule was chosen, say, is an error when the configuration is
-checked. What a preset has filled in for its position ids goes with it.
+checked. What a scheme has filled in for its position ids goes with it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from shapeshift.config.errors import dotted
 from shapeshift.config.yaml_file import parse_yaml, read_yaml
 from shapeshift.data.config import CORPORA
 from shapeshift.model.config import SIZES
-from shapeshift.model.position_config import expand_preset, lay_over_preset
-from shapeshift.positions import PRESETS
+from shapeshift.model.position_config import expand_scheme, lay_over_scheme
+from shapeshift.positions import SCHEMES
 
 _Keys = tuple[Any, ...]
 
 _CHOICES: dict[_Keys, str] = {
     ("position",): "name",
     ("data", "corpus"): "corpus",
-    ("data", "dataset"): "name",
+    ("data", "recipe"): "name",
     ("training", "schedule"): "name",
     ("decoding", "length_penalty"): "name",
 }
@@ -101,7 +101,7 @@ def read_document(path: str | Path, extending: tuple[Path, ...] = ()) -> dict[st
 
 def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """Return a configuration with settings such as `training.max_updates=500` laid over it, in
-    whatever order they are given. `position=rope position.name=mine` is a preset under another
+    whatever order they are given. `position=rope position.name=mine` is a scheme under another
     name.
 
     Raises:
@@ -118,26 +118,26 @@ def try_to_lay_over(
     document: Mapping[str, Any], settings: Iterable[str]
 ) -> tuple[dict[str, Any], list[str]]:
     """Return what `lay_over` does without the settings that are wrong, and what is wrong."""
-    preset: dict[str, Any] = {}
+    scheme: dict[str, Any] = {}
     given: dict[str, Any] = {}
     errors: list[str] = []
     for setting in settings:
         try:
             each = _parse(setting)
             if isinstance(each.get("position"), str):
-                preset = _unite(preset, each, ())
+                scheme = _unite(scheme, each, ())
             else:
                 given = _unite(given, each, ())
         except ShapeshiftError as error:
             errors.append(str(error))
-    if preset and isinstance(own := given.get("position"), dict):
-        named = preset["position"]
-        if own.get("name", named) != named and str(own["name"]) in PRESETS:
+    if scheme and isinstance(own := given.get("position"), dict):
+        named = scheme["position"]
+        if own.get("name", named) != named and str(own["name"]) in SCHEMES:
             errors.append(f"position is given twice, {named!r} and {own['name']!r}; give one")
         if isinstance(own.get("parts"), list):
-            errors.append(f"position.parts and the preset {named!r} are both given; give one")
+            errors.append(f"position.parts and the scheme {named!r} are both given; give one")
     changed = dict(document)
-    for layer in (preset, *({key: value} for key, value in given.items())):
+    for layer in (scheme, *({key: value} for key, value in given.items())):
         try:
             changed = merge(changed, layer)
         except ShapeshiftError as error:
@@ -191,7 +191,7 @@ def _merge(base: Any, over: Any, keys: _Keys) -> Any:
     if keys == ("position",):
         base = _spell_out_position(base, over)
     elif keys == ("data", "corpus") and str(over.get("corpus")) in CORPORA:
-        base = {}  # a preset replaces the whole section
+        base = {}  # a scheme replaces the whole section
     elif keys == ("model",) and isinstance(base, dict):
         _check_size(base, over)
     if isinstance(base, list):
@@ -218,21 +218,21 @@ def _check_size(base: Mapping[str, Any], over: Mapping[str, Any]) -> None:
 
 
 def _spell_out_position(base: Any, over: Mapping[str, Any]) -> Any:
-    """Return the preset that `over` names or, spelled out, the position that it is laid over."""
+    """Return the scheme that `over` names or, spelled out, the position that it is laid over."""
     whole = isinstance(over.get("parts"), list)
-    if not whole and str(over.get("name")) in PRESETS:
-        return expand_preset(over["name"])
+    if not whole and str(over.get("name")) in SCHEMES:
+        return expand_scheme(over["name"])
     if over.keys() == {"name"} and not (isinstance(base, dict) and "parts" in base):
-        return {}  # neither a preset nor a label of parts: an error when it is checked
+        return {}  # neither a scheme nor a label of parts: an error when it is checked
     if not isinstance(base, dict | None):
         return base
-    base = lay_over_preset(base or {})
-    if str(base.get("name")) in PRESETS:
+    base = lay_over_scheme(base or {})
+    if str(base.get("name")) in SCHEMES:
         options, chosen = base.get("position_ids"), over.get("position_ids")
         if isinstance(options, dict) and isinstance(chosen, dict):
             name = options.get("name")
             if chosen.get("name", name) != name:
-                filled_in = expand_preset(base["name"])["position_ids"].items()
+                filled_in = expand_scheme(base["name"])["position_ids"].items()
                 options = {x: y for x, y in options.items() if (x, y) not in filled_in}
                 base["position_ids"] = options
         if whole and "name" not in over:

@@ -23,6 +23,7 @@ FOREIGN_NAMES = _by_name("""
 data.corpus.source src src_lang source_lang
 data.corpus.target trg tgt tgt_lang target_lang
 data.corpus.root data_path path
+data.recipe dataset
 data.subwords.vocab_size vocab bpe_size voc_limit src_vocab_size tgt_vocab_size
 decoding.beam beam_size num_beams beams
 decoding.length_penalty.alpha beam_alpha alpha lenpen

@@ -1,4 +1,4 @@
-"""The datasets of the papers, made from encoded pairs as they stream by.
+"""The recipes of the papers: what becomes of encoded pairs as they stream by.
 
 Vanilla, Extrapolate and Interpolate: SHAPE (Kiyono et al. 2021), section 3.1 and Table 3.
 LengthSlice: NHK (2024), Figure 3. Lengths are subwords without `<s>` and `</s>`.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, islice
 from typing import NamedTuple
 
-from shapeshift.data.config import Dataset, Extrapolate, Interpolate, LengthSlice, Split
+from shapeshift.data.config import Extrapolate, Interpolate, LengthSlice, Recipe, Split
 from shapeshift.data.filter import Dropped, empty_side
 from shapeshift.data.subwords import SEPARATOR, join_ids
 
@@ -34,16 +34,16 @@ class Pair(NamedTuple):
 
 def build(
     pairs: Iterable[Pair],
-    dataset: Dataset,
+    recipe: Recipe,
     split: Split,
     dropped: Dropped,
     file_of: Callable[[int], int] = lambda number: 0,
 ) -> Iterator[Pair]:
-    """Yield the pairs of one split of a dataset, and count in `dropped` those that are left out, by
-    the first reason that fits.
+    """Yield the pairs that a recipe makes of one split, and count in `dropped` those that are left
+    out, by the first reason that fits.
 
-    A train pair without a subword on one side is dropped, whatever the dataset. Valid and test
-    lose nothing, so that scores of two datasets are over the same sentences.
+    A train pair without a subword on one side is dropped, whatever the recipe. Valid and test
+    lose nothing, so that scores of two recipes are over the same sentences.
 
     Interpolate's groups follow one another without overlap. A last group of fewer than `num_joined`
     pairs is kept as it is. (The paper's 450K groups of ten out of 4.5M pairs leave open what it did
@@ -52,18 +52,18 @@ def build(
 
     Args:
         pairs: of all files of the split.
-        dataset: what is built.
+        recipe: what is built.
         split: of the corpus.
         dropped: reason → number of pairs.
         file_of: the file of the pair with a number.
     """
-    kept = _kept(pairs, dataset, dropped) if split == "train" else iter(pairs)
-    if not isinstance(dataset, Interpolate):
+    kept = _kept(pairs, recipe, dropped) if split == "train" else iter(pairs)
+    if not isinstance(recipe, Interpolate):
         yield from kept
         return
     in_one = [(0, kept)] if split == "train" else groupby(kept, lambda pair: file_of(pair.number))
     for _, file in in_one:
-        while group := list(islice(file, dataset.num_joined)):
+        while group := list(islice(file, recipe.num_joined)):
             yield Pair(
                 source=SEPARATOR.join(pair.source for pair in group),
                 target=SEPARATOR.join(pair.target for pair in group),
@@ -73,20 +73,20 @@ def build(
             )
 
 
-def _kept(pairs: Iterable[Pair], dataset: Dataset, dropped: Dropped) -> Iterator[Pair]:
+def _kept(pairs: Iterable[Pair], recipe: Recipe, dropped: Dropped) -> Iterator[Pair]:
     for pair in pairs:
-        if reason := _why_dropped(pair, dataset):
+        if reason := _why_dropped(pair, recipe):
             dropped.add(reason, pair)
         else:
             yield pair
 
 
-def _why_dropped(pair: Pair, dataset: Dataset) -> str | None:
+def _why_dropped(pair: Pair, recipe: Recipe) -> str | None:
     """Return why a pair is not in the training data, or None if it is."""
     source, target = len(pair.source_ids), len(pair.target_ids)
     if reason := empty_side(pair):
         return reason
-    match dataset:
+    match recipe:
         case Extrapolate(max_length=limit) if max(source, target) > limit:
             return f"{'source' if source > limit else 'target'} over {limit} subwords"
         case LengthSlice(min_length=low) if source < low:

@@ -1,4 +1,4 @@
-"""What to prepare and how to batch it: corpus, subwords, dataset, batches."""
+"""What to prepare and how to batch it: corpus, subwords, recipe, batches."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ class LengthSlice(Strict):
         return max_length
 
 
-Dataset = Annotated[Vanilla | Extrapolate | Interpolate | LengthSlice, Field(discriminator="name")]
+Recipe = Annotated[Vanilla | Extrapolate | Interpolate | LengthSlice, Field(discriminator="name")]
 
 
 class DataConfig(Strict):
@@ -299,11 +299,11 @@ class DataConfig(Strict):
         description="pairs that are left out; null leaves out training pairs with an empty"
         " side alone",
     )
-    dataset: Dataset = Vanilla()
+    recipe: Recipe = Vanilla()
 
     @field_validator("corpus", mode="before")
     @classmethod
-    def _expand_preset(cls, given: Any) -> Any:
+    def _expand_name(cls, given: Any) -> Any:
         section = {"corpus": given} if isinstance(given, str) else given
         name = section.get("corpus") if isinstance(section, dict) else None
         if not isinstance(name, str) or name in ("files", "hub", "grammar"):

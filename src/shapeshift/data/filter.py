@@ -1,4 +1,4 @@
-"""Which pairs of the corpus are left out before a dataset is made of the others (`data.filter`)."""
+"""Which pairs of the corpus are left out before a recipe uses the others (`data.filter`)."""
 
 from __future__ import annotations
 

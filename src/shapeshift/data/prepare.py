@@ -70,7 +70,7 @@ def prepare(
     Of several processes that prepare the same folder, one works and the others wait.
 
     Args:
-        config: corpus, subwords, dataset.
+        config: corpus, subwords, recipe.
         directory: where to put it: missing, empty, or prepared before.
         on_progress: called with a stage, how much of it is done, and of how much, if known.
 
@@ -112,13 +112,13 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
             pairs = filter_pairs(pairs, config.filter, split, dropped)
         if split != "train":
             pairs = _notice(pairs, subwords, noticed, has_references=bool(corpus.references(split)))
-        built = build(pairs, config.dataset, split, dropped, places.file_of)
+        built = build(pairs, config.recipe, split, dropped, places.file_of)
         store, longest, numbers = _write_split(directory, split, built, subwords)
         if not len(store):
             reasons = ", ".join(f"{number:,} {reason}" for reason, number in dropped.items())
             raise ShapeshiftError(
                 f"none of {sizes[split]:,} {split} pairs is left (dropped: {reasons}); "
-                "set wider limits in data.dataset or data.filter"
+                "set wider limits in data.recipe or data.filter"
             )
         splits[split] = SplitReport(
             read=sizes[split],
@@ -260,7 +260,7 @@ def _fingerprint(config: DataConfig, directory: Path) -> str:
     exclude: Any = {"corpus": {"root", "archive"}, "subwords": {"models"}}
     settings = config.model_dump(mode="json", exclude=exclude)
     document = {"format": FORMAT, "config": settings, "text": corpus_fingerprint(config.corpus)}
-    if isinstance(config.dataset, Interpolate) and any(
+    if isinstance(config.recipe, Interpolate) and any(
         len(labels(config.corpus, split)) > 1 for split in ("valid", "test")
     ):
         document["joined"] = "file by file"  # data of an earlier version ran on over their ends

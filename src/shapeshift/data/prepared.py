@@ -49,15 +49,15 @@ class SplitReport(Strict):
 
     Attributes:
         read: pairs of the corpus.
-        kept: pairs of the corpus that are in the dataset.
-        built: pairs of the dataset: `kept`, or fewer where several were joined into one.
+        kept: pairs of the corpus that the recipe keeps.
+        built: prepared pairs: `kept`, or fewer where several were joined into one.
         dropped: pairs left out, by reason.
         noticed: pairs that are kept and may spoil scores, by reason.
         first: `FILE:LINE` of the first pair of each reason; pairs of the grammar have none.
-        source_length, target_length: in the dataset.
-        longest: `FILE:LINE` of the longest source and of the longest target in the dataset; nothing
-            for the grammar.
-        files: except for train, pairs of the dataset by file of the corpus.
+        source_length, target_length: of the prepared pairs.
+        longest: `FILE:LINE` of the longest source and of the longest target; nothing for the
+            grammar.
+        files: except for train, prepared pairs by file of the corpus.
     """
 
     read: int

@@ -19,7 +19,7 @@ from shapeshift.data.subwords import BOS, EOS, PAD
 from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.model.attention import Attention
 from shapeshift.model.layers import DecoderLayer, Embedding
-from shapeshift.positions import PRESETS, Absolute, Shifted, Sinusoidal
+from shapeshift.positions import SCHEMES, Absolute, Shifted, Sinusoidal
 
 from .support import STACKS, acting
 
@@ -145,7 +145,7 @@ def restore(
             zeros.
         never: our target ids that are not generated.
     """
-    model = build(shape, PRESETS["ape"], len(source_rows), len(target_rows)).eval()
+    model = build(shape, SCHEMES["ape"], len(source_rows), len(target_rows)).eval()
     back = _order(shape.dim).argsort()
     for ours, theirs, axis in _weights(model, marian):
         ours.copy_(theirs if axis is None else theirs.index_select(axis, back))

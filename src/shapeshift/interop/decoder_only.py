@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import attend
-from shapeshift.positions import PRESETS, SHAPE, Representation, Scheme, get
+from shapeshift.positions import SCHEMES, SHAPE, Representation, Scheme, get
 from shapeshift.positions.base import check_sizes, tied_names
 
 from .changed import (
@@ -66,7 +66,7 @@ def use_position(model: nn.Module, position: Representation | str, **options: An
 
     Args:
         model: such as `LlamaForCausalLM`, or its base model.
-        position: a preset or kind that acts on heads or scores of self-attention, see
+        position: a scheme or kind that acts on heads or scores of self-attention, see
             `shapeshift.positions.get`; or a representation, which serves all layers.
         options: of the kind. `rope` has a rotary model's own base, pairing and share of channels
             unless they say otherwise, and no scaling unless they name one.
@@ -296,7 +296,7 @@ def _build(
     elif not isinstance(position, str):
         _refuse(f"position must be a name or a Representation, got {position!r}")
     else:
-        scheme = PRESETS.get(position, Scheme())
+        scheme = SCHEMES.get(position, Scheme())
         if any(part.at == "embedding" for part in scheme.parts):
             _refuse(f"{position} {ELSEWHERE}")
         if any(part.layers is not None for part in scheme.parts):

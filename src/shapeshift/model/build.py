@@ -7,7 +7,7 @@ from torch import nn
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.positions import (
-    PRESETS,
+    SCHEMES,
     Representation,
     Scheme,
     Stack,
@@ -32,7 +32,7 @@ def build(
 
     Args:
         config: its shape.
-        scheme: how it knows positions, or the name of a preset.
+        scheme: how it knows positions, or the name of a scheme.
         source_size, target_size: V of each side; one number if the sides share a table.
 
     Raises:
@@ -42,7 +42,7 @@ def build(
     source_size = whole_number("source_size", source_size, 1)
     target_size = whole_number("target_size", target_size, 1)
     if isinstance(scheme, str):
-        scheme = entry(PRESETS, scheme, "preset")
+        scheme = entry(SCHEMES, scheme, "scheme")
     check(scheme)
     if config.share_embeddings and source_size != target_size:
         raise ShapeshiftError(

@@ -16,7 +16,7 @@ from shapeshift.model.meta import without_numbers
 from shapeshift.positions import (
     KINDS,
     POSITION_IDS,
-    PRESETS,
+    SCHEMES,
     Part,
     PositionIds,
     Scheme,
@@ -31,19 +31,19 @@ DEFAULT_POSITION = "ape"
 
 
 class PositionConfig(Strict):
-    """How the model uses positions: the name of a preset, or position ids and parts.
+    """How the model uses positions: the name of a scheme, or position ids and parts.
 
-    Without `parts`, `name` is a preset (by default `ape`), and the other keys override it. With
-    `parts`, `name` is a label. It may be a preset's name only if the scheme is that preset (options
-    may differ), and a kind's name only if that kind is one of the parts.
+    Without `parts`, `name` is a scheme (by default `ape`), and the other keys override it. With
+    `parts`, `name` is a label. It may be the name of a scheme only if these position ids and parts
+    are that scheme's (options may differ), and a kind's only if that kind is one of the parts.
 
     Attributes:
-        name: a preset, or the name of your scheme; with `parts`, by default `custom`.
-        position_ids: `name` and options of the position ids. By default those of the preset; with
+        name: a named scheme, or a label of your own; with `parts`, by default `custom`.
+        position_ids: `name` and options of the position ids. By default those of the scheme; with
             `parts`, absolute ones.
         parts: a list; each part has `kind` (or `package.module:Class`, a kind of your own),
             `place`, `stacks`, `layers`, `share_layers` and the options of the kind. By default the
-            parts of the preset.
+            parts of the scheme.
     """
 
     name: PlainName = DEFAULT_POSITION
@@ -52,10 +52,10 @@ class PositionConfig(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _expand_preset(cls, given: Any) -> Any:
+    def _expand_scheme(cls, given: Any) -> Any:
         if isinstance(given, str):
-            return expand_preset(given)
-        return lay_over_preset(given) if isinstance(given, dict) else given
+            return expand_scheme(given)
+        return lay_over_scheme(given) if isinstance(given, dict) else given
 
     @model_validator(mode="after")
     def _check(self) -> PositionConfig:
@@ -91,7 +91,7 @@ class PositionConfig(Strict):
 
 
 def check_label(label: str, scheme: Scheme) -> None:
-    """Raise a `ShapeshiftError` if a label is the name of a preset with other position ids, kinds,
+    """Raise a `ShapeshiftError` if a label is the name of a scheme with other position ids, kinds,
     places or stacks, or of a kind or position ids that are not in the scheme: tables and figures
     would show one under the name of another."""
 
@@ -99,8 +99,8 @@ def check_label(label: str, scheme: Scheme) -> None:
         parts = [(part.kind, part.at, part.stacks) for part in scheme.parts]
         return scheme.position_ids.name, parts
 
-    if label in PRESETS:
-        fits = outline(scheme) == outline(PRESETS[label])
+    if label in SCHEMES:
+        fits = outline(scheme) == outline(SCHEMES[label])
     else:
         there = {part.kind for part in scheme.parts} or {"none"}
         fits = label not in {*KINDS, *POSITION_IDS} - there - {scheme.position_ids.name}
@@ -113,11 +113,11 @@ def check_label(label: str, scheme: Scheme) -> None:
 PART_FIELDS = tuple(each.name for each in fields(Part) if each.name != "options")
 
 
-def expand_preset(name: str) -> dict[str, Any]:
-    """Return the preset `name` spelled out as a configuration."""
-    if name not in PRESETS:
-        raise ShapeshiftError(no_preset(name))
-    return spelled_out(name, PRESETS[name])
+def expand_scheme(name: str) -> dict[str, Any]:
+    """Return the scheme `name` spelled out as a configuration."""
+    if name not in SCHEMES:
+        raise ShapeshiftError(no_scheme(name))
+    return spelled_out(name, SCHEMES[name])
 
 
 def spelled_out(name: str, scheme: Scheme) -> dict[str, Any]:
@@ -130,38 +130,38 @@ def spelled_out(name: str, scheme: Scheme) -> dict[str, Any]:
     return {"name": name, "position_ids": {"name": ids.name, **ids.options}, "parts": parts}
 
 
-def no_preset(name: str) -> str:
-    """Return what to say of a name that is no preset's: how to have the kind, or which preset is
+def no_scheme(name: str) -> str:
+    """Return what to say of a name that is no scheme's: how to have the kind, or which scheme is
     meant."""
-    preset = FOREIGN_POSITIONS.get(name.lower().replace("-", "_"))
-    if preset is not None:
-        return f"unknown preset {name!r}; did you mean {preset!r}?"
+    scheme = FOREIGN_POSITIONS.get(name.lower().replace("-", "_"))
+    if scheme is not None:
+        return f"unknown scheme {name!r}; did you mean {scheme!r}?"
     if name in KINDS or is_own(name) or name in kind_names():
         part = f"{{kind: {name}, place: {find_kind(name).build.places[0]}}}"
-        return f"{name!r} is a kind, not a preset; write position='{{name: mine, parts: [{part}]}}'"
+        return f"{name!r} is a kind, not a scheme; write position='{{name: mine, parts: [{part}]}}'"
     if name in POSITION_IDS:
-        return f"{name!r} are position ids, not a preset; set position.position_ids.name={name}"
-    return f"unknown preset {name!r}{nearest(name, PRESETS)} (known: {', '.join(PRESETS)})"
+        return f"{name!r} are position ids, not a scheme; set position.position_ids.name={name}"
+    return f"unknown scheme {name!r}{nearest(name, SCHEMES)} (known: {', '.join(SCHEMES)})"
 
 
-def lay_over_preset(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a position as it is if it has a list of `parts`, and else the preset of its name with
+def lay_over_scheme(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a position as it is if it has a list of `parts`, and else the scheme of its name with
     the rest laid over it.
 
     Raises:
-        ShapeshiftError: it has neither parts nor a preset's name.
+        ShapeshiftError: it has neither parts nor a scheme's name.
     """
     name = given.get("name", DEFAULT_POSITION)
     if isinstance(given.get("parts"), list):
         return {"name": "custom", **given}
     if not isinstance(name, str):
         return dict(given)
-    if name not in PRESETS and given.keys() - {"name"}:
-        raise ShapeshiftError(f"{no_preset(name)}, and no parts are given")
-    preset = expand_preset(name)
+    if name not in SCHEMES and given.keys() - {"name"}:
+        raise ShapeshiftError(f"{no_scheme(name)}, and no parts are given")
+    scheme = expand_scheme(name)
     if isinstance(given.get("position_ids"), dict):
-        given = {**given, "position_ids": {**preset["position_ids"], **given["position_ids"]}}
-    return {**preset, **given}
+        given = {**given, "position_ids": {**scheme["position_ids"], **given["position_ids"]}}
+    return {**scheme, **given}
 
 
 def check_in_model(scheme: Scheme, model: ModelConfig) -> None:

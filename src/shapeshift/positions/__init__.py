@@ -12,7 +12,7 @@ from .placement import Placed, Stack, build_position_ids, check, get, place
 from .position_ids import Absolute, Randomized, Shifted
 from .registry import KINDS, POSITION_IDS
 from .rotary import Rotary
-from .scheme import PRESETS, Part, PositionIds, Scheme
+from .scheme import SCHEMES, Part, PositionIds, Scheme
 from .shaw import Shaw, Skew
 from .sinusoidal import Sinusoidal
 from .t5 import T5
@@ -24,7 +24,7 @@ __all__ = [
     "KERPLE",
     "KINDS",
     "POSITION_IDS",
-    "PRESETS",
+    "SCHEMES",
     "SHAPE",
     "T5",
     "TUPE",

@@ -24,7 +24,7 @@ from .registry import (
     find_kind,
     kind_names,
 )
-from .scheme import PLACES, PRESETS, STACKS, Part, Scheme
+from .scheme import PLACES, SCHEMES, STACKS, Part, Scheme
 
 
 @dataclass(frozen=True)
@@ -66,25 +66,25 @@ class Placed:
 
 
 def get(name: str, /, **options: Any) -> Representation:
-    """Build the position representation of a preset or a kind.
+    """Build the position representation of a scheme or a kind.
 
         get("rope", head_dim=64)
         get("rpe", num_heads=8, head_dim=64, max_distance=32)
 
     Args:
-        name: a kind (also `package.module:Class`), or a preset that is one kind in all layers with
+        name: a kind (also `package.module:Class`), or a scheme that is one kind in all layers with
             absolute positions.
-        options: arguments of its class, see `shapeshift positions NAME`; the preset's options are
+        options: arguments of its class, see `shapeshift positions NAME`; the scheme's options are
             the defaults. Model arguments (`dim`, `num_heads`, `head_dim`, `causal`) that the kind
             does not need are ignored, so that one call works for all kinds.
 
     Raises:
-        ShapeshiftError: if the name is unknown; if the preset has more than one module; if an
+        ShapeshiftError: if the name is unknown; if the scheme has more than one module; if an
             argument is unknown or out of range; or if `causal` is false for a causal kind.
         TypeError: if an argument of the model is missing.
     """
-    kind, preset_options = _kind_of(name)
-    options = {**preset_options, **options}
+    kind, scheme_options = _kind_of(name)
+    options = {**scheme_options, **options}
     sizes = {key: options.pop(key) for key in FIXED_BY_MODEL if key in options}
     build = find_kind(kind).build
     check_options(find_kind(kind), options, repr(name))
@@ -99,19 +99,19 @@ def get(name: str, /, **options: Any) -> Representation:
 
 
 def _kind_of(name: str) -> tuple[str, Mapping[str, Any]]:
-    """Return the kind of a preset or the kind itself, and the preset's options."""
+    """Return the kind of a scheme or the kind itself, and the scheme's options."""
     if name in KINDS or own_modules.is_own(name):
         return name, {}
-    if name not in PRESETS:
+    if name not in SCHEMES:
         names = kind_names()
-        check_name([*PRESETS, *names], name, "preset or kind")
+        check_name([*SCHEMES, *names], name, "scheme or kind")
         return name, {}
-    scheme = PRESETS[name]
+    scheme = SCHEMES[name]
     part, *others = scheme.parts or (Part("none"),)
     is_limited = part.layers is not None or part.stacks != "both"
     if others or is_limited or scheme.position_ids.name != "absolute":
         raise ShapeshiftError(
-            f"the preset {name!r} is more than one kind in all layers with absolute positions:"
+            f"the scheme {name!r} is more than one kind in all layers with absolute positions:"
             f" {scheme}; use shapeshift.{'SHAPE' if name == 'shape' else 'positions.place'}"
         )
     return part.kind, part.options
@@ -121,7 +121,7 @@ def check(scheme: Scheme) -> None:
     """Raise a `ShapeshiftError` for a name, an option or a cell that does not exist."""
     if not isinstance(scheme, Scheme):
         raise ShapeshiftError(
-            f"a scheme must be a Scheme, such as Scheme(parts=(Part('rotary'),)) or PRESETS['rope']"
+            f"a scheme must be a Scheme, such as Scheme(parts=(Part('rotary'),)) or SCHEMES['rope']"
             f" of shapeshift.positions, got {scheme!r}"
         )
     position_ids = scheme.position_ids

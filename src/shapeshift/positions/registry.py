@@ -155,8 +155,8 @@ def check_options(entry: Entry[nn.Module], options: Mapping[str, object], what: 
 
 
 FOREIGN_POSITIONS = {
-    elsewhere: preset
-    for preset, names in {
+    elsewhere: scheme
+    for scheme, names in {
         "alibi": "alibi_pos_bias",
         "ape": "sin sincos sinusoid sinusoidal sinusoidal_absolute",
         "learned": "embeddings learnable learned_absolute trainable",
@@ -168,4 +168,4 @@ FOREIGN_POSITIONS = {
     }.items()
     for elsewhere in names.split()
 }
-"""Name of a position representation elsewhere → preset here."""
+"""Name of a position representation elsewhere → scheme here."""

@@ -106,7 +106,7 @@ SINUSOIDAL = (Part("sinusoidal", "embedding"),)
 LESS_FEEDING = Part("sinusoidal", "self", layers=1, options={"add_to": "qk"})
 CROSS_PE = Part("sinusoidal", "cross", layers=1, options={"add_to": "qk"})
 
-PRESETS: dict[str, Scheme] = {
+SCHEMES: dict[str, Scheme] = {
     "nope": Scheme(),
     "ape": Scheme(parts=SINUSOIDAL),
     "learned": Scheme(parts=(Part("learned", "embedding"),)),
@@ -126,6 +126,6 @@ PRESETS: dict[str, Scheme] = {
 }
 """The papers' names: APE, SHAPE and RPE of Kiyono et al. 2021; no position at all; learned; each
 further kind in self-attention with its paper's settings (xPos is for decoders; the encoder uses
-rotary); randomized sinusoidal positions; and the presets of Miyazaki et al. 2024, which add
+rotary); randomized sinusoidal positions; and the schemes of Miyazaki et al. 2024, which add
 positions to Q and K in the first layer: in self-attention instead of at the embedding
 (LESS-FEEDING), in cross-attention as well (CROSS-PE), and their best, skew with CROSS-PE."""

@@ -23,13 +23,13 @@ from shapeshift.data.batching import collate, plan_epoch
 from shapeshift.data.prepared import Prepared
 from shapeshift.decoding.capacity import capacity
 from shapeshift.model import Transformer, build
-from shapeshift.positions import PRESETS, Scheme
+from shapeshift.positions import SCHEMES, Scheme
 from shapeshift.run.folder import Run
 from shapeshift.run.measures import Result
 from shapeshift.training.precision import autocast, choose_precision, tuned
 from shapeshift.training.step import TrainingStep, random_batch
 
-BASELINE = PRESETS["ape"]
+BASELINE = SCHEMES["ape"]
 
 MEMORY_LENGTH = 256
 """Subwords of each sentence, `</s>` among them, in the step whose memory is measured."""

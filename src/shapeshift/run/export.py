@@ -131,7 +131,7 @@ def _model_card(run: Run, data: DataReport, trained: Trained, weights: Path) -> 
     if imported := data.versions.get(IMPORTED_FROM):
         text, which = f"imported from {imported}, text not known", "imported"
     else:
-        text = f"{corpus.corpus} ({config.data.dataset.name}), {data.splits['train'].built:,} pairs"
+        text = f"{corpus.corpus} ({config.data.recipe.name}), {data.splits['train'].built:,} pairs"
         text += f", fingerprint {data.fingerprint[:16]}"
         last = max(run.checkpoints.updates(), default=config.training.max_updates)
         which = f"{config.training.final_weights} of a training of {last:,} updates"

@@ -331,7 +331,7 @@ def make_translator(config: Config, model: Transformer | Runner, subwords: Subwo
         dtype = choose_precision(config.training.precision, device)
         autocast = None if dtype == torch.float32 else dtype
         model = Runner(model, config.decoding, device, autocast)
-    joined = isinstance(config.data.dataset, Interpolate)
+    joined = isinstance(config.data.recipe, Interpolate)
     return Translator(model, subwords, joined=joined, detokenize=detokenizer(config))
 
 
@@ -354,7 +354,7 @@ def detokenizer(config: Config) -> Callable[[str], str]:
 def prepared_directory(config: DataConfig, root: str | Path = "prepared") -> Path:
     """Return where data of this configuration are prepared: one folder for each configuration."""
     key = hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:12]
-    return Path(root) / f"{config.corpus.corpus}-{config.dataset.name}-{key}"
+    return Path(root) / f"{config.corpus.corpus}-{config.recipe.name}-{key}"
 
 
 def delete(path: Path) -> None:

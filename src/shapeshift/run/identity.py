@@ -2,8 +2,8 @@
 
 Left out, because they change speed, messages or names alone: see `NEUTRAL`. Left out of the name
 as well: settings that have their default value, so that a setting which a later version adds does
-not rename the runs that were made without it. A position scheme counts by what it does: a preset's
-name and the same scheme spelled out are one, and a part of the kind `none` is no part. A kind of
+not rename the runs that were made without it. A position scheme counts by what it does: its name
+and the same scheme spelled out are one, and a part of the kind `none` is no part. A kind of
 the user's own counts with the source of its module.
 """
 

@@ -123,7 +123,7 @@ def _basis(scores: Scores) -> object:
 
 def trained_lengths(config: Config) -> Bounds | None:
     """Return the source lengths in training, where the dataset limits them."""
-    match config.data.dataset:
+    match config.data.recipe:
         case Extrapolate(max_length=longest):
             return 1, longest + 1
         case LengthSlice(min_length=shortest, max_length=end):

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 
 from shapeshift._system import files
-from shapeshift.positions import KINDS, PRESETS
+from shapeshift.positions import KINDS, SCHEMES
 
 TEXT_WIDTH_IN = 6.3
 """Width of the text block of an ACL page, in inches."""
@@ -83,21 +83,21 @@ def look(number: int, variant: int = 0) -> Look:
 
 
 def looks(names: Sequence[str]) -> dict[str, Look]:
-    """Return name → look. Each preset and kind has its own in every figure, the SHAPE paper's three
-    the first; `shape-10` and the like look like variants of the preset; the others take the
+    """Return name → look. Each scheme and kind has its own in every figure, the SHAPE paper's three
+    the first; `shape-10` and the like look like variants of the scheme; the others take the
     remaining looks in order."""
-    known = dict.fromkeys(("ape", "rpe", "shape", *PRESETS, *KINDS))
+    known = dict.fromkeys(("ape", "rpe", "shape", *SCHEMES, *KINDS))
     numbers = {name: number for number, name in enumerate(known)}
     variants: dict[str, int] = {}
     styles: dict[str, Look | None] = {}
     for name in dict.fromkeys(names):
         own = [each for each in known if f"{name.lower()}-".startswith(f"{each}-")]
-        preset = max(own, key=len, default=None)
-        if preset is None:
+        scheme = max(own, key=len, default=None)
+        if scheme is None:
             styles[name] = None
             continue
-        variants[preset] = variants.get(preset, -1) + 1
-        styles[name] = look(numbers[preset], variants[preset])
+        variants[scheme] = variants.get(scheme, -1) + 1
+        styles[name] = look(numbers[scheme], variants[scheme])
     free = (number for number in count() if look(number) not in styles.values())
     return {name: each or look(next(free)) for name, each in styles.items()}
 

@@ -49,7 +49,7 @@ class UpdateTime(NamedTuple):
 def assumed_length(data: DataConfig) -> int:
     """Return the assumed tokens of a sentence, or of all that are joined: `TYPICAL_LENGTH` and a
     `<sep>` or the `</s>` for each."""
-    count = data.dataset.num_joined if isinstance(data.dataset, Interpolate) else 1
+    count = data.recipe.num_joined if isinstance(data.recipe, Interpolate) else 1
     return count * (TYPICAL_LENGTH + 1)
 
 

@@ -16,7 +16,7 @@ def test_the_message_starts_with_the_place_and_is_short() -> None:
     error = ShapeshiftError("no such key", path=Path("a/run.yaml"), line=3)
     assert str(error) == "a/run.yaml:3: no such key"
     assert (error.path, error.line) == (Path("a/run.yaml"), 3)
-    error = ShapeshiftError(f"unknown preset {9999 * 'x'!r} (known: ape)", path="y" * 5000)
+    error = ShapeshiftError(f"unknown scheme {9999 * 'x'!r} (known: ape)", path="y" * 5000)
     assert str(error).endswith("x… (known: ape)")
     assert len(str(error)) < 300
 

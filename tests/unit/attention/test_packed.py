@@ -14,7 +14,7 @@ from shapeshift.attention.packing import Packing
 from shapeshift.model import ModelConfig, build, label_smoothed_loss
 from shapeshift.model import loss as loss_module
 from shapeshift.positions import (
-    PRESETS,
+    SCHEMES,
     ALiBi,
     Part,
     PositionIds,
@@ -37,14 +37,14 @@ def at_self(kind: str, **options: object) -> Part:
 
 
 SHIFTED = Scheme(PositionIds("shifted"), (at_self("rotary"), Part("rotary", "cross")))
-SCHEMES = {  # and how many of six attentions, two of them to the source, the kernels compute
-    "ape": (PRESETS["ape"], 6),
-    "rope": (PRESETS["rope"], 6),
-    "xpos": (PRESETS["xpos"], 6),
-    "rpe": (PRESETS["rpe"], 2),
-    "alibi": (PRESETS["alibi"], 2),
-    "tupe": (PRESETS["tupe"], 2),
-    "randomized": (PRESETS["randomized"], 6),
+CASES = {  # and how many of six attentions, two of them to the source, the kernels compute
+    "ape": (SCHEMES["ape"], 6),
+    "rope": (SCHEMES["rope"], 6),
+    "xpos": (SCHEMES["xpos"], 6),
+    "rpe": (SCHEMES["rpe"], 2),
+    "alibi": (SCHEMES["alibi"], 2),
+    "tupe": (SCHEMES["tupe"], 2),
+    "randomized": (SCHEMES["randomized"], 6),
     "an offset each": (SHIFTED, 6),
     "half of the channels": (Scheme(parts=(at_self("rotary", pairs="halves", fraction=0.5),)), 6),
     "a part of the channels, and a scale": (
@@ -52,7 +52,7 @@ SCHEMES = {  # and how many of six attentions, two of them to the source, the ke
         6,
     ),
     "inputs": (Scheme(parts=(at_self("sinusoidal"),)), 2),
-    "first layers": (PRESETS["less-feeding-cross-pe"], 3),
+    "first layers": (SCHEMES["less-feeding-cross-pe"], 3),
 }
 
 
@@ -89,11 +89,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @pytest.mark.parametrize("padded", [True, False], ids=["padded", "full"])
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", CASES)
 def test_a_model_has_the_loss_and_gradients_of_padded_sentences(
     name: str, padded: bool, calls: list[bool], ran: list[str]
 ) -> None:
-    scheme, expected = SCHEMES[name]
+    scheme, expected = CASES[name]
     torch.manual_seed(0)
     config = ModelConfig(size="tiny", dim=32, num_heads=2, ff_dim=48, dropout=0.0)
     model = build(config, scheme, 12, 12).train()

@@ -16,12 +16,12 @@ from shapeshift.export.huggingface import ShapeshiftConfig, ShapeshiftForSeq2Seq
 from shapeshift.interop.torch_nn import TransformerEncoderLayer
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.catalogue import cells
-from shapeshift.positions import PRESETS, Part, Scheme
+from shapeshift.positions import SCHEMES, Part, Scheme
 
 FAST = {"sinusoidal", "Llama", "BART", "fire"}
 CELLS = {part.kind: Scheme(parts=(part,)) for part in [*cells()][::-1]}
-SCHEMES = CELLS | {name: PRESETS[name] for name in ("shape", "randomized", "skew-cross-pe")}
-"""Every kind, at the first of its places; and what else is in presets."""
+CASES = CELLS | {name: SCHEMES[name] for name in ("shape", "randomized", "skew-cross-pe")}
+"""Every kind, at the first of its places; and what else is in schemes."""
 
 ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}
 SHAPE = {"dim": 32, "num_heads": 4, "ff_dim": 32, "encoder_layers": 2, "decoder_layers": 2}
@@ -38,11 +38,11 @@ def failures(model: nn.Module, max_length: int = 300) -> list[Finding]:
     return [finding for finding in findings if finding.outcome == "FAIL"]
 
 
-@pytest.mark.parametrize("name", some_long(SCHEMES))
-def test_there_is_no_false_alarm_on_a_preset_or_a_kind_at_a_place(name: str) -> None:
+@pytest.mark.parametrize("name", some_long(CASES))
+def test_there_is_no_false_alarm_on_a_scheme_or_a_kind_at_a_place(name: str) -> None:
     torch.manual_seed(0)
     layers = {} if name in FAST else ONE_LAYER
-    assert failures(build(ModelConfig(**SHAPE | layers), SCHEMES[name], 60, 60)) == []
+    assert failures(build(ModelConfig(**SHAPE | layers), CASES[name], 60, 60)) == []
 
 
 @pytest.mark.parametrize(
@@ -140,8 +140,8 @@ def test_a_wrong_claim_is_found() -> None:
 def test_positions_that_hardly_matter_yet_have_an_effect() -> None:
     """As after a few updates with a high learning rate, when the decoder ignores the source."""
     torch.manual_seed(0)
-    for preset, claim, outcome in (("t5", None, "pass"), ("nope", "relative", "FAIL")):
-        model = build(ModelConfig(**SHAPE), preset, 60, 60)
+    for scheme, claim, outcome in (("t5", None, "pass"), ("nope", "relative", "FAIL")):
+        model = build(ModelConfig(**SHAPE), scheme, 60, 60)
         for layer in model.decoder:
             layer.cross_attention.out.weight.data *= 1e-5
         findings = check(model, positions=claim, max_length=10)

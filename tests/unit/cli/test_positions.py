@@ -15,7 +15,7 @@ from shapeshift.cli import app
 from shapeshift.cli.output import plain_console, show_table
 from shapeshift.config import parse_config
 from shapeshift.evaluation.tables import Table
-from shapeshift.positions import KINDS, POSITION_IDS, PRESETS, get
+from shapeshift.positions import KINDS, POSITION_IDS, SCHEMES, get
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_80_columns_cut_no_name() -> None:
     result = CliRunner().invoke(app, ["positions"])
     words = set(re.split(r"[\s,]+", result.output))
-    assert {*PRESETS, *KINDS, *POSITION_IDS} <= words
+    assert {*SCHEMES, *KINDS, *POSITION_IDS} <= words
     assert {place for entry in KINDS.values() for place in entry.build.places} <= words
     assert max(map(len, result.output.splitlines())) <= 80
 
@@ -47,10 +47,10 @@ def test_a_table_prints_names_as_they_are(capsys: pytest.CaptureFixture[str]) ->
 )
 def test_a_foreign_name_is_answered(name: str, answer: str) -> None:
     error = CliRunner().invoke(app, ["positions", name]).exception
-    assert str(error) == f"no preset or kind {name!r}; {answer}"
+    assert str(error) == f"no scheme or kind {name!r}; {answer}"
 
 
-@pytest.mark.parametrize("name", [*PRESETS, *KINDS, *POSITION_IDS])
+@pytest.mark.parametrize("name", [*SCHEMES, *KINDS, *POSITION_IDS])
 def test_one_is_described_with_its_options_and_its_use(name: str) -> None:
     result = CliRunner().invoke(app, ["positions", name])
     assert result.exit_code == 0
@@ -125,7 +125,7 @@ def test_the_options_of_explain_change_what_serves() -> None:
     assert serves("alibi", "--device", "cuda", "--length", "2048") == "flex"
 
 
-def test_explain_names_each_attention_of_a_preset_that_differs() -> None:
+def test_explain_names_each_attention_of_a_scheme_that_differs() -> None:
     head, *groups = explained("less-feeding-cross-pe", "--train", "--no-kernels")
     assert head[1] == "training, on a CPU, without compiled kernels, in fp32, 64 tokens"
     names = {line for group in groups for line in group if not line.startswith("  ")}
@@ -142,7 +142,7 @@ def test_explain_names_each_attention_of_a_preset_that_differs() -> None:
     assert len(groups) > 1  # skew, and the others
 
 
-@pytest.mark.parametrize("name", [*PRESETS, *KINDS, *POSITION_IDS])
+@pytest.mark.parametrize("name", [*SCHEMES, *KINDS, *POSITION_IDS])
 def test_every_name_is_explained_in_100_columns(name: str) -> None:
     for options in ((), ("--device", "cuda"), ("--decode",), ("--length", "1025", "--no-kernels")):
         _, *groups = explained(name, *options)

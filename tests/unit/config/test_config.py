@@ -1,4 +1,4 @@
-"""Reading a run's configuration: presets, overrides, and errors that say what would be right."""
+"""Reading a run's configuration: schemes, overrides, and errors that say what would be right."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from shapeshift.config.errors import find_key
 from shapeshift.config.files import lay_over
 from shapeshift.config.foreign_names import FOREIGN_NAMES
 from shapeshift.model import build
-from shapeshift.model.position_config import PositionConfig, expand_preset
-from shapeshift.positions import POSITION_IDS, PRESETS, Part, PositionIds, Scheme
+from shapeshift.model.position_config import PositionConfig, expand_scheme
+from shapeshift.positions import POSITION_IDS, SCHEMES, Part, PositionIds, Scheme
 from shapeshift.positions.registry import FOREIGN_POSITIONS
 from shapeshift.training.config import TrainingConfig
 
 BASE = {
-    "data": {"dataset": {"name": "extrapolate", "max_length": 20}},
+    "data": {"recipe": {"name": "extrapolate", "max_length": 20}},
     "model": {"size": "tiny", "ff_dim": 96},
     "position": "rpe",
     "training": {
@@ -68,7 +68,7 @@ def model(**settings: object) -> dict:
     return {"model": settings}
 
 
-def test_the_answer_to_a_kind_that_is_no_preset_works() -> None:
+def test_the_answer_to_a_kind_that_is_no_scheme_works() -> None:
     message = refused({"position": "kerple"})
     remedy = re.search(r"write (position=)'(.*)'", message)
     assert remedy is not None
@@ -77,16 +77,16 @@ def test_the_answer_to_a_kind_that_is_no_preset_works() -> None:
     assert part.kind == "kerple"
 
 
-def test_names_elsewhere_are_those_of_presets() -> None:
-    assert {*FOREIGN_POSITIONS.values()} <= PRESETS.keys()
-    assert not FOREIGN_POSITIONS.keys() & {*PRESETS, *POSITION_IDS}
+def test_names_elsewhere_are_those_of_schemes() -> None:
+    assert {*FOREIGN_POSITIONS.values()} <= SCHEMES.keys()
+    assert not FOREIGN_POSITIONS.keys() & {*SCHEMES, *POSITION_IDS}
 
 
-@pytest.mark.parametrize("name", list(PRESETS))
-def test_a_preset_by_name_in_a_mapping_and_spelled_out(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", list(SCHEMES))
+def test_a_scheme_by_name_in_a_mapping_and_spelled_out(name: str, tmp_path: Path) -> None:
     config = parse_config({"position": name})
-    assert (config.position.name, config.position.scheme) == (name, PRESETS[name])
-    assert parse_config({"position": expand_preset(name)}) == config
+    assert (config.position.name, config.position.scheme) == (name, SCHEMES[name])
+    assert parse_config({"position": expand_scheme(name)}) == config
     assert parse_config({"position": {"name": name}}) == config
     assert parse_config({"position": "ape"}, [f"position.name={name}"]) == config
     path = tmp_path / "run.yaml"
@@ -170,7 +170,7 @@ def test_all_errors_are_reported_at_once() -> None:
         "modle: unknown key; did you mean 'model'?",
         "model.dims: unknown key; did you mean 'model.dim'?",
         "model.dropout: Input should be less than 1, got 1.5",
-        "unknown preset 'shappe'; did you mean 'shape'?",
+        "unknown scheme 'shappe'; did you mean 'shape'?",
         "data.subwords.vocab_size: Input should be greater than or equal to 8, got 1",
         "training.max_updates: Input should be a valid integer",
         "training.average_checkpoints: 3 needs",
@@ -298,7 +298,7 @@ def test_overrides_reach_into_sections_presets_and_lists() -> None:
     assert document == {"position": "rpe", "training": {"max_updates": 3}}, "what was given changed"
     default = parse_config({}, ["position.name=mine", "position.parts.0.base=500"]).position
     assert default.scheme.parts == (Part("sinusoidal", "embedding", options={"base": 500}),)
-    assert parse_config({"position": "rpe"}).position.scheme == PRESETS["rpe"], "the preset changed"
+    assert parse_config({"position": "rpe"}).position.scheme == SCHEMES["rpe"], "the scheme changed"
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_overrides_reach_into_sections_presets_and_lists() -> None:
         (("position=ape", "position.name=rope"), "position is given twice"),
         (("position.name=alibbi",), "did you mean 'alibi'"),
         (("position=ape", "position.name=a", "position=rope"), "position is given twice"),
-        (("position=ape", "position={name: a, parts: [{kind: skew}]}"), "preset 'ape' are both"),
+        (("position=ape", "position={name: a, parts: [{kind: skew}]}"), "scheme 'ape' are both"),
         (("training.schedule=noam", "training.schedule.name=cosine"), "name is given twice"),
         (("model={dim: 8}", "model.dim=16"), "model.dim is given twice"),
         (("training.schedule.warmup_update=1", "training.schedule.name=cosine"), "unknown key"),
@@ -412,16 +412,16 @@ def test_the_remedy_for_a_wrong_name_works() -> None:
     position = parse_config({"position": "rope"}, [shifted, remedy]).position
     assert position.name == "rope-changed"
     assert position.scheme.position_ids.name == "shifted"
-    assert position.scheme.parts == PRESETS["rope"].parts
+    assert position.scheme.parts == SCHEMES["rope"].parts
 
 
-def test_what_a_preset_filled_in_goes_with_it_and_what_was_given_does_not() -> None:
+def test_what_a_scheme_filled_in_goes_with_it_and_what_was_given_does_not() -> None:
     changed = ["position.position_ids={name: randomized, max_position: 999}", "position.name=mine"]
     position = parse_config({"position": "shape"}, changed).position
     assert position.position_ids == {"name": "randomized", "max_position": 999}
     given = {"position": {"name": "shape", "position_ids": {"max_offset": 40}}}
     assert "no option 'max_offset'" in refused(given, *changed)
-    # Other parts do not have the name of the preset.
+    # Other parts do not have the name of the scheme.
     position = parse_config({"position": "rope"}, ["position={parts: [{kind: alibi}]}"]).position
     assert (position.name, position.scheme.parts[0].kind) == ("custom", "alibi")
 
@@ -454,7 +454,7 @@ def test_fields_that_two_choices_share_stay() -> None:
     ("choice", "key"),
     [
         ("training.schedule.name=noam", "training.schedule.peak"),
-        ("data.dataset=interpolate", "data.dataset.max_length"),
+        ("data.recipe=interpolate", "data.recipe.max_length"),
     ],
 )
 def test_what_does_not_go_with_a_choice_is_an_error_whose_remedy_works(
@@ -492,10 +492,10 @@ OVERRIDES = (
     "training.optimizer={eps: 1e-3}",
     "training.seed=5",
     "training.sede=5",
-    "data.dataset.name=interpolate",
-    "data.dataset.num_joined=3",
-    "data.dataset.max_length=null",
-    "data.dataset={max_length: 7}",
+    "data.recipe.name=interpolate",
+    "data.recipe.num_joined=3",
+    "data.recipe.max_length=null",
+    "data.recipe={max_length: 7}",
     "data.corpus=wmt14-en-de",
     "data.corpus.subset=fr-en",
     "data.corpus.num_train=70",
@@ -544,5 +544,5 @@ def test_any_order_gives_the_same_and_everything_given_shows(
         for override in overrides:
             key, _, value = override.partition("=")
             if key == "position" and "position.name=mine" in overrides:
-                continue  # a preset under another name
+                continue  # a scheme under another name
             assert _shows(_look_up(config, key), yaml.safe_load(value.replace("1e-3", "0.001")))

@@ -8,7 +8,7 @@ import pytest
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import load_config
-from shapeshift.positions import PRESETS, Scheme
+from shapeshift.positions import SCHEMES, Scheme
 from shapeshift.study.grid import Grid
 from shapeshift.training.config import Noam
 
@@ -44,8 +44,8 @@ def test_a_cell_of_the_shape_paper_has_its_hyperparameters(dataset, position):
     """Kiyono et al. 2021, Tables 3 and 4."""
     config = load_config(SHIPPED / f"shape-{dataset}-{position}.yaml")
     training, model = config.training, config.model
-    assert config.data.dataset.name == dataset
-    assert config.position.scheme == PRESETS[position]
+    assert config.data.recipe.name == dataset
+    assert config.position.scheme == SCHEMES[position]
     assert (model.size, model.dim, model.ff_dim, model.encoder_layers) == ("base", 512, 2048, 6)
     assert model.dropout == training.label_smoothing == 0.1
     assert (training.optimizer.name, training.optimizer.eps) == ("adam", 1e-8)
@@ -66,11 +66,11 @@ def test_a_cell_of_the_shape_paper_has_its_hyperparameters(dataset, position):
 def test_the_papers_constants():
     extrapolate = load_config(SHIPPED / "shape-extrapolate-shape.yaml")
     interpolate = load_config(SHIPPED / "shape-interpolate-rpe.yaml")
-    assert extrapolate.data.dataset.max_length == 50
+    assert extrapolate.data.recipe.max_length == 50
     assert extrapolate.position.position_ids == {"name": "shifted", "max_offset": 500}
-    assert interpolate.data.dataset.num_joined == 10
+    assert interpolate.data.recipe.num_joined == 10
     assert interpolate.position.parts[0]["max_distance"] == 16
-    free = {"data": {"dataset": True}, "position": True, "evaluation": {"length_buckets": True}}
+    free = {"data": {"recipe": True}, "position": True, "evaluation": {"length_buckets": True}}
     runs = [load_config(SHIPPED / f"shape-{d}-{p}.yaml") for d, p in RUNS]
     first, *others = (planned.model_dump(exclude=free) for planned in runs)
     assert all(other == first for other in others)

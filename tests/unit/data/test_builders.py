@@ -1,4 +1,4 @@
-"""The papers' datasets on pairs small enough to see through."""
+"""The papers' recipes on pairs small enough to see through."""
 
 import pytest
 
@@ -14,10 +14,10 @@ def pair(source: int, target: int, number: int = 0) -> Pair:
     return Pair(f"s{number}", f"t{number}", *ids, number=number)
 
 
-def built(lengths, dataset, split="train"):
+def built(lengths, recipe, split="train"):
     dropped = Dropped()
     pairs = [pair(source, target, number) for number, (source, target) in enumerate(lengths)]
-    result = list(build(pairs, dataset, split, dropped))
+    result = list(build(pairs, recipe, split, dropped))
     return [(len(x.source_ids), len(x.target_ids)) for x in result], dropped
 
 
@@ -35,11 +35,11 @@ def test_length_slice_is_half_open_and_looks_at_the_source():
 
 @pytest.mark.parametrize("split", ["valid", "test"])
 @pytest.mark.parametrize(
-    "dataset", [Vanilla(), Extrapolate(max_length=2), LengthSlice(min_length=4, max_length=5)]
+    "recipe", [Vanilla(), Extrapolate(max_length=2), LengthSlice(min_length=4, max_length=5)]
 )
-def test_held_out_splits_lose_nothing(dataset, split):
+def test_held_out_splits_lose_nothing(recipe, split):
     lengths = [(3, 3), (0, 1), (1, 0), (9, 9)]
-    assert built(lengths, dataset, split) == (lengths, {})
+    assert built(lengths, recipe, split) == (lengths, {})
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from shapeshift.data.config import DataConfig, Dataset, GrammarCorpus
+from shapeshift.data.config import DataConfig, GrammarCorpus, Recipe
 
 from ..cli.running import python
 
@@ -23,26 +23,26 @@ def test_importing_the_configuration_loads_no_heavy_package():
 
 
 def test_defaults_are_the_papers():
-    datasets = TypeAdapter(Dataset)
-    assert datasets.validate_python({"name": "extrapolate"}).max_length == 50
-    assert datasets.validate_python({"name": "interpolate"}).num_joined == 10
-    assert datasets.validate_python({"name": "length_slice", "min_length": 80}).max_length is None
+    recipes = TypeAdapter(Recipe)
+    assert recipes.validate_python({"name": "extrapolate"}).max_length == 50
+    assert recipes.validate_python({"name": "interpolate"}).num_joined == 10
+    assert recipes.validate_python({"name": "length_slice", "min_length": 80}).max_length is None
     assert isinstance(DataConfig().corpus, GrammarCorpus)
 
 
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({"dataset": {"name": "extrapolated"}}, "extrapolated"),
-        ({"dataset": {"name": "vanilla", "max_length": 50}}, "max_length"),
-        ({"dataset": {"name": "interpolate", "num_joined": 1}}, "num_joined"),
+        ({"recipe": {"name": "extrapolated"}}, "extrapolated"),
+        ({"recipe": {"name": "vanilla", "max_length": 50}}, "max_length"),
+        ({"recipe": {"name": "interpolate", "num_joined": 1}}, "num_joined"),
         ({"corpus": {"corpus": "grammar", "min_words": 2}}, "min_words"),
         ({"corpus": {"corpus": "grammar", "min_words": 9, "max_words": 8}}, "min_words=9 is over"),
         ({"corpus": FILES | SPLITS | {"target": "en"}}, "source and target are both"),
         ({"corpus": HUB | {"columns": ["x", "x"]}}, "are both the column 'x'"),
         ({"corpus": HUB | {"seed": 2}}, "2 has no effect with share=1.0"),
         (
-            {"dataset": {"name": "length_slice", "min_length": 9, "max_length": 9}},
+            {"recipe": {"name": "length_slice", "min_length": 9, "max_length": 9}},
             r"no length is in \[9, 9\); set it to 10 or more",
         ),
         ({"subwords": {"character_coverage": 0.97}}, "character_coverage"),

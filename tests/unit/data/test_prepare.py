@@ -47,13 +47,13 @@ def text(tmp_path):
     return folder
 
 
-def config(folder, dataset=None, **subwords):
+def config(folder, recipe=None, **subwords):
     return DataConfig(
         corpus=FilesCorpus(
             root=folder, source="en", target="de", train=["train"], valid=["valid"], test=["test"]
         ),
         subwords=SubwordsConfig(**({"vocab_size": 40} | subwords)),
-        dataset=dataset or Vanilla(),
+        recipe=recipe or Vanilla(),
     )
 
 

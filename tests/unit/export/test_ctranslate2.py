@@ -15,7 +15,7 @@ from shapeshift.export import parity
 from shapeshift.export.ctranslate2 import export
 from shapeshift.export.support import VARIANTS, support
 from shapeshift.model.catalogue import cells
-from shapeshift.positions import KINDS, PRESETS, Part, PositionIds, Representation, Scheme
+from shapeshift.positions import KINDS, SCHEMES, Part, PositionIds, Representation, Scheme
 from shapeshift.positions.pairs import Table
 from shapeshift.positions.registry import Entry
 
@@ -30,13 +30,13 @@ def at_self(kind, stacks="both", layers=None, share_layers=None, **options):
     )
 
 
-SCHEMES = {
-    "shape": PRESETS["shape"],
+CASES = {
+    "shape": SCHEMES["shape"],
     "learned": Scheme(parts=(Part("learned", "embedding", options={"num_positions": 70}),)),
     "authors' offset": Scheme(
-        PositionIds("shifted", {"max_offset": 50, "authors": True}), PRESETS["ape"].parts
+        PositionIds("shifted", {"max_offset": 50, "authors": True}), SCHEMES["ape"].parts
     ),
-    "randomized": PRESETS["randomized"],
+    "randomized": SCHEMES["randomized"],
     "tied tables": at_self("shaw", share_tables=True, max_distance=3),
     "keys": at_self("shaw", add_to="keys", max_distance=3),
     "values": at_self("shaw", add_to="values", max_distance=3),
@@ -94,16 +94,16 @@ def run(made, target, **options):
     return export(made.trained, target, **{"max_length": 100, **options})
 
 
-@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("name", CASES)
 def test_positions_are_the_same_or_refused(name, make, tmp_path):
-    made = make(SCHEMES[name])
-    if support(SCHEMES[name], made.shape).startswith("refused"):
+    made = make(CASES[name])
+    if support(CASES[name], made.shape).startswith("refused"):
         with pytest.raises(ShapeshiftError, match="cannot be exported exactly"):
             run(made, tmp_path / "model")
         return
     report = run(made, tmp_path / "model")
     check(made, tmp_path / "model")
-    acting = {part.stacks for part in SCHEMES[name].parts if part.kind != "none"}
+    acting = {part.stacks for part in CASES[name].parts if part.kind != "none"}
     both = {"encoder", "decoder"}
     assert set(report.parity.effects) == (both if acting - both else acting)
     assert all(effect > 1e-3 for effect in report.parity.effects.values())
@@ -202,25 +202,25 @@ def test_positions_without_a_table_do_not_end(kind, make, tmp_path):
     check(made, tmp_path / "model")  # of up to 60 tokens
 
 
-@pytest.mark.parametrize(("preset", "shape"), SHAPES, ids=str)
-def test_models_of_other_shapes_are_the_same(preset, shape, make, data, apart, tmp_path):
+@pytest.mark.parametrize(("scheme", "shape"), SHAPES, ids=str)
+def test_models_of_other_shapes_are_the_same(scheme, shape, make, data, apart, tmp_path):
     subwords = (data if shape.get("share_embeddings", True) else apart).subwords
-    made = make(PRESETS[preset], subwords, **shape)
+    made = make(SCHEMES[scheme], subwords, **shape)
     run(made, tmp_path / "model")
     check(made, tmp_path / "model")
 
 
 def test_lengths_are_those_at_which_positions_may_go_wrong(make, tmp_path):
-    lengths = run(make(PRESETS["rpe"]), tmp_path / "a").parity.lengths
+    lengths = run(make(SCHEMES["rpe"]), tmp_path / "a").parity.lengths
     assert {source for source, _ in lengths} >= {1, 16, 17, 30, 38}
     assert {target for _, target in lengths} >= {1, 16, 17, 25, 33}
-    trained = replace(make(SCHEMES["learned"]).trained, longest=(66, 80))
+    trained = replace(make(CASES["learned"]).trained, longest=(66, 80))
     lengths = export(trained, tmp_path / "b", max_length=100).parity.lengths
     assert max(max(pair) for pair in lengths) == 69  # and `</s>`: the table ends
 
 
 def test_every_step_of_the_search_is_compared(make, tmp_path):
-    made = make(PRESETS["ape"])
+    made = make(SCHEMES["ape"])
     with torch.no_grad():
         made.model.output.weight[EOS] *= 4  # else a random model hardly ever ends
     run(made, tmp_path / "model")
@@ -246,14 +246,14 @@ def without_eos(spec):
 
 
 @pytest.mark.parametrize(
-    ("preset", "change"),
+    ("scheme", "change"),
     [
         ("ape", roll("encoder")),
         ("ape", roll("decoder")),
         ("rpe", without_eos),
     ],
 )
-def test_a_broken_conversion_is_found(preset, change, make, tmp_path, monkeypatch):
+def test_a_broken_conversion_is_found(scheme, change, make, tmp_path, monkeypatch):
     convert = export_module.convert
 
     def broken(*args):
@@ -263,12 +263,12 @@ def test_a_broken_conversion_is_found(preset, change, make, tmp_path, monkeypatc
 
     monkeypatch.setattr(export_module, "convert", broken)
     with pytest.raises(ShapeshiftError, match="does not compute what the trained one does"):
-        run(make(PRESETS[preset]), tmp_path / "model")
+        run(make(SCHEMES[scheme]), tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_positions_that_change_nothing_are_found(make, tmp_path):
-    made = make(SCHEMES["learned"])
+    made = make(CASES["learned"])
     torch.nn.init.zeros_(made.model.target.position.weight)
     with pytest.raises(ShapeshiftError, match="positions of the decoder change no log-probability"):
         run(made, tmp_path / "model")
@@ -276,7 +276,7 @@ def test_positions_that_change_nothing_are_found(make, tmp_path):
 
 
 def test_quantized_weights_are_smaller_and_the_model_stays_as_it_is(make, tmp_path):
-    made = make(PRESETS["rpe"])
+    made = make(SCHEMES["rpe"])
     before = {name: weight.clone() for name, weight in made.model.state_dict().items()}
     exact = run(made, tmp_path / "exact")
     small = run(made, tmp_path / "small", quantization="int8")
@@ -290,4 +290,4 @@ def test_quantized_weights_are_smaller_and_the_model_stays_as_it_is(make, tmp_pa
 def test_without_ctranslate2_the_extra_is_named(make, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(ShapeshiftError, match=r"pip install '\.\[ctranslate2\]'"):
-        run(make(PRESETS["ape"]), tmp_path / "model")
+        run(make(SCHEMES["ape"]), tmp_path / "model")

@@ -11,7 +11,7 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.subwords import BOS, EOS
 from shapeshift.export import marian
 from shapeshift.export.huggingface.write import export
-from shapeshift.positions import PRESETS, Part, Scheme
+from shapeshift.positions import SCHEMES, Part, Scheme
 
 pytest.importorskip("transformers", reason="the extra hf is not installed")
 import transformers
@@ -31,25 +31,25 @@ def run(made, target):
 
 @pytest.fixture
 def named(make):
-    return lambda preset, *arguments, **settings: make(PRESETS[preset], *arguments, **settings)
+    return lambda scheme, *arguments, **settings: make(SCHEMES[scheme], *arguments, **settings)
 
 
 @pytest.mark.parametrize(
-    "preset", [*MOST, *(pytest.param(x, marks=pytest.mark.slow) for x in PRESETS if x not in MOST)]
+    "scheme", [*MOST, *(pytest.param(x, marks=pytest.mark.slow) for x in SCHEMES if x not in MOST)]
 )
-def test_every_preset_is_the_same(preset, named, tmp_path):
-    report = run(named(preset), tmp_path / "model")
+def test_every_scheme_is_the_same(scheme, named, tmp_path):
+    report = run(named(scheme), tmp_path / "model")
     assert report.opened_by == "ShapeshiftForSeq2SeqLM"
     assert report.parity.log_prob < 1e-5
 
 
 def test_marian_needs_no_shapeshift(named, data, apart, tmp_path):
     expected = []
-    for preset, joint in (("ape", True), ("shape", False)):
+    for scheme, joint in (("ape", True), ("shape", False)):
         subwords = (data if joint else apart).subwords
         shape = {"share_embeddings": joint, "activation": "gelu", "output_bias": joint}
-        made = named(preset, subwords, norm="post", **shape)
-        assert run(made, tmp_path / preset).opened_by == "MarianMTModel"
+        made = named(scheme, subwords, norm="post", **shape)
+        assert run(made, tmp_path / scheme).opened_by == "MarianMTModel"
         with torch.no_grad():
             for ids in made.subwords.encode_source(TEXT):
                 hidden = made.model(torch.tensor([[*ids, EOS]]), torch.tensor([[BOS]]))
@@ -74,9 +74,9 @@ assert not any(name.startswith("shapeshift") for name in sys.modules)
 @pytest.mark.parametrize(
     ("scheme", "norm"),
     [
-        (PRESETS["ape"], "pre"),
-        (PRESETS["learned"], "post"),
-        (PRESETS["rpe"], "post"),
+        (SCHEMES["ape"], "pre"),
+        (SCHEMES["learned"], "post"),
+        (SCHEMES["rpe"], "post"),
         (Scheme(parts=(Part("sinusoidal", "embedding", options={"channels": "halves"}),)), "post"),
         (Scheme(parts=(Part("sinusoidal", "embedding", options={"base": 500.0}),)), "post"),
     ],

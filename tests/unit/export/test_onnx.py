@@ -13,7 +13,7 @@ from shapeshift.decoding.translator import Translator
 from shapeshift.export import onnx as onnx_module
 from shapeshift.export.onnx import OnnxModel, export
 from shapeshift.export.running import open_export
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 
 pytestmark = pytest.mark.long
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
@@ -23,10 +23,10 @@ SMALL = {"encoder_layers": 1, "decoder_layers": 1}
 
 
 @pytest.mark.parametrize(
-    "preset", [*MOST, *(pytest.param(x, marks=pytest.mark.slow) for x in PRESETS if x not in MOST)]
+    "scheme", [*MOST, *(pytest.param(x, marks=pytest.mark.slow) for x in SCHEMES if x not in MOST)]
 )
-def test_every_preset_is_the_same(preset, make, tmp_path):
-    made = make(PRESETS[preset], **SMALL)
+def test_every_scheme_is_the_same(scheme, make, tmp_path):
+    made = make(SCHEMES[scheme], **SMALL)
     report = export(made.trained, tmp_path / "model")
     assert report.parity.log_prob < 2e-5
     exported = OnnxModel(tmp_path / "model", report.capacity)
@@ -47,7 +47,7 @@ def test_every_preset_is_the_same(preset, make, tmp_path):
 
 
 def test_search_and_scores_are_the_same(make, tmp_path):
-    made = make(PRESETS["shape"], **SMALL, output_bias=True)
+    made = make(SCHEMES["shape"], **SMALL, output_bias=True)
     export(made.trained, tmp_path / "model")
     config = DecodingConfig(beam=3, max_tokens=30, max_length_a=0.5)
     theirs = open_export(tmp_path / "model", made.subwords, config, torch.device("cpu"))
@@ -68,7 +68,7 @@ def test_search_and_scores_are_the_same(make, tmp_path):
 
 def test_an_export_that_loses_its_cache_is_not_written(make, tmp_path, monkeypatch):
     """What exporters drop is what belongs to cached keys (vLLM #11780)."""
-    made = make(PRESETS["alibi"], **SMALL)
+    made = make(SCHEMES["alibi"], **SMALL)
     append = onnx_module._Growing.append
 
     def forget(self, keys, values):

@@ -15,7 +15,7 @@ from shapeshift.data.subwords import EOS
 from shapeshift.decoding.config import AveragePenalty, DecodingConfig, GnmtPenalty, NoPenalty
 from shapeshift.decoding.running import Runner
 from shapeshift.decoding.translator import Translator
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 
 pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
 
@@ -38,7 +38,7 @@ LINES = [
 @pytest.fixture(scope="module")
 def made(make, tmp_path_factory):
     """A model of random weights that ends some of its sentences, and its export."""
-    made = make(PRESETS["ape"], seed=30, noise=0.3)
+    made = make(SCHEMES["ape"], seed=30, noise=0.3)
     with torch.no_grad():
         made.model.output.weight[EOS] *= 3
     folder = tmp_path_factory.mktemp("run") / "ctranslate2"

@@ -11,22 +11,22 @@ from shapeshift.export.ctranslate2 import export
 from shapeshift.export.huggingface import write as huggingface
 from shapeshift.export.support import VARIANTS, table, unsupported
 from shapeshift.model import ModelConfig
-from shapeshift.positions import KINDS, PRESETS, ALiBi, Part, PositionIds, Scheme, Shaw
+from shapeshift.positions import KINDS, SCHEMES, ALiBi, Part, PositionIds, Scheme, Shaw
 from shapeshift.positions.registry import Entry
 
 SINUSOIDAL = Part("sinusoidal", "embedding")
 
 REFUSED = {
-    "less-feeding": (PRESETS["less-feeding"], "sinusoidal at self", "sinusoidal at embedding"),
-    "cross-pe": (PRESETS["cross-pe"], "sinusoidal at cross", "sinusoidal at embedding"),
-    "xpos": (PRESETS["xpos"], "compute xpos", "rotary at self"),
-    "tupe": (PRESETS["tupe"], "compute tupe", "learned at embedding"),
+    "less-feeding": (SCHEMES["less-feeding"], "sinusoidal at self", "sinusoidal at embedding"),
+    "cross-pe": (SCHEMES["cross-pe"], "sinusoidal at cross", "sinusoidal at embedding"),
+    "xpos": (SCHEMES["xpos"], "compute xpos", "rotary at self"),
+    "tupe": (SCHEMES["tupe"], "compute tupe", "learned at embedding"),
     "kerple": (Scheme(parts=(Part("kerple"),)), "compute kerple", "t5 at self"),
-    "alibi": (PRESETS["alibi"], "except in all layers of the decoder", "t5 at self"),
+    "alibi": (SCHEMES["alibi"], "except in all layers of the decoder", "t5 at self"),
     "alibi, first layer": (
         Scheme(parts=(Part("alibi", "self", "decoder", 1),)), "in all layers", "t5 at self"
     ),
-    "skew": (PRESETS["skew"], "a table for each head", "per_head: false"),
+    "skew": (SCHEMES["skew"], "a table for each head", "per_head: false"),
     "rotary at cross": (Scheme(parts=(Part("rotary", "cross"),)), "at cross", "rotary at self"),
     "YaRN": (Scheme(parts=VARIANTS[-1:]), "compute YaRN", "linear or ntk"),
     "absolute from layer 1 to 2": (

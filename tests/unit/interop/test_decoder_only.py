@@ -18,7 +18,7 @@ from torch.ao.quantization import quantize_dynamic
 from shapeshift import SHAPE, shift_positions, unshift, use_position
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.check import check
-from shapeshift.positions import PRESETS, T5, ALiBi, Chain, Shaw
+from shapeshift.positions import SCHEMES, T5, ALiBi, Chain, Shaw
 
 FAST = [("Llama", "alibi"), ("GPT-2", "rope"), ("OPT", "t5"), ("Mistral", "rpe")]
 LONG = [
@@ -195,7 +195,7 @@ def test_a_cache_is_freed_with_its_last_reference() -> None:
         ("Llama", "cross-pe", {}, "cannot reach"),
         ("Llama", "less-feeding", {}, "gives all layers one kind; use one .* such as 'rope'"),
         ("Llama", "skew-cross-pe", {}, "gives all layers one kind; use one .* such as 'rope'"),
-        ("Llama", PRESETS["rope"], {}, "must be a name or a Representation, got Scheme"),
+        ("Llama", SCHEMES["rope"], {}, "must be a name or a Representation, got Scheme"),
         ("Llama", "alibo", {}, "did you mean 'alibi'"),
         ("Llama", "alibi", {"slope": 2}, "no option 'slope'"),
         ("Llama", ALiBi(num_heads=3), {}, "build it for num_heads=4"),

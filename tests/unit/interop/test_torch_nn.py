@@ -339,7 +339,7 @@ def test_a_program_serves_other_batches_and_lengths(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ape", "learned", "cross-pe"])
-def test_a_preset_at_the_embedding_is_refused(name: str) -> None:
+def test_a_scheme_at_the_embedding_is_refused(name: str) -> None:
     for layer in (MultiheadAttention, TransformerEncoderLayer, TransformerDecoderLayer):
         with pytest.raises(ShapeshiftError, match=f"{name!r} adds positions to the embeddings"):
             layer(D, H, position=name)

@@ -9,13 +9,13 @@ import torch
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer, build
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 
 SMALL = {"size": "tiny", "dim": 8, "num_heads": 2, "ff_dim": 16}
 
 
 def make(scheme: str = "ape", sizes: tuple[int, int] = (9, 9), **settings: object) -> Transformer:
-    return build(ModelConfig(**{**SMALL, **settings}), PRESETS[scheme], *sizes)
+    return build(ModelConfig(**{**SMALL, **settings}), SCHEMES[scheme], *sizes)
 
 
 def count(model: Transformer) -> int:

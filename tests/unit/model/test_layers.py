@@ -22,7 +22,7 @@ from shapeshift.model import (
 )
 from shapeshift.model.attention import Attention
 from shapeshift.model.linear import apply_linear, is_as_built
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 
 
 def loss_of(model: Transformer, dtype: torch.dtype) -> Tensor:
@@ -52,7 +52,7 @@ def test_hooks_see_what_comes_before_and_after_relu(rate):
 
 
 def test_functions_of_a_model_have_gradients_by_torch_func():
-    model = build(ModelConfig(size="tiny", dropout=0.1), PRESETS["rpe"], 50, 50)
+    model = build(ModelConfig(size="tiny", dropout=0.1), SCHEMES["rpe"], 50, 50)
     ids = torch.randint(4, 50, (2, 7))
     weights = dict(model.named_parameters())
 

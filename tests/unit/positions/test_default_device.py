@@ -14,7 +14,7 @@ from shapeshift.model import ModelConfig, build, label_smoothed_loss
 from shapeshift.positions import KINDS, get
 
 META = torch.device("meta")
-PRESETS = ("ape", "rpe", "rope", "t5", "alibi", "randomized", "shape")
+SCHEMES = ("ape", "rpe", "rope", "t5", "alibi", "randomized", "shape")
 
 
 @pytest.fixture(params=["context", "default"])
@@ -56,10 +56,10 @@ def test_a_layer_of_each_kind(name: str, weights: bool, under: Callable[..., Ten
         torch.testing.assert_close(under(both), both())
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_a_model_trains_and_decodes(preset: str, under: Callable[..., Tensor]) -> None:
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_model_trains_and_decodes(scheme: str, under: Callable[..., Tensor]) -> None:
     torch.manual_seed(0)
-    model = build(ModelConfig(size="tiny", dim=32, num_heads=2, ff_dim=48), preset, 12, 12)
+    model = build(ModelConfig(size="tiny", dim=32, num_heads=2, ff_dim=48), scheme, 12, 12)
     source, target = torch.tensor([[5, 6, 3], [5, 3, 0]]), torch.tensor([[2, 7, 8], [2, 7, 0]])
     output = torch.tensor([[7, 8, 3], [7, 3, 0]])
     beams, chosen = torch.tensor([2] * 4), torch.tensor([1, 0, 3, 3])

@@ -22,8 +22,8 @@ batch = (
     torch.tensor([[2, 7, 8], [2, 7, 0]]),
     torch.tensor([[7, 8, 3], [7, 3, 0]]),
 )
-for preset in ("t5", "rpe"):
-    model = build(ModelConfig(size="tiny", dropout=0.0), preset, 12, 12)
+for scheme in ("t5", "rpe"):
+    model = build(ModelConfig(size="tiny", dropout=0.0), scheme, 12, 12)
     losses, grads = [], []
     for sharded in (False, True):
         if sharded:
@@ -33,7 +33,7 @@ for preset in ("t5", "rpe"):
                 if isinstance(kind, Representation) and (own := tuple(kind.parameters())):
                     groups.setdefault(own, []).append(kind)
             each_layer = len(model.encoder) + len(model.decoder)
-            assert len(groups) == (2 if preset == "t5" else each_layer)
+            assert len(groups) == (2 if scheme == "t5" else each_layer)
             for group in (*groups.values(), *model.encoder, *model.decoder, model):
                 fully_shard(group, mesh=mesh)
         losses.append(label_smoothed_loss(model, *batch, 0.1).smoothed)

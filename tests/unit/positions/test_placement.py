@@ -11,7 +11,7 @@ from shapeshift.interop.torch_nn import MultiheadAttention
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import (
     KINDS,
-    PRESETS,
+    SCHEMES,
     Chain,
     Part,
     PositionIds,
@@ -109,22 +109,22 @@ def test_parts_that_share_layers_by_default_and_parts_that_do_not_stand_side_by_
     assert isinstance(third, Skew)
 
 
-def test_xpos_is_refused_where_keys_stand_on_the_right_and_its_preset_is_rotary_there() -> None:
+def test_xpos_is_refused_where_keys_stand_on_the_right_and_its_scheme_is_rotary_there() -> None:
     message = r"position: 'xpos' .*encoder.*\(stacks: decoder\), or another kind.*'rotary'"
     for stacks in ("both", "encoder"):
         with pytest.raises(ShapeshiftError, match=message):
             parse_config({"position": {"parts": [{"kind": "xpos", "stacks": stacks}]}})
-    assert isinstance(place(PRESETS["xpos"], ENCODER).self_attention[0], Rotary)
-    assert isinstance(place(PRESETS["xpos"], DECODER).self_attention[0], XPos)
+    assert isinstance(place(SCHEMES["xpos"], ENCODER).self_attention[0], Rotary)
+    assert isinstance(place(SCHEMES["xpos"], DECODER).self_attention[0], XPos)
 
 
-def test_a_preset_brings_its_options_and_others_replace_them() -> None:
+def test_a_scheme_brings_its_options_and_others_replace_them() -> None:
     rope = get("rope", head_dim=8, base=500.0)
     assert isinstance(rope, Rotary)
     assert rope.base == 500.0
     rpe = get("rpe", num_heads=2, head_dim=4)
     assert isinstance(rpe, Shaw)
-    assert rpe.max_distance == PRESETS["rpe"].parts[0].options["max_distance"] == 16
+    assert rpe.max_distance == SCHEMES["rpe"].parts[0].options["max_distance"] == 16
     assert get("rpe", num_heads=2, head_dim=4, max_distance=3).max_distance == 3
     assert get("shaw", num_heads=2, head_dim=4, causal=True).causal_only
 
@@ -135,7 +135,7 @@ def test_every_kind_fits_an_attention_by_its_name(name: str) -> None:
     assert type(get(name, dim=16, num_heads=2, head_dim=8, causal=True)) is type(built)
     assert type(built) is KINDS[name].build
     if "self" in built.places and not built.causal_only:
-        position = built if name == "learned" else name  # a preset at the embedding, too
+        position = built if name == "learned" else name  # a scheme at the embedding, too
         attention = MultiheadAttention(16, 2, batch_first=True, position=position)
         assert type(attention.position) is KINDS[name].build
         assert attention(*[torch.randn(1, 5, 16)] * 3)[0].shape == (1, 5, 16)
@@ -156,7 +156,7 @@ def test_a_table_that_ends_before_the_numbers_of_its_tokens_is_refused() -> None
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: get("rop", head_dim=8), "unknown preset or kind 'rop'; did you mean 'rope'"),
+        (lambda: get("rop", head_dim=8), "unknown scheme or kind 'rop'; did you mean 'rope'"),
         (lambda: get("rope", head_dim=8, bass=2), "has no option 'bass'.*did you mean 'base'"),
         (lambda: get("shape"), "use shapeshift.SHAPE"),
         (lambda: get("rope", head_dim=8, base="10000"), "Rotary.base: expected a finite .*'10000'"),
@@ -171,7 +171,7 @@ def test_a_table_that_ends_before_the_numbers_of_its_tokens_is_refused() -> None
         (lambda: Scheme("shifted"), "needs PositionIds .*, got 'shifted' and"),
         (lambda: Scheme(parts=Part("shaw")), r"a tuple of Parts.* and Part\(kind='shaw'"),
         (lambda: Scheme(parts=("shaw",)), r"a tuple of Parts.* and \('shaw',\)"),
-        (lambda: place("rpe", ENCODER), r"must be a Scheme, .*PRESETS\['rope'\].*, got 'rpe'"),
+        (lambda: place("rpe", ENCODER), r"must be a Scheme, .*SCHEMES\['rope'\].*, got 'rpe'"),
         (lambda: build(ModelConfig(size="tiny"), Part("shaw"), 9, 9), "must be a Scheme"),
         (lambda: build(ModelConfig(size="tiny"), "rpe", 9, "9"), "target_size must be a whole nu"),
     ],

@@ -15,7 +15,7 @@ from shapeshift.run.measures import ORIGINAL, SWAPPED, kept_lines
 
 SENTENCES = [[5, 6, 7, 8, 9, 10, 11], [12, 13], [20, 6, 21, 6, 22, 6]]
 OFFSETS = (0, 7, 100, 250)
-JOINED = ("data.dataset.name=interpolate", "data.dataset.num_joined=3")
+JOINED = ("data.recipe.name=interpolate", "data.recipe.num_joined=3")
 
 
 @pytest.fixture
@@ -85,9 +85,9 @@ def invariances(model):
     return invariance(compute(model, SENTENCES, OFFSETS)).mean(0).tolist()
 
 
-@pytest.mark.parametrize("preset", ["nope", "rpe", "rope", "alibi", "t5"])
-def test_a_shift_invariant_encoder_has_similarity_one(preset, make_model):
-    model = make_model(preset).train()  # dropout plays no part
+@pytest.mark.parametrize("scheme", ["nope", "rpe", "rope", "alibi", "t5"])
+def test_a_shift_invariant_encoder_has_similarity_one(scheme, make_model):
+    model = make_model(scheme).train()  # dropout plays no part
     assert invariances(model) == pytest.approx([1, 1, 1], abs=1e-10)
     assert model.training
 

@@ -5,7 +5,7 @@ from itertools import count
 import pytest
 import torch
 
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 from shapeshift.run import costs
 from shapeshift.run.costs import (
     TensorBytes,
@@ -34,7 +34,7 @@ def clock(monkeypatch):
         seconds = staticmethod(lambda number: 1.0)
 
         def __init__(self, model, config):
-            self.slowness, self.numbers = 1 if model == PRESETS["ape"] else 2, count()
+            self.slowness, self.numbers = 1 if model == SCHEMES["ape"] else 2, count()
 
         def __call__(self, batch):
             Clock.stepped += 1

@@ -75,7 +75,7 @@ def test_bleu_is_not_needed_for_another_score(make_run):
 
 def test_files_of_joined_pairs_begin_with_a_group_of_their_own(make_config, tmp_path):
     """Of 21 and 12 pairs, four of which are joined."""
-    dataset = "data.dataset={name: interpolate, num_joined: 4}"
+    dataset = "data.recipe={name: interpolate, num_joined: 4}"
     joined = make_config("data.corpus.test=[test, valid]", dataset)
     data = prepare(joined.data, tmp_path / "joined")
     assert files_of(data, "test") == {"test/test": slice(0, 6), "test/valid": slice(6, 9)}

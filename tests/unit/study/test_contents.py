@@ -30,7 +30,7 @@ def shape(studies):
 @pytest.fixture(scope="session")
 def max_length(shape):
     """The most subwords of a training sentence of Extrapolate."""
-    return shape.runs({"recipe": "extrapolate"})[0].config.data.dataset.max_length
+    return shape.runs({"recipe": "extrapolate"})[0].config.data.recipe.max_length
 
 
 # SHAPE
@@ -158,7 +158,7 @@ def test_figure_4_counts_every_token_of_every_seed(build, shape, max_length):
 def test_table_3_has_the_sizes_and_figure_5_every_sentence(build, shape, max_length):
     content = build("shape:table3")
     ours, bins = table(content, "table3"), table(content, "figure5")
-    num_joined = shape.runs({"recipe": "interpolate"})[0].config.data.dataset.num_joined
+    num_joined = shape.runs({"recipe": "interpolate"})[0].config.data.recipe.num_joined
     assert column(ours, "test pairs")["vanilla"].value == 30
     assert column(ours, "valid pairs")["interpolate"].value == -(-20 // num_joined)
     assert column(ours, "longest source in training")["extrapolate"].value <= max_length

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from shapeshift.positions import KINDS, PRESETS
+from shapeshift.positions import KINDS, SCHEMES
 from shapeshift.study.figures import Line, Panel, bars_note, draw_lines, look, looks, save
 
 MAGIC = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -32,16 +32,16 @@ def test_names_are_text_not_mathematics(tmp_path):
     assert all(file.stat().st_size for file in files)
 
 
-def test_a_preset_looks_the_same_in_every_figure_and_its_variants_have_its_colour():
+def test_a_scheme_looks_the_same_in_every_figure_and_its_variants_have_its_colour():
     def distinct(looks):
         return len({str(each) for each in looks})
 
     assert distinct(look(number) for number in range(28)) == 28
     assert distinct(looks(["first", "ape", "second", "rpe"]).values()) == 4
-    every = looks([*PRESETS, *KINDS])
+    every = looks([*SCHEMES, *KINDS])
     assert distinct(every.values()) == len(every)
     for systems in (["shape", "ape"], ["rope", "mine", "alibi"], ["skew-cross-pe", "skew"]):
-        assert all(looks(systems)[name] == every[name] for name in systems if name in PRESETS)
+        assert all(looks(systems)[name] == every[name] for name in systems if name in SCHEMES)
     assert looks(["SHAPE"])["SHAPE"] == every["shape"]
     _, *variants = looks(["ape", "shape-10", "shape-40", "shape-500"]).values()
     assert distinct(variants) == 3

@@ -7,7 +7,7 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import load_config
 from shapeshift.study.grid import Grid
 
-DATASETS = {name: [f"data.dataset.name={name}"] for name in ("vanilla", "extrapolate")}
+DATASETS = {name: [f"data.recipe.name={name}"] for name in ("vanilla", "extrapolate")}
 OFFSETS = {0: ["position=ape"], 40: ["position=shape", "position.position_ids.max_offset=40"]}
 TWO_AXES = {
     "axes": {"recipe": DATASETS, "K": OFFSETS},
@@ -37,7 +37,7 @@ def test_cells_are_the_product_of_axes_and_seeds(make):
     last = runs[-1]
     assert (last.grid, last.profile, last.seed) == ("mine", "tiny", 2)
     assert last.axes == {"recipe": "extrapolate", "K": "40"}
-    assert last.config.data.dataset.name == "extrapolate"
+    assert last.config.data.recipe.name == "extrapolate"
     assert last.config.position.position_ids == {"name": "shifted", "max_offset": 40}
     assert (last.config.training.seed, last.config.training.max_updates) == (2, 5)
 
@@ -127,7 +127,7 @@ def test_what_is_wrong_in_a_file_is_named(make, settings, message):
         ("tiny", "training.seed=7", r"sets training\.seed itself.* --seed"),
         ("tiny", "training={seed: 7}", r"sets training\.seed itself.* --seed"),
         ("tiny", "position=rope", "position=rope undoes what the axis K varies"),
-        ("tiny", "data.dataset={name: interpolate}", "undoes what the axis recipe varies"),
+        ("tiny", "data.recipe={name: interpolate}", "undoes what the axis recipe varies"),
     ],
 )
 def test_what_is_wrong_in_a_cell_or_set_by_the_grid_is_named(make, profile, override, message):

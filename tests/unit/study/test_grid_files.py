@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shapeshift.config import load_config
-from shapeshift.positions import KINDS, PRESETS
+from shapeshift.positions import KINDS, SCHEMES
 from shapeshift.run.identity import run_key
 from shapeshift.study.grid import Grid
 
@@ -35,7 +35,7 @@ def one(name, profile, **axes):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_profile_resolves_to_cells_that_differ(name):
+def test_every_profile_resolves_to_runs_that_differ(name):
     config = grid(name).config
     assert list(config.profiles) == PROFILES
     assert config.title
@@ -43,8 +43,8 @@ def test_every_profile_resolves_to_cells_that_differ(name):
         assert len(keys(name, profile)) == len(runs(name, profile))
 
 
-def test_every_preset_and_every_kind_has_its_cells():
-    assert [*grid("beyond-datasets").config.axes["position"]] == [*PRESETS]
+def test_every_scheme_and_every_kind_has_its_runs():
+    assert [*grid("beyond-datasets").config.axes["position"]] == [*SCHEMES]
     assert [*grid("beyond-places").config.axes["kind"]] == [*KINDS]
     found = {planned.axes["kind"]: set() for planned in runs("beyond-places", "small")}
     for planned in runs("beyond-places", "small"):
@@ -52,7 +52,7 @@ def test_every_preset_and_every_kind_has_its_cells():
     assert found == {k: {*x.build.places} if k != "none" else {"self"} for k, x in KINDS.items()}
 
 
-def test_runs_that_have_files_are_cells_of_the_papers():
+def test_runs_that_have_files_are_runs_of_the_papers():
     for recipe in ("vanilla", "extrapolate", "interpolate"):
         for position in ("ape", "rpe", "shape"):
             planned = one("shape-table2", "paper", recipe=recipe, position=position)
@@ -68,7 +68,7 @@ def test_runs_that_have_files_are_cells_of_the_papers():
 @pytest.mark.parametrize(
     ("profile", "offsets"), [("tiny", ["10"]), ("small", ["40"]), ("paper", ["40", "500"])]
 )
-def test_grids_share_the_cells_that_are_the_same(profile, offsets):
+def test_grids_share_the_runs_that_are_the_same(profile, offsets):
     """One K on Extrapolate stands in Table 2 and in the search for K; Shaw's tables share the
     relative base model; the NHK paper has a tenth of the text for Tables 5 and 6."""
     search = {planned.key: planned.axes["K"] for planned in runs("shape-offsets", profile)}
@@ -93,7 +93,7 @@ def test_grids_share_the_cells_that_are_the_same(profile, offsets):
 def test_each_slice_of_nhks_figure_is_a_bucket_of_its_own(profile):
     for planned in runs("nhk-figure3", profile):
         dataset, edges = (
-            planned.config.data.dataset,
+            planned.config.data.recipe,
             (0, *planned.config.evaluation.length_buckets, None),
         )
         if planned.axes["lengths"] == "all":

@@ -11,7 +11,7 @@ import torch
 
 from shapeshift.data import store
 from shapeshift.model import ModelConfig, build
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.config import TrainingConfig
 from shapeshift.training.log import Log
@@ -91,7 +91,7 @@ def make_lab(stores, folder):
         config = TrainingConfig(**(given | settings))
         shape = {"dim": 32, "num_heads": 2, "ff_dim": 64, "encoder_layers": 1, "decoder_layers": 1}
         torch.manual_seed(7)
-        model = build(ModelConfig(**shape, dropout=dropout), PRESETS[position], VOCAB, VOCAB)
+        model = build(ModelConfig(**shape, dropout=dropout), SCHEMES[position], VOCAB, VOCAB)
         checkpoints = Checkpoints(
             folder / name / "checkpoints",
             config.keep_checkpoints,

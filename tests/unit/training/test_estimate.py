@@ -6,7 +6,7 @@ import torch
 from shapeshift._system.threads import num_cores
 from shapeshift.data.config import BatchConfig, DataConfig
 from shapeshift.model import ModelConfig, build
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 from shapeshift.training import estimate
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.config import OptimizerConfig, TrainingConfig
@@ -23,7 +23,7 @@ def training(max_tokens=1000, **given):
 
 def test_models_are_counted_without_memory():
     giant = ModelConfig(dim=65_536, num_heads=512, ff_dim=262_144)
-    assert count_parameters(giant, PRESETS["ape"], 1_000_000) > 7e11
+    assert count_parameters(giant, SCHEMES["ape"], 1_000_000) > 7e11
 
 
 def test_the_time_is_the_median_after_a_warm_up_and_scaled(monkeypatch):
@@ -32,7 +32,7 @@ def test_the_time_is_the_median_after_a_warm_up_and_scaled(monkeypatch):
     ticks = iter([0.0, 0.2, 1.0, 1.1, 2.0, 2.4])  # steps of 0.2, 0.1 and 0.4 seconds
     monkeypatch.setattr(estimate.time, "perf_counter", lambda: next(ticks))
     monkeypatch.setattr(estimate, "watch_others", lambda: lambda: 0.0)
-    model = build(TINY, PRESETS["ape"], 200, 200)
+    model = build(TINY, SCHEMES["ape"], 200, 200)
     found = measure(model, training(620, accumulation=3, precision="fp32"), 31)
     assert found.low == found.high == pytest.approx(0.2 * 3 * 10)
     assert found.others == 0.0
@@ -46,7 +46,7 @@ def test_time_that_others_took_is_not_in_the_lower_estimate(monkeypatch):
     monkeypatch.setattr(estimate.time, "process_time", lambda: next(worked))
     monkeypatch.setattr(estimate, "watch_others", lambda: lambda: float(num_cores()))
     monkeypatch.setattr(estimate.torch, "get_num_threads", lambda: 1)
-    model = build(TINY, PRESETS["ape"], 200, 200)
+    model = build(TINY, SCHEMES["ape"], 200, 200)
     found = measure(model, training(62, precision="fp32"), 31)
     assert (found.low, found.high) == (pytest.approx(0.1), pytest.approx(0.9))
     assert found.others == num_cores()
@@ -58,21 +58,21 @@ def test_several_threads_are_measured_again_once_they_sleep(monkeypatch):
     monkeypatch.setattr(estimate, "_time", lambda *_: next(results))
     monkeypatch.setattr(estimate.torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(estimate, "is_crowded", lambda others, _: others > 0)
-    model = build(TINY, PRESETS["ape"], 200, 200)
+    model = build(TINY, SCHEMES["ape"], 200, 200)
     found = measure(model, training(62, precision="fp32"), 31)
     assert len(waits) == 1
     assert found == (pytest.approx(0.4), 1.0, 1.5)
 
 
 def test_a_checkpoint_has_the_size_on_disk_that_was_estimated(tmp_path):
-    model = build(TINY, PRESETS["rpe"], 1000, 1000)
+    model = build(TINY, SCHEMES["rpe"], 1000, 1000)
     optimizer = build_optimizer(OptimizerConfig(), model.parameters())
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     path = Checkpoints(tmp_path, 1).save(model, optimizer, Progress(update=1))
     written = sum(file.stat().st_size for file in path.iterdir())
-    num_parameters = count_parameters(TINY, PRESETS["rpe"], 1000)
+    num_parameters = count_parameters(TINY, SCHEMES["rpe"], 1000)
     one = training(max_updates=1, checkpoint_every=1, keep_checkpoints=1, average_checkpoints=1)
     checkpoint = disk_bytes(one, num_parameters) - 4 * num_parameters
     assert written == pytest.approx(checkpoint, rel=0.02)
@@ -90,6 +90,6 @@ def test_disk_holds_the_kept_checkpoints_three_more_and_the_average(updates, kep
 
 
 def test_joined_sentences_are_as_long_as_all_of_them():
-    data = [{}, {"dataset": {"name": "interpolate", "num_joined": 3}}]
+    data = [{}, {"recipe": {"name": "interpolate", "num_joined": 3}}]
     lengths = [assumed_length(DataConfig.model_validate(each)) for each in data]
     assert lengths == [31, 3 * 30 + 2 + 1]

@@ -47,13 +47,13 @@ class MultiheadAttention(nn.MultiheadAttention):
             the projections, such as `Sinusoidal`, needs a key and value of width D.
         batch_first: whether tensors are `(B, T, D)` rather than `(T, B, D)`.
         position: acts in the attention, see `shapeshift.positions.Representation`; or the name of
-            a preset or a kind, see `shapeshift.positions.get`; None is none. For sines and cosines
+            a scheme or a kind, see `shapeshift.positions.get`; None is none. For sines and cosines
             in each attention, which "ape" is not, give `Sinusoidal(dim=D, add_to="qk")`.
         device, dtype: of the projections and of the position's weights, which are moved and cast
             with them.
 
     Raises:
-        ShapeshiftError: if `position` was built for another D, H or E, names a preset that acts at
+        ShapeshiftError: if `position` was built for another D, H or E, names a scheme that acts at
             the embedding, or does not work with `add_bias_kv`, `add_zero_attn`, `kdim` or `vdim`.
     """
 

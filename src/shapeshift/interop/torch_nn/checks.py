@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.positions import PRESETS, Representation, Scheme, get
+from shapeshift.positions import SCHEMES, Representation, Scheme, get
 from shapeshift.positions.base import AT_ATTENTION, check_sizes
 from shapeshift.positions.checks import can_read, describe
 
@@ -97,7 +97,7 @@ def build(position: object, **sizes: int) -> Representation:
     """Return a position, built for D, H and E if its name is given; None is no position.
 
     Raises:
-        ShapeshiftError: for a preset that acts at the embedding, what is no position, and one that
+        ShapeshiftError: for a scheme that acts at the embedding, what is no position, and one that
             was built for another D, H or E.
     """
     if position is None or isinstance(position, Representation):
@@ -112,9 +112,9 @@ def build(position: object, **sizes: int) -> Representation:
             "position must be a representation, such as Rotary(head_dim=64), a name or None, got"
             f" {given}; SHAPE is called with the embeddings"
         )
-    if any(part.at == "embedding" for part in PRESETS.get(position, Scheme()).parts):
+    if any(part.at == "embedding" for part in SCHEMES.get(position, Scheme()).parts):
         raise ShapeshiftError(
-            f"the preset {position!r} adds positions to the embeddings, where a layer has none;"
+            f"the scheme {position!r} adds positions to the embeddings, where a layer has none;"
             " call shapeshift.SHAPE with the embeddings (max_offset=0 for 'ape'), or `embed` of"
             " another kind"
         )

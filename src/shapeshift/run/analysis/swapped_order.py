@@ -36,7 +36,7 @@ def measure(run: Run, data: Prepared, which: str = "average") -> list[Result]:
     (Kiyono et al. 2021, Table 1) on one in 45 training pairs, 500 at least and 10,000 at most;
     nothing for a run whose pairs are not joined. Of the final model the translations of both orders
     and the references are kept as those of a split are."""
-    if not isinstance(run.config.data.dataset, Interpolate):
+    if not isinstance(run.config.data.recipe, Interpolate):
         return []
     wanted = min(max(_MIN_SAMPLE, round(len(data.train) / _SAMPLED)), NUM_PAIRS)
     references, *both = translate(run.translator(which), sample(data.train, wanted))

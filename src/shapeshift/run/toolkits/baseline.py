@@ -28,7 +28,7 @@ from shapeshift.data.store import TokenStore
 from shapeshift.data.subwords import SEP, UNK
 from shapeshift.evaluation.scores import evaluate
 from shapeshift.evaluation.tokenizers import make_bleu
-from shapeshift.positions import PRESETS
+from shapeshift.positions import SCHEMES
 from shapeshift.run.folder import Run, detokenizer
 from shapeshift.run.measures import Result, files_of, mean_result, results_of
 from shapeshift.run.record import tail
@@ -69,7 +69,7 @@ class Baseline:
         """
         training = self.config.training
         unlike = {
-            "position=ape": self.config.position.scheme != PRESETS["ape"],
+            "position=ape": self.config.position.scheme != SCHEMES["ape"],
             "training.optimizer.name=adam": training.optimizer.name != "adam",
             "training.optimizer.weight_decay=0": training.optimizer.weight_decay != 0,
             "training.schedule.name=noam or inverse_sqrt": isinstance(training.schedule, Cosine),

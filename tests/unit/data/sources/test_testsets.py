@@ -93,17 +93,17 @@ def test_results_call_test_sets_as_wmt_does():
 
 
 def test_a_corpus_may_be_named_and_changed():
-    base = {"data": {"corpus": "wmt14-en-de", "dataset": {"name": "extrapolate"}}}
+    base = {"data": {"corpus": "wmt14-en-de", "recipe": {"name": "extrapolate"}}}
     french = parse_config(base, ["data.corpus=wmt14-en-fr", "data.corpus.root=/x"]).data
     assert (french.corpus.target, str(french.corpus.root)) == ("fr", "/x")
-    assert french.dataset.name == "extrapolate"
+    assert french.recipe.name == "extrapolate"
     assert parse_config(base).data.corpus.subset == "de-en"
     with pytest.raises(ShapeshiftError, match=r"unknown corpus 'wmt14-en-d'; did you mean"):
         parse_config(base, ["data.corpus=wmt14-en-d"])
     assert parse_config(parse_config(base).model_dump(mode="json")) == parse_config(base)
 
 
-def test_every_preset_names_test_sets_that_sacrebleu_has():
+def test_every_named_corpus_has_test_sets_that_sacrebleu_has():
     for name in CORPORA:
         config = DataConfig(corpus=name).corpus.model_dump()
         lists = ("valid", "test", "valid_references", "test_references")
