@@ -74,7 +74,7 @@ def masks(B, H, Q, K, dtype):
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (40, 129)])
-def test_cross_entropy(shape, dtype, replace):
+def test_cross_entropy(shape, dtype, replace, monkeypatch):
     torch.manual_seed(0)
     logits = (5 * torch.randn(shape)).to(dtype)
     assert kernels.serves(logits)
@@ -84,6 +84,11 @@ def test_cross_entropy(shape, dtype, replace):
     torch.testing.assert_close(*sums, check_dtype=False, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(got.double(), expected, rtol=0.004, atol=1e-6)
     assert torch.equal(got, logits) != replace
+    no_memory = 1
+    with monkeypatch.context() as lacking:
+        lacking.setattr(library, "_run", lambda *_: no_memory)
+        plain = loss._softmax(logits.clone(), targets, 0.9, torch.float32, replace)
+    torch.testing.assert_close(plain, sums[0], rtol=1e-5, atol=1e-5)
     for wrong in (-1, shape[1]):
         targets[0] = wrong
         with pytest.raises(IndexError, match=f"targets must be from 0 to {shape[1] - 1}"):

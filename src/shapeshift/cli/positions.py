@@ -243,7 +243,7 @@ def _explain(
 
 
 def _attentions(scheme: Scheme, *, decode: bool) -> Iterator[tuple[str, Representation]]:
-    """Yield the attentions of transformer-base that differ, in words, and the position of each."""
+    """Yield each distinct attention of transformer-base: a description, and its position."""
     from shapeshift.model import ModelConfig
     from shapeshift.positions import Stack, place
     from shapeshift.positions.base import AT_ATTENTION

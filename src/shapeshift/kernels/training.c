@@ -11,26 +11,33 @@ long cross_entropy(number *restrict logits, const int64_t *restrict targets, flo
                    long V, long threads) {
     for (long n = 0; n < N; n++)
         if (targets[n] < 0 || targets[n] >= V) return NO_SUCH_INDEX;
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (long n = 0; n < N; n++) {
-        float row[vectors(V) * LANES];
-        number *x = logits + n * V;
-        vector most = all(-INFINITY), totals = all(0.0f);
-        for (long t = 0; t < V; t += LANES) most = larger(most, load_or_least(x + t, V - t));
-        const float largest = largest_of(most), picked = wide(x[targets[n]]);
-        for (long t = 0; t < V; t += LANES) {
-            vector y = exponentials(load_or_least(x + t, V - t) - largest);
-            *(vector *)(row + t) = y;
-            totals += y;
+    const long width = vectors(V) * LANES;
+    float *rows = malloc(4 * (size_t)(threads * width));
+    if (!rows) return NO_MEMORY;
+#pragma omp parallel num_threads(threads)
+    {
+        float *row = rows + omp_get_thread_num() * width;
+#pragma omp for schedule(static)
+        for (long n = 0; n < N; n++) {
+            number *x = logits + n * V;
+            vector most = all(-INFINITY), totals = all(0.0f);
+            for (long t = 0; t < V; t += LANES) most = larger(most, load_or_least(x + t, V - t));
+            const float largest = largest_of(most), picked = wide(x[targets[n]]);
+            for (long t = 0; t < V; t += LANES) {
+                vector y = exponentials(load_or_least(x + t, V - t) - largest);
+                *(vector *)(row + t) = y;
+                totals += y;
+            }
+            const float total = sum_of(totals), inverse = 1.0f / total;
+            log_sums[n] = logf(total) + largest;
+            log_probs[n] = picked - log_sums[n];
+            if (!replace) continue;
+            row[targets[n]] -= confidence * total;
+            for (long t = 0; t < V; t += LANES)
+                store(x + t, *(const vector *)(row + t) * inverse, V - t);
         }
-        const float total = sum_of(totals), inverse = 1.0f / total;
-        log_sums[n] = logf(total) + largest;
-        log_probs[n] = picked - log_sums[n];
-        if (!replace) continue;
-        row[targets[n]] -= confidence * total;
-        for (long t = 0; t < V; t += LANES)
-            store(x + t, *(const vector *)(row + t) * inverse, V - t);
     }
+    free(rows);
     return DONE;
 }
 
