@@ -26,8 +26,8 @@ TOKENS, CHUNKS = [1] * 16, [5, 1, 1, 6, 3]
 
 @pytest.mark.parametrize(
     ("sizes", "offset"),
-    [(TOKENS, None), (TOKENS, EACH), (CHUNKS, 40)],
-    ids=["tokens", "tokens, an offset each", "chunks, one offset"],
+    [(TOKENS, EACH), (CHUNKS, 40)],
+    ids=["tokens, an offset each", "chunks, one offset"],
 )
 @torch.no_grad()
 def test_incremental_is_full(scheme, sizes, offset, make_model, logits, sentences) -> None:
