@@ -43,7 +43,6 @@ def comparison(
     grid = Grid(
         path,
         {
-            "title": title,
             "axes": {AXIS: {name: [*settings] for name, settings in positions.items()}},
             "profiles": {path.stem: {}},
             "seeds": [*range(first_seed, first_seed + num_seeds)],

@@ -298,6 +298,7 @@ def write_studies(
                     settings=tuple(plan.overrides),
                     seeds=tuple(sorted({x.seed for x in done})) if study.spec.trained else (),
                     label=plan.label,
+                    paper_title=plan.paper.title if plan.paper.is_own else "",
                 )
                 if document.is_empty and (folder / name / FILE).is_file():
                     there = StudyDocument.load(folder / name / FILE)

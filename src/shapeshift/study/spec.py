@@ -434,8 +434,8 @@ class StudySpec(Strict):
 
     Attributes:
         title: title of the study.
-        grid: the runs: the name of a file in `config/shipped/grids`, a path relative to this file,
-            or the contents of such a file.
+        grid: the runs, or the name of a study whose runs they are: `STUDY`, a file next to this
+            one, `PAPER:STUDY`, or the path of a YAML file, relative to this one.
         trained: whether the study needs trained runs; if not, prepared data suffice.
         only: settings of the runs that the study needs; by default all runs.
         tables: tables of results.

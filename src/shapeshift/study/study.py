@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from itertools import pairwise, product
 from os.path import relpath
@@ -111,7 +111,9 @@ class Paper:
         title: for people.
         citation: authors, year, title, venue.
         studies: name → study.
-        path: of the file of a study of one's own, or of the configuration that is compared.
+        path: of the file of a study, or the folder of a paper, of one's own, or of the
+            configuration that is compared.
+        aliases: another name → the study that holds this table or figure too.
     """
 
     name: str
@@ -119,6 +121,7 @@ class Paper:
     citation: str
     studies: dict[str, Study]
     path: Path | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def source(self, directory: Path) -> str:
         """Return where the studies are from: the citation, and the file as it is seen from the
@@ -128,6 +131,11 @@ class Paper:
         shipped = self.path.is_relative_to(str(files("shapeshift")))
         file = self.path.stem if shipped else relpath(self.path.resolve(), directory.resolve())
         return f"{self.citation}, {file}"
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the folder of a paper of one's own."""
+        return self.path is not None and self.path.is_dir()
 
     @property
     def grids(self) -> dict[str, Grid]:

@@ -85,7 +85,7 @@ def test_places_name_lengths_and_counts_and_small_buckets_are_hollow():
 
 def test_the_first_system_is_the_baseline_even_without_runs(monkeypatch, tmp_path):
     """A test against the next one would be another test in each panel."""
-    runs = find_grid("shape-table2").runs("tiny")
+    runs = find_grid("shape:table2").runs("tiny")
     done = [x for x in runs if x.axes["position"] != "ape" and x.axes["recipe"] == "vanilla"]
     compared = []
     monkeypatch.setattr(Measured, "is_finished", lambda self, planned: planned in done)

@@ -55,8 +55,8 @@ def marked(table):
 
 
 MARKED = {
-    "nhk-table2": ("position = original-qkv", {("less-feeding",): ALL, ("none",): HALF}, set()),
-    "nhk-table3": (  # each direction by itself
+    "nhk:table2": ("position = original-qkv", {("less-feeding",): ALL, ("none",): HALF}, set()),
+    "nhk:table3": (  # each direction by itself
         "position = original-qkv",
         {
             ("original-qkv", "en-de"): HALF,
@@ -66,12 +66,12 @@ MARKED = {
         },
         {("relative", "yes", "", "de-en BLEU")},
     ),
-    "shaw-table3": (  # each split by itself
+    "shaw:table3": (  # each split by itself
         "values = yes, keys = yes",
         {("yes", "yes"): HALF, ("no", "yes"): {"valid": 2, "test": 1}, ("yes", "no"): HALF},
         {("no", "yes", "test BLEU")},
     ),
-    "beyond-places": (  # a baseline in another column
+    "beyond:places": (  # a baseline in another column
         "kind = none, place = self",
         {
             ("none", "self"): HALF,
@@ -101,7 +101,7 @@ def test_a_column_marks_what_differs_from_its_baseline(grid, build):
 
 def test_what_has_no_baseline_is_said_to_be_untested(build):
     """Else a score without a mark reads as one that does not differ."""
-    table = build("nhk-table2", {("less-feeding",): ALL, ("none",): HALF})
+    table = build("nhk:table2", {("less-feeding",): ALL, ("none",): HALF})
     [note] = [note for note in table.notes if "test" in note]
     assert "no finished run of position = original-qkv" in note
     assert note.endswith(": less-feeding, none")
@@ -110,7 +110,7 @@ def test_what_has_no_baseline_is_said_to_be_untested(build):
         ("relative", "en-de"): ALL,
         ("relative", "de-en"): ALL,
     }
-    table = build("nhk-table3", given)
+    table = build("nhk:table3", given)
     marks, untested = (note for note in table.notes if "test" in note)
     assert marks.startswith("* significantly different from position = original-qkv")
     assert untested.endswith(": relative de-en")
