@@ -226,7 +226,7 @@ class Grid:
             raise ShapeshiftError("; ".join(lines), path=self.path) from error
 
     @cached_property
-    def metrics(self) -> dict[str, set[str]]:
+    def scored(self) -> dict[str, set[str]]:
         """Profile → the metrics that its runs are scored with."""
         return {
             profile: {

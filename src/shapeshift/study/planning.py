@@ -105,7 +105,7 @@ class Plan:
         return (
             f"profile {self.profile} tests {len(claims) - num_untested} of {len(claims)} claims;"
             " the others are shown as not tested in this profile (a paper's claim needs an effect"
-            f" of {TESTABLE:g} BLEU or more in the paper, or profile {PAPER_PROFILE})"
+            f" of {TESTABLE:g} or more in the paper, or profile {PAPER_PROFILE})"
         )
 
     @cached_property

@@ -13,12 +13,12 @@ from tempfile import TemporaryDirectory
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.evaluation.scores import FEW_SEGMENTS
-from shapeshift.run.measures import find_function, mean_of
-from shapeshift.study.by_length import bleu_by_length, bounds_label, length_bounds
+from shapeshift.run.measures import find_function
+from shapeshift.study.by_length import bounds_label, length_bounds, values_by_length
+from shapeshift.study.check import check_results
 from shapeshift.study.document import Content, Finding
 from shapeshift.study.grid import Grid, PlannedRun
 from shapeshift.study.measured import Bounds, Measured, Texts, fits
-from shapeshift.study.measurements import METRICS, check_measurements
 from shapeshift.study.spec import ALL, ClaimSpec, StudySpec, Where
 from shapeshift.study.tables import TableBuilder, curves, published_table
 from shapeshift.study.verdicts import Part, finding
@@ -72,7 +72,7 @@ class Study:
             ShapeshiftError: runs lack what is measured on them; or settings take different models
                 for seeds of one.
         """
-        check_measurements(self.spec, self.grid, runs, self.path)
+        check_results(self.spec, self.grid, runs, self.path)
         # Nothing is prepared: what prepared data suffice for is made of no run that is finished.
         spec = self.spec.model_copy(update={"analyses": (), "trained": True})
         with TemporaryDirectory() as empty:
@@ -92,7 +92,7 @@ class Study:
             if table.published:
                 published.append(published_table(table, table.published, content.tables[-1]))
         for figure in spec.by_length:
-            content.add(bleu_by_length(measured, figure, figure.name or self.name))
+            content.add(values_by_length(measured, figure, figure.name or self.name))
         if spec.curves:
             content.add(curves(measured, spec.curves, self.name))
         for each in spec.analyses:
@@ -167,7 +167,7 @@ def _compared(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
         for side in (test, against):
             measured.require_one_model(side, _remedy(claim))
         if claim.minus:
-            label += f", BLEU lost from {claim.split} to {claim.minus}"
+            label += f", {claim.metric} lost from {claim.split} to {claim.minus}"
         runs = measured.finished(test)
         every = _lengths(claim, measured.runs(test)[0])
         if runs:
@@ -176,8 +176,9 @@ def _compared(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
             parts[label] = Part({}, reason=f"fewer than {FEW_SEGMENTS} sentences of these lengths")
         for bounds in every:
             at = label + (f", source lengths {bounds_label(bounds)}" if bounds else "")
+            sides = test, against, claim.split
             parts[at] = measured.compare(
-                test, against, claim.split, lengths=bounds, minus=claim.minus
+                *sides, metric=claim.metric, lengths=bounds, minus=claim.minus
             )
     return parts
 
@@ -230,14 +231,12 @@ def _label(place: Where, test: Where, against: Where, *, named: bool = False) ->
 def _measured(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
     """Return a result of the runs themselves."""
     parts = {}
-    metric = METRICS.get(claim.metric)
-    split = mean_of(claim.split) if metric and metric.is_score else None
+    is_declared = any(x.name == claim.metric for x in measured.declared)
     for place in _combinations(claim, measured):
         settings = place | claim.test
-        rows = measured.rows(claim.metric, settings, split=split)
-        if metric or rows:  # of another, an analysis may not have made the values yet
+        values = measured.values(claim.metric, settings, claim.split)
+        if is_declared or values:  # of another, an analysis may not have made the values yet
             measured.require_one_model(settings, _remedy(claim))
-        values = {row.seed: row.value for row in rows}
         label = " ".join([claim.metric, *place.values()])
         parts[label] = Part(values, reason="" if values else "not measured")
     return parts

@@ -41,7 +41,7 @@ MINUSCULE = (
 SPEEDS = {"ape": 1.0, "rpe": 0.75, "shape": 0.97}
 
 LONGER_PIECES = ("data.subwords.vocab_size=600", "data.corpus.num_train=600")
-"""So that every slice of nhk-figure3 has some pairs."""
+"""So that every slice of nhk:figure3 has some pairs."""
 
 
 def given_speed(run, data):

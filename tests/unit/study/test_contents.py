@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.run.measures import ORIGINAL, SWAPPED, mean_of
+from shapeshift.run.measures import BLEU, ORIGINAL, SWAPPED, mean_of
 from shapeshift.study.analyses import similarity, slices
 from shapeshift.study.catalogue import find_grid
 from shapeshift.study.measured import Measured
@@ -137,8 +137,8 @@ def test_bleu_by_length_has_the_buckets_of_the_cell_that_asks(shape, max_length)
     assert [len(shape.scores(x).by_length) for x in (planned, other)] == [6, 2]
     axes, beyond = planned.axes, (max_length + 1, None)
     tested = shape.compare(axes, {**axes, "position": "rpe"}, lengths=beyond).comparison
-    assert shape.bleu(planned, "test", beyond) == pytest.approx(tested.score)
-    assert shape.bleu(planned, "test", (1, 2)) is None
+    assert shape.score_at(planned, BLEU, "test", beyond) == pytest.approx(tested.score)
+    assert shape.score_at(planned, BLEU, "test", (1, 2)) is None
 
 
 def test_figure_4_counts_every_token_of_every_seed(build, shape, max_length):
@@ -271,14 +271,14 @@ def test_slices_compare_bleu_on_the_lengths_in_training(monkeypatch, tmp_path):
     ]
     asked = set()
 
-    def bleu(self, planned, split, bounds):
+    def score_at(self, planned, metric, split, bounds):
         asked.add((planned.axes["lengths"], bounds))
         return scores[planned.axes["lengths"]] + planned.seed * (
             planned.axes["lengths"] == "middle"
         )
 
     monkeypatch.setattr(Measured, "is_finished", lambda self, planned: planned in done)
-    monkeypatch.setattr(Measured, "bleu", bleu)
+    monkeypatch.setattr(Measured, "score_at", score_at)
     made = slices.own_lengths(Measured(runs, tmp_path, tmp_path))
     assert made.values == {slices.CLAIM: {1: 4.0, 2: 5.0}}
     assert asked == {("short", (0, 10)), ("middle", (16, 22))}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from shapeshift.run.measures import BLEU
 from shapeshift.study import verdicts
 from shapeshift.study.catalogue import find_paper
 from shapeshift.study.measured import Measured
@@ -20,7 +21,7 @@ def build(tmp_path):
     """Makes the first table of a study of runs whose translations are given: settings → `ALL`."""
 
     def make(name, given):
-        paper, _, study = name.partition("-")
+        paper, _, study = name.partition(":")
         study = find_paper(paper).studies[study]
         runs = [planned for planned in study.grid.runs("tiny") if planned.seed == 1]
         for planned in runs:
@@ -37,11 +38,13 @@ def build(tmp_path):
 
 def test_what_has_learned_nothing_is_not_marked():
     def part(score, baseline):
-        return Part({1: score - baseline}, Comparison({1: score}, {1: baseline}, {1: 0.0}))
+        return Part(
+            {1: score - baseline}, Comparison({1: score}, {1: baseline}, {1: 0.0}), metric=BLEU
+        )
 
     parts = {"nothing": part(0.04, 0.0), "something": part(20.0, 0.0)}
     assert significant(parts) == {"something"}
-    assert f"not where both are below {verdicts.LEARNED:g} BLEU" in verdicts.mark_note("ape")
+    assert "not where both are below 2 BLEU" in verdicts.mark_note("ape", [BLEU])
 
 
 def marked(table):

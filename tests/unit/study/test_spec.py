@@ -11,11 +11,11 @@ import yaml
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config.errors import key_paths
 from shapeshift.evaluation import metrics as evaluation
-from shapeshift.run.measures import MEASURES
+from shapeshift.run.measures import MEASURES, declared
 from shapeshift.study.catalogue import FILE, FOLDER, PAPERS, find_paper, find_studies
+from shapeshift.study.check import FACTS
 from shapeshift.study.compare import comparison
 from shapeshift.study.measured import Measured
-from shapeshift.study.measurements import FACTS, METRICS
 from shapeshift.study.planning import plan_studies
 from shapeshift.study.spec import StudySpec
 
@@ -63,15 +63,14 @@ def test_a_shipped_item_can_be_measured_and_one_rule_says_which_profiles_test_it
         assert claim.is_tested_in("tiny") == claim.is_tested_in("small") == is_large
         assert claim.is_tested_in("paper")
     asked = {column.metric for table in study.spec.tables for column in table.columns.values()}
-    assert asked <= {*METRICS, *FACTS}
+    assert asked <= {x.name for x in declared(MEASURES)} | {*FACTS}
 
 
 def test_every_file_is_an_item_of_its_paper_and_every_metric_can_be_measured():
     assert {
         f"{path.parent.name}-{path.stem}" for path in FOLDER.glob("*/*.yaml") if path.name != FILE
     } == SHIPPED
-    assert {measure for metric in METRICS.values() for measure in metric.measures} <= set(MEASURES)
-    assert {metric.setting for metric in METRICS.values()} - {""} == set(evaluation.METRICS)
+    assert {x.setting for x in declared(MEASURES)} - {""} == set(evaluation.METRICS)
 
 
 def test_the_numbers_copied_from_the_shape_paper_agree_with_each_other():
@@ -134,7 +133,7 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         ("y: test BLEU", "y: BLEU", "plot: no column 'BLEU'; did you mean 'test BLEU'?"),
         ("x: position", "x: positon", "plot: no axis of rows 'positon'; did you mean 'position'?"),
         ("seeds: [1, 2, 3]", "seed: [1]", "grid.seed: unknown key; did you mean 'grid.seeds'"),
-        ("split: valid", "lengths: inside", "lengths is for BLEU of split: valid or test"),
+        ("split: valid", "lengths: inside", "lengths is for split: valid or test"),
         ("expected: none", "effect: 1\n    expected: none", "the grid has no profile 'paper'"),
         ("expected: none", "expected: none\n    profiles: [tiny]", "the grid has no profile 'tin"),
         ("position: {ape:", "position: {ape: [position=apee], a:", "apee"),
@@ -142,8 +141,8 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         ("split: valid", "metric: speed", "speed needs the measure speed, which is not among the"),
         ("split: valid", "metric: training_s, split: valid", "leave split out"),
         ("split: valid", "metric: COMET, split: valid", "add comet to evaluation.metrics"),
-        ("rule: better", "rule: better\n    metric: chrF2", "better compares BLEU alone"),
-        ("{split: valid}", "{metric: chrF2, split: valid}" + GAIN, "gain_of needs a column"),
+        (BETTER, BETTER + "\n    metric: parameters", "does not say which values are better"),
+        ("split: valid", "metric: speed, split: valid, lengths: inside", "leave split out"),
         ("{split: valid}", "{split: each set}" + GAIN, "gain_of needs a column"),
         ("{split: valid}", "{count: kept, split: valid}" + GAIN, "gain_of needs a column"),
         ("rule: better", THRESHOLD + "lengths: beyond", "threshold is about all"),
@@ -184,7 +183,7 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         (COLUMNS, "{b: {split: valid}, test BLEU: {gain_of: b}}", "plot: y needs a column"),
         (COLUMNS, "{b: {split: valid}, test BLEU: {count: kept}}", "plot: y needs a column of a"),
         (COLUMNS, "{b: {split: valid}, test BLEU: {split: each set}}", "plot: y needs a column"),
-        (COLUMNS, "{test BLEU: {split: test, metric: chrF2}}", "baseline: no column is tested"),
+        (COLUMNS, "{test BLEU: {metric: parameters}}", "baseline: no column is tested"),
         (COLUMNS, "{}", "tables.0.columns: "),
         ("    plot", "    profile_notes: {tiny: t}\n    plot", "the grid has no profile 'tiny'"),
         ("    plot", "    across: position\n    plot", "position is also in rows or only"),
@@ -257,7 +256,7 @@ def test_buckets_of_a_table_are_those_that_its_runs_have(write):
     for buckets, column, expected in (
         ({"a": "original order", "b": None}, {}, "split: missing"),
         ({"a": "original order"}, {"split": "test"}, "BLEU of test has none that is called"),
-        ({"a": "fairseq"}, {"split": "test"}, "BLEU of test has none that is called 'fairseq'"),
+        ({"a": "fairseq"}, {"split": "test"}, "BLEU needs the measure fairseq"),
     ):
         with pytest.raises(ShapeshiftError, match=expected):
             planned(buckets, **column)
