@@ -93,9 +93,19 @@ def example(
         "packing": packing and (packing, packing),
         "cache": _Cache() if decode else None,
     }
-    call = _Imagined(inputs, position, pos[:, -Q:], pos, **options)
-    call.device, call.is_compiled, call.train = device, compiled, train
-    call.with_kernels = super(_Imagined, call).has_kernels if with_kernels is None else with_kernels
+    call, on_gpu = Call(inputs, position, pos[:, -Q:], pos, **options), device == "cuda"
+    has_kernels = call.has_kernels if with_kernels is None else with_kernels
+    call.device, traced = device, compiled or call.traced
+    vars(call).update(
+        compiled=compiled,
+        traced=traced,
+        has_kernels=has_kernels and not on_gpu and not traced,
+        has_triton=on_gpu and dtype != torch.float64,
+        has_flex=on_gpu,
+        has_varlen=on_gpu,
+        wants_gradients=train,
+        trains_position=train and any(x.requires_grad for x in position.parameters()),
+    )
     return call
 
 
@@ -109,35 +119,3 @@ class _Cache:
         raise NotImplementedError
 
     attend = append
-
-
-class _Imagined(Call):
-    train: bool
-    is_compiled: bool
-    with_kernels: bool
-
-    @property
-    def compiled(self) -> bool:
-        return self.is_compiled
-
-    @property
-    def traced(self) -> bool:
-        return self.is_compiled or super().traced
-
-    @property
-    def wants_gradients(self) -> bool:
-        return self.train
-
-    @property
-    def trains_position(self) -> bool:
-        return self.train and any(x.requires_grad for x in self.position.parameters())
-
-    @property
-    def has_kernels(self) -> bool:
-        return self.with_kernels and self.device == "cpu" and not self.traced
-
-    @property
-    def has_triton(self) -> bool:
-        return self.device == "cuda" and self.inputs[0].dtype != torch.float64
-
-    has_flex = has_varlen = property(lambda self: self.device == "cuda")

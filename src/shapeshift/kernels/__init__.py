@@ -37,13 +37,13 @@ def serves(x: Tensor) -> bool:
     """Return whether `x (…, Q, K)`, contiguous from here on, can be given to the kernels in C."""
     if x.device.type != "cpu" or x.dtype not in DTYPES or not x.ndim or x.shape[-1] > MAX_KEYS:
         return False
-    return _is_plain(x) and is_available(x.dtype)
+    return is_plain(x) and is_available(x.dtype)
 
 
 def serves_on_gpu(x: Tensor) -> bool:
     """Return whether `x` can be given to the kernels of `gpu`, in training or not."""
     kinds = torch.float32, torch.bfloat16, torch.float16
-    return x.dtype in kinds and compiles_for(x.device.type) and _is_plain(x)
+    return x.dtype in kinds and compiles_for(x.device.type) and is_plain(x)
 
 
 def compiles_for(device: str) -> bool:
@@ -54,7 +54,7 @@ def compiles_for(device: str) -> bool:
     return torch.compiler.is_compiling() or torch.cuda.get_device_capability() >= (8, 0)
 
 
-def _is_plain(x: Tensor) -> bool:
+def is_plain(x: Tensor) -> bool:
     """Return whether `x` is a tensor in memory, with gradients in reverse mode at most."""
     if is_traced() or type(x) is not Tensor or not x.numel():
         return False

@@ -44,10 +44,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     `F.linear` keeps a rounded copy of each W for the backward pass: 13 % of the memory of a step of
     base. A processor that multiplies float32 faster does so with the rounded numbers.
     """
-    trains = torch.is_grad_enabled() and weight.requires_grad and kernels.serves(x)
-    in_bf16 = torch.get_autocast_dtype("cpu") == torch.bfloat16
+    in_bf16 = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    trains = torch.is_grad_enabled() and weight.requires_grad and x.is_cpu
     is_plain = all(type(each) in (Tensor, nn.Parameter) for each in (weight, bias))
-    if not trains or not in_bf16 or not is_plain or not torch.is_autocast_enabled("cpu"):
+    is_plain = is_plain and x.dtype in (torch.float32, torch.bfloat16) and kernels.is_plain(x)
+    if not trains or not in_bf16 or not is_plain:
         return F.linear(x, weight, bias)
     rows = x.flatten(0, -2).bfloat16()
     out: Tensor = _Linear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -245,7 +246,8 @@ def _softmax(
         target: ids `(N, 1)`.
     """
     if kernels.serves(logits):
-        return training.cross_entropy(logits, target.contiguous(), confidence, replace)
+        with suppress(MemoryError):  # before anything is written
+            return training.cross_entropy(logits, target.contiguous(), confidence, replace)
     if kernels.serves_on_gpu(logits):
         from shapeshift.kernels import gpu
 

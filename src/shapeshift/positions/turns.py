@@ -44,7 +44,12 @@ def rotate(x: Tensor, turn: Turn) -> Tensor:
     if kernels.serves_on_gpu(x) and not (turn.cos.requires_grad or turn.sin.requires_grad):
         from shapeshift.kernels import gpu
 
-        return gpu.rotate(x, turn, turn.scale)
+        return gpu.rotate(x, turn, in_steps)
+    return in_steps(x, turn)
+
+
+def in_steps(x: Tensor, turn: Turn) -> Tensor:
+    """As `rotate`, in steps of PyTorch."""
     width, dtype = 2 * turn.cos.shape[-1], torch.promote_types(x.dtype, torch.float32)
     cos, sin = (y.to(dtype).unsqueeze(1) for y in turn[:2])  # (B|1, 1, T, r/2)
     wide = x[..., :width].to(dtype, memory_format=torch.contiguous_format)
