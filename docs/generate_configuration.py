@@ -24,8 +24,8 @@ from shapeshift.model import SIZES
 from shapeshift.positions import KINDS, POSITION_IDS, SCHEMES
 from shapeshift.positions.registry import Entry
 from shapeshift.run.measures import MEASURES, TRAIN, Metric, find_measure
-from shapeshift.study.grid import GridConfig, Profile, Rule
 from shapeshift.study.check import FACTS
+from shapeshift.study.grid import GridConfig, Profile, Rule
 from shapeshift.study.spec import (
     ByLengthSpec,
     ClaimSpec,
@@ -122,9 +122,9 @@ def study_document() -> str:
     parts = [part.replace("`MEASURES`", measures) for part in parts]
     parts.append(
         "## Metrics\n\nThe values of `metric`. Your own measures declare others: see"
-        "\n[A measure](tutorials/own-study.md#a-measure-of-your-own). `score-SPLIT` is `score-valid` or"
-        "\n`score-test`, and `evaluation.metrics` has to name the score. Differences of a metric that"
-        "\nkeeps examples are tested by the paired bootstrap, those of the others over seeds alone.\n"
+        "\n[A measure](tutorials/own-study.md#a-measure-of-your-own). `score-SPLIT` is `score-valid`"
+        "\nor `score-test`, and `evaluation.metrics` has to name the score. Differences of a metric"
+        "\nthat keeps examples are tested by the paired bootstrap, those of others over seeds alone.\n"
     )
     makers: dict[str, dict[str, Metric]] = {}
     for measure in (TRAIN, *MEASURES):

@@ -290,6 +290,11 @@ class Measured:
             return Part({}, reason=f"no finished seed of both {named}")
         own, theirs = ([runs[seed] for seed in seeds] for runs in finished)
         both, found = [*own, *theirs], self.metric(metric, split)
+        scores, others = {}, {}
+        if found.examples != "texts":
+            scores, others = (self.values(metric, {**x, "seed": seeds}, split) for x in sides)
+            if not (scores and others):
+                return Part({}, reason="not measured")
         values: list[list[float]] = []
         if found.examples == "values":
             values = [self.examples(planned, found, split) for planned in both]
@@ -314,9 +319,6 @@ class Measured:
             return compare_values(system, baseline, files=files)
 
         if found.examples is None:
-            scores, others = (self.values(metric, {**x, "seed": seeds}, split) for x in sides)
-            if not (scores and others):
-                return Part({}, reason="not measured")
             comparison = Comparison(scores, others, {})
         else:
             name = digest([METHOD, NUM_SAMPLES, split, lengths, minus, metric, values])[:8]

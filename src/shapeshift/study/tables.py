@@ -246,7 +246,7 @@ class TableBuilder:
                 )
                 if tests[at].comparison and (metric := tests[at].metric):
                     self._compared[metric] = None
-                elif self._measured.finished(settings):
+                elif self._values(place | group, column):
                     self._untested[" ".join((place | group).values())] = None
         return tests
 
