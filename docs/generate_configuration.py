@@ -122,9 +122,10 @@ def study_document() -> str:
     parts = [part.replace("`MEASURES`", measures) for part in parts]
     parts.append(
         "## Metrics\n\nThe values of `metric`. Your own measures declare others: see"
-        "\n[A measure](tutorials/own-study.md#a-measure-of-your-own). `score-SPLIT` is `score-valid`"
-        "\nor `score-test`, and `evaluation.metrics` has to name the score. Differences of a metric"
-        "\nthat keeps examples are tested by the paired bootstrap, those of others over seeds alone.\n"
+        "\n[a measure of your own](tutorials/own-study.md#a-measure-of-your-own). `score-SPLIT` is"
+        "\n`score-valid` or `score-test`, and `evaluation.metrics` has to name the score."
+        "\nDifferences of a metric that keeps examples are tested by the paired bootstrap,"
+        "\nthose of others over seeds alone.\n"
     )
     makers: dict[str, dict[str, Metric]] = {}
     for measure in (TRAIN, *MEASURES):
