@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Cache(Protocol):
-    """Keys and values that decoding keeps, see `model.cache`."""
+    """Interface of a cache of keys and values; see `model.cache`."""
 
     @property
     def mask(self) -> Tensor | None: ...
@@ -38,7 +38,7 @@ class _Fact(Generic[T]):
 
 
 class Call:
-    """One attention: queries, keys and values, and all that changes what is computed from them.
+    """One attention: queries, keys, values, and everything that influences the result.
 
     Args:
         inputs: heads `(B, H, Q|K, E)` of queries, keys and values; or projections of tokens
@@ -160,9 +160,8 @@ class Call:
         return torch.is_grad_enabled() and any(x.requires_grad for x in self.position.parameters())
 
     def heads(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return heads `(B, H, Q|K, E)` and the mask, when all has been done that comes before the
-        scores: unpacked, rotated, and with the keys and values of the cache, to which the new ones
-        are added."""
+        """Return heads `(B, H, Q|K, E)` and the mask, ready for the scores: unpacked, rotated, and
+        with the cached keys and values, to which the new ones are appended."""
         inputs, mask = list(self.inputs), self.mask
         if self.packing:
             sides = self.packing[0], *self.packing[1:] * 2
@@ -180,12 +179,13 @@ class Call:
 
     @cached_property
     def lag(self) -> int | None:
-        """By how much consecutive queries are ahead of consecutive keys, see `common_lag`."""
+        """Difference between the first query's and the first key's position, if both are
+        consecutive; see `common_lag`."""
         return common_lag(self.pos_q, self.pos_k)
 
     def finish(self, out: Tensor) -> Tensor:
-        """Return the output of heads `(B, H, Q, E)` as a backend does: `(B, Q, H, E)`, or
-        `(N, H, E)` if inputs are packed."""
+        """Turn the output of heads `(B, H, Q, E)` into a backend's result: `(B, Q, H, E)`, or `(N,
+        H, E)` if inputs are packed."""
         out = out.transpose(1, 2)
         if not self.packing:
             return out
@@ -209,8 +209,8 @@ def _has_flash(device: torch.device) -> bool:
 
 
 def split_heads(rows: Sequence[Tensor], num_heads: int, num_parts: int = 3) -> list[Tensor]:
-    """Return heads `(B, H, T, E)`, or `(1, H, N, E)`, of `num_parts` projections that are side by
-    side in `rows`: all in one, or the first in one, and the others in one or each in its own."""
+    """Return heads `(B, H, T, E)`, or `(1, H, N, E)`, of `num_parts` projections. Each tensor of
+    `rows` holds one or more projections side by side."""
     if rows[0].ndim == 4:
         return list(rows)
     heads: list[Tensor] = []

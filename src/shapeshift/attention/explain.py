@@ -14,7 +14,7 @@ from .packing import Packing
 
 
 class Explanation(NamedTuple):
-    """What `explain` found; as text, one line for each backend that was asked."""
+    """Result of `explain`; its text has one line for each backend that was asked."""
 
     backend: str
     """The name of the backend that serves."""
@@ -62,8 +62,8 @@ def example(
     num_heads: int = 8,
     head_dim: int = 64,
 ) -> Call:
-    """Return a call for `explain` as the layers of a model make it, on a machine that may be
-    another: a GPU is NVIDIA's, from Ampere on, with Triton.
+    """Return a call as the layers of a model make it, for `explain`. The machine is imaginary: a
+    GPU is NVIDIA's, from Ampere on, with Triton.
 
     Args:
         position: acts in the attention.
@@ -110,8 +110,7 @@ def example(
 
 
 class _Cache:
-    """Stands for a cache of `model.cache`, which on a GPU has room for all tokens from the
-    start."""
+    """Stands for a cache of `model.cache`; on a GPU, it has room for all tokens from the start."""
 
     mask = None
 

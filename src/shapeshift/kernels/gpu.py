@@ -1,5 +1,5 @@
-"""The loss and rotations in Triton, for a GPU: tensors are read and written once, where steps of
-PyTorch cast and copy in passes of their own."""
+"""The loss and rotations in Triton, for a GPU. They read and write tensors once; plain PyTorch
+needs separate passes for casts and copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backend `cpu`: whole sentences by a kernel in C without tensors of scores
+"""The backend `cpu`: a kernel in C for whole sentences, without tensors of scores
 (`kernels/attention.c`)."""
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def run(call: Call) -> Tensor:
 
 
 def _needs_pairs(call: Call) -> bool:
-    """Return whether the bias has to be a number for each pair of a query and a key."""
+    """Return whether the bias needs a number for each pair of query and key."""
     position = call.position
     hooks = [hook for hook in SCORING if position.acts(hook)]
     if not hooks:
@@ -94,7 +94,7 @@ def _needs_pairs(call: Call) -> bool:
 
 
 def _turns(call: Call) -> tuple[Turn, Turn] | None:
-    """Return how heads rotate in the kernel, or None where it does not serve for that."""
+    """Return the rotation that the kernel applies to heads, or None if it cannot."""
     if not call.rotates or not call.position.derives("rotate"):
         return None
     q, k, _ = split_heads(call.inputs, call.H)
@@ -108,7 +108,8 @@ def _turns(call: Call) -> tuple[Turn, Turn] | None:
 
 
 class Diagonals(NamedTuple):
-    """Vectors `(H|1, R, E)` of consecutive queries and keys, and which of them each pair has."""
+    """Vectors `(H|1, R, E)` by distance of consecutive queries and keys, and the row of each
+    pair."""
 
     table: Tensor
     rows: Rows
@@ -118,8 +119,8 @@ Vectors = tuple[Diagonals | None, Diagonals | None]
 
 
 class DistanceBias(NamedTuple):
-    """A bias of consecutive queries and keys, `(H|1, Q + K − 1)`: that of query i and key j is
-    `numbers[:, origin + j − i]`."""
+    """A bias by distance of consecutive queries and keys, `(H|1, Q + K − 1)`; query i and key j
+    have `numbers[:, origin + j − i]`."""
 
     numbers: Tensor
     origin: int
@@ -191,7 +192,7 @@ def _of_pairs(
     spans: tuple[Spans, Spans] | None,
     causal: bool,
 ) -> Vectors:
-    """Return the vectors without those of distances at which no query sees a key."""
+    """Return the vectors of distances at which some query sees a key."""
     if spans is None:
         Q, K = inputs[0].shape[-2], inputs[-1].shape[-2]
         ahead = K - Q

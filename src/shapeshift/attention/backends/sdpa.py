@@ -80,8 +80,8 @@ def run(call: Call) -> Tensor:
 
 
 class _Attention(torch.autograd.Function):
-    """PyTorch's fused attention without dropout, whose gradients have gradients in turn: by the
-    steps of `reference`, for its kernel for a CPU has none."""
+    """PyTorch's fused attention without dropout, with second derivatives. PyTorch's kernel for a
+    CPU has none, so the steps of `reference` compute them."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
