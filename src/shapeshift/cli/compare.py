@@ -98,6 +98,7 @@ def demo(
             " works; they say nothing about the positions.",
         ),
     ] = False,
+    directory: Results = Path("compared"),
 ) -> None:
     """Compare APE, SHAPE and RPE on the built-in corpus.
 
@@ -105,7 +106,8 @@ def demo(
     position.position_ids.max_offset=10' --system rpe`, which takes more options: training pairs of
     at most 20 subwords, test pairs of all lengths. Some minutes on two cores.
     """
-    compare(Path("demo-fast" if fast else "demo"), overrides, ["ape"], [SHAPE_10, "rpe"])
+    config, systems = Path("demo-fast" if fast else "demo"), [SHAPE_10, "rpe"]
+    compare(config, overrides, ["ape"], systems, directory=directory)
     notice(
         "these runs are short and have one seed: compare them at lengths of training (up to 20) and"
         " just beyond. Further out all three translate badly, the order changes with the seed, and"
