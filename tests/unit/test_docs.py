@@ -17,8 +17,8 @@ from shapeshift.cli import COMMANDS, app
 from shapeshift.config import Config, parse_config
 from shapeshift.config.files import find_config, read_document
 from shapeshift.config.yaml_file import parse_yaml
-from shapeshift.study.catalogue import find_items
-from shapeshift.study.spec import ItemSpec
+from shapeshift.study.catalogue import find_studies
+from shapeshift.study.spec import StudySpec
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -112,7 +112,7 @@ def test_a_command_line_is_one_that_the_program_takes(page: str, arguments: list
         parse_config(read_document(path), overrides, path)
     target = given.get("target")
     if name == "reproduce" and target and not target.endswith(".yaml") and target != "PAPER":
-        find_items(target)
+        find_studies(target)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")])
@@ -120,7 +120,7 @@ def test_yaml_is_accepted(page: str) -> None:
     for block in blocks(page, "yaml"):
         document = parse_yaml(block)
         if "title" in document:
-            ItemSpec.model_validate(document)
+            StudySpec.model_validate(document)
         else:
             assert set(document) <= set(Config.model_fields)
             parse_config(document)

@@ -58,6 +58,10 @@ EXAMPLES = (
 )
 
 
+RENAMED_OPTIONS = {"--scale": "--profile", "--system": "--position"}
+"""An option's former name → its name now."""
+
+
 class Subcommand(TyperCommand):
     """A subcommand whose error for another toolkit's option names the setting to use here:
     `--lr` is training.schedule.peak=VALUE."""
@@ -83,6 +87,8 @@ class Subcommand(TyperCommand):
             sections = ("data", "training", "model") if is_argument else ("decoding",)
             option = str(getattr(error, "option_name", ""))
             ours = [name for each in self.params for name in each.opts]
+            if (new := RENAMED_OPTIONS.get(option)) in ours:
+                ctx.fail(f"{option} is now {new}")
             if similar := get_close_matches(option, ours, n=1, cutoff=0.9):
                 ctx.fail(f"no such option {option}; did you mean {similar[0]}?")
             name = option.strip("-").replace("-", "_")

@@ -113,7 +113,7 @@ def init(
     announce(config)
     show("Next, train one model, or compare several positions:")
     show(f"  {shell_command('train', output)}")
-    others = ("--position", "ape,rpe", "--system", SHAPE_10)
+    others = ("--position", "ape,rpe", "--position", SHAPE_10)
     show(f"  {shell_command('compare', output, *others)}")
 
 

@@ -57,7 +57,7 @@ Checkpoint = Annotated[
     str, typer.Option(help="Weights: average, last, best or the number of an update.")
 ]
 
-Settings = Annotated[
+SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as decoding.beam=10."),
 ]

@@ -53,13 +53,13 @@ def train(
     from shapeshift.cli.dry_run import show_estimates
     from shapeshift.config import load_config
     from shapeshift.run.folder import has_begun
-    from shapeshift.study.grid import Cell
+    from shapeshift.study.grid import PlannedRun
 
     settings = load_config(config, overrides or [])
     if dry_run:
         axes = {"position": settings.position.name}
-        cell = Cell(config.stem, "", axes, settings.training.seed, settings)
-        show_estimates([cell])
+        planned = PlannedRun(config.stem, "", axes, settings.training.seed, settings)
+        show_estimates([planned])
         return
     estimate: tuple[float, float] | None = None
     directory = run or Path("runs") / f"{config.stem}-{settings.position.name}"

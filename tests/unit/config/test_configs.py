@@ -15,7 +15,7 @@ from shapeshift.training.config import Noam
 ROOT = Path(__file__).parents[3]
 SHIPPED = ROOT / "src" / "shapeshift" / "config" / "shipped"
 CONFIGS = sorted((SHIPPED).glob("*.yaml"))
-CELLS = [
+RUNS = [
     (dataset, position)
     for dataset in ("vanilla", "extrapolate", "interpolate")
     for position in ("ape", "rpe", "shape")
@@ -39,7 +39,7 @@ def test_every_shipped_file_loads_and_resolves_to_one_that_extends_nothing(path,
     assert config.training.schedule.warmup_updates < config.training.max_updates
 
 
-@pytest.mark.parametrize(("dataset", "position"), CELLS)
+@pytest.mark.parametrize(("dataset", "position"), RUNS)
 def test_a_cell_of_the_shape_paper_has_its_hyperparameters(dataset, position):
     """Kiyono et al. 2021, Tables 3 and 4."""
     config = load_config(SHIPPED / f"shape-{dataset}-{position}.yaml")
@@ -71,8 +71,8 @@ def test_the_papers_constants():
     assert interpolate.data.recipe.num_joined == 10
     assert interpolate.position.parts[0]["max_distance"] == 16
     free = {"data": {"recipe": True}, "position": True, "evaluation": {"length_buckets": True}}
-    cells = [load_config(SHIPPED / f"shape-{d}-{p}.yaml") for d, p in CELLS]
-    first, *others = (cell.model_dump(exclude=free) for cell in cells)
+    runs = [load_config(SHIPPED / f"shape-{d}-{p}.yaml") for d, p in RUNS]
+    first, *others = (planned.model_dump(exclude=free) for planned in runs)
     assert all(other == first for other in others)
 
 
@@ -132,7 +132,7 @@ def test_a_generated_page_is_fresh(page):
 def test_nhk_scores_english_japanese_in_words_and_all_else_as_ever():
     """Miyazaki et al. 2024, footnote 3."""
     for name in ("nhk-table1", "nhk-table3"):
-        cells = Grid(SHIPPED / "grids" / f"{name}.yaml").cells("paper")
-        found = {(cell.axes["languages"], cell.config.bleu_tokenizer) for cell in cells}
+        runs = Grid(SHIPPED / "grids" / f"{name}.yaml").runs("paper")
+        found = {(planned.axes["languages"], planned.config.bleu_tokenizer) for planned in runs}
         wanted = {"fr-de": "13a", "de-fr": "13a", "ja-en": "13a", "en-ja": "ja-mecab"}
         assert found == set(wanted.items())
