@@ -155,7 +155,7 @@ def _test(claim: ClaimSpec, parts: Mapping[str, Part]) -> tuple[Verdict, float]:
             math.inf if claim.at_most is None else claim.at_most,
         ),
     }[claim.rule]
-    inside, outside = [], []
+    inside, outside = list[float](), list[float]()
     for part in parts.values():
         p_value = max(part.p_value(limit) for limit in (low, high) if math.isfinite(limit))
         (inside if low < part.mean < high else outside).append(p_value)
