@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,3 +162,11 @@ def test_other_tests_run_all_python_of_the_other_pages(page: str) -> None:
     test, num_blocks = TESTED_ALONE[page]
     assert Path(page).name in (ROOT / test).read_text(encoding="utf-8")
     assert len(blocks(page, "python")) == num_blocks, f"run the others in {test}, too"
+
+
+def test_the_tables_of_benchmarks_are_those_of_the_stored_results() -> None:
+    module = runpy.run_path(str(ROOT / "docs" / "generate_benchmarks.py"))
+    assert module["document"]() == PAGES["docs/benchmarks.md"], "run docs/generate_benchmarks.py"
+    named = re.findall(r"<!-- results: (.*?) -->", PAGES["docs/benchmarks.md"])
+    stored = (ROOT / "benchmarks" / "results").glob("*/20*.json")
+    assert sorted(" ".join(named).split()) == sorted(f"{x.parent.name}/{x.stem}" for x in stored)

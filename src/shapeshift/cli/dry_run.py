@@ -24,8 +24,8 @@ take many minutes."""
 
 
 def show_estimates(runs: Collection[PlannedRun]) -> None:
-    """Print the cost of runs, and which text is missing. Runs that cost the same are measured once;
-    nothing is fetched or trained."""
+    """Print the estimated cost of runs, and missing text. Runs of equal cost are measured once;
+    nothing is downloaded or trained."""
     from shapeshift._system.threads import num_cores, set_num_threads
     from shapeshift.evaluation.tables import Table
     from shapeshift.run.requirements import measure_run, require_text
@@ -77,7 +77,7 @@ def show_estimates(runs: Collection[PlannedRun]) -> None:
 
 
 def _cost(config: Config) -> str:
-    """Return what an update's time depends on."""
+    """Return the key of runs whose updates cost the same."""
     from shapeshift.training.estimate import assumed_length
 
     size = config.data.subwords.vocab_size, assumed_length(config.data)

@@ -84,7 +84,7 @@ def usage_error(option: str, problem: str) -> typer.BadParameter:
 
 
 def read_text(name: str) -> tuple[str, Iterator[str]]:
-    """Return the name of a file or of `STDIN` in error messages, and its lines."""
+    """Return a name for error messages, and the lines of a file or of standard input."""
     from shapeshift.data.sources.files import read_lines, read_stream
 
     if name != STDIN:

@@ -148,7 +148,7 @@ class TrainingDisplay(Observer):
             self._correct(update, *self._estimate)
 
     def _correct(self, update: int, low: float, high: float) -> None:
-        """Say what the first updates tell of the time that is left, if it is not as announced."""
+        """Correct the announced time if the first updates show that it was wrong."""
         now = time.monotonic()
         if self._began is None:
             if update:  # the first one is slow

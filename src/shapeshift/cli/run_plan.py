@@ -101,7 +101,7 @@ def choose_launcher(
 
 
 def run_all(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -> Failed:
-    """Run each run of all grids as soon as there is room; return what `study.runner` does."""
+    """Start each run of all grids as soon as there is room; returns like `study.runner`."""
     from shapeshift.cli.progress import Display, GridDisplay
     from shapeshift.run.folder import prepared_directory
     from shapeshift.run.measures import usable
