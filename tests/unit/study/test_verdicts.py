@@ -3,6 +3,7 @@
 import pytest
 from scipy import stats
 
+from shapeshift.run.measures import BLEU
 from shapeshift.study.significance import Comparison
 from shapeshift.study.spec import ClaimSpec
 from shapeshift.study.verdicts import Part, describe, findings, significant
@@ -17,7 +18,7 @@ def compared(*gains, error=0.1, p=0.01, base=30.0):
     """A part of one value for each seed; `error` is that over sentences."""
     scores = {seed: base + gain for seed, gain in enumerate(gains, 1)}
     test = Comparison(scores, dict.fromkeys(scores, base), dict.fromkeys(scores, p), error)
-    return Part(dict(enumerate(gains, 1)), test)
+    return Part(dict(enumerate(gains, 1)), test, metric=BLEU)
 
 
 def finding(given, parts, profile="tiny"):

@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from shapeshift.run.measures import BLEU
 from shapeshift.study.significance import LEVEL, Comparison, compare
 from shapeshift.study.spec import ClaimSpec
 from shapeshift.study.verdicts import Part, findings
@@ -38,7 +39,8 @@ def simulated(rng, truth, num_seeds, seed_noise, sentence_noise, *, is_compared)
         return Part(values)
     scores = {seed: 30.0 + value for seed, value in values.items()}
     ones = dict.fromkeys(values, 1.0)
-    return Part(values, Comparison(scores, dict.fromkeys(values, 30.0), ones, sentence_noise))
+    test = Comparison(scores, dict.fromkeys(values, 30.0), ones, sentence_noise)
+    return Part(values, test, metric=BLEU)
 
 
 def verdicts(claims, num_seeds, *noises, count=NUM_STUDIES):
@@ -151,7 +153,7 @@ def test_translations_that_are_equally_good_are_seldom_better_or_worse():
         for name in "abcd":
             outputs = {seed: translated() for seed in (1, 2, 3)}
             test = compare(outputs, baseline, references, num_samples=300)
-            parts[name] = Part(test.differences, test)
+            parts[name] = Part(test.differences, test, metric=BLEU)
         [found] = findings([(claim("better"), parts)], "paper")
         wrong += found.verdict != "inconclusive"
     assert wrong / num_claims <= LEVEL + noise(num_claims)
