@@ -30,7 +30,7 @@ from shapeshift.training.config import TrainingConfig
 
 
 class Config(Strict):
-    """Everything a run depends on."""
+    """Everything that a run depends on."""
 
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
@@ -44,7 +44,7 @@ class Config(Strict):
     @model_validator(mode="before")
     @classmethod
     def _keep_subwords_of_start(cls, given: Any) -> Any:
-        """Let a run that starts from another one have its subword models."""
+        """Give a run with `training.init_from` the subword models of the run it starts from."""
         match given:
             case {"training": {"init_from": str() | Path() as start}}:
                 return merge({"data": {"subwords": {"models": start}}}, given)
