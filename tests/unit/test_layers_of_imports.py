@@ -5,6 +5,7 @@ torch alone."""
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -115,6 +116,14 @@ def test_the_command_line_without_the_testbed_names_the_remedy() -> None:
     assert ended.stdout == ""
     assert ended.stderr.count("\n") == 1
     assert "pip install '.[testbed]'" in ended.stderr
+
+
+def test_contributing_has_a_line_for_each_folder() -> None:
+    text = (ROOT.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^[├└]── (\w+)/ +\S", text, re.MULTILINE)
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"__pycache__"}
+    assert sorted(lines) == sorted(folders)
+    assert set(lines[:5]) == {*TORCH_ONLY}
 
 
 def test_the_testbed_is_what_pyproject_says() -> None:

@@ -62,8 +62,14 @@ def unknown(what: str, word: str, known: Collection[str], more: str = "") -> str
 
 
 def install_extra(name: str) -> str:
-    """Return how to install an extra of this package, to follow what is not installed."""
-    return f"install the extra {name} (pip install '.[{name}]' in a copy of the repository)"
+    """Return how to install an extra of this package, to follow what is not installed.
+
+    Whoever installed a wheel adds to it with pip; in a checkout, pip installs the checkout.
+    """
+    checkout = Path(__file__).parents[3]
+    if (checkout / "pyproject.toml").is_file():
+        return f"install the extra {name} (pip install '.[{name}]' in {checkout})"
+    return f"install the extra {name} (pip install 'shapeshift[{name}]')"
 
 
 def require(extra: str, *modules: str) -> Any:

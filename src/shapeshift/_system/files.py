@@ -20,7 +20,6 @@ device may never end.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import io
 import os
@@ -34,6 +33,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO, Any
 
+from filelock import lock_descriptor
+
 from shapeshift._system.errors import ShapeshiftError, out_of_memory
 
 PARTIAL = ".partial-"
@@ -44,6 +45,9 @@ MAX_DOCUMENT = 1 << 26
 """Bytes of a document, such as JSON, that is read whole; none of ours is near it."""
 MAX_FILE = 1 << 30
 """Bytes of a subword model, a figure or a log that is read whole."""
+
+_NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)  # Windows has neither
+_NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
 
 
 class Disk:
@@ -85,7 +89,7 @@ def open_regular(path: str | Path) -> io.BufferedReader:
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(0, "not a regular file", str(path))
     # Whatever has taken its place since then does not block.
-    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAIT))
 
 
 def read(path: str | Path, most: int | None = MAX_DOCUMENT) -> bytes:
@@ -291,9 +295,10 @@ def _claim(folder: Path, stack: ExitStack) -> bool:
 @contextmanager
 def _locked(path: str | Path) -> Iterator[None]:
     """Hold the lock of a file or folder; `OSError` if another process does, or without locks."""
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    handle = os.open(path, os.O_RDONLY | _NO_LINK | _NO_WAIT)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not lock_descriptor(handle, blocking=False):
+            raise BlockingIOError
         yield
     finally:
         os.close(handle)
@@ -331,4 +336,4 @@ def _open_irregular(path: Path) -> _Named | None:
 
 
 def _open_own(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    return os.open(path, flags | _NO_LINK, 0o666)

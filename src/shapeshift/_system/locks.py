@@ -1,15 +1,16 @@
 """A lock file that lets one process in at a time.
 
-The lock is the kernel's (`flock`), not the existence of the file, so it is released when its holder
-ends for any reason, and there are no stale locks.
+The lock is the system's (`flock`, and `LockFileEx` on Windows), not the existence of the file: it
+is released when its holder ends for any reason, and there are no stale locks.
 """
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import lock_descriptor
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.files import open_in_place, open_regular
@@ -20,16 +21,16 @@ class LockedError(ShapeshiftError):
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether a process holds the lock at `path`.
+    """Return whether a process holds the lock at `path`, which may be on a read-only disk.
 
-    During this check `locked` may fail in another process, which should then try again later.
+    The check itself holds the lock for a moment, in which another process finds it taken and should
+    try again later.
     """
     try:
         with open_regular(path) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:  # else: no file yet, or no locks here, which `locked` reports
-        return isinstance(error, BlockingIOError)
-    return False
+            return not lock_descriptor(file.fileno(), blocking=False)
+    except OSError:  # no file yet, or no locks here, which `locked` reports
+        return False
 
 
 @contextmanager
@@ -47,10 +48,9 @@ def locked(path: Path, *, wait: bool = False, optional: bool = False) -> Iterato
     """
     with open_in_place(path, "a") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError as error:
-            message = "another process is at work here; wait for it"
-            raise LockedError(message, path=path.parent) from error
+            if not lock_descriptor(file.fileno(), blocking=wait):
+                message = "another process is at work here; wait for it"
+                raise LockedError(message, path=path.parent)
         except OSError as error:
             if not optional:
                 raise ShapeshiftError(

@@ -7,7 +7,7 @@ prints. A module is imported when its subcommand runs or its help is shown. Its 
 Exit status: 0; 1 for an error that the user can fix (`ShapeshiftError`, one line on stderr) and for
 a disk that is full or not writable; 2 for wrong usage; 130 after Ctrl-C, 143 after SIGTERM; 1,
 without a message, if the reader of the output closes it. Any other error is a bug and shows its
-traceback.
+traceback. On Windows every subcommand is such an error, and its help is shown.
 """
 
 from __future__ import annotations
@@ -93,6 +93,15 @@ class Subcommand(TyperCommand):
                 ctx.fail(f"no such option {option}; give a setting: {setting}{note}")
             raise
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the subcommand, which needs signals, folders and links as POSIX has them."""
+        if sys.platform == "win32":
+            raise ShapeshiftError(
+                "the commands need Linux or macOS, and on Windows its Subsystem for Linux (WSL);"
+                " the library, such as `from shapeshift import SHAPE`, works here"
+            )
+        return super().invoke(ctx)
+
 
 class LazyCommands(TyperGroup):
     """A group of subcommands, each imported when it is used."""
@@ -112,6 +121,8 @@ class LazyCommands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a subcommand; a signal ends it in an orderly way."""
+        if sys.platform == "win32":  # where there is only help, see `Subcommand`
+            return super().invoke(ctx)
         with ending_on_signals():
             return super().invoke(ctx)
 

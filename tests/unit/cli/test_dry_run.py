@@ -97,15 +97,15 @@ def test_other_programs_make_an_estimate_a_range(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["train multi30k", "compare multi30k --position ape,rope"])
-def test_text_that_is_missing_is_named_once(tmp_path, measured, command):
-    options = ["data.corpus.root=no", "--dry-run"]
-    status, out, said = shapeshift(tmp_path, *command.split(), *options)
+def test_text_that_is_missing_is_named_once_and_refused_before_a_step_is_measured(
+    tmp_path, measured, command
+):
+    given = [*command.split(), "data.corpus.root=no"]
+    status, out, said = shapeshift(tmp_path, *given, "--dry-run")
     assert (status, "multi30k ape" in out) == (0, True)
     assert said.count("needed before the runs can start: no/train.en: no such file") == 1
-
-
-def test_missing_text_is_refused_before_a_step_is_measured(tmp_path, measured):
-    status, _, said = shapeshift(tmp_path, "train", "multi30k", "data.corpus.root=no")
+    measured.clear()
+    status, _, said = shapeshift(tmp_path, *given)
     assert (status, measured) == (1, [])
     assert "no/train.en: no such file" in said
 

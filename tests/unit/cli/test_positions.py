@@ -37,21 +37,20 @@ def test_a_table_prints_names_as_they_are(capsys: pytest.CaptureFixture[str]) ->
     assert all(text in printed for text in ("[bold]", "[red]1", "a [note]"))
 
 
-@pytest.mark.parametrize(
-    ("name", "answer"),
-    [
-        ("rotary_pos_emb", "did you mean 'rope'?"),
-        ("NoPos", "did you mean 'nope'?"),
-        ("xyzzy", "`shapeshift positions` lists all"),
-    ],
-)
-def test_a_foreign_name_is_answered(name: str, answer: str) -> None:
-    error = CliRunner().invoke(app, ["positions", name]).exception
-    assert str(error) == f"no scheme or kind {name!r}; {answer}"
+def explained(*options: str) -> list[list[str]]:
+    """Return the paragraphs that `--explain` prints, in lines."""
+    result = CliRunner().invoke(app, ["positions", *options, "--explain"])
+    assert result.exit_code == 0, result.output
+    return [each.splitlines() for each in result.output.strip().split("\n\n")]
+
+
+def reasons(paragraph: list[str]) -> dict[str, str]:
+    lines = [line.split(maxsplit=1) for line in paragraph if line.startswith("  ")]
+    return {line[0]: line[1] for line in lines}
 
 
 @pytest.mark.parametrize("name", [*SCHEMES, *KINDS, *POSITION_IDS])
-def test_one_is_described_with_its_options_and_its_use(name: str) -> None:
+def test_each_is_described_with_its_options_its_use_and_how_it_is_computed(name: str) -> None:
     result = CliRunner().invoke(app, ["positions", name])
     assert result.exit_code == 0
     usage = result.output.partition("in a configuration: ")[2]
@@ -70,18 +69,14 @@ def test_one_is_described_with_its_options_and_its_use(name: str) -> None:
         described = [POSITION_IDS[name]]
     words = set(re.split(r"[\s=,]+", result.output))
     assert all(entry.options().keys() <= words for entry in described)
-
-
-def explained(*options: str) -> list[list[str]]:
-    """Return the paragraphs that `--explain` prints, in lines."""
-    result = CliRunner().invoke(app, ["positions", *options, "--explain"])
-    assert result.exit_code == 0, result.output
-    return [each.splitlines() for each in result.output.strip().split("\n\n")]
-
-
-def reasons(paragraph: list[str]) -> dict[str, str]:
-    lines = [line.split(maxsplit=1) for line in paragraph if line.startswith("  ")]
-    return {line[0]: line[1] for line in lines}
+    for chosen in ((), ("--device", "cuda"), ("--decode",), ("--length", "1025", "--no-kernels")):
+        _, *groups = explained(name, *chosen)
+        assert groups
+        for group in groups:
+            assert max(map(len, group)) <= 100
+            found = reasons(group)
+            assert [*found] == [*BACKENDS][: len(found)]
+            assert [*found.values()].index("serves") == len(found) - 1
 
 
 @pytest.mark.parametrize(
@@ -111,18 +106,19 @@ def test_each_option_of_explain_reaches_the_call(options: str, wanted: dict[str,
         assert explain(position, **wanted) == expected
 
 
-def test_the_options_of_explain_change_what_serves() -> None:
-    def serves(*options: str) -> str:
-        return next(
-            name for name, why in reasons(explained(*options)[1]).items() if why == "serves"
-        )
-
-    assert serves("rope", "--device", "cuda", "--train", "--dtype", "bf16") == "packed"
-    assert serves("rpe", "--device", "cuda", "--train") == "triton"
-    assert serves("rpe", "--device", "cuda", "--train", "--dropout", "0.1") == "reference"
-    assert serves("t5", "--no-kernels") == "reference"
-    assert serves("t5", "--no-kernels", "--length", "2048") == "blocked"
-    assert serves("alibi", "--device", "cuda", "--length", "2048") == "flex"
+@pytest.mark.parametrize(
+    ("options", "backend"),
+    [
+        ("rope --device cuda --train --dtype bf16", "packed"),
+        ("rpe --device cuda --train", "triton"),
+        ("rpe --device cuda --train --dropout 0.1", "reference"),
+        ("t5 --no-kernels", "reference"),
+        ("t5 --no-kernels --length 2048", "blocked"),
+        ("alibi --device cuda --length 2048", "flex"),
+    ],
+)
+def test_the_options_of_explain_change_what_serves(options: str, backend: str) -> None:
+    assert reasons(explained(*options.split())[1])[backend] == "serves"
 
 
 def test_explain_names_each_attention_of_a_scheme_that_differs() -> None:
@@ -142,18 +138,6 @@ def test_explain_names_each_attention_of_a_scheme_that_differs() -> None:
     assert len(groups) > 1  # skew, and the others
 
 
-@pytest.mark.parametrize("name", [*SCHEMES, *KINDS, *POSITION_IDS])
-def test_every_name_is_explained_in_100_columns(name: str) -> None:
-    for options in ((), ("--device", "cuda"), ("--decode",), ("--length", "1025", "--no-kernels")):
-        _, *groups = explained(name, *options)
-        assert groups
-        for group in groups:
-            assert max(map(len, group)) <= 100
-            found = reasons(group)
-            assert [*found] == [*BACKENDS][: len(found)]
-            assert [*found.values()].index("serves") == len(found) - 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
@@ -171,6 +155,19 @@ def test_options_without_effect_are_refused(arguments: str, answer: str) -> None
     result = CliRunner().invoke(app, ["positions", *arguments.split()])
     assert result.exit_code == 2
     assert answer in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("rotary_pos_emb", "did you mean 'rope'?"),
+        ("NoPos", "did you mean 'nope'?"),
+        ("xyzzy", "`shapeshift positions` lists all"),
+    ],
+)
+def test_a_foreign_name_is_answered(name: str, answer: str) -> None:
+    error = CliRunner().invoke(app, ["positions", name]).exception
+    assert str(error) == f"no scheme or kind {name!r}; {answer}"
 
 
 def test_a_call_takes_no_options_of_an_example() -> None:

@@ -173,7 +173,7 @@ def test_a_beam_of_one_follows_the_maximum(
     assert stepper.num_rows_stepped[-1] < 5
 
 
-@pytest.mark.parametrize("penalty", PENALTIES, ids=str)
+@pytest.mark.parametrize("penalty", PENALTIES[:2], ids=str)
 @pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (2, 2), (4, 1)])
 def test_rare_checks_change_nothing(
     penalty: Callable[[int], float], beam: int, n_best: int

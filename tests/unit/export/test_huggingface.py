@@ -227,34 +227,44 @@ def test_two_vocabularies_are_not_resized(tmp_path):
     assert all(torch.equal(x, weights[name]) for name, x in model.state_dict().items())
 
 
-def test_a_source_padded_on_the_left_is_refused(named, tmp_path):
-    run(named("ape"), tmp_path / "model")
-    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
-    ids, mask = torch.tensor([[0, 7, 3]]), torch.tensor([[0, 1, 1]])
-    with pytest.raises(ShapeshiftError, match=r"input_ids must .* padding \(0\) on its right"):
-        model.generate(ids, attention_mask=mask)
-    with pytest.raises(ShapeshiftError, match="labels or decoder_input_ids"):
-        model(ids)
-
-
-def test_a_mask_does_not_broadcast_over_the_batch(named, tmp_path):
-    run(named("ape"), tmp_path / "model")
-    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
-    ids, start = torch.tensor([[5, 7, 3], [6, 3, 0]]), torch.full((2, 1), BOS)
-    for given in ({"input_ids": ids}, {"encoder_outputs": model.get_encoder()(ids)}):
-        for mask in (torch.ones(2, 1), torch.ones(1, 3)):
-            with pytest.raises(ShapeshiftError, match=r"attention_mask must be .* = \(2, 3\), got"):
-                model(**given, attention_mask=mask, decoder_input_ids=start)
-
-
-def test_what_the_encoder_gave_serves_in_evaluation_mode_alone(named, tmp_path):
-    run(named("shape"), tmp_path / "model")
-    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "model")
+def test_what_the_encoder_gave_serves_in_evaluation_mode_alone():
+    model = small().eval()
     ids, start = torch.tensor([[5, 7, 3]]), torch.tensor([[BOS]])
     encoded = model.get_encoder()(ids)
     for outputs in (encoded, (encoded.last_hidden_state,)):
         logits = model(encoder_outputs=outputs, decoder_input_ids=start).logits
         assert torch.equal(logits, model(ids, decoder_input_ids=start).logits)
-    with pytest.raises(ShapeshiftError, match=r"call model.eval\(\) first"):
-        model.train().generate(ids)
-    assert model.eval().generate(ids, max_new_tokens=2).shape[0] == 1
+    assert model.generate(ids, max_new_tokens=2).shape[0] == 1
+
+
+IDS = torch.tensor([[5, 7, 3], [6, 3, 0]])
+START = torch.full((2, 1), BOS)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda model: model.train().generate(IDS), r"call model.eval\(\) first"),
+        (lambda model: model(IDS), "labels or decoder_input_ids"),
+        (
+            lambda model: model.generate(IDS.flip(1), attention_mask=(IDS.flip(1) != 0).long()),
+            r"input_ids must .* padding \(0\) on its right",
+        ),
+        *(
+            (
+                lambda model, mask=mask, given=given: model(
+                    **given(model), attention_mask=mask, decoder_input_ids=START
+                ),
+                r"attention_mask must be .* = \(2, 3\), got",
+            )
+            for mask in (torch.ones(2, 1), torch.ones(1, 3))  # which would broadcast
+            for given in (
+                lambda model: {"input_ids": IDS},
+                lambda model: {"encoder_outputs": model.get_encoder()(IDS)},
+            )
+        ),
+    ],
+)
+def test_what_would_be_read_wrongly_is_refused(call, message):
+    with pytest.raises(ShapeshiftError, match=message):
+        call(small().eval())

@@ -18,7 +18,7 @@ from shapeshift.positions import SCHEMES
 pytestmark = pytest.mark.long
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
 
-MOST = ("rpe", "t5", "rope", "cross-pe")
+MOST = ("t5", "cross-pe")
 SMALL = {"encoder_layers": 1, "decoder_layers": 1}
 
 

@@ -101,27 +101,26 @@ def test_each_token_has_its_score(made):
         assert sum(p for _, p in x.tokens) == pytest.approx(x.log_prob, abs=1e-4)
 
 
-def test_a_line_without_positions_is_refused(made):
-    _, theirs = translators(made)
-    assert theirs.runner.capacity.source == 60
-    with pytest.raises(ShapeshiftError, match=r"subwords"):
-        [*theirs.translate(["cat " * 80])]
-
-
-def test_what_is_no_export_is_refused(made, tmp_path):
+def test_what_is_no_export_or_does_not_fit_is_refused(made, apart, tmp_path):
     _, subwords, folder = made
     config = DecodingConfig()
-    with pytest.raises(ShapeshiftError, match="to make one: shapeshift export"):
-        open_export(tmp_path, subwords, config, CPU)
-    with pytest.raises(ShapeshiftError, match=r"batch_invariant has no effect.*--engine torch"):
-        open_export(folder, subwords, DecodingConfig(batch_invariant=True), CPU)
-    with pytest.raises(ShapeshiftError, match=r"set decoding\.beam=5"):
-        open_export(folder, subwords, config, CPU).search([[7]], 5)
-
-
-def test_an_export_with_other_subwords_is_refused(made, apart):
-    with pytest.raises(ShapeshiftError, match="other subword models; move it away"):
-        open_export(made[2], apart.subwords, DecodingConfig(), CPU)
+    runner = open_export(folder, subwords, config, CPU)
+    assert runner.capacity.source == 60
+    for act, message in (
+        (lambda: open_export(tmp_path, subwords, config, CPU), "to make one: shapeshift export"),
+        (
+            lambda: open_export(folder, subwords, DecodingConfig(batch_invariant=True), CPU),
+            r"batch_invariant has no effect.*--engine torch",
+        ),
+        (lambda: runner.search([[7]], 5), r"set decoding\.beam=5"),
+        (lambda: [*Translator(runner, subwords).translate(["cat " * 80])], r"subwords"),
+        (
+            lambda: open_export(folder, apart.subwords, config, CPU),
+            "other subword models; move it away",
+        ),
+    ):
+        with pytest.raises(ShapeshiftError, match=message):
+            act()
 
 
 def test_a_damaged_export_is_refused(made, tmp_path):

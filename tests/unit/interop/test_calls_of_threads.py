@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from copy import deepcopy
 from random import Random
 from typing import Any
 
 import pytest
 import torch
-from tests.unit.tiny_models import build, hf
+from tests.unit.tiny_models import build
 from torch import Tensor
 
 from shapeshift import use_position
@@ -52,18 +51,6 @@ def generated(settings: dict[str, Any]) -> Callable[[Any, Random], Tensor]:
     return call
 
 
-def with_a_prefix(model: Any, random: Random) -> Tensor:
-    """A cache of a prefix, of which each continuation gets a copy."""
-    prefix = prompt(random, rows=1)["input_ids"]
-    cache = hf.DynamicCache(config=model.config)
-    model(prefix, past_key_values=cache)
-    outputs = []
-    for _ in range(2):
-        ids = torch.cat((prefix, prompt(random, rows=1)["input_ids"]), dim=1)
-        outputs.append(model.generate(ids, past_key_values=deepcopy(cache), **GREEDY).flatten())
-    return torch.cat(outputs)
-
-
 def continued(model: Any, random: Random) -> Tensor:
     """A chat: a cache is read on, and cut where the answer is taken back."""
     first, second = (prompt(random, rows=2)["input_ids"] for _ in range(2))
@@ -92,7 +79,6 @@ CALLS: dict[str, Callable[[Any, Random], Tensor]] = {
     "without a cache": generated({"use_cache": False}),
     "static": generated({"cache_implementation": "static"}),
     "assisted": generated({"prompt_lookup_num_tokens": 3}),
-    "prefix": with_a_prefix,
     "continued": continued,
     "packed": packed,
 }

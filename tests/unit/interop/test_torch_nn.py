@@ -75,23 +75,6 @@ def masks(kind: str, batched: bool) -> dict[str, Tensor]:
 MASKS = ("none", "padding", "float padding", "attention", "float attention", "each head", "both")
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("layout", ["batch first", "length first", "unbatched"])
-def test_attention_without_position_is_torchs(mask: str, layout: str) -> None:
-    ours, theirs = pair(batch_first=layout == "batch first")
-    query, key, value = torch.randn(B, Q, D), torch.randn(B, K, D), torch.randn(B, K, D)
-    inputs = {
-        "batch first": (query, key, value),
-        "length first": tuple(x.transpose(0, 1) for x in (query, key, value)),
-        "unbatched": (query[0], key[0], value[0]),
-    }[layout]
-    options = masks(mask, batched=layout != "unbatched")
-    for weights, average in itertools.product((True, False), repeat=2):
-        asked = {**options, "need_weights": weights, "average_attn_weights": average}
-        for got, expected in zip(ours(*inputs, **asked), theirs(*inputs, **asked), strict=True):
-            assert close(got, expected)
-
-
 def test_arguments_are_torchs() -> None:
     ours, theirs = (
         list(inspect.signature(cls).parameters.values())
@@ -103,34 +86,37 @@ def test_arguments_are_torchs() -> None:
     assert [p.name for p in ours[len(theirs) :]] == ["position"]
 
 
-OTHER_KEYS: list[dict[str, Any]] = [
-    {"kdim": 6, "vdim": 10},
-    {"kdim": 6},
-    {"vdim": 10, "bias": False},
-    {"add_bias_kv": True},
-    {"add_zero_attn": True},
-    {"add_bias_kv": True, "add_zero_attn": True, "kdim": 6, "vdim": 10},
+CALLS: list[tuple[str, dict[str, Any]]] = [
+    *((layout, {}) for layout in ("batch first", "length first", "unbatched")),
+    ("length first", {"kdim": 6, "vdim": 10}),
+    ("length first", {"kdim": 6}),
+    ("unbatched", {"vdim": 10, "bias": False}),
+    ("batch first", {"add_bias_kv": True}),
+    ("length first", {"add_zero_attn": True}),
+    ("length first", {"add_bias_kv": True, "add_zero_attn": True, "kdim": 6, "vdim": 10}),
 ]
 
 
 @pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("options", OTHER_KEYS)
-def test_other_widths_and_further_keys_are_torchs(mask: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("layout", "options"), CALLS)
+def test_attention_without_position_is_torchs(
+    mask: str, layout: str, options: dict[str, Any]
+) -> None:
     torch.manual_seed(0)
-    pair = [cls(D, H, **options) for cls in (MultiheadAttention, nn.MultiheadAttention)]
-    ours, theirs = pair
+    options = {**options, "batch_first": layout == "batch first"}
+    ours, theirs = (cls(D, H, **options) for cls in (MultiheadAttention, nn.MultiheadAttention))
     for parameter in theirs.parameters():
         nn.init.normal_(parameter, std=0.3)
     ours.load_state_dict(theirs.state_dict())
     widths = D, options.get("kdim", D), options.get("vdim", D)
-    lengths = Q, K, K
-    inputs = [torch.randn(n, B, d) for n, d in zip(lengths, widths, strict=True)]
-    given = masks(mask, batched=True)
-    for weights in (True, False):
-        (out, probs), (expected, their_probs) = (
-            attention(*inputs, **given, need_weights=weights, average_attn_weights=False)
-            for attention in pair
-        )
+    inputs = [torch.randn(B, n, d) for n, d in zip((Q, K, K), widths, strict=True)]
+    if layout == "length first":
+        inputs = [x.transpose(0, 1) for x in inputs]
+    inputs = [x[0] for x in inputs] if layout == "unbatched" else inputs
+    given = masks(mask, batched=layout != "unbatched")
+    for weights, average in itertools.product((True, False), repeat=2):
+        asked = {**given, "need_weights": weights, "average_attn_weights": average}
+        (out, probs), (expected, their_probs) = ours(*inputs, **asked), theirs(*inputs, **asked)
         assert close(out, expected)
         assert close(probs, their_probs)
         gradients = [
@@ -338,21 +324,18 @@ def test_a_program_serves_other_batches_and_lengths(name: str) -> None:
     torch.testing.assert_close(program(*larger), layer(*larger))
 
 
-@pytest.mark.parametrize("name", ["ape", "learned", "cross-pe"])
-def test_a_scheme_at_the_embedding_is_refused(name: str) -> None:
+@pytest.mark.parametrize(
+    ("position", "message"),
+    [
+        *((x, f"{x!r} adds positions to the embeddings") for x in ("ape", "learned", "cross-pe")),
+        *((x, r"got (SHAPE|class Shaw|int); SHAPE is called") for x in (SHAPE(dim=D), Shaw, 3)),
+        (
+            Chain(Chain(ALiBi(num_heads=2))),
+            "num_heads=2, .* build it for num_heads=4$",
+        ),
+    ],
+)
+def test_what_is_no_position_here_is_refused(position: Any, message: str) -> None:
     for layer in (MultiheadAttention, TransformerEncoderLayer, TransformerDecoderLayer):
-        with pytest.raises(ShapeshiftError, match=f"{name!r} adds positions to the embeddings"):
-            layer(D, H, position=name)
-
-
-@pytest.mark.parametrize("position", [SHAPE(dim=D), Shaw, 3])
-def test_what_is_no_position_is_refused(position: Any) -> None:
-    for layer in (MultiheadAttention, TransformerEncoderLayer, TransformerDecoderLayer):
-        with pytest.raises(ShapeshiftError, match=r"got (SHAPE|class Shaw|int); SHAPE is called"):
+        with pytest.raises(ShapeshiftError, match=message):
             layer(D, H, position=position)
-
-
-def test_a_position_built_for_another_size_is_refused() -> None:
-    message = "ALiBi was built for num_heads=2, but here it is 4; build it for num_heads=4$"
-    with pytest.raises(ShapeshiftError, match=message):
-        MultiheadAttention(D, H, position=Chain(Chain(ALiBi(num_heads=2))))

@@ -73,12 +73,6 @@ def test_attention_is_that_of_inspect(client, folders, kind):
     assert (got["rows"], got["columns"]) == ([*rows], [*columns])
 
 
-@pytest.mark.parametrize("sentence", ["", " ", "a b " * 33, "a\nb", "a\0", "\0"])
-def test_attention_is_of_one_short_sentence(client, sentence):
-    response = client.post("/attention", json={"sentence": sentence})
-    assert response.status_code == (413 if len(sentence) > 99 else 422)
-
-
 def test_runs_and_health(client):
     runs = client.get("/runs").json()
     assert [(run["name"], run["beam"]) for run in runs] == [("ape", 2), ("rpe", 2)]
@@ -91,6 +85,8 @@ def text(**body):
 
 
 HOSTILE = [
+    *((text(sentence=x), 422) for x in ("", " ", "a\nb", "a\0", "\0")),  # for attention
+    (text(sentence="a b " * 33), 413),
     (text(sentences=["a"], runs=["none"]), 404),
     (text(sentences=["a\nb"]), 422),
     (text(sentences=["a\0b"]), 422),  # as `translate` refuses a file
@@ -111,7 +107,8 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("body", "status"), HOSTILE, ids=lambda x: repr(x)[:40])
 def test_what_cannot_be_served_is_one_sentence(client, body, status):
-    response = client.post("/translate", content=body, headers=JSON)
+    path = "/attention" if b'"sentence"' in body else "/translate"
+    response = client.post(path, content=body, headers=JSON)
     assert response.status_code == status
     error = response.json()["error"]
     assert error

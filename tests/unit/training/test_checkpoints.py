@@ -131,27 +131,17 @@ def test_cleaning_up_never_reaches_through_a_link(tmp_path):
     assert (archive / "deep" / "file").read_text() == "precious"
 
 
-def elsewhere(tmp_path, *names):
-    """A folder with files of these names and content of their own."""
-    folder = tmp_path / "elsewhere"
-    folder.mkdir()
-    for name in names:
-        (folder / name).mkdir(parents=True)
-        (folder / name / "precious").write_text("precious")
-    return folder
-
-
 def test_nothing_is_written_or_deleted_through_a_linked_folder(tmp_path):
-    theirs = elsewhere(tmp_path, ".partial-update-00000001", "update-00000001")
+    theirs = tmp_path / "elsewhere"
+    for name in (".partial-update-00000001", "update-00000001"):
+        (theirs / name).mkdir(parents=True)
+        (theirs / name / "precious").write_text("precious")
     before = snapshot(theirs)
     (tmp_path / "checkpoints").symlink_to(theirs)
     checkpoints = Checkpoints(tmp_path / "checkpoints", keep=1)
-    for act in (
-        lambda: checkpoints.save(*linear(0), Progress(9)),
-        lambda: checkpoints.resume(*linear(0)),
-    ):
+    for act, given in ((checkpoints.save, (Progress(9),)), (checkpoints.resume, ())):
         with pytest.raises(ShapeshiftError, match=r"is a link to .*/elsewhere, and nothing is"):
-            act()
+            act(*linear(0), *given)
     assert snapshot(theirs) == before
 
 

@@ -110,8 +110,12 @@ def test_the_optimiser_gets_the_rate_of_the_schedule(lab):
 
 
 def test_validation_loss_is_the_mean_over_tokens(lab, stores):
-    trainer = lab.make(max_updates=4)
+    trainer, modes = lab.make(max_updates=4), set()
+    trainer.model.register_forward_hook(
+        lambda model, *_: modes.add((model.training, torch.is_grad_enabled()))
+    )
     recorder = lab.fit(trainer)
+    assert modes == {(True, True), (False, False)}
     trainer.model.eval()
     with torch.no_grad():
         losses = losses_of(trainer.model, stores.valid, range(len(stores.valid)))
@@ -126,8 +130,7 @@ def make_with_scores(lab, scores, **settings):
         assert not trainer.model.training
         return {"valid_comet": scores[trainer.progress.update]}
 
-    trainer = lab.make(validate=validate, best_metric="comet", **settings)
-    return trainer
+    return (trainer := lab.make(validate=validate, best_metric="comet", **settings))
 
 
 @pytest.mark.parametrize("best", [3, 6, 7])
@@ -214,15 +217,6 @@ def test_a_loss_that_is_not_finite_ends_training_before_the_step(lab, device):
     assert cured.resume()
     lab.fit(cured)
     assert cured.progress.update == 8
-
-
-def test_gradients_are_computed_in_training_alone(lab):
-    trainer, seen = lab.make(), set()
-    trainer.model.register_forward_hook(
-        lambda model, *_: seen.add((model.training, torch.is_grad_enabled()))
-    )
-    lab.fit(trainer)
-    assert seen == {(True, True), (False, False)}
 
 
 def test_a_validation_loss_that_is_not_finite_ends_training(lab):
