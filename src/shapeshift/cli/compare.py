@@ -115,8 +115,7 @@ def demo(
 
 def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:
     """Return name → settings; the setting of a scheme is its name."""
-    from shapeshift.model.position_config import no_scheme
-    from shapeshift.positions import SCHEMES
+    from shapeshift.positions.scheme import is_scheme, no_scheme
 
     options = "--position, --system"
     systems: dict[str, tuple[str, ...]] = {}
@@ -127,9 +126,9 @@ def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:
             raise usage_error(options, f"{text!r}: {error}") from error
         if name in systems:
             raise usage_error(options, f"{name!r} is given twice")
-        if not settings and name not in SCHEMES:
+        if not settings and not is_scheme(name):
             raise usage_error(options, no_scheme(name))
-        scheme = [f"position={name}"] if name in SCHEMES else []
+        scheme = [f"position={name}"] if is_scheme(name) else []
         systems[name] = (*scheme, *settings)
     if len(systems) < 2:
         raise usage_error(

@@ -103,7 +103,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """
     path = find_config(path)
     layers = read_layers(path)
-    if {"grid", "axes"} & layers[-1].given.keys():
+    if {"grid", "axes"} & {*layers[-1].given}:
         raise ShapeshiftError(
             "is a study, not the configuration of one run; use"
             f" `{shell_command('reproduce', path)}`",
@@ -129,9 +129,7 @@ def parse_layers(layers: Sequence[Layer]) -> Config:
     except ValidationError as error:
         wrong = [each for each in faults(error, Config, resolved.document) if each[0]]
         wrong += _conflicts(_valid_sections(resolved.document))
-        for keys, text in wrong:
-            place = resolved.place(keys)
-            problems.append(f"{place}: {text}" if place else text)
+        problems += [resolved.located(text, keys) for keys, text in wrong]
         raise ShapeshiftError("; ".join(dict.fromkeys(problems))) from error
     if problems:
         raise ShapeshiftError("; ".join(problems))

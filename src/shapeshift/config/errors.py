@@ -118,7 +118,9 @@ def _expected(problem: Any) -> str:
     template = _EXPECTED.get(problem["type"])
     if template is None:
         return str(problem["msg"]).removeprefix("Input should be ")
-    return template.format_map(problem.get("ctx", {}))
+    limits = problem.get("ctx", {}).items()
+    whole = {x: int(y) if isinstance(y, float) and y.is_integer() else y for x, y in limits}
+    return template.format_map(whole)
 
 
 def _keys(place: Place, config: type[BaseModel]) -> tuple[list[str], FieldInfo | None]:

@@ -76,21 +76,22 @@ class Setting(NamedTuple):
     layer: Layer
 
     def __str__(self) -> str:
-        place = self.place
+        place = self.place()
         return f"{self.text} ({place})" if place else self.text
 
-    def located(self, problem: str) -> str:
-        """Return a problem with the file and line of this setting in front."""
-        place = self.place
+    def located(self, problem: str, keys: Keys = ()) -> str:
+        """Return a problem with the file and line of this setting, or of an item in it, in front;
+        an override has none."""
+        place = self.place(keys)
         return f"{place}: {problem}" if place else problem
 
-    @property
-    def place(self) -> str:
-        """`FILE:LINE`; empty for an override."""
-        if self.layer.path is None or not isinstance(self.layer.given, Mapping):
+    def place(self, keys: Keys = ()) -> str:
+        """Return `FILE:LINE` of this setting, or of an item in it; empty for an override."""
+        path = self.layer.path
+        if path is None or not isinstance(self.layer.given, Mapping):
             return ""
-        line = line_of(self.layer.path, self.keys)
-        return str(self.layer.path) if line is None else f"{self.layer.path}:{line}"
+        line = line_of(path, keys or self.keys) or line_of(path, self.keys)
+        return str(path) if line is None else f"{path}:{line}"
 
 
 @dataclass
@@ -107,12 +108,12 @@ class Resolved:
     given: dict[Keys, Setting] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
-    def place(self, keys: Keys) -> str:
-        """Return the `FILE:LINE` that is at fault where a value is wrong; empty for an override."""
+    def located(self, problem: str, keys: Keys) -> str:
+        """Return what is wrong with a value, with the file and line that gave it in front."""
         for length in range(len(keys), 0, -1):
             if found := [x for key, x in self.given.items() if key[:length] == keys[:length]]:
-                return found[-1].place
-        return ""
+                return found[-1].located(problem, keys)
+        return problem
 
 
 def find_config(name: str | Path, folder: Path | None = None) -> Path:
@@ -272,7 +273,7 @@ def _settings(layer: Layer, result: Resolved) -> Iterator[Setting]:
 def _flatten(keys: Keys, value: Any) -> Iterator[tuple[Keys, Any]]:
     if keys in _CHOICES and isinstance(value, str):
         value = {_CHOICES[keys]: value}
-    if not isinstance(value, Mapping) or not value:
+    if not isinstance(value, Mapping) or (keys and not value):
         yield keys, value
         return
     first: Any = _CHOICES.get(keys)
