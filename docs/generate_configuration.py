@@ -24,16 +24,16 @@ from shapeshift.model import SIZES
 from shapeshift.positions import KINDS, POSITION_IDS, SCHEMES
 from shapeshift.positions.registry import Entry
 from shapeshift.run.measures import MEASURES
-from shapeshift.study.grid import GridConfig, Recipe, Rule
+from shapeshift.study.grid import GridConfig, Profile, Rule
 from shapeshift.study.measurements import FACTS, METRICS, Metric
 from shapeshift.study.spec import (
     ByLengthSpec,
     ClaimSpec,
     ColumnSpec,
     CurvesSpec,
-    ItemSpec,
     PlotSpec,
     PublishedSpec,
+    StudySpec,
     TableSpec,
 )
 
@@ -93,7 +93,7 @@ STUDY_INTRO = """\
 
 A study file defines the runs, the tables and figures that are made from them, and the claims to
 test. [Your own study](tutorials/own-study.md) explains an example step by step.
-`shapeshift reproduce FILE --dry-run` checks every name in the file. The items of the papers are
+`shapeshift reproduce FILE --dry-run` checks every name in the file. The studies of the papers are
 study files, too.
 
 An *axis* is a name in `grid.axes`, and a *setting* is a name below an axis. Unless stated
@@ -102,9 +102,9 @@ otherwise, a `mapping` maps an axis to a setting.
 """
 
 STUDY_PARTS: dict[str, tuple[str, type[BaseModel]]] = {
-    "Top level": ("", ItemSpec),
+    "Top level": ("", StudySpec),
     "`grid`": ("", GridConfig),
-    "`grid.scales.NAME`": ("", Recipe),
+    "`grid.profiles.NAME`": ("", Profile),
     "`grid.rules`": ("A list. Each entry: ", Rule),
     "`tables`": ("A list. Each entry: ", TableSpec),
     "`tables.columns.TITLE`": ("", ColumnSpec),
@@ -134,15 +134,15 @@ def study_document() -> str:
     for title, (start, model) in STUDY_PARTS.items():
         parts.append(f"## {title}\n\n{start}{_summary(model)}\n")
         parts.append(_fields(model, list(model.model_fields)))
-    steps = ", ".join(f"`{name}`" for name in MEASURES)
-    parts = [part.replace("`MEASURES`", steps) for part in parts]
+    measures = ", ".join(f"`{name}`" for name in MEASURES)
+    parts = [part.replace("`MEASURES`", measures) for part in parts]
     parts.append(
-        "## Metrics\n\nThe values of `metric`. Your own steps may add others. `score-SPLIT` is"
+        "## Metrics\n\nThe values of `metric`. Your own measures may add others. `score-SPLIT` is"
         "\n`score-valid` or `score-test`, and `evaluation.metrics` has to name the score.\n"
     )
     rows = [(f"`{name}`", *_metric(metric)) for name, metric in METRICS.items()]
     rows += [(f"`{name}`", meaning, "") for name, meaning in FACTS.items()]
-    parts.append(_table(("metric", "what it is", "step"), rows))
+    parts.append(_table(("metric", "what it is", "measure"), rows))
     return "\n".join(parts)
 
 
@@ -150,8 +150,8 @@ def _metric(metric: Metric) -> tuple[str, str]:
     """Return what a metric is and what makes it."""
     part = f"; has a `bucket`, such as `{metric.bucket}`" * bool(metric.bucket)
     score = f" (`{metric.setting}`)" * metric.is_score
-    steps = ("score-SPLIT",) if metric.is_score else metric.steps
-    return metric.meaning + score + part, " or ".join(f"`{step}`" for step in steps)
+    measures = ("score-SPLIT",) if metric.is_score else metric.measures
+    return metric.meaning + score + part, " or ".join(f"`{each}`" for each in measures)
 
 
 def _section(name: str, annotation: Any) -> Iterator[str]:
@@ -288,7 +288,7 @@ def _corpora() -> str:
         text = section.get("repo") or ", ".join(section["train"])
         rows.append((f"`{name}`", section["corpus"], f"`{text}`", ", ".join(section["test"])))
     return (
-        "`data.corpus: NAME` is a corpus of the papers ([Paper scale](paper-scale.md)):\n\n"
+        "`data.corpus: NAME` is a corpus of the papers ([Paper profile](paper-scale.md)):\n\n"
         + _table(("name", "corpus", "training text", "test"), rows)
     )
 

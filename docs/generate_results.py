@@ -3,7 +3,7 @@
     shapeshift reproduce shape && shapeshift reproduce shaw && shapeshift reproduce nhk
     python docs/generate_results.py reproduced
 
-docs/results/ has a CSV file for each table, `SCALE.PAPER-ITEM.csv`, one with all findings, both
+docs/results/ has a CSV file for each table, `PROFILE.PAPER-STUDY.csv`, one with all findings, both
 with the p-values of their tests, and the figures. What a folder of results does not have stays as
 it is: results may come from several machines. A test compares the page with the files.
 """
@@ -21,15 +21,15 @@ from PIL import Image
 from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.study.catalogue import PAPERS, find_paper
 from shapeshift.study.document import DocumentTable
-from shapeshift.study.report.collect import SCALES, ReportItem, collect
-from shapeshift.study.study import Study
+from shapeshift.study.measured import Measured
+from shapeshift.study.report.collect import PROFILES, ReportStudy, collect
 from shapeshift.study.verdicts import NO_RUNS
 from shapeshift.study.write import with_p_values
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
 FINDINGS = RESULTS / "findings.csv"
-COLUMNS = ("paper", "item", "scale", "claim", "verdict", "measured", "in the paper", "p-values")
+COLUMNS = ("paper", "study", "profile", "claim", "verdict", "measured", "in the paper", "p-values")
 _P_VALUE = ", p"
 """Ends the titles of columns of p-values, which the page does not show."""
 
@@ -39,7 +39,7 @@ TABLES = (
     ("nhk", "table2"),
     ("beyond", "master"),
 )
-"""Tables of the page: paper, item."""
+"""Tables of the page: paper, study."""
 
 FIGURES = {
     ("shape", "figure3-extrapolate"): (
@@ -58,33 +58,33 @@ FIGURES = {
         "BLEU by source length on Extrapolate at tiny, trained on up to 20 subwords."
     ),
 }
-"""Figures of the page, at scale tiny: paper, name → what is to be seen."""
+"""Figures of the page, in profile tiny: paper, name → what is to be seen."""
 
 
 def collect_results(directory: Path) -> None:
     """Copy what the page shows from a folder that `shapeshift reproduce` wrote."""
-    for item in (item for paper in collect(directory) for item in paper.items):
-        document = item.document
+    for study in (study for paper in collect(directory) for study in paper.studies):
+        document = study.document
         if document.label or document.is_empty:
             continue
-        _replace_findings(item)
-        if (document.paper, document.item) in TABLES:
+        _replace_findings(study)
+        if (document.paper, document.study) in TABLES:
             table = document.tables[0]
             measured = [row for row in table.rows if any(x.value is not None for x in row)]
             shown = table.model_copy(update={"rows": tuple(measured)})
             header, *rows = with_p_values(shown, lambda entry: entry.text)
-            path = RESULTS / f"{document.scale}.{document.paper}-{document.item}.csv"
+            path = RESULTS / f"{document.profile}.{document.paper}-{document.study}.csv"
             _write(path, header, rows)
         for name in (table.name for table in document.tables if table.figure):
-            if (document.paper, name) in FIGURES and document.scale == "tiny":
+            if (document.paper, name) in FIGURES and document.profile == "tiny":
                 target = RESULTS / f"{document.paper}-{name}.png"
-                picture = Image.open(item.directory / f"{name}.png")
+                picture = Image.open(study.directory / f"{name}.png")
                 picture.quantize(128).save(target, optimize=True)  # a third of the bytes
 
 
-def _replace_findings(item: ReportItem) -> None:
-    document = item.document
-    own = (document.paper, document.item, document.scale)
+def _replace_findings(study: ReportStudy) -> None:
+    document = study.document
+    own = (document.paper, document.study, document.profile)
     rows = [row for row in _read(FINDINGS)[1:] if tuple(row[:3]) != own]
     for f in document.findings:
         p_values = "; ".join(f"{label}: {p:.4g}" for label, p in f.p_values.items())
@@ -93,9 +93,13 @@ def _replace_findings(item: ReportItem) -> None:
 
 
 def _place(row: Sequence[str]) -> tuple[int, int, int]:
-    """Return the place of a finding: the papers' order, their items', the scales'."""
-    paper, item, scale = row[:3]
-    return [*PAPERS].index(paper), [*find_paper(paper).items].index(item), SCALES.index(scale)
+    """Return the place of a finding: the papers' order, their studies', the profiles'."""
+    paper, study, profile = row[:3]
+    return (
+        [*PAPERS].index(paper),
+        [*find_paper(paper).studies].index(study),
+        PROFILES.index(profile),
+    )
 
 
 def document() -> str:
@@ -105,8 +109,8 @@ def document() -> str:
     for name in PAPERS:
         paper = find_paper(name)
         parts.append(f"## {paper.title}\n\n{paper.citation[0].upper()}{paper.citation[1:]}.\n")
-        for item in (item for owner, item in TABLES if owner == name):
-            parts += _table(name, item)
+        for study in (study for owner, study in TABLES if owner == name):
+            parts += _table(name, study)
         for (owner, figure), caption in FIGURES.items():
             path = RESULTS / f"{name}-{figure}.png"
             if owner == name and path.exists():
@@ -117,21 +121,21 @@ def document() -> str:
     return "\n".join(parts)
 
 
-def _table(paper: str, item: str) -> Iterator[str]:
-    """Yield our table of an item, with the paper's numbers in it: that of the smallest scale, which
-    has the most seeds. The files of the others are named."""
-    found = find_paper(paper).items[item]
-    paths = [RESULTS / f"{scale}.{paper}-{item}.csv" for scale in SCALES]
+def _table(paper: str, study: str) -> Iterator[str]:
+    """Yield our table of a study, with the paper's numbers in it: that of the smallest profile,
+    which has the most seeds. The files of the others are named."""
+    found = find_paper(paper).studies[study]
+    paths = [RESULTS / f"{profile}.{paper}-{study}.csv" for profile in PROFILES]
     path, *others = filter(Path.exists, paths)
     header, *rows = _without_p_values(_read(path))
     notes: tuple[str, ...] = ()
-    for table in _published(paper, item):
+    for table in _published(paper, study):
         header, rows = _side_by_side(header, rows, table)
         notes += table.notes
-    scale = path.name.partition(".")[0]
-    yield f"**{found.spec.title} ({paper}:{item}, {scale})**\n\n{_markdown(header, rows)}\n"
+    profile = path.name.partition(".")[0]
+    yield f"**{found.spec.title} ({paper}:{study}, {profile})**\n\n{_markdown(header, rows)}\n"
     sentences = [f"In the paper: {'; '.join(notes)}."] if notes else []
-    sentences += [f"At another scale: `docs/results/{other.name}`." for other in others]
+    sentences += [f"In another profile: `docs/results/{other.name}`." for other in others]
     if sentences:
         yield " ".join(sentences) + "\n"
 
@@ -175,11 +179,11 @@ def _is_same(ours: str, theirs: str) -> bool:
     return ours == theirs or ours.startswith(f"{theirs}-")
 
 
-def _published(paper: str, item: str) -> list[DocumentTable]:
-    """Return the paper's tables, which an item makes without any run."""
-    found = find_paper(paper).items[item]
-    study = Study(found.grid.cells("tiny"), Path("nowhere"), Path("nowhere"))
-    return [table for table in found.build(study).tables if table.origin == "paper"]
+def _published(paper: str, study: str) -> list[DocumentTable]:
+    """Return the paper's tables, which a study makes without any run."""
+    found = find_paper(paper).studies[study]
+    measured = Measured(found.grid.runs("tiny"), Path("nowhere"), Path("nowhere"))
+    return [table for table in found.build(measured).tables if table.origin == "paper"]
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -125,7 +125,14 @@ def test_rotations_of_packed_sentences(served):
     for rows in (1, 3):
         angles = torch.randn(rows, 5, 8, device=DEVICE)
         turn = Turn(angles.cos(), angles.sin(), False)
-        x = torch.randn(1, 2, 6, 16, device=DEVICE)
+        x = torch.randn(1, 2, 6, 16, device=DEVICE, requires_grad=True)
         of_each = Turn(*(y.expand(3, 5, 8).reshape(1, 15, 8)[:, places] for y in turn[:2]), False)
-        got = gpu.rotate(x, turn, places=places)
-        torch.testing.assert_close(got, positions.rotate(x.double(), of_each).float())
+        found = []
+        for out in (
+            gpu.rotate(x, turn, positions.in_steps, places=places),
+            positions.in_steps(x.double(), of_each).float(),
+        ):
+            first = torch.autograd.grad(out.pow(3).sum(), x, create_graph=True)[0]
+            second = torch.autograd.grad(first.square().sum(), x)[0]
+            found.append([out, first, second])
+        torch.testing.assert_close(*found)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from shapeshift.study.document import ItemDocument
+from shapeshift.study.document import StudyDocument
 
 from ..unit.cli.running import shapeshift
 from .conftest import MINE
 
 SHAPE = "shape-7 position=shape position.position_ids.max_offset=7"
-SYSTEMS = ("--position", "ape,rpe", "--system", SHAPE)
+SYSTEMS = ("--position", "ape,rpe", "--position", SHAPE)
 
 
 def compare(folder, *arguments):
@@ -27,14 +27,14 @@ def folder(tmp_path_factory):
 
 
 def test_systems_stand_side_by_side_with_unseen_lengths_marked(folder):
-    item = folder / "compared" / "mine" / "positions" / "comparison"
-    overall, by_length = ItemDocument.load(item / "item.json").tables
+    study = folder / "compared" / "mine" / "positions" / "comparison"
+    overall, by_length = StudyDocument.load(study / "study.json").tables
     assert [row[0].text for row in overall.rows] == ["ape", "rpe", "shape-7"]
     assert all(entry.value is not None for row in overall.rows[1:] for entry in row[1:])
     assert by_length.header == ("source length", "segments", "ape", "rpe", "shape-7")
     assert [row[0].text for row in by_length.rows] == ["0–20", "21–40‡", "≥ 41‡"]
     assert any("unseen" in note or "in training" in note for note in by_length.notes)
-    assert (item / "bleu-by-length.png").read_bytes().startswith(b"\x89PNG")
+    assert (study / "bleu-by-length.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_nothing_runs_twice_and_another_system_joins(folder):
@@ -42,13 +42,13 @@ def test_nothing_runs_twice_and_another_system_joins(folder):
     assert len(logs) == 3
     compare(folder, "--position", "rpe,ape,nope")
     assert logs.items() <= {x: x.stat().st_mtime_ns for x in folder.rglob("log.jsonl")}.items()
-    document = ItemDocument.load(folder / "compared/mine/positions/comparison/item.json")
+    document = StudyDocument.load(folder / "compared/mine/positions/comparison/study.json")
     assert [row[0].text for row in document.tables[0].rows] == ["rpe", "ape", "nope"]
     assert len([*folder.rglob("log.jsonl")]) == 4
 
 
 def test_a_run_that_two_systems_share_is_counted_once_and_has_one_name(folder):
-    same = ("--position", "ape", "--system", "same position=ape position.name=same")
+    same = ("--position", "ape", "--position", "same position=ape position.name=same")
     same += ("--directory", "of same")
     estimates, _ = compare(folder, *same, "--dry-run")
     assert "mine ape/1" in estimates
@@ -57,4 +57,4 @@ def test_a_run_that_two_systems_share_is_counted_once_and_has_one_name(folder):
         _, err = compare(folder, *same)
         assert f"ape, same: {number} of 1 runs are finished" in err
         assert ("1 of 1 runs finished" in err) == (number == 0)
-    assert "next: shapeshift inspect 'of same/cells/" in err
+    assert "next: shapeshift inspect 'of same/runs/" in err

@@ -54,8 +54,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own")
     (folder / "root_distance.py").write_text(SNIPPETS[0], encoding="utf-8")
     (folder / "own_measure.py").write_text(
-        "from shapeshift.run.measures import Measurement\n"
-        "def count(run, data):\n    return [Measurement(metric='count', value=3.0)]\n",
+        "from shapeshift.run.measures import Result\n"
+        "def count(run, data):\n    return [Result(metric='count', value=3.0)]\n",
         encoding="utf-8",
     )
     for hidden in ("tokenize", "signal", "numpy"):
@@ -92,7 +92,7 @@ def test_the_command_line_does_all_with_a_kind_of_ones_own(folder: Path) -> None
 
 def test_workers_import_kinds_and_measures(folder: Path) -> None:
     system = f"root 'position={{name: root, {PARTS}}}'"
-    shown = command(folder, "compare", "mine.yaml", "--position", "ape", "--system", system)
+    shown = command(folder, "compare", "mine.yaml", "--position", "ape", "--position", system)
     assert re.search(r"^  root +\d", shown, re.MULTILINE)
     axes = "{kind: {ape: [position=ape], root: []}}"
     column = "columns: {count: {metric: count}}"

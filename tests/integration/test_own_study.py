@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shapeshift.study.document import ItemDocument
+from shapeshift.study.document import StudyDocument
 
 from ..unit.cli.running import shapeshift
 from .conftest import MINE
@@ -29,8 +29,8 @@ def folder(tmp_path_factory):
 
 
 def test_it_gets_a_table_with_tests_a_figure_and_a_page(folder):
-    item = folder / "reproduced" / "full" / "studies" / "study"
-    document = ItemDocument.load(item / "item.json")
+    study = folder / "reproduced" / "full" / "studies" / "study"
+    document = StudyDocument.load(study / "study.json")
     table, by_length = document.tables
     assert (table.name, by_length.name) == ("study", "study-2")
     assert by_length.header == ("source length", "segments", "ape", "shape", "rpe")
@@ -39,7 +39,7 @@ def test_it_gets_a_table_with_tests_a_figure_and_a_page(folder):
     assert all(entry.value is not None for row in table.rows for entry in row[1:])
     assert any("paired bootstrap" in note for note in table.notes)
     assert "3 seeds" in document.findings[0].measured
-    assert (item / "study-2.png").stat().st_size > 1000
+    assert (study / "study-2.png").stat().st_size > 1000
     with (folder / "reproduced" / "full" / "studies" / "study" / "results.csv").open() as file:
         assert {row["axis:position"] for row in csv.DictReader(file)} == {"ape", "shape", "rpe"}
     page = (folder / "reproduced" / "report.html").read_text(encoding="utf-8")

@@ -26,13 +26,13 @@ def visit(open_page, address):
     return partial(open_page, address)
 
 
-def column(page, number, table="#item-shape-table2-tiny .ours table"):
+def column(page, number, table="#study-shape-table2-tiny .ours table"):
     return page.locator(f"{table} tbody tr > :nth-child({number})").all_inner_texts()
 
 
 def test_sorting_by_mouse_and_keyboard(visit):
     with visit() as page:
-        headers = page.locator("#item-shape-table2-tiny .ours thead th")
+        headers = page.locator("#study-shape-table2-tiny .ours thead th")
         before = column(page, 3)
         shown = []
         for order in ("ascending", "descending", None):
@@ -59,10 +59,10 @@ def test_verdicts_are_sorted_by_weight_and_missing_fields_come_last(visit):
         page.locator("#findings thead button", has_text="Verdict").click()
         verdicts = [text.split(maxsplit=1)[1] for text in column(page, 2, "#findings table")]
         assert verdicts == ["supported", "contradicted", "inconclusive", "inconclusive"]
-        button = page.locator("#items thead button", has_text="Findings")
+        button = page.locator("#studies thead button", has_text="Findings")
         for _ in range(2):
             button.click()
-            assert column(page, 4, "#items table")[-1] == "–"
+            assert column(page, 4, "#studies table")[-1] == "–"
 
 
 @pytest.mark.parametrize("width", [320, 1600])

@@ -16,7 +16,7 @@ STUDY = "reproduced/full/studies/toy"
 
 
 def num_updates(folder):
-    logs = (folder / "reproduced").glob("cells/*/run/log.jsonl")
+    logs = (folder / "reproduced").glob("runs/*/run/log.jsonl")
     return sum(path.read_bytes().count(b'"loss"') for path in logs)
 
 
@@ -35,13 +35,13 @@ def test_signals_save_the_runs_and_say_how_to_go_on(tmp_path, jobs, number, stat
     assert last.startswith(f"stopped by {number.name}")
     assert "the same command goes on" in last
     assert out == ""
-    assert list((tmp_path / "reproduced").glob("cells/*/run/checkpoints/update-*/state.json"))
-    assert not (tmp_path / STUDY / "item.json").exists()
+    assert list((tmp_path / "reproduced").glob("runs/*/run/checkpoints/update-*/state.json"))
+    assert not (tmp_path / STUDY / "study.json").exists()
 
     # What is there can be written.
     status, out, err = Command(tmp_path, "reproduce", "toy.yaml", "--no-run").finish()
     assert status == 0, err
-    assert len(json.loads((tmp_path / STUDY / "item.json").read_bytes())["unfinished"]) == 4
+    assert len(json.loads((tmp_path / STUDY / "study.json").read_bytes())["unfinished"]) == 4
 
 
 def test_a_run_that_fails_is_reported_at_the_end_and_the_rest_is_written(tmp_path):
@@ -55,7 +55,7 @@ def test_a_run_that_fails_is_reported_at_the_end_and_the_rest_is_written(tmp_pat
     assert len(failed) == 2
     assert lines.index(failed[0]) > max(n for n, line in enumerate(lines) if "ape/2: f" in line)
     assert "ape" in out  # the table
-    assert json.loads((tmp_path / STUDY / "item.json").read_bytes())["unfinished"] == [
+    assert json.loads((tmp_path / STUDY / "study.json").read_bytes())["unfinished"] == [
         "shape/1",
         "shape/2",
     ]

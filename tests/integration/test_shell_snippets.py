@@ -29,7 +29,7 @@ NOT_RUN = {
     r"torchrun|srun|SLURM|SBATCH|MASTER_ADDR|scontrol|rdzv": "several machines or processes:"
     " integration/test_distributed.py, unit/study/test_launchers.py",
     r"shapeshift serve|^curl": "serves until it is stopped: integration/test_serve_in_browser.py",
-    r"--scale paper": "measures models of the papers' size: unit/cli/test_dry_run.py",
+    r"--profile paper": "measures models of the papers' size: unit/cli/test_dry_run.py",
     r"^(\w+=\S+ )*python benchmarks/": "takes minutes to hours",
     r"^sh benchmarks/peers": "downloads other toolkits",
     r"^python docs/": "unit/config/test_configs.py compares what they write",

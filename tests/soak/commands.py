@@ -205,7 +205,7 @@ def write_study(folder: Path, max_updates: int, **grid: object) -> None:
     }
     study = {
         "title": "a toy",
-        "grid": {"axes": axes, "seeds": [1, 2], "base": base, "steps": ["score-test"], **grid},
+        "grid": {"axes": axes, "seeds": [1, 2], "base": base, "measures": ["score-test"], **grid},
         "tables": [table],
     }
     (folder / "toy.yaml").write_text(yaml.safe_dump(study), encoding="utf-8")

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from commands import Command, kill_at, note_trainings, without_clock, write_run, write_study
 
 from shapeshift.run.folder import AVERAGE
-from shapeshift.run.record import StepRecord
+from shapeshift.run.record import MeasureRecord
 from shapeshift.training.checkpoints import Checkpoints
 from shapeshift.training.log import read_log
 from shapeshift.training.manifest import MODEL, OPTIMIZER, read_manifest
@@ -111,40 +111,40 @@ def kill_reproduction(folder: Path, directory: str, kind: str, rng: random.Rando
         when = rng.choice(["before", "after"])
         prepare = (kill_at, rng.randrange(EVENTS), when, False)
         return reproduce(folder, directory, prepare).was_killed()
-    logs = [*(folder / directory).glob("cells/*/run/log.jsonl")]
+    logs = [*(folder / directory).glob("runs/*/run/log.jsonl")]
     before = num_updates(*logs)
     command = reproduce(folder, directory, jobs=2 if kind == "children" else 0)
     if kind == "children":
-        cells = folder / directory / "cells"
-        command.wait_until(lambda: num_updates(*cells.glob("*/run/log.jsonl")) > before)
+        runs = folder / directory / "runs"
+        command.wait_until(lambda: num_updates(*runs.glob("*/run/log.jsonl")) > before)
     time.sleep(rng.uniform(0, 0.5))
     command.kill()
     return command.was_killed()
 
 
 def records(directory: Path) -> dict[str, tuple[int, str]]:
-    """Return each record of a step: when it was written, and its hash."""
+    """Return each record of a measure: when it was written, and its hash."""
     return {
         str(path.relative_to(directory)): (path.stat().st_mtime_ns, digest(path))
-        for path in directory.glob("cells/*/steps/[!.]*.json")
+        for path in directory.glob("runs/*/measures/[!.]*.json")
     }
 
 
 def result_of_reproduction(directory: Path) -> dict[str, object]:
     """Return what two equal results have in common: all but the clock and the folder."""
     result: dict[str, object] = {}
-    for path in sorted(directory.glob("cells/*/steps/[!.]*.json")):
-        record = StepRecord.model_validate_json(path.read_bytes())
-        values = [x.model_dump() for x in record.measurements if x.metric not in CLOCK]
-        result[f"{path.parts[-3]}/{record.step}"] = [record.checkpoint[:12], values]
-    for path in sorted(directory.glob("cells/*/run/log.jsonl")):
+    for path in sorted(directory.glob("runs/*/measures/[!.]*.json")):
+        record = MeasureRecord.model_validate_json(path.read_bytes())
+        values = [x.model_dump() for x in record.results if x.metric not in CLOCK]
+        result[f"{path.parts[-3]}/{record.measure}"] = [record.checkpoint[:12], values]
+    for path in sorted(directory.glob("runs/*/run/log.jsonl")):
         log = without_clock(read_log(path))
         updates = [line["update"] for line in log if "loss" in line]
         assert len(updates) == len(set(updates))  # each once
         result[f"{path.parts[-3]}/log"] = log
-    study = directory / "full" / "studies" / "toy"
-    result["table"] = json.loads((study / "item.json").read_bytes())["tables"]
-    result["num_results"] = (study / "results.csv").read_text("utf-8").count("\n")
+    measured = directory / "full" / "studies" / "toy"
+    result["table"] = json.loads((measured / "study.json").read_bytes())["tables"]
+    result["num_results"] = (measured / "results.csv").read_text("utf-8").count("\n")
     return result
 
 
@@ -177,7 +177,7 @@ def test_a_reproduction_has_the_same_results_and_records_no_step_twice(
     notes = [tmp_path / f"trained-{number}" for number in range(2)]
     for command in [reproduce(tmp_path, "shared", (note_trainings, note)) for note in notes]:
         assert not command.was_killed()
-    trained = [cell for note in notes if note.exists() for cell in note.read_text().split()]
+    trained = [planned for note in notes if note.exists() for planned in note.read_text().split()]
     assert len(trained) == len(set(trained)) == NUM_CELLS
     assert not reproduce(tmp_path, "alone").was_killed()
     alone = result_of_reproduction(tmp_path / "alone")

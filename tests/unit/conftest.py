@@ -14,9 +14,9 @@ from shapeshift.data.store import write_store
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import SCHEMES
 from shapeshift.run.folder import prepared_directory
-from shapeshift.run.record import StepRecord
+from shapeshift.run.record import MeasureRecord
 from shapeshift.run.train import train
-from shapeshift.study.grid import Cell
+from shapeshift.study.grid import PlannedRun
 from shapeshift.study.runner import State
 from shapeshift.study.work import Order, work
 from shapeshift.training.log import read_log
@@ -62,17 +62,17 @@ def snapshot(folder):
     return {x.relative_to(folder).as_posix(): x.read_bytes() for x in sorted(paths)}
 
 
-def make_order(folder, config, steps, prepared_root, command="make it"):
-    """Return the order for the work on a cell with these settings."""
-    own = {"folder": folder.path, "config": config, "steps": tuple(steps)}
+def make_order(folder, config, measures, prepared_root, command="make it"):
+    """Return the order for the work on a run with these settings."""
+    own = {"folder": folder.path, "config": config, "measures": tuple(measures)}
     return Order(**own, prepared_root=prepared_root, command=command)
 
 
-def write_step(folder, config, step, *measurements):
-    """Record what a step of a cell has found."""
-    record = StepRecord(
-        step=step, version="1", command="make it", time="2026-11-20T10:00:00+00:00",
-        elapsed_s=1.0, checkpoint="abc", text="def", measurements=measurements,
+def write_step(folder, config, measure, *results):
+    """Record what a measure of a run has found."""
+    record = MeasureRecord(
+        measure=measure, version="1", command="make it", time="2026-11-20T10:00:00+00:00",
+        elapsed_s=1.0, checkpoint="abc", text="def", results=results,
     )  # fmt: skip
     folder.write_record(record, config)
 
@@ -164,19 +164,19 @@ def prepared(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def make_cell(make_config):
-    """overrides → a cell"""
+def plan_run(make_config):
+    """overrides → a planned run"""
 
     def make(*overrides):
         config = make_config(*overrides)
-        return Cell("mine", "tiny", {"position": "shape"}, config.training.seed, config)
+        return PlannedRun("mine", "tiny", {"position": "shape"}, config.training.seed, config)
 
     return make
 
 
 class Acting:
-    """An observer of a launcher that does something to each job once its cell has trained a while:
-    `action(cell, process)`. It remembers the jobs by the keys of their cells."""
+    """An observer of a launcher that does something to each job once its run has trained a while:
+    `action(run, process)`. It remembers the jobs by the keys of their runs."""
 
     def __init__(self, launcher, action):
         self.jobs, self._action, self._done = {}, action, set()
@@ -188,16 +188,16 @@ class Acting:
 
         launcher.start = remember
 
-    def changed(self, cell, state, step, progress):
+    def changed(self, planned, state, measure, progress):
         enough = progress.get("update", 0) >= 12 and state is State.RUNNING
-        if enough and cell.key in self.jobs and cell.key not in self._done:
-            self._done.add(cell.key)
-            self._action(cell, self.jobs[cell.key])
+        if enough and planned.key in self.jobs and planned.key not in self._done:
+            self._done.add(planned.key)
+            self._action(planned, self.jobs[planned.key])
 
 
 @pytest.fixture
 def go_on(make_config, prepared):
-    """Trains the run of a cell of many updates to its end, which is now at `update`."""
+    """Trains the run of a run of many updates to its end, which is now at `update`."""
 
     def train_to(folder, update, *overrides):
         config = make_config(*overrides, f"training.max_updates={update}")

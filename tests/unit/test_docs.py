@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +18,8 @@ from shapeshift.cli import COMMANDS, app
 from shapeshift.config import Config, parse_config
 from shapeshift.config.files import find_config, read_document
 from shapeshift.config.yaml_file import parse_yaml
-from shapeshift.study.catalogue import find_items
-from shapeshift.study.spec import ItemSpec
+from shapeshift.study.catalogue import find_studies
+from shapeshift.study.spec import StudySpec
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -112,7 +113,7 @@ def test_a_command_line_is_one_that_the_program_takes(page: str, arguments: list
         parse_config(read_document(path), overrides, path)
     target = given.get("target")
     if name == "reproduce" and target and not target.endswith(".yaml") and target != "PAPER":
-        find_items(target)
+        find_studies(target)
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "yaml")])
@@ -120,7 +121,7 @@ def test_yaml_is_accepted(page: str) -> None:
     for block in blocks(page, "yaml"):
         document = parse_yaml(block)
         if "title" in document:
-            ItemSpec.model_validate(document)
+            StudySpec.model_validate(document)
         else:
             assert set(document) <= set(Config.model_fields)
             parse_config(document)
@@ -161,3 +162,11 @@ def test_other_tests_run_all_python_of_the_other_pages(page: str) -> None:
     test, num_blocks = TESTED_ALONE[page]
     assert Path(page).name in (ROOT / test).read_text(encoding="utf-8")
     assert len(blocks(page, "python")) == num_blocks, f"run the others in {test}, too"
+
+
+def test_the_tables_of_benchmarks_are_those_of_the_stored_results() -> None:
+    module = runpy.run_path(str(ROOT / "docs" / "generate_benchmarks.py"))
+    assert module["document"]() == PAGES["docs/benchmarks.md"], "run docs/generate_benchmarks.py"
+    named = re.findall(r"<!-- results: (.*?) -->", PAGES["docs/benchmarks.md"])
+    stored = (ROOT / "benchmarks" / "results").glob("*/20*.json")
+    assert sorted(" ".join(named).split()) == sorted(f"{x.parent.name}/{x.stem}" for x in stored)

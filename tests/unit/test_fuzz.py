@@ -28,12 +28,12 @@ in_c = pytest.mark.skipif(not kernels.is_available(torch.float32), reason="no co
 
 def test_random_calls() -> None:
     endings: Counter[str] = Counter()
-    for seed in range(60):
+    for seed in range(40):
         case = draw(seed, QUICK)
         ending, finding = attempt(case)
         assert finding is None, finding
         endings.update((ending, case["area"]))
-    assert endings["right"] > 45, endings
+    assert endings["right"] > 30, endings
     assert {*QUICK} <= endings.keys()
 
 
@@ -70,7 +70,7 @@ SIGNS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "autocast", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("name", "change"), SIGNS)
 def test_no_tolerance_hides_a_sign(
     name: str, dtype: str, change: Change, monkeypatch: pytest.MonkeyPatch

@@ -64,7 +64,7 @@ class Disk:
     rmtree = staticmethod(shutil.rmtree)
 
     def create(self, path: Path) -> io.FileIO:
-        """Open a new file for writing, in place of a file or a link of that name."""
+        """Create a file for writing; an existing file or link of that name is replaced."""
         path.unlink(missing_ok=True)
         return io.FileIO(path, "x", opener=_open_own)
 
@@ -109,8 +109,8 @@ def read(path: str | Path, most: int | None = MAX_DOCUMENT) -> bytes:
 
 
 def refuse_irregular(folder: Path) -> None:
-    """Raise a `ShapeshiftError` if a folder, whose files another library will read, holds what is
-    neither a regular file nor a folder: it would read a pipe or a device for ever."""
+    """Raise a `ShapeshiftError` if a folder contains anything but regular files and folders.
+    Another library reads these files, and would wait for ever on a pipe or a device."""
     with suppress(OSError):
         for path in folder.iterdir():
             if path.exists() and not (path.is_file() or path.is_dir()):
@@ -118,7 +118,7 @@ def refuse_irregular(folder: Path) -> None:
 
 
 def refuse_link(folder: Path) -> None:
-    """Raise a `ShapeshiftError` if a folder of ours, which is to be changed, is a link."""
+    """Raise a `ShapeshiftError` if a folder that we are about to change is a link."""
     if folder.is_symlink():
         raise ShapeshiftError(
             f"is a link to {os.readlink(folder)}, and nothing is written or deleted through it;"
@@ -141,7 +141,7 @@ def write_file(path: Path, chunks: Iterable[bytes | memoryview]) -> str:
 
 
 def move(source: Path, target: Path) -> None:
-    """Rename a file, or a directory whose files are on the disk, and wait until the names are."""
+    """Rename a file or directory, and wait until the new name is on the disk."""
     if not source.is_symlink():
         DISK.sync(source)
     DISK.rename(source, target)
@@ -149,7 +149,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and those above it, if need be, and wait until they are on the disk."""
+    """Create a directory and its missing parents, and wait until they are on the disk."""
     if path.is_dir():
         return
     make_directory(path.parent)
@@ -162,7 +162,7 @@ def make_directory(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, or a directory with all that is in it; of a link, only the link."""
+    """Delete a file, or a directory with its contents. A link is deleted, its target is not."""
     if path.is_dir() and not path.is_symlink():
         DISK.rmtree(path)
     else:
@@ -170,7 +170,8 @@ def remove(path: Path) -> None:
 
 
 def tidy(folder: Path) -> None:
-    """Remove what killed processes have left unfinished in a folder that no other one writes to.
+    """Remove the partial files that killed processes left in a folder. No other process may write
+    there.
 
     Raises:
         ShapeshiftError: the folder is a link.
@@ -218,10 +219,8 @@ def save(path: Path, data: str | bytes | memoryview, remedy: str = "") -> None:
 
 
 def open_in_place(path: Path, mode: str) -> IO[Any]:
-    """Open a file of ours that is written in place, such as a log or a lock.
-
-    A link, a pipe or a device in its place is deleted first, never followed.
-    """
+    """Open a file that is written in place, such as a log or a lock. If its name is taken by a
+    link, a pipe or a device, that is deleted first and never followed."""
     with writing(path):
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
             path.unlink()
@@ -280,8 +279,8 @@ def partial_directory(final: Path) -> Iterator[Path]:
 
 
 def _claim(folder: Path, stack: ExitStack) -> bool:
-    """Make a folder and lock it; return whether it is there, and not taken by another process for
-    one that was left before it was locked."""
+    """Create and lock a folder. Return False if another process took it for an abandoned one before
+    it was locked."""
     folder.mkdir(0o700)
     try:
         stack.enter_context(_locked(folder))
@@ -294,7 +293,8 @@ def _claim(folder: Path, stack: ExitStack) -> bool:
 
 @contextmanager
 def _locked(path: str | Path) -> Iterator[None]:
-    """Hold the lock of a file or folder; `OSError` if another process does, or without locks."""
+    """Hold the lock of a file or folder. Raises `OSError` if another process holds it, or if the
+    file system has no locks."""
     handle = os.open(path, os.O_RDONLY | _NO_LINK | _NO_WAIT)
     try:
         if not lock_descriptor(handle, blocking=False):
@@ -305,14 +305,14 @@ def _locked(path: str | Path) -> Iterator[None]:
 
 
 def free_bytes(path: Path) -> int:
-    """Return how many bytes may still be written where `path` is, or will be."""
+    """Return the free disk space, in bytes, at `path`, which need not exist yet."""
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free
 
 
 class _Named(io.FileIO):
-    """A file whose failed writes name it as the user did."""
+    """A file whose write errors name the path that the user gave."""
 
     shown: str | Path
 
@@ -322,7 +322,7 @@ class _Named(io.FileIO):
 
 
 def _open_irregular(path: Path) -> _Named | None:
-    """Open what exists and is no regular file; return None for anything else."""
+    """Open an existing pipe or device; return None for a regular or missing file."""
     try:
         status = path.stat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Files that are compared with their hashes before they are used: `SHA256SUMS` in their folder.
+"""Checks files against the hashes in the `SHA256SUMS` of their folder before they are used.
 
 The file has the format of `sha256sum`, which can check it (`sha256sum --check SHA256SUMS`), and a
 last line with the hash of the lines above. A file that it does not list was written by an earlier
@@ -37,8 +37,8 @@ def seal(directory: Path) -> None:
 
 
 def store(directory: Path, contents: Mapping[str, bytes]) -> None:
-    """Write those files into a folder that are not there yet, and their hashes, which come first:
-    a crash in between looks like damage until the same files are stored again.
+    """Write the files that a folder lacks, after their hashes. A crash in between looks like damage
+    until the same files are stored again.
 
     Raises:
         ShapeshiftError: a file cannot be written, or is in a folder below that is a link.
@@ -56,7 +56,7 @@ def store(directory: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def restore(directory: Path, contents: Mapping[str, bytes]) -> None:
-    """Write those files again that are damaged or missing, where the content has their hash."""
+    """Rewrite damaged or missing files from `contents` whose hash matches the recorded one."""
     known = read_sums(directory)
     same = {x: y for x, y in contents.items() if known.get(x) == hashlib.sha256(y).hexdigest()}
     store(directory, same)
@@ -65,7 +65,7 @@ def restore(directory: Path, contents: Mapping[str, bytes]) -> None:
 def verify(
     directory: Path, prefix: str = "", *, remedy: str, sums_remedy: str = _UNVERIFIED
 ) -> None:
-    """Compare files with their hashes: once for each process and version of a file.
+    """Compare files with their hashes; each process checks each version of a file once.
 
     Args:
         directory: that holds `SHA256SUMS`; without one there is nothing to compare with.
@@ -87,7 +87,7 @@ def verify(
 
 
 def read_sums(directory: Path, remedy: str = _UNVERIFIED) -> dict[str, str]:
-    """Return name → SHA-256 of the files that are listed; nothing where there is no list."""
+    """Return name → SHA-256 for each listed file; empty if there is no `SHA256SUMS`."""
     path = directory / SUMS
     try:
         content = read(path)

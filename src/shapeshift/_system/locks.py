@@ -17,7 +17,7 @@ from shapeshift._system.files import open_in_place, open_regular
 
 
 class LockedError(ShapeshiftError):
-    """Another process is at work there."""
+    """Another process holds the lock."""
 
 
 def is_locked(path: Path) -> bool:
@@ -35,7 +35,7 @@ def is_locked(path: Path) -> bool:
 
 @contextmanager
 def locked(path: Path, *, wait: bool = False, optional: bool = False) -> Iterator[None]:
-    """Hold the lock at `path`; its folder exists.
+    """Hold the lock at `path`, whose folder must exist.
 
     Args:
         path: the lock file.

@@ -27,7 +27,8 @@ _untrusted: ContextVar[Path | None] = ContextVar("untrusted", default=None)
 
 @contextmanager
 def outside(folder: Path) -> Iterator[None]:
-    """Refuse modules inside a folder, such as that of a run, while names from it are looked up."""
+    """Refuse to import modules from inside a folder, such as a run, while the names in it are
+    resolved."""
     token = _untrusted.set(folder.resolve())
     try:
         yield
@@ -67,7 +68,7 @@ def find(name: str, what: str, path: Path | None = None) -> Any:
 
 
 def _import(name: str) -> ModuleType:
-    """Import a module and those that it is in; each is looked up before any code of it runs."""
+    """Import a module and its parent packages; each is located before any of its code runs."""
     folder, untrusted = os.getcwd(), _untrusted.get()
     if folder not in sys.path:
         sys.path.append(folder)
@@ -94,8 +95,8 @@ def _import(name: str) -> ModuleType:
 
 
 def source_sha256(name: str, what: str) -> str:
-    """Return the SHA-256 of the source of the module that `package.module:name` names, and of that
-    which defines it, as they are when this process first asks."""
+    """Return the SHA-256 of the source of the module in `package.module:name`, and of the module
+    that defines the object. Each is read once in a process."""
     found = find(name, what)
     modules = dict.fromkeys((name.partition(":")[0], str(getattr(found, "__module__", ""))))
     return hashlib.sha256(b"\0".join(map(_source, modules))).hexdigest()

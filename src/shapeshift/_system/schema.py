@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 
 
 def check_plain(name: str) -> str:
-    """Return a name that may become a part of a file's; raise `ValueError` for any other."""
+    """Return a name that is safe as part of a file name; raise `ValueError` otherwise."""
     if not re.fullmatch(r"\w[\w.+=, -]{0,99}", name):
         raise ValueError(f"expected a name of letters, digits and . + = , - _, got {name[:100]!r}")
     return name
@@ -63,7 +63,7 @@ class Strict(BaseModel):
 
 
 def _types(annotation: Any) -> Iterator[Any]:
-    """Yield a type, or the types that one of several, or of a list, consists of."""
+    """Yield a type, or the member types of a union or a list."""
     yield get_origin(annotation) or annotation
     for each in get_args(annotation):
         if not isinstance(each, FieldInfo):
@@ -71,7 +71,7 @@ def _types(annotation: Any) -> Iterator[Any]:
 
 
 class _Refused:
-    """A value that is shown as it is, and that pydantic does not convert to any type."""
+    """Wraps a value so that pydantic shows it and converts it to no type."""
 
     def __init__(self, value: Any):
         self._value = value
@@ -81,8 +81,8 @@ class _Refused:
 
 
 def _unconverted(value: Any, types: set[Any]) -> Any:
-    """Return a value in which what pydantic would convert, such as 'yes' to True, '5' to 5 or True
-    to 1, is refused."""
+    """Return a value in which pydantic refuses what it would otherwise convert, such as 'yes' to
+    True, '5' to 5 or True to 1."""
     if isinstance(value, list | tuple):
         return [_unconverted(each, types) for each in value]
     if isinstance(value, bool):
@@ -95,7 +95,8 @@ def _unconverted(value: Any, types: set[Any]) -> Any:
 
 
 def variants(field: FieldInfo) -> dict[str, type[BaseModel]]:
-    """Return the sections that a field chooses among, by name; none if it is no such choice."""
+    """Return the sections that a field can hold, by name; empty if the field is not such a
+    choice."""
     if not isinstance(field.discriminator, str):
         return {}
     models = get_args(field.annotation)
@@ -116,6 +117,6 @@ def _choose(
 
 
 def added(default: Any, **settings: Any) -> Any:
-    """Return a field that a section got after runs had been made with it. Its default value is not
-    written: the hashes that name runs and prepared data stay what they were."""
+    """Return a field that was added later. Its default is omitted from hashes, so that the names of
+    old runs and prepared data stay valid."""
     return Field(default, exclude_if=lambda value: value == default, **settings)

@@ -1,8 +1,5 @@
-"""How many threads PyTorch computes with on a CPU, how they wait for each other, and what is set in
-the environment for memory.
-
-All is decided by the command line alone: a library does not change its host's settings.
-"""
+"""PyTorch's threads on a CPU, how idle threads wait, and environment variables for memory. Only the
+command line sets them: a library does not change its host's settings."""
 
 from __future__ import annotations
 
@@ -31,8 +28,8 @@ when a program starts, PyTorch when it first needs memory."""
 
 
 def apply_settings() -> bool:
-    """Set `SETTINGS` in the environment of this process; return whether the program has to start
-    anew for them: glibc reads `GLIBC_TUNABLES` before it."""
+    """Set `SETTINGS` in the environment. Return whether the program must restart, because glibc
+    reads `GLIBC_TUNABLES` when a process starts."""
     before = set(os.environ)
     wanted = dict(SETTINGS)
     if sys.platform != "linux" or "CS_GNU_LIBC_VERSION" not in os.confstr_names:
@@ -43,8 +40,8 @@ def apply_settings() -> bool:
 
 
 def environment_of_others() -> dict[str, str]:
-    """Return the environment for other people's programs: without what we have set, in this process
-    or in the one that started it as a worker."""
+    """Return the environment for other programs, without the variables that this process or the one
+    that started it has set."""
     return {name: value for name, value in os.environ.items() if SETTINGS.get(name) != value}
 
 
@@ -85,8 +82,8 @@ def set_num_threads(dim: int) -> None:
 
 
 def watch_others() -> Callable[[], float]:
-    """Return a function that returns how many cores other processes have used since, on average; 0
-    where that is not known."""
+    """Return a function that returns the mean number of cores that other processes have used since;
+    0 if unknown."""
     if sys.platform != "linux":
         return lambda: 0.0
     cores = sorted(os.sched_getaffinity(0))
@@ -100,8 +97,8 @@ def watch_others() -> Callable[[], float]:
 
 
 def is_crowded(others: float, num_threads: int) -> bool:
-    """Return whether this process's threads and the cores that others use are more than there
-    are."""
+    """Return whether this process's threads and other programs together want more cores than
+    exist."""
     return others + num_threads - num_cores() > _CROWDED
 
 
@@ -152,8 +149,8 @@ def _hold_team(end: threading.Event) -> None:
 
 
 def _busy_seconds(cores: list[int], stat: Path = Path("/proc/stat")) -> float:
-    """Return how long the cores have worked for other processes, those of low priority left out if
-    this one has a higher one."""
+    """Return the processor time of other processes in seconds. Processes of low priority do not
+    count if this one has a higher priority."""
     times = {name: map(int, rest) for name, *rest in map(str.split, stat.read_text().splitlines())}
     total = 0
     for core in cores:

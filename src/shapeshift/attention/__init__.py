@@ -1,4 +1,4 @@
-"""Scaled dot-product attention with whatever a position representation adds, on every device."""
+"""Scaled dot-product attention with any position representation, on every device."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def attend(
     *,
     causal: bool = False,
 ) -> Tensor:
-    """Return the attention output `(B, H, Q, E)` by the first backend that serves; a query that may
-    see no key gets zeros, and no gradient comes from it. `backends.reference` has the equations.
+    """Return the attention output `(B, H, Q, E)`, computed by the first backend that serves. A
+    query that may see no key gets zeros and no gradient. `backends.reference` has the equations.
 
     Args:
         q, k, v: heads `(B, H, Q|K, E)` of one dtype; the queries are not scaled.
@@ -77,8 +77,8 @@ def attend_with_probs(
     *,
     causal: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """As `attend`, by `reference`; also return the probabilities `(B, H, Q, K)` after dropout,
-    zeros for a query that may see no key."""
+    """Like `attend`, computed by `reference`. Also return the probabilities `(B, H, Q, K)` after
+    dropout, zeros for a query that may see no key."""
     call = _checked(q, k, v, mask, position, pos_q, pos_k, dropout_p, causal=causal)
     return reference.with_probabilities(call)
 

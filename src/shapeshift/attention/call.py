@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -16,17 +16,29 @@ from shapeshift.positions.relative import common_lag
 from .masks import additive
 from .packing import Packing
 
+T = TypeVar("T")
+
 
 class Cache(Protocol):
-    """Keys and values that decoding keeps, see `model.cache`."""
+    """Interface of a cache of keys and values; see `model.cache`."""
 
     @property
     def mask(self) -> Tensor | None: ...
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
+class _Fact(Generic[T]):
+    """A property of which an object may have its own value; torch.compile has no cached ones."""
+
+    def __init__(self, ask: Callable[[Call], T]):
+        self.ask = ask
+
+    def __get__(self, call: Call | None, _: type[Call]) -> T:
+        return cast(T, self) if call is None else self.ask(call)
+
+
 class Call:
-    """One attention: queries, keys and values, and all that changes what is computed from them.
+    """One attention: queries, keys, values, and everything that influences the result.
 
     Args:
         inputs: heads `(B, H, Q|K, E)` of queries, keys and values; or projections of tokens
@@ -94,41 +106,41 @@ class Call:
     def dtype(self) -> torch.dtype:
         return pairs.autocast_dtype(self.inputs[0])
 
-    # What is so here, for these inputs. `explain` answers for other machines.
+    # What is so here, for these inputs. `explain` sets them as they are on other machines.
 
-    @property
+    @_Fact
     def compiled(self) -> bool:
         return torch.compiler.is_compiling()
 
-    @property
+    @_Fact
     def traced(self) -> bool:
         return kernels.is_traced()
 
-    @property
+    @_Fact
     def has_kernels(self) -> bool:
         """Whether the kernels in C serve."""
         return kernels.serves(self.inputs[0]) and kernels.is_available(self.dtype)
 
-    @property
+    @_Fact
     def has_triton(self) -> bool:
         """Whether our kernels in Triton serve."""
         if self.compiled:
             return kernels.compiles_for(self.device)
         return kernels.serves_on_gpu(self.inputs[0])
 
-    @property
+    @_Fact
     def has_flex(self) -> bool:
         """Whether PyTorch compiles FlexAttention."""
         return self.device == "cuda" and kernels.HAS_TRITON
 
-    @property
+    @_Fact
     def has_varlen(self) -> bool:
         """Whether PyTorch has kernels for packed sentences: on NVIDIA's GPUs from Ampere on. They
         have no second derivative, so `sdpa_kernel(SDPBackend.MATH)` switches them off, as it does
         PyTorch's others."""
         return has_varlen(self.inputs[0].device)
 
-    @property
+    @_Fact
     def wants_gradients(self) -> bool:
         if not torch.is_grad_enabled():
             return False
@@ -136,14 +148,20 @@ class Call:
         return any(x.requires_grad for x in given) or self.trains_position
 
     @property
+    def opaque(self) -> list[str]:
+        """The hooks that add something, which no backend can compute from what describes them:
+        they are overridden or hooked, and may need all queries and keys at once."""
+        hooks = "bias", "query_bias", "value_bias"
+        return [x for x in hooks if self.position.acts(x) and not self.position.derives(x)]
+
+    @_Fact
     def trains_position(self) -> bool:
         """Whether a parameter of the position needs a gradient."""
         return torch.is_grad_enabled() and any(x.requires_grad for x in self.position.parameters())
 
     def heads(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Return heads `(B, H, Q|K, E)` and the mask, when all has been done that comes before the
-        scores: unpacked, rotated, and with the keys and values of the cache, to which the new ones
-        are added."""
+        """Return heads `(B, H, Q|K, E)` and the mask, ready for the scores: unpacked, rotated, and
+        with the cached keys and values, to which the new ones are appended."""
         inputs, mask = list(self.inputs), self.mask
         if self.packing:
             sides = self.packing[0], *self.packing[1:] * 2
@@ -161,12 +179,13 @@ class Call:
 
     @cached_property
     def lag(self) -> int | None:
-        """By how much consecutive queries are ahead of consecutive keys, see `common_lag`."""
+        """Difference between the first query's and the first key's position, if both are
+        consecutive; see `common_lag`."""
         return common_lag(self.pos_q, self.pos_k)
 
     def finish(self, out: Tensor) -> Tensor:
-        """Return the output of heads `(B, H, Q, E)` as a backend does: `(B, Q, H, E)`, or
-        `(N, H, E)` if inputs are packed."""
+        """Turn the output of heads `(B, H, Q, E)` into a backend's result: `(B, Q, H, E)`, or `(N,
+        H, E)` if inputs are packed."""
         out = out.transpose(1, 2)
         if not self.packing:
             return out
@@ -190,8 +209,8 @@ def _has_flash(device: torch.device) -> bool:
 
 
 def split_heads(rows: Sequence[Tensor], num_heads: int, num_parts: int = 3) -> list[Tensor]:
-    """Return heads `(B, H, T, E)`, or `(1, H, N, E)`, of `num_parts` projections that are side by
-    side in `rows`: all in one, or the first in one, and the others in one or each in its own."""
+    """Return heads `(B, H, T, E)`, or `(1, H, N, E)`, of `num_parts` projections. Each tensor of
+    `rows` holds one or more projections side by side."""
     if rows[0].ndim == 4:
         return list(rows)
     heads: list[Tensor] = []

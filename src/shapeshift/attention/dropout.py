@@ -18,10 +18,10 @@ _LEVELS = 1 << 16
 def dropout(x: Tensor, p: float, training: bool, relu: bool = False) -> Tensor:
     """Zero each element with probability `p` and scale the rest by 1 / (1 − p) while `training`.
 
-    Other devices, compiled code and `torch.func` use `torch.nn.functional.dropout`. On a CPU,
-    PyTorch draws a number for each element, which takes 7 ns; here it draws one seed, and each
-    64-bit word that is computed from it decides four elements. So p is rounded to a multiple of
-    2^-16, and the scale with it: the mean is exact.
+    On a CPU, PyTorch draws a number for each element, which takes 7 ns. Here PyTorch draws one
+    seed, and each 64-bit word computed from it decides four elements. p is rounded to a multiple of
+    2^-16, and the scale fits the rounded p, so that the mean is exact. Other devices, compiled code
+    and `torch.func` use `torch.nn.functional.dropout`.
 
     Args:
         x: any shape.
@@ -46,8 +46,8 @@ def add_dropped(x: Tensor, branch: Tensor, p: float, training: bool) -> Tensor:
 
 
 def draw_seed(p: float) -> tuple[int, int, float]:
-    """Return a seed for `numbers`, the threshold, and the scale of what is kept: elements with a
-    number below the threshold are dropped. For p = 0 none are, and nothing is drawn."""
+    """Return a seed for `numbers`, a threshold below which elements are dropped, and the scale of
+    the kept elements. For p = 0, nothing is drawn or dropped."""
     if not p:
         return 0, -_LEVELS // 2, 1.0
     if not 0 < p < 1:
@@ -58,7 +58,7 @@ def draw_seed(p: float) -> tuple[int, int, float]:
 
 
 def numbers(count: int, seed: int) -> Tensor:
-    """Return the uniform int16 numbers of a seed for `count` elements, as the kernels make them."""
+    """Return `count` uniform int16 numbers of a seed, the same ones as in the kernels."""
     words = (
         torch.arange((count + 3) // 4, device="cpu").mul_(_signed(0x9E3779B97F4A7C15)).add_(seed)
     )

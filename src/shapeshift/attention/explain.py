@@ -14,7 +14,7 @@ from .packing import Packing
 
 
 class Explanation(NamedTuple):
-    """What `explain` found; as text, one line for each backend that was asked."""
+    """Result of `explain`; its text has one line for each backend that was asked."""
 
     backend: str
     """The name of the backend that serves."""
@@ -62,8 +62,8 @@ def example(
     num_heads: int = 8,
     head_dim: int = 64,
 ) -> Call:
-    """Return a call for `explain` as the layers of a model make it, on a machine that may be
-    another: a GPU is NVIDIA's, from Ampere on, with Triton.
+    """Return a call as the layers of a model make it, for `explain`. The machine is imaginary: a
+    GPU is NVIDIA's, from Ampere on, with Triton.
 
     Args:
         position: acts in the attention.
@@ -93,15 +93,24 @@ def example(
         "packing": packing and (packing, packing),
         "cache": _Cache() if decode else None,
     }
-    call = _Imagined(inputs, position, pos[:, -Q:], pos, **options)
-    call.device, call.is_compiled, call.train = device, compiled, train
-    call.with_kernels = super(_Imagined, call).has_kernels if with_kernels is None else with_kernels
+    call, on_gpu = Call(inputs, position, pos[:, -Q:], pos, **options), device == "cuda"
+    has_kernels = call.has_kernels if with_kernels is None else with_kernels
+    call.device, traced = device, compiled or call.traced
+    vars(call).update(
+        compiled=compiled,
+        traced=traced,
+        has_kernels=has_kernels and not on_gpu and not traced,
+        has_triton=on_gpu and dtype != torch.float64,
+        has_flex=on_gpu,
+        has_varlen=on_gpu,
+        wants_gradients=train,
+        trains_position=train and any(x.requires_grad for x in position.parameters()),
+    )
     return call
 
 
 class _Cache:
-    """Stands for a cache of `model.cache`, which on a GPU has room for all tokens from the
-    start."""
+    """Stands for a cache of `model.cache`; on a GPU, it has room for all tokens from the start."""
 
     mask = None
 
@@ -109,35 +118,3 @@ class _Cache:
         raise NotImplementedError
 
     attend = append
-
-
-class _Imagined(Call):
-    train: bool
-    is_compiled: bool
-    with_kernels: bool
-
-    @property
-    def compiled(self) -> bool:
-        return self.is_compiled
-
-    @property
-    def traced(self) -> bool:
-        return self.is_compiled or super().traced
-
-    @property
-    def wants_gradients(self) -> bool:
-        return self.train
-
-    @property
-    def trains_position(self) -> bool:
-        return self.train and any(x.requires_grad for x in self.position.parameters())
-
-    @property
-    def has_kernels(self) -> bool:
-        return self.with_kernels and self.device == "cpu" and not self.traced
-
-    @property
-    def has_triton(self) -> bool:
-        return self.device == "cuda" and self.inputs[0].dtype != torch.float64
-
-    has_flex = has_varlen = property(lambda self: self.device == "cuda")

@@ -67,8 +67,8 @@ def attend_by_tables(
 
 
 def _aligned(num_rows: int) -> int:
-    """Return the rows with those of zeros behind them: without, products take up to four times as
-    long."""
+    """Return the rows padded with rows of zeros to an aligned number; otherwise, products take up
+    to four times as long."""
     return num_rows + -num_rows % int(ALIGNED.value)
 
 
@@ -194,7 +194,7 @@ class _Attention(torch.autograd.Function):
 def _in_steps(
     q: Tensor, k: Tensor, v: Tensor, by_row: Tensor | None, options: tuple[Any, ...]
 ) -> list[Tensor]:
-    """As `_attend_forward`, in steps of PyTorch: the output and, if asked for, the sums."""
+    """`_attend_forward` in plain PyTorch: the output and, if asked for, the sums."""
     mask, pos_q, pos_k, low, num_rows, causal, with_sums = options
     rows = (distances(pos_q, pos_k) - low).clamp(0, num_rows - 1).unsqueeze(1)  # (B|1, 1, Q, K)
     rows = rows.expand(*q.shape[:3], -1)

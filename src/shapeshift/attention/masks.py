@@ -42,7 +42,7 @@ def check_call(
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a mask to add to scores in `dtype`, see `attend`; else all scores would be cast."""
+    """Return a mask in `dtype` to add to scores, so that the scores are not cast; see `attend`."""
     if mask.dtype is torch.bool:
         mask = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, float("-inf"))
     if not mask.is_floating_point():
@@ -61,7 +61,7 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def additive_for(mask: Tensor, q: Tensor, num_keys: int) -> Tensor:
-    """As `additive`, for queries `(B, H, Q, E)`.
+    """Return `additive` for queries `(B, H, Q, E)`.
 
     Raises:
         ShapeshiftError: if the mask cannot be broadcast to `(B, H, Q, K)`, or is elsewhere.

@@ -19,14 +19,14 @@ from torch import Tensor
 
 
 class Spans(NamedTuple):
-    """Sentences in rows of tokens: the first row and the number of rows of each, `(B,)` int64."""
+    """Sentences in packed tokens: the first row and the number of rows of each, `(B,)` int64."""
 
     first: Tensor
     size: Tensor
 
 
 class Packing:
-    """Where the real tokens of one side of a batch are.
+    """Positions of the real tokens (not padding) of one side of a batch.
 
     Args:
         real: places of the tokens in the flattened `(B, T)` ids, ascending, `(N,)`; N ≥ 1.
@@ -53,8 +53,8 @@ class Packing:
 
     @cached_property
     def rows(self) -> Tensor:
-        """The row of each of the B · T places. Padding has row 0; any row would do, because
-        attention masks the keys of padding and nothing reads its outputs."""
+        """Packed row of each of the B · T places. Padding gets row 0, arbitrarily: attention masks
+        its keys, and nothing reads its outputs."""
         rows = self.real.new_zeros(self.num_sentences * self.width)
         rows[self.real] = torch.arange(len(self.real), device=rows.device)
         return rows
@@ -77,15 +77,17 @@ class Packing:
 
     @cached_property
     def spans(self) -> Spans:
-        """Where the sentences are among the N rows, for a CPU."""
+        """The sentences' places among the N rows, for a CPU."""
         size = torch.bincount(self.real // self.width, minlength=self.num_sentences)
         return Spans(size.cumsum(0) - size, size)
 
 
 class _Pack(torch.autograd.Function):
-    """Rows of a matrix, the first of them repeated up to `num_rows`. The gradient is a copy, not a
-    sum as `index_select`'s is: each row is taken once, but for the repeated ones, whose gradient is
-    zero."""
+    """Selects rows of a matrix, repeating the first up to `num_rows`.
+
+    The gradient is a copy, not a sum as in `index_select`: each row is selected once, and the
+    repeated ones have gradient zero.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: Tensor, num_rows: int) -> Tensor:
@@ -103,7 +105,7 @@ class _Pack(torch.autograd.Function):
 
 
 class _Unpack(torch.autograd.Function):
-    """Rows of a matrix, by place. The gradient is a copy: none comes from padding."""
+    """Distributes rows of a matrix to places. The gradient is a copy; padding contributes none."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: Tensor, real: Tensor) -> Tensor:

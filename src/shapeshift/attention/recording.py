@@ -1,4 +1,4 @@
-"""The probabilities of every attention in a context."""
+"""Collects the probabilities of every attention in a context."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _lock = Lock()
 
 @contextmanager
 def recording() -> Iterator[list[Tensor]]:
-    """Collect the probabilities `(B, H, Q, K)` of every attention in this context, in the order of
-    the calls; it is computed by `reference`. Other threads and tasks are not recorded. Meanwhile,
-    code that is compiled with `fullgraph=True` raises an error of torch.compile."""
+    """Context: collect the probabilities `(B, H, Q, K)` of every attention, in the order of the
+    calls. `reference` computes them. Other threads and tasks are not recorded. Meanwhile, code that
+    is compiled with `fullgraph=True` raises an error of torch.compile."""
     global _num_recordings
     probabilities: list[Tensor] = []
     token = _recorded.set(probabilities)
@@ -38,6 +38,6 @@ def is_recording() -> bool:
 
 
 def record(probs: Tensor) -> None:
-    """Keep probabilities, if they are collected."""
+    """Store probabilities if a `recording` is active."""
     if is_recording() and (recorded := _recorded.get()) is not None:
         recorded.append(probs.detach())

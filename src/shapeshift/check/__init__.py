@@ -1,4 +1,4 @@
-"""A conformance suite for positions: what must hold in anybody's model, and whether it does."""
+"""`shapeshift check`: tests of the positions of any model."""
 
 from .suite import PROPERTIES, Finding, check
 

@@ -37,7 +37,7 @@ FIXED_LENGTH = 5
 
 
 class UnsupportedError(Exception):
-    """The model cannot be asked this; the message is the reason."""
+    """The model cannot be tested for this property; the message says why."""
 
 
 class Subject:
@@ -197,12 +197,12 @@ class Side(nn.Module):
 
 
 def fixed(usable_ids: Tensor, rows: int) -> Tensor:
-    """Return the ids `(rows, FIXED_LENGTH)` of the side that does not change."""
+    """Return the ids `(rows, FIXED_LENGTH)` of the fixed side."""
     return usable_ids[torch.arange(FIXED_LENGTH) * 5 % len(usable_ids)].expand(rows, -1)
 
 
 def subjects(model: nn.Module, claim: Claim | None = None) -> list[Subject]:
-    """Return what there is to check in a model: its decoder, and its encoder if it has one.
+    """Return the subjects of a model: its decoder, and its encoder if it has one.
 
     Raises:
         ShapeshiftError: it is no module, or has no table of tokens.
@@ -228,8 +228,8 @@ def subjects(model: nn.Module, claim: Claim | None = None) -> list[Subject]:
 
 
 def _usable_ids(model: nn.Module) -> Tensor:
-    """Return ids of every vocabulary that are no special tokens: not the first four, nor one of the
-    configuration."""
+    """Return token ids that are in every vocabulary and are no special tokens: neither the first
+    four nor those that the configuration names."""
     config = getattr(model, "config", None)
     size = getattr(config, "vocab_size", None) or getattr(model, "vocab_size", None)
     tables = [
@@ -276,11 +276,9 @@ def _kinds(model: nn.Module) -> list[Representation]:
 
 
 def _claim(model: nn.Module) -> Claim | None:
-    """Return whether a model's positions are absolute or relative, from what it consists of.
-
-    What `use_position` put there was chosen. A kind that does not promise to see distances alone
-    is absolute if it has vectors for positions or a table of them; FIRE is neither.
-    """
+    """Return whether a model's positions are absolute or relative, judged by its modules. Positions
+    from `use_position` are known. A kind that does not promise to depend on distances alone is
+    absolute if it has vectors or a table for positions; FIRE is neither."""
     if any(hasattr(part, RELATIVE) for part in model.modules()):
         return "relative"
     replaced = [x for name, x in model.named_modules() if name.endswith("shapeshift_positions")]

@@ -41,7 +41,7 @@ class Case:
 
     @property
     def margin(self) -> float:
-        """How close this is to a failure, which is above 1."""
+        """The difference relative to its limit; above 1, the case fails."""
         if not self.must_differ:
             return self.difference / self.allowed
         is_usable = 0 < self.difference < float("inf")
@@ -120,11 +120,11 @@ class Probe:
         return usable[order.repeat(1, 1 + length // len(usable))[:, :length]]
 
     def same(self, what: str, got: Tensor, wanted: Tensor, ids: Tensor) -> Case:
-        """Return the case that `got` must be as `wanted`."""
+        """Return a case that fails unless `got` equals `wanted`."""
         return Case(what, difference(got, wanted), self.allowed, ids)
 
     def differ(self, what: str, got: Tensor, other: Tensor, ids: Tensor) -> Case:
-        """Return the case that `got` must not be as `other`."""
+        """Return a case that fails unless `got` differs from `other`."""
         return Case(what, difference(got, other), self.detectable, ids, must_differ=True)
 
     def pieces(self, ids: Tensor, sizes: Sequence[int], mask: Tensor | None = None) -> Tensor:
@@ -155,7 +155,7 @@ class Probe:
 
     @cached_property
     def in_bf16(self) -> tuple[Subject, Subject]:
-        """The subject in bfloat16, and the control: only its weights are rounded."""
+        """The subject in bfloat16, and a control with rounded weights only."""
         return self.subject.changed(_to_bf16), self.subject.changed(_round_to_bf16)
 
 
@@ -207,7 +207,7 @@ def in_double(subject: Subject) -> Subject:
 
 
 def line(error: Exception) -> str:
-    """Return the first line of an error."""
+    """Return the first line of an error's message."""
     first, *_ = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {first}"[:160]
 
@@ -220,7 +220,7 @@ def _disturb(model: nn.Module, relative: float) -> None:
 
 
 def _to_bf16(model: nn.Module) -> None:
-    """Cast what a checkpoint holds; buffers that it lacks, such as angles, stay in float32."""
+    """Cast all tensors that a checkpoint holds; other buffers, such as angles, stay in float32."""
     kept = set(model.state_dict(keep_vars=True).values())
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.is_floating_point():

@@ -1,7 +1,5 @@
-"""What must hold of positions in any model, one function for each property.
-
-A function takes a length and yields cases: two computations that must agree, or must not.
-"""
+"""Properties of positions in any model, one function each. A function takes a length and yields
+cases: pairs of computations that must agree, or must differ."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ class RefusedError(Exception):
 
 
 def repeatable(probe: Probe, length: int) -> Iterator[Case]:
-    """The same call gives the same logits in evaluation mode: nothing is drawn."""
+    """The same call gives the same logits in evaluation mode; nothing is random."""
     ids = probe.ids(length)
     out, again = probe.subject.logits(ids), probe.subject.logits(ids)
     # The tolerance of the other properties would include what is drawn.
@@ -41,8 +39,8 @@ def repeatable(probe: Probe, length: int) -> Iterator[Case]:
 
 
 def cached(probe: Probe, length: int) -> Iterator[Case]:
-    """Decoding with a cache gives the logits of one full pass, however it is cut into pieces, also
-    where distances are long."""
+    """Decoding with a cache gives the logits of one full pass, whatever the sizes of its pieces,
+    also at long distances."""
     if not probe.subject.takes_cache:
         raise UnsupportedError("it has no cache")
     ids = probe.ids(length)
@@ -54,8 +52,8 @@ def cached(probe: Probe, length: int) -> Iterator[Case]:
 
 
 def left_padding(probe: Probe, length: int) -> Iterator[Case]:
-    """Padding on the left changes nothing, as `generate` pads a batch of prompts; nor for what is
-    decoded after it with a cache."""
+    """Padding on the left, as `generate` pads prompts, changes nothing, neither in one pass nor in
+    decoding with a cache."""
     subject = probe.subject
     if subject.side == "encoder" and not subject.takes_position_ids:
         _require_claim(subject)
@@ -93,8 +91,9 @@ def _padding(probe: Probe, length: int, left: bool) -> Iterator[Case]:
 
 
 def packing(probe: Probe, length: int) -> Iterator[Case]:
-    """Two sequences in one row, with position ids that start again, are as each alone: without a
-    mask, as some models find sequences by their position ids, or with one that keeps them apart."""
+    """Two sequences packed into one row, with position ids that restart, give the logits of each
+    alone: with a mask that separates them, or without one in models that find sequences by their
+    position ids."""
     subject = probe.subject
     if not (subject.takes_position_ids and subject.aligned):
         raise UnsupportedError("it takes no position_ids")
@@ -129,7 +128,7 @@ def packing(probe: Probe, length: int) -> Iterator[Case]:
 
 
 def batch_mates(probe: Probe, length: int) -> Iterator[Case]:
-    """The other rows of a batch change nothing, whether as long or longer."""
+    """The other rows of a batch change nothing, whether they are equally long or longer."""
     subject, batch = probe.subject, probe.ids(length, rows=2)
     alone = subject.logits(batch[:1])
     yield probe.same("a neighbour as long", subject.logits(batch)[:1], alone, batch)
@@ -145,11 +144,11 @@ def batch_mates(probe: Probe, length: int) -> Iterator[Case]:
 
 
 def bfloat16(probe: Probe, length: int) -> Iterator[Case]:
-    """bfloat16 is as close as rounding the weights alone leads to expect.
+    """The error in bfloat16 is no larger than rounding the weights alone explains.
 
-    Above 256 bfloat16 has no odd numbers. Whether positions were rounded to it is seen in the
-    direction of the error, even where that is no larger: its cosine with the change that rounded
-    positions make.
+    bfloat16 has no odd numbers above 256. Positions that were rounded to it show in the direction
+    of the error, even if the error is small: its cosine with the change that rounded positions
+    cause.
     """
     subject, ids = probe.subject, probe.ids(length)
     try:
@@ -171,7 +170,8 @@ def bfloat16(probe: Probe, length: int) -> Iterator[Case]:
 
 
 def shift(probe: Probe, length: int) -> Iterator[Case]:
-    """Adding one number to all positions changes nothing, or something, as the model claims."""
+    """Adding one number to all positions changes nothing if the positions are relative, and
+    something if they are absolute."""
     subject, ids, room = probe.subject, probe.ids(length), probe.room(length)
     _require_claim(subject)
     base = probe.shifted(ids, 0)
@@ -189,10 +189,10 @@ def shift(probe: Probe, length: int) -> Iterator[Case]:
 
 
 def beyond(probe: Probe, length: int) -> Iterator[Case]:
-    """Beyond the table or the trained length: an error, or logits that are as good as before.
+    """Beyond the table or the trained length, the model raises an error or works as before.
 
-    A table that is read modulo its length, or whose last row serves all that follow, is found.
-    Decoding with a cache is still as one full pass.
+    This finds tables that are read modulo their length, and tables whose last row serves all
+    further positions. Decoding with a cache must still equal one full pass.
     """
     subject, limit = probe.subject, probe.subject.limit
     if length != probe.lengths[0]:
@@ -226,8 +226,8 @@ def beyond(probe: Probe, length: int) -> Iterator[Case]:
 
 
 def effect(probe: Probe, length: int) -> Iterator[Case]:
-    """Positions have an effect: other numbers give other logits, or, where the model takes no
-    numbers, another order does; they have none where the model claims none."""
+    """Positions have an effect: other position ids give other logits, or another order of the
+    tokens does if the model takes no ids. A model that claims no positions must show none."""
     subject, ids = probe.subject, probe.ids(length)
     if length != max(n for n in probe.lengths if n <= 10):
         return
@@ -260,8 +260,8 @@ def effect(probe: Probe, length: int) -> Iterator[Case]:
 
 
 def _sees_gap(probe: Probe, ids: Tensor) -> bool:
-    """Return whether padding between tokens changes the logits; it does not where positions follow
-    the mask, or where there are none."""
+    """Return whether padding between tokens changes the logits. It does not if positions follow the
+    mask, or if there are none."""
     subject = probe.subject
     if not subject.takes_mask:
         return False

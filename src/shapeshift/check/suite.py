@@ -34,7 +34,7 @@ PROPERTIES: dict[str, Property] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of one property.
+    """The result of one property.
 
     Attributes:
         property: its name.

@@ -58,12 +58,16 @@ EXAMPLES = (
 )
 
 
+RENAMED_OPTIONS = {"--scale": "--profile", "--system": "--position"}
+"""An option's former name → its name now."""
+
+
 class Subcommand(TyperCommand):
     """A subcommand whose error for another toolkit's option names the setting to use here:
     `--lr` is training.schedule.peak=VALUE."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the usage; versions of Typer bracket the names of arguments differently."""
+        """Return the usage text; different versions of Typer bracket argument names differently."""
         given = (each for each in self.params if each.param_type_name == "argument")
         return ["[OPTIONS]", *(each.metavar or str(each.name).upper() for each in given)]
 
@@ -83,6 +87,8 @@ class Subcommand(TyperCommand):
             sections = ("data", "training", "model") if is_argument else ("decoding",)
             option = str(getattr(error, "option_name", ""))
             ours = [name for each in self.params for name in each.opts]
+            if (new := RENAMED_OPTIONS.get(option)) in ours:
+                ctx.fail(f"{option} is now {new}")
             if similar := get_close_matches(option, ours, n=1, cutoff=0.9):
                 ctx.fail(f"no such option {option}; did you mean {similar[0]}?")
             name = option.strip("-").replace("-", "_")
@@ -94,7 +100,7 @@ class Subcommand(TyperCommand):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the subcommand, which needs signals, folders and links as POSIX has them."""
+        """Run the subcommand; refuse systems without POSIX signals, folders and links."""
         if sys.platform == "win32":
             raise ShapeshiftError(
                 "the commands need Linux or macOS, and on Windows its Subsystem for Linux (WSL);"
@@ -201,8 +207,8 @@ def main() -> None:
 
 
 class _Closed(io.FileIO):
-    """Standard output that was closed when the process began: the first results are refused. What
-    is still buffered then is discarded, since its flush at exit would fail again."""
+    """Stands for a standard output that was closed when the process began: writing results raises
+    an error. Buffered text is then discarded, since its flush at exit would fail again."""
 
     _refused = False
 

@@ -30,25 +30,19 @@ def compare(
     config: ConfigFile,
     overrides: Overrides = None,
     position: Annotated[
-        list[str],
-        typer.Option(
-            metavar="NAME,...",
-            help="Schemes, see `shapeshift positions`; the others are compared with the first.",
-        ),
-    ] = ["ape,shape,rpe"],  # noqa: B006 (Typer copies it)
-    system: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="'NAME [KEY=VALUE]...'",
-            help="One more system: a scheme, or a name and settings, such as 'shape-10"
-            " position=shape position.position_ids.max_offset=10'; may be given several times.",
+            metavar="NAME,... or 'NAME KEY=VALUE...'",
+            help="Schemes, see `shapeshift positions`, or one position of a name and settings, such"
+            " as 'shape-10 position=shape position.position_ids.max_offset=10'; may be given"
+            " several times. The others are compared with the first. [default: ape,shape,rpe]",
         ),
     ] = None,
     seeds: Annotated[
         int,
         typer.Option(
             min=1,
-            help="Number of seeds of each system; a verdict needs three. The first seed is"
+            help="Number of seeds of each position; a verdict needs three. The first seed is"
             " `training.seed` of the configuration, 1 by default, the others are the numbers after"
             " it.",
         ),
@@ -61,28 +55,27 @@ def compare(
     """Train with several position representations and compare them.
 
     Prints and writes BLEU, chrF, speed and memory, BLEU by source length, significance tests
-    against the first system, and a figure. Finished runs are not repeated, and runs that were
+    against the first position, and a figure. Finished runs are not repeated, and runs that were
     stopped continue.
 
     Example: shapeshift compare mine.yaml --position ape,shape,rope --seeds 3
     """
     from shapeshift.study.compare import comparison
     from shapeshift.study.grid import sets_seed
-    from shapeshift.study.planning import CELLS, plan_items
+    from shapeshift.study.planning import RUNS, plan_studies
 
-    schemes = [name for names in position for name in names.split(",")]
-    systems = _parse_systems([*schemes, *(system or ())])
-    for setting in chain(overrides or (), *systems.values()):
+    positions = _parse_positions(position or ["ape,shape,rpe"])
+    for setting in chain(overrides or (), *positions.values()):
         if sets_seed(setting):
             raise usage_error(setting, "give `shapeshift compare` --seeds NUMBER instead")
-    paper = comparison(config, systems, seeds)
+    paper = comparison(config, positions, seeds)
     [grid] = paper.grids.values()
-    [scale] = grid.config.scales
+    [profile] = grid.config.profiles
     command = shell_command(*sys.argv[1:])
-    plan = plan_items(paper, scale, overrides or [], command=command)
+    plan = plan_studies(paper, profile, overrides or [], command=command)
     run_plan(plan, directory, prepared, jobs=jobs, dry_run=dry_run)
     if not dry_run:
-        runs = {cell.name: directory / CELLS / cell.key / "run" for cell in plan.runs}
+        runs = {planned.name: directory / RUNS / planned.key / "run" for planned in plan.to_train}
         for name, run in runs.items():
             notice(f"{name}: {run}")
         notice(f"next: {shell_command('inspect', next(iter(runs.values())), 'A sentence.')}")
@@ -101,11 +94,11 @@ def demo(
 ) -> None:
     """Compare APE, SHAPE and RPE on the built-in corpus.
 
-    The same as `shapeshift compare demo --position ape --system 'shape-10 position=shape
-    position.position_ids.max_offset=10' --system rpe`, which takes more options: training pairs of
-    at most 20 subwords, test pairs of all lengths. Some minutes on two cores.
+    The same as `shapeshift compare demo --position ape --position 'shape-10 position=shape
+    position.position_ids.max_offset=10' --position rpe`, which takes more options: training pairs
+    of at most 20 subwords, test pairs of all lengths. Some minutes on two cores.
     """
-    compare(Path("demo-fast" if fast else "demo"), overrides, ["ape"], [SHAPE_10, "rpe"])
+    compare(Path("demo-fast" if fast else "demo"), overrides, ["ape", SHAPE_10, "rpe"])
     notice(
         "these runs are short and have one seed: compare them at lengths of training (up to 20) and"
         " just beyond. Further out all three translate badly, the order changes with the seed, and"
@@ -113,27 +106,27 @@ def demo(
     )
 
 
-def _parse_systems(texts: list[str]) -> dict[str, tuple[str, ...]]:
+def _parse_positions(texts: list[str]) -> dict[str, tuple[str, ...]]:
     """Return name → settings; the setting of a scheme is its name."""
     from shapeshift.positions.scheme import is_scheme, no_scheme
 
-    options = "--position, --system"
-    systems: dict[str, tuple[str, ...]] = {}
-    for text in texts:
+    option = "--position"
+    found: dict[str, tuple[str, ...]] = {}
+    for text in chain.from_iterable([x] if "=" in x else x.split(",") for x in texts):
         try:
             name, *settings = shlex.split(text) or [""]
         except ValueError as error:  # an unclosed quote
-            raise usage_error(options, f"{text!r}: {error}") from error
-        if name in systems:
-            raise usage_error(options, f"{name!r} is given twice")
+            raise usage_error(option, f"{text!r}: {error}") from error
+        if name in found:
+            raise usage_error(option, f"{name!r} is given twice")
         if not settings and not is_scheme(name):
-            raise usage_error(options, no_scheme(name))
+            raise usage_error(option, no_scheme(name))
         scheme = [f"position={name}"] if is_scheme(name) else []
-        systems[name] = (*scheme, *settings)
-    if len(systems) < 2:
+        found[name] = (*scheme, *settings)
+    if len(found) < 2:
         raise usage_error(
-            options,
+            option,
             "name two or more, separated by commas: --position ape,rope (`shapeshift train`"
             " trains one)",
         )
-    return systems
+    return found

@@ -13,7 +13,7 @@ from shapeshift.cli.output import console, duration, notice, show_table, time_ra
 
 if TYPE_CHECKING:
     from shapeshift.config import Config
-    from shapeshift.study.grid import Cell
+    from shapeshift.study.grid import PlannedRun
     from shapeshift.training.estimate import UpdateTime
 
 _COSTS_NOTHING = {"seed", "max_updates", "schedule", "checkpoint_every", "keep_checkpoints"}
@@ -23,28 +23,28 @@ _PATIENCE_S = 10
 take many minutes."""
 
 
-def show_estimates(cells: Collection[Cell]) -> None:
-    """Print the cost of runs, and which text is missing. Runs that cost the same are measured once;
-    nothing is fetched or trained."""
+def show_estimates(runs: Collection[PlannedRun]) -> None:
+    """Print the estimated cost of runs, and missing text. Runs of equal cost are measured once;
+    nothing is downloaded or trained."""
     from shapeshift._system.threads import num_cores, set_num_threads
     from shapeshift.evaluation.tables import Table
     from shapeshift.run.requirements import measure_run, require_text
     from shapeshift.study.grid import distinct
     from shapeshift.training.estimate import disk_bytes
 
-    runs = [(cell, _cost(cell.config)) for cell in distinct(cells)]
-    num_models = len({cost for _, cost in runs})
+    found = [(planned, _cost(planned.config)) for planned in distinct(runs)]
+    num_models = len({cost for _, cost in found})
     measured: dict[str, tuple[int, UpdateTime]] = {}
     rows, all_low, all_high, all_disk = [], 0.0, 0.0, 0
     began = time.monotonic()
     if num_models > 1:
         notice(f"measuring a few updates of each of {num_models} models")
     with console().status("measuring a few updates of each model"):
-        for cell, cost in runs:
-            training = cell.config.training
+        for planned, cost in found:
+            training = planned.config.training
             if cost not in measured:
-                set_num_threads(cell.config.model.dim)
-                measured[cost] = measure_run(cell.config)
+                set_num_threads(planned.config.model.dim)
+                measured[cost] = measure_run(planned.config)
                 elapsed, left = time.monotonic() - began, num_models - len(measured)
                 if left and elapsed > _PATIENCE_S:
                     remaining = duration(elapsed / len(measured) * left)
@@ -54,7 +54,7 @@ def show_estimates(cells: Collection[Cell]) -> None:
             disk = disk_bytes(training, num_parameters)
             numbers = (f"{num_parameters:,}", f"{training.max_updates:,}", f"{update.low:.2g} s")
             rows.append(
-                (f"{cell.grid} {cell.name}", *numbers, time_range(low, high), decimal(disk))
+                (f"{planned.grid} {planned.name}", *numbers, time_range(low, high), decimal(disk))
             )
             all_low, all_high, all_disk = all_low + low, all_high + high, all_disk + disk
     if len(rows) > 1:
@@ -67,9 +67,9 @@ def show_estimates(cells: Collection[Cell]) -> None:
         )
     show_table(Table(("run", "parameters", "updates", "an update", "time", "disk"), rows, [note]))
     missing = []
-    for cell in cells:
+    for planned in runs:
         try:
-            require_text(cell.config)
+            require_text(planned.config)
         except ShapeshiftError as error:
             missing.append(str(error))
     for line in dict.fromkeys(missing):
@@ -77,7 +77,7 @@ def show_estimates(cells: Collection[Cell]) -> None:
 
 
 def _cost(config: Config) -> str:
-    """Return what an update's time depends on."""
+    """Return the key of runs whose updates cost the same."""
     from shapeshift.training.estimate import assumed_length
 
     size = config.data.subwords.vocab_size, assumed_length(config.data)

@@ -113,15 +113,15 @@ def init(
     announce(config)
     show("Next, train one model, or compare several positions:")
     show(f"  {shell_command('train', output)}")
-    others = ("--position", "ape,rpe", "--system", SHAPE_10)
+    others = ("--position", "ape,rpe", "--position", SHAPE_10)
     show(f"  {shell_command('compare', output, *others)}")
 
 
 def _prefixes(
     path: Path, languages: tuple[str, str], folder: Path, paths: Sequence[Path]
 ) -> list[str]:
-    """Return the prefixes of the text files that a path names; an archive is unpacked, and a file
-    of both languages is taken apart, into `folder`."""
+    """Return the prefixes of the text files that a path names. Archives are unpacked, and files
+    with both languages are split, into `folder`."""
     from shapeshift.data.sources.download import find_prefixes, own_name
     from shapeshift.data.sources.tables import is_table, split_table
 
@@ -135,7 +135,7 @@ def _prefixes(
 
 
 def _remarks(surveys: dict[Split, Survey], corpus: FilesCorpus) -> Iterator[str]:
-    """Yield what was found in the text that changes the configuration or spoils scores."""
+    """Yield notices about text that changes the configuration or spoils scores."""
     from shapeshift.data.config import SubwordsConfig
     from shapeshift.evaluation.tokenizers import tokenised
 

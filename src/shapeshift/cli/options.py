@@ -57,7 +57,7 @@ Checkpoint = Annotated[
     str, typer.Option(help="Weights: average, last, best or the number of an update.")
 ]
 
-Settings = Annotated[
+SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as decoding.beam=10."),
 ]
@@ -84,7 +84,7 @@ def usage_error(option: str, problem: str) -> typer.BadParameter:
 
 
 def read_text(name: str) -> tuple[str, Iterator[str]]:
-    """Return the name of a file or of `STDIN` in error messages, and its lines."""
+    """Return a name for error messages, and the lines of a file or of standard input."""
     from shapeshift.data.sources.files import read_lines, read_stream
 
     if name != STDIN:

@@ -31,7 +31,7 @@ def console() -> Console:
 
 
 def results_console() -> Console:
-    """Return the console for standard output; in a file or a pipe tables are not folded."""
+    """Return the console for standard output; tables are not folded in a file or a pipe."""
     return plain_console(width=None if sys.stdout.isatty() else 200)
 
 
@@ -85,7 +85,7 @@ def time_range(low: float, high: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a readable time: `0.4 s`, `40 s`, `12 min`, `3.4 h`."""
+    """Return a duration for people: `0.4 s`, `40 s`, `12 min`, `3.4 h`."""
     if seconds >= 3600:
         return f"{seconds / 3600:,.1f} h"
     if seconds >= 60:

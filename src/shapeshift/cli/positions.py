@@ -227,7 +227,7 @@ def _described(
     length: int,
     with_kernels: bool | None,
 ) -> str:
-    """Return the attention that the options of `--explain` ask for, in words."""
+    """Describe the attention that the options of `--explain` select."""
     texts = [
         "training" if train else "a step of decoding" if decode else "evaluation",
         "on a GPU (NVIDIA, from Ampere on)" if device == "cuda" else "on a CPU",
@@ -241,7 +241,7 @@ def _described(
 
 
 def _attentions(scheme: Scheme, *, decode: bool) -> Iterator[tuple[str, Representation]]:
-    """Yield the attentions of transformer-base that differ, in words, and the position of each."""
+    """Yield each distinct attention of transformer-base: a description, and its position."""
     from shapeshift.model import ModelConfig
     from shapeshift.positions import Stack, place
     from shapeshift.positions.base import AT_ATTENTION

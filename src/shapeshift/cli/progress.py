@@ -17,7 +17,7 @@ from shapeshift.study.runner import State
 from shapeshift.training.observer import Observer
 
 if TYPE_CHECKING:
-    from shapeshift.study.grid import Cell
+    from shapeshift.study.grid import PlannedRun
     from shapeshift.training.checkpoints import Resumed
 
 LINE_EVERY_S = 30.0
@@ -148,7 +148,7 @@ class TrainingDisplay(Observer):
             self._correct(update, *self._estimate)
 
     def _correct(self, update: int, low: float, high: float) -> None:
-        """Say what the first updates tell of the time that is left, if it is not as announced."""
+        """Correct the announced time if the first updates show that it was wrong."""
         now = time.monotonic()
         if self._began is None:
             if update:  # the first one is slow
@@ -181,35 +181,35 @@ class TrainingDisplay(Observer):
 
 
 class GridDisplay:
-    """Shows the cells of a grid: a bar for each running cell and one for all cells, and a line when
-    a cell starts another step or ends.
+    """Shows the runs of a grid: a bar for each running run and one for all runs, and a line when
+    a run starts another measure or ends.
 
     Args:
         display: shows the bars.
-        cells: cells of one or more grids; if several share a folder, the first is named.
+        runs: runs of one or more grids; if several share a folder, the first is named.
     """
 
-    def __init__(self, display: Display, cells: Sequence[Cell]):
+    def __init__(self, display: Display, runs: Sequence[PlannedRun]):
         self._display = display
-        several = len({cell.grid for cell in cells}) > 1
+        several = len({planned.grid for planned in runs}) > 1
         self._names = {
-            cell.key: f"{cell.grid} {cell.name}" if several else cell.name
-            for cell in distinct(cells)
+            planned.key: f"{planned.grid} {planned.name}" if several else planned.name
+            for planned in distinct(runs)
         }
-        updates = {cell.key: cell.config.training.max_updates for cell in cells}
+        updates = {planned.key: planned.config.training.max_updates for planned in runs}
         self._num_updates, self._updates = sum(updates.values()), dict.fromkeys(updates, 0)
         self._states = dict.fromkeys(self._names, State.WAITING)
         self._phases: dict[str, str] = {}
-        self._began: dict[str, float] = {}  # when a cell was first seen running
+        self._began: dict[str, float] = {}  # when a run was first seen running
 
     def changed(
-        self, cell: Cell, state: State, step: str | None, progress: Mapping[str, float]
+        self, planned: PlannedRun, state: State, measure: str | None, progress: Mapping[str, float]
     ) -> None:
-        """Move the bars; print a line for a new step or state."""
-        key, name, most = cell.key, self._names[cell.key], cell.config.training.max_updates
+        """Move the bars; print a line for a new measure or state."""
+        key, name, most = planned.key, self._names[planned.key], planned.config.training.max_updates
         before, self._states[key] = self._states[key], state
         self._updates[key] = most if state is State.FINISHED else int(progress.get("update", 0))
-        phase = f"{name} {step}" if state is State.RUNNING and step else ""
+        phase = f"{name} {measure}" if state is State.RUNNING and measure else ""
         if key in self._phases and self._phases[key] != phase:
             self._display.end(self._phases.pop(key))
         finished = f"{[*self._states.values()].count(State.FINISHED)} of {len(self._names)} runs"
@@ -220,7 +220,7 @@ class GridDisplay:
             if progress:
                 note = f"loss {progress['loss']:.3f} · {progress['tokens_per_s']:,.0f} tokens/s"
             training = (self._updates[key], most, note)
-            self._display.show(phase, *(training if step == TRAIN else (0, None)))
+            self._display.show(phase, *(training if measure == TRAIN else (0, None)))
             if len(self._names) > 1:
                 self._display.show("all runs", sum(self._updates.values()), self._num_updates)
         elif state in (before, State.WAITING, State.RUNNING):

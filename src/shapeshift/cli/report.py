@@ -1,4 +1,4 @@
-"""`shapeshift report`: all reproduced items on one page."""
+"""`shapeshift report`: all reproduced studies on one page."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def report(
     from shapeshift.study.report.page import PAGE, write_page
 
     path = output or directory / PAGE
-    items = [item for paper in write_page(directory, path) for item in paper.items]
-    counts = count(finding for item in items for finding in item.document.findings)
+    studies = [study for paper in write_page(directory, path) for study in paper.studies]
+    counts = count(finding for study in studies for finding in study.document.findings)
     claims = ", ".join(f"{number} {verdict}" for verdict, number in counts.items())
-    show(f"items: {len(items)}; claims: {claims or 'none'}")
+    show(f"studies: {len(studies)}; claims: {claims or 'none'}")
     show(path)

@@ -27,24 +27,24 @@ def reproduce(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="PAPER[:ITEM,...] or FILE.yaml",
-            help="A paper or its items, such as shape or shape:table2,figure3; or a study file.",
+            metavar="PAPER[:STUDY,...] or FILE.yaml",
+            help="A paper or its studies, such as shape or shape:table2,figure3; or a study file.",
         ),
     ] = None,
     overrides: Overrides = None,
-    scale: Annotated[
+    profile: Annotated[
         str | None,
         typer.Option(
-            help="Scale of the runs: tiny, small or paper, or a scale of your own grid."
-            " [default: tiny, or the only scale of the grid]",
+            help="Profile of the runs: tiny, small or paper, or a profile of your own grid."
+            " [default: tiny, or the only profile of the grid]",
         ),
     ] = None,
     grid: Annotated[
         str | None,
         typer.Option(
             metavar="NAME or FILE.yaml",
-            help="Make the items from the runs of this grid instead of their own. It must have the"
-            " same axes.",
+            help="Make the studies from the runs of this grid instead of their own. It must have"
+            " the same axes.",
         ),
     ] = None,
     directory: Results = Path("reproduced"),
@@ -68,7 +68,9 @@ def reproduce(
     dry_run: DryRunOfGrid = False,
     show_list: Annotated[
         bool,
-        typer.Option("--list", help="Show papers, items and how many of their runs are finished."),
+        typer.Option(
+            "--list", help="Show papers, studies and how many of their runs are finished."
+        ),
     ] = False,
 ) -> None:
     """Reproduce a table or figure of a paper, or run your own study.
@@ -79,11 +81,11 @@ def reproduce(
     times at once, on several machines that share the folder. A run that fails does not stop the
     others.
 
-    Items are written to DIRECTORY/SCALE/PAPER/ITEM, and a page with all results to
-    DIRECTORY/report.html. If an item with other settings exists there, name another --directory.
+    Studies are written to DIRECTORY/PROFILE/PAPER/STUDY, and a page with all results to
+    DIRECTORY/report.html. If a study with other settings exists there, name another --directory.
     """
-    from shapeshift.study.catalogue import find_grid, find_items, read_study
-    from shapeshift.study.planning import plan_items
+    from shapeshift.study.catalogue import find_grid, find_studies, read_own_study
+    from shapeshift.study.planning import plan_studies
 
     settings, seeds, label = overrides or [], seed or [], ""
     is_study = target is not None and ("/" in target or "." in target)  # as in no paper's name
@@ -96,44 +98,44 @@ def reproduce(
         }  # fmt: skip
         for option in (option for option, is_given in unused.items() if is_given):
             raise usage_error(option, "has no effect: --list counts the runs of the papers' grids")
-        _list(target, scale or "tiny", directory, settings)
+        _list(target, profile or "tiny", directory, settings)
         return
     if target is None:
         raise usage_error("PAPER", "name a paper; --list shows them")
     if is_study:
         if grid is not None:
             raise usage_error("--grid", "has no effect: the study's file names its grid")
-        paper = read_study(Path(target))
+        paper = read_own_study(Path(target))
     else:
-        paper = find_items(target)
+        paper = find_studies(target)
         if grid is not None:
             other = find_grid(grid)
             label = other.name
-            items = {name: item.on(other) for name, item in paper.items.items()}
-            paper = replace(paper, items=items)
-    scales = {each for own in paper.grids.values() for each in own.config.scales}
-    scale = scale or (scales.pop() if len(scales) == 1 else "tiny")
+            studies = {name: study.on(other) for name, study in paper.studies.items()}
+            paper = replace(paper, studies=studies)
+    profiles = {each for own in paper.grids.values() for each in own.config.profiles}
+    profile = profile or (profiles.pop() if len(profiles) == 1 else "tiny")
     command = shell_command(*sys.argv[1:])
-    plan = plan_items(paper, scale, settings, seeds, command, label)
-    for each in (item for item in paper.items if item not in plan.paper.items):
+    plan = plan_studies(paper, profile, settings, seeds, command, label)
+    for each in (study for study in paper.studies if study not in plan.paper.studies):
         notice(f"{paper.name}:{each} has no run with this seed: left out")
     run_plan(plan, directory, prepared, jobs, slurm, run=run, dry_run=dry_run)
 
 
-def _list(target: str | None, scale: str, directory: Path, settings: list[str]) -> None:
+def _list(target: str | None, profile: str, directory: Path, settings: list[str]) -> None:
     from shapeshift.evaluation.tables import Table
-    from shapeshift.study.catalogue import PAPERS, find_items
-    from shapeshift.study.planning import plan_items
+    from shapeshift.study.catalogue import PAPERS, find_studies
+    from shapeshift.study.planning import plan_studies
 
     rows = []
     for each in PAPERS if target is None else [target]:
-        paper = find_items(each)
-        there = {name: x for name, x in paper.items.items() if scale in x.grid.config.scales}
-        known = replace(paper, items=there or paper.items)
-        progress = plan_items(known, scale, settings).progress(directory)
-        for name, item in paper.items.items():
-            done = "not at this scale"
+        paper = find_studies(each)
+        there = {name: x for name, x in paper.studies.items() if profile in x.grid.config.profiles}
+        known = replace(paper, studies=there or paper.studies)
+        progress = plan_studies(known, profile, settings).progress(directory)
+        for name, study in paper.studies.items():
+            done = "not in this profile"
             if name in progress:
                 done = "{}/{}".format(*progress[name]) if progress[name][1] else "needs none"
-            rows.append((f"{paper.name}:{name}", item.spec.title, done))
-    show_table(Table(("item", "what it is", f"finished runs, {scale}"), rows), numbers=False)
+            rows.append((f"{paper.name}:{name}", study.spec.title, done))
+    show_table(Table(("study", "what it is", f"finished runs, {profile}"), rows), numbers=False)

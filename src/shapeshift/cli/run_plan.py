@@ -1,4 +1,4 @@
-"""Trains the runs of a plan and writes its items, for `compare` and `reproduce`."""
+"""Trains the runs of a plan and writes its studies, for `compare` and `reproduce`."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def run_plan(
     run: bool = True,
     dry_run: bool = False,
 ) -> None:
-    """Train the runs of a plan and write its items; the options are those of `reproduce`.
+    """Train the runs of a plan and write its studies; the options are those of `reproduce`.
 
     Raises:
-        typer.Exit: if a run failed or an item could not be made.
+        typer.Exit: if a run failed or a study could not be made.
     """
     if plan.untested:
         notice(plan.untested)
@@ -42,7 +42,7 @@ def run_plan(
         from shapeshift.cli.dry_run import show_estimates
 
         plan.check_folder(directory)
-        show_estimates(plan.runs)
+        show_estimates(plan.to_train)
         return
     from shapeshift.study import planning
     from shapeshift.study.report.page import PAGE, write_page
@@ -52,11 +52,11 @@ def run_plan(
     launcher = choose_launcher(plan, directory, jobs, slurm)
     with ending_on_signals("finished runs stay, the others are saved: the same command goes on"):
         failed: Failed = []
-        if run and plan.runs:
-            failed = run_cells(plan, directory, prepared, launcher)
-        documents, failures = planning.write_items(plan, directory, prepared)
+        if run and plan.to_train:
+            failed = run_all(plan, directory, prepared, launcher)
+        documents, failures = planning.write_studies(plan, directory, prepared)
         for document in documents:
-            folder = plan.folder(directory) / document.item
+            folder = plan.folder(directory) / document.study
             for table in document.tables:
                 show(f"{document.title}: {table.title}")
                 show_table(text_table(table))
@@ -66,16 +66,16 @@ def run_plan(
                 show(f"{finding.verdict}: {finding.claim}")
                 show(f"  {finding.measured}")
             show(f"tables: {folder}")
-        for item, error in failures.items():
-            notice(f"{plan.paper.name}:{item} cannot be made: {error}", "bold red")
+        for study, error in failures.items():
+            notice(f"{plan.paper.name}:{study} cannot be made: {error}", "bold red")
         try:
             write_page(directory, directory / PAGE)
-        except ShapeshiftError as error:  # the items are written all the same
+        except ShapeshiftError as error:  # the studies are written all the same
             notice(f"{PAGE} is not written: {error}", "bold red")
         else:
             show(f"report: {directory / PAGE}")
-    for cell, message in failed:  # at the end, where users see it
-        notice(f"{cell.name} ({cell.key}) failed:", "bold red")
+    for planned, message in failed:  # at the end, where users see it
+        notice(f"{planned.name} ({planned.key}) failed:", "bold red")
         for line in message.splitlines():
             notice(f"  {line}")
     if failed or failures:
@@ -85,7 +85,7 @@ def run_plan(
 def choose_launcher(
     plan: Plan, directory: Path, jobs: int | None, slurm: list[str] | None
 ) -> Launcher:
-    """Return where the cells run; the options are those of `reproduce`."""
+    """Return where the runs run; the options are those of `reproduce`."""
     from shapeshift.config.yaml_file import parse_yaml
     from shapeshift.study.launchers import InProcess, Slurm, Subprocesses
 
@@ -96,38 +96,40 @@ def choose_launcher(
         parameters = {name: parse_yaml(value) for name, _, value in pairs}
         return Slurm(directory / "slurm", jobs or SLURM_JOBS, parameters)
     if jobs is None:
-        return Subprocesses.for_cells(plan.runs)
+        return Subprocesses.for_runs(plan.to_train)
     return Subprocesses.on_cpu(jobs) if jobs else InProcess()
 
 
-def run_cells(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -> Failed:
-    """Run each cell of all grids as soon as there is room; return what `run.folderner` does."""
+def run_all(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -> Failed:
+    """Start each run of all grids as soon as there is room; returns like `study.runner`."""
     from shapeshift.cli.progress import Display, GridDisplay
     from shapeshift.run.folder import prepared_directory
     from shapeshift.run.measures import usable
     from shapeshift.run.requirements import text_notices
     from shapeshift.study import runner
     from shapeshift.study.launchers import Slurm
-    from shapeshift.study.planning import CELLS, get_ready
+    from shapeshift.study.planning import RUNS, get_ready
 
     unfinished = plan.unfinished(directory)
     with Display() as display:  # the jobs of a cluster run on other machines
         hardware = not isinstance(launcher, Slurm)
         get_ready(unfinished, directory, prepared, display, hardware=hardware)
-    for name in dict.fromkeys(cell.grid for cell in plan.runs):
+    for name in dict.fromkeys(planned.grid for planned in plan.to_train):
         grid = plan.paper.grids[name].config
-        runs = {cell.key for cell in plan.runs if cell.grid == name}  # cells may share one
-        finished = runs - {cell.key for cell in unfinished}
+        runs = {
+            planned.key for planned in plan.to_train if planned.grid == name
+        }  # runs may share one
+        finished = runs - {planned.key for planned in unfinished}
         notice(f"{grid.title or name}: {len(finished)} of {len(runs)} runs are finished")
-        for line in usable(grid.steps)[1]:
+        for line in usable(grid.measures)[1]:
             notice(line)
     with Display() as display:
-        failed = runner.run_cells(
-            plan.runs,
-            directory / CELLS,
+        failed = runner.run_all(
+            plan.to_train,
+            directory / RUNS,
             launcher,
             prepared_root=prepared,
-            changed=GridDisplay(display, plan.runs).changed,
+            changed=GridDisplay(display, plan.to_train).changed,
             command=plan.command,
         )
     folders = {prepared_directory(x.config.data, prepared): x.config for x in unfinished}

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shapeshift._system.errors import require
-from shapeshift.cli.options import Settings, refuse_without_effect
+from shapeshift.cli.options import SetOption, refuse_without_effect
 from shapeshift.cli.output import notice
 from shapeshift.cli.signals import SignalledError
 from shapeshift.serve.limits import Limits
@@ -40,7 +40,7 @@ def serve(
             help="Limit in seconds for a request (then 503) and for stopping.",
         ),
     ] = Limits.request_s,
-    overrides: Settings = None,
+    overrides: SetOption = None,
 ) -> None:
     """Serve trained runs: a JSON API, and a page to compare them.
 

@@ -88,7 +88,7 @@ _HEARD = b"\0"
 
 
 def _end_unheard(reading_end: int) -> None:
-    """End the process at a second signal that Python does not hear in time.
+    """End the process at a second signal if Python does not handle it in time.
 
     Args:
         reading_end: of the pipe into which Python's own handler, in C, writes the numbers of

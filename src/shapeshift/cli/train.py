@@ -53,13 +53,13 @@ def train(
     from shapeshift.cli.dry_run import show_estimates
     from shapeshift.config import load_config
     from shapeshift.run.folder import has_begun
-    from shapeshift.study.grid import Cell
+    from shapeshift.study.grid import PlannedRun
 
     settings = load_config(config, overrides or [])
     if dry_run:
         axes = {"position": settings.position.name}
-        cell = Cell(config.stem, "", axes, settings.training.seed, settings)
-        show_estimates([cell])
+        planned = PlannedRun(config.stem, "", axes, settings.training.seed, settings)
+        show_estimates([planned])
         return
     estimate: tuple[float, float] | None = None
     directory = run or Path("runs") / f"{config.stem}-{settings.position.name}"
@@ -73,8 +73,8 @@ def train(
 
 
 def announce(settings: Config) -> tuple[float, float]:
-    """Print how long a run will take and when it ends, from a few steps measured here; return the
-    seconds, without and with what other programs take of the processor now."""
+    """Print an estimate of the training time from a few measured steps. Return the seconds without
+    and with the current load of other programs."""
     from shapeshift._system.threads import num_cores, set_num_threads
     from shapeshift.run.requirements import measure_run, require_text
 
@@ -102,8 +102,8 @@ def _train(
     tested: bool,
     estimate: tuple[float, float] | None,
 ) -> Run | None:
-    """Train; return the run in the main process and `None` in the others. `estimate` is what was
-    announced."""
+    """Train; return the run in the main process and `None` in the others. `estimate` is the
+    announced time."""
     from shapeshift._system.threads import set_num_threads
     from shapeshift.cli import progress
     from shapeshift.run.train import train as train_run

@@ -15,7 +15,7 @@ from shapeshift._system.errors import ShapeshiftError, shell_command
 from shapeshift.cli.options import (
     STDIN,
     Checkpoint,
-    Settings,
+    SetOption,
     TrainedRun,
     open_run,
     read_text,
@@ -75,7 +75,7 @@ def translate(
             "  [default: error]",
         ),
     ] = None,
-    overrides: Settings = None,
+    overrides: SetOption = None,
 ) -> None:
     """Translate files or standard input with a trained run.
 

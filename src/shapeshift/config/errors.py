@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from shapeshift._system.errors import closest, nearest
 from shapeshift._system.schema import variants
-from shapeshift.config.foreign_names import FOREIGN_NAMES, unit_note
+from shapeshift.config.foreign_names import FOREIGN_NAMES, RENAMED, unit_note
 from shapeshift.model.position_config import PART_FIELDS
 from shapeshift.positions import KINDS, POSITION_IDS
 
@@ -152,6 +152,8 @@ def _unknown(place: Place, config: type[BaseModel]) -> str:
             )
     paths = [path for path in key_paths(config) if not f"{where}.".startswith(f"{path}.")]
     own = {key: path for path in paths for at, _, key in [path.rpartition(".")] if at == section}
+    if (new := RENAMED.get(name)) in own:
+        return f"{name} is now {new}"
     meant = find_key(name, config, (f"{section}.",) if section else ())
     if meant not in paths:
         meant = own.get(closest(name, own) or "")

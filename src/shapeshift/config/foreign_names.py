@@ -9,6 +9,16 @@ def _by_name(table: str) -> dict[str, str]:
     return {name: key for key, *names in lines for name in names}
 
 
+RENAMED = {
+    "scales": "profiles",
+    "scale": "profile",
+    "scale_notes": "profile_notes",
+    "steps": "measures",
+    "systems": "lines",
+    "items": "studies",
+}
+"""A key's former name → its name now, in the same section."""
+
 FOREIGN_NAMES = _by_name("""
 data.corpus.source src src_lang source_lang
 data.corpus.target trg tgt tgt_lang target_lang

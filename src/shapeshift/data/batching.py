@@ -48,16 +48,17 @@ class Batch:
 
     @property
     def num_source_tokens(self) -> int:
-        """Real tokens with `</s>`; to read it does not wait for the device."""
+        """Number of real source tokens with `</s>`; known without waiting for the device."""
         return len(self.real[0])
 
     @property
     def num_target_tokens(self) -> int:
-        """As `num_source_tokens`."""
+        """Number of real target tokens with `</s>`; see `num_source_tokens`."""
         return len(self.real[1])
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """Return the batch on a device. A GPU copies from pinned memory where it need not block."""
+        """Return the batch on a device. Copies to a GPU come from pinned memory and do not
+        block."""
         pin = non_blocking and torch.device(device).type == "cuda"
 
         def move(x: Tensor) -> Tensor:
@@ -130,8 +131,8 @@ def plan_in_order(
 def measure(
     source_lengths: Lengths, target_lengths: Lengths, config: BatchConfig
 ) -> tuple[Indices, Indices]:
-    """Return what each pair counts for in a batch, and a key to sort by: that, then both sides'
-    sum, so that the shorter side is padded less too; see `plan_epoch`."""
+    """Return the size of each pair in a batch, and a sort key: this size, then the sum of both
+    sides, so that the shorter side also needs little padding; see `plan_epoch`."""
     source, target = source_lengths.astype(np.int64), target_lengths.astype(np.int64)
     longest = np.maximum(source, target) + 1
     if len(longest) and longest.max() > config.max_tokens:
@@ -145,7 +146,7 @@ def measure(
 
 
 def _cut(order: Indices, longest: Indices, config: BatchConfig) -> list[Indices]:
-    """Cut pairs in order of their length into batches that are as large as they can be."""
+    """Cut pairs, sorted by length, into batches as large as the limits allow."""
     widths = longest[order]
     batches = []
     start = 0
@@ -167,7 +168,7 @@ def _flat(rows: Sequence[Sequence[int] | NDArray[Any]]) -> FlatRows:
 
 
 def _batch(source: FlatRows, target: FlatRows) -> Batch:
-    """Return flat rows as a batch: special ids around them, padded."""
+    """Return flat rows as a batch, with special ids and padding."""
     source_ids, _ = _pad(source)
     target_ids, is_token = _pad(target)
     target_input = np.full_like(target_ids, PAD)
@@ -185,7 +186,8 @@ def _batch(source: FlatRows, target: FlatRows) -> Batch:
 
 
 def _pad(rows: FlatRows) -> tuple[Indices, NDArray[np.bool_]]:
-    """Return rows with `</s>` after each, padded, and where their own ids are. (B, longest + 1)"""
+    """Return padded rows with `</s>` after each, and the mask of their own ids; both (B, longest +
+    1)."""
     width = int(rows.lengths.max(initial=-1)) + 1
     table = np.full((len(rows.lengths), width), PAD, dtype=np.int64)
     is_token = np.arange(width) < rows.lengths[:, None]

@@ -1,4 +1,4 @@
-"""The recipes of the papers: what becomes of encoded pairs as they stream by.
+"""The papers' recipes, which filter, join or keep encoded pairs one at a time.
 
 Vanilla, Extrapolate and Interpolate: SHAPE (Kiyono et al. 2021), section 3.1 and Table 3.
 LengthSlice: NHK (2024), Figure 3. Lengths are subwords without `<s>` and `</s>`.

@@ -31,8 +31,8 @@ def is_test_set(entry: str) -> bool:
 
 
 def label(entry: str) -> str:
-    """Return what results call an entry: `newstest2014` for `sacrebleu:wmt14/full`, as WMT did
-    until 2020; any other test set by sacreBLEU's name, and a prefix of files as it is."""
+    """Return the name of an entry in results: `newstest2014` for `sacrebleu:wmt14/full`, as WMT
+    named them until 2020; sacreBLEU's name for other test sets; a file prefix unchanged."""
     name = entry.removeprefix(SACREBLEU)
     if is_test_set(entry) and (year := re.fullmatch(r"wmt(0[89]|1\d|20)(/full)?", name)):
         return f"newstest20{year[1]}"
@@ -54,7 +54,7 @@ class Archive(Strict):
 
 
 class _Text(Strict):
-    """What corpora other than the grammar have in common."""
+    """Fields shared by all corpora except the grammar."""
 
     @field_validator("target", check_fields=False)
     @classmethod
@@ -64,7 +64,7 @@ class _Text(Strict):
         return target
 
     def prefixes(self, split: Split) -> list[str]:
-        """The entries of one split: prefixes of files or splits of a dataset, and test sets."""
+        """The entries of one split: file prefixes, splits of a hub dataset, or test sets."""
         entries: list[str] = getattr(self, split)
         return entries
 
@@ -111,11 +111,12 @@ class FilesCorpus(_Text):
         return references
 
     def references(self, split: Split) -> list[str]:
-        """The entries that translations of a split are scored against; none: its target side."""
+        """The entries that translations of a split are scored against; if empty, the split's own
+        target side."""
         return {"train": [], "valid": self.valid_references, "test": self.test_references}[split]
 
     def label(self, split: Split, number: int) -> str:
-        """What results call the entry `number` of a split, from 0; see `label`."""
+        """The name of entry `number` (from 0) of a split in results; see `label`."""
         references = self.references(split)
         named = references if references and is_test_set(references[number]) else None
         return label((named or self.prefixes(split))[number])

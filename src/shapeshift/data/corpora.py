@@ -42,7 +42,7 @@ def read_split(corpus: FilesCorpus, split: Split) -> Iterator[tuple[str, ...]]:
 
 
 def file_ends(corpus: FilesCorpus, split: Split) -> list[int]:
-    """Return how many pairs a split has up to the end of each of its entries."""
+    """Return the cumulative number of pairs at the end of each entry of a split."""
     return [
         *accumulate(sum(1 for _ in read_lines(paths[0])) for paths in split_files(corpus, split))
     ]
@@ -67,14 +67,14 @@ def split_files(corpus: FilesCorpus, split: Split) -> Iterator[list[Path]]:
 
 
 class Places:
-    """Where the pairs of a split stand in its files."""
+    """Maps the pairs of a split to files and line numbers."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._files: list[list[Path]] = []
 
     def read(self, corpus: FilesCorpus, split: Split) -> Iterator[tuple[str, ...]]:
-        """Yield what `read_split` does, and remember which file the lines are from."""
+        """Yield the lines of `read_split`, and record which file each is from."""
         number = 0
         for paths in split_files(corpus, split):
             self._starts.append(number)

@@ -156,7 +156,7 @@ def _fill(directory: Path, config: DataConfig, fingerprint: str, report: Progres
 def _train_subwords(
     directory: Path, config: DataConfig, corpus: FilesCorpus, report: Progress
 ) -> Subwords:
-    """Train the models on the train split as it is in the corpus, or copy those that are given."""
+    """Train subword models on the unfiltered train split, or copy the given ones."""
     if config.subwords.models is not None:
         subwords = _subwords_of(config.subwords.models, config)
         for path in (config.subwords.models / "subwords").iterdir():
@@ -172,8 +172,9 @@ def _train_subwords(
 def _encode(
     lines: Iterator[tuple[str, ...]], subwords: Subwords, max_length: int | None
 ) -> Iterator[Pair]:
-    """Encode the lines of a split, a chunk at a time, each while the one before is written. A text
-    that is certainly longer than `max_length` is not encoded: it gets one id more than that."""
+    """Encode the lines of a split in chunks; a chunk is encoded while the one before is written. A
+    text that is certainly longer than `max_length` is not encoded, and gets `max_length` + 1
+    ids."""
     numbers = count()
 
     def encode_side(model: Callable[[Sequence[str]], list[list[int]]], texts: Sequence[str]) -> Any:
@@ -207,9 +208,9 @@ def _encode(
 def _notice(
     pairs: Iterable[Pair], subwords: Subwords, noticed: Dropped, *, has_references: bool
 ) -> Iterator[Pair]:
-    """Yield the pairs of valid or test, and count those that may spoil scores: with an empty side,
-    or a target that the model cannot write, since normalisation or an unknown character changes
-    it."""
+    """Yield the pairs of valid or test, and count those that may spoil scores: pairs with an empty
+    side, and targets that the subwords cannot reproduce because of normalisation or an unknown
+    character."""
     raw = not (has_references or subwords.presplit)
     for pair in pairs:
         if empty_side(pair):
@@ -297,7 +298,7 @@ def _subwords_of(directory: Path, config: DataConfig) -> Subwords:
 
 
 def _holds(directory: Path, config: DataConfig, fingerprint: str) -> bool:
-    """Return whether a folder holds these data; raise if it holds anything else."""
+    """Return whether a folder holds these data; raise an error if it holds other files."""
     if not directory.exists() or (directory.is_dir() and not any(directory.iterdir())):
         return False
     report = read_report(directory)

@@ -45,7 +45,7 @@ class LengthStatistics(Strict):
 
 
 class SplitReport(Strict):
-    """What became of a split.
+    """Counts of a split: pairs read, kept and dropped, with lengths.
 
     Attributes:
         read: pairs of the corpus.
@@ -152,12 +152,12 @@ class Prepared:
 
 
 def text_paths(directory: Path, split: Split) -> list[Path]:
-    """Return where the source texts and the references of a split are."""
+    """Return the paths of the source texts and the references of a split."""
     return [directory / f"{split}.{side}.txt" for side in ("source", "target")]
 
 
 def read_report(directory: Path) -> Report:
-    """Read the report of prepared data, compared with its hash before."""
+    """Read the report of prepared data, after checking its hash."""
     path, remedy = directory / REPORT, _remedy(directory)
     if not (directory / SUMS).exists():
         raise ShapeshiftError(

@@ -1,5 +1,5 @@
-"""Text of scripts without spaces between words: Chinese, Japanese, Thai, Lao, Khmer, Burmese,
-Tibetan. What a word is there, and which of these a text is written in."""
+"""Words and scripts of text without spaces between words: Chinese, Japanese, Thai, Lao, Khmer,
+Burmese, Tibetan."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def count_words(text: str) -> int:
 
 
 def script(lines: Iterable[str]) -> str:
-    """Return the script that half of the letters of a text or more belong to: `han`, `kana`
-    (Japanese, whatever its share of Han), `southern` (Thai, Lao, Khmer, Burmese, Tibetan),
-    `hangul`, or `other`, which has spaces between words. The first thousand lines decide."""
+    """Return the script of at least half of the letters of a text: `han`, `kana` (Japanese,
+    whatever its share of Han), `southern` (Thai, Lao, Khmer, Burmese, Tibetan), `hangul`, or
+    `other`, which has spaces between words. The first thousand lines decide."""
     text = "".join(islice(lines, _SAMPLE))
     num_letters = sum(map(str.isalpha, text))
     counts = {name: len(pattern.findall(text)) for name, pattern in _LETTERS.items()}
@@ -43,7 +43,7 @@ def script(lines: Iterable[str]) -> str:
 
 
 def is_tokenised(lines: Iterable[str]) -> bool:
-    """Return whether Chinese or Japanese text has spaces between its words: in half of the lines or
-    more, of the first thousand."""
+    """Return whether Chinese or Japanese text has spaces between its words, in at least half of its
+    first thousand lines."""
     sample = [line for line in islice(lines, _SAMPLE) if line.strip()]
     return bool(sample) and 2 * sum(map(bool, map(_SPACED.search, sample))) >= len(sample)

@@ -107,9 +107,8 @@ def write_store(
     source_size: int,
     target_size: int,
 ) -> TokenStore:
-    """Write the ids of pairs, without `<s>` and `</s>`, as they come.
-
-    The header comes last: what breaks off is no store.
+    """Write the ids of pairs, without `<s>` and `</s>`, as they arrive. The header is written last,
+    so that an interrupted write leaves no valid store.
 
     Args:
         directory: where the store shall be; must not exist.

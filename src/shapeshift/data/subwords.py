@@ -285,11 +285,9 @@ def _train(sentences: Sentences, config: SubwordsConfig) -> bytes:
 
 
 def _sample(sentences: Sentences, number: int) -> Iterator[str]:
-    """Yield a number of the sentences, or all if there are no more, in their order.
-
-    SentencePiece would draw others in each process. The text is read twice, first to count, so that
-    no sentence is held (Knuth, volume 2, algorithm 3.4.2S).
-    """
+    """Yield a random sample of the sentences in their order, or all if there are too few.
+    SentencePiece would draw another sample in each process. The text is read twice, first to count,
+    so that no sentence stays in memory (Knuth, volume 2, algorithm 3.4.2S)."""
 
     def used() -> Iterator[str]:  # what SentencePiece does not leave out itself
         for text in sentences():
@@ -314,8 +312,8 @@ def _catching(sentences: Iterator[str], caught: list[BaseException]) -> Iterator
 def _explain(
     error: RuntimeError, name: str, texts: dict[str, Sentences], config: SubwordsConfig
 ) -> Exception:
-    """Turn SentencePiece's refusal of one of the texts into an error that names a size that would
-    do for all of them, or another setting if none would."""
+    """Turn an error of SentencePiece about the vocabulary size into one that names a size that
+    works for all texts, or another setting if no size does."""
     message, key = str(error), "data.subwords.vocab_size"
     text = "training text" if name == "joint" else f"{name} side of the training text"
     if match := re.search(r"value <= (\d+)", message):
@@ -363,7 +361,7 @@ def least_size(pairs: PairSource, config: SubwordsConfig) -> int:
 
 
 def _texts(pairs: PairSource, config: SubwordsConfig) -> dict[str, Sentences]:
-    """Return the text of each model by its name."""
+    """Return the training text of each subword model, by the model's name."""
     if config.joint:
         return {"joint": lambda: (x for pair in pairs() for x in pair)}
     return {

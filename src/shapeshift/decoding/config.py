@@ -49,8 +49,8 @@ LengthPenalty = Annotated[NoPenalty | GnmtPenalty | AveragePenalty, Field(discri
 
 
 def exponent(penalty: LengthPenalty) -> float:
-    """Return the power of a hypothesis's length by which other engines divide its log-probability;
-    with `gnmt`, the base is another one."""
+    """Return the exponent of the length penalty in other engines, which divide by a power of the
+    length (with `gnmt`, of another base)."""
     if isinstance(penalty, NoPenalty):
         return 0.0
     return penalty.alpha if isinstance(penalty, GnmtPenalty) else 1.0
@@ -95,7 +95,7 @@ class DecodingConfig(Strict):
 
     @property
     def most_source_subwords(self) -> int:
-        """The most subwords of a line, whatever the model has positions for."""
+        """Limit on the subwords of a line, in addition to the model's positions."""
         return self.max_source_length or MAX_SOURCE_LENGTH
 
     def length_limit(self, source_length: int) -> int:

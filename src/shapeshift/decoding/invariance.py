@@ -45,7 +45,7 @@ class Frame:
 
 
 def frame(num_tokens: tuple[int, ...], capacity: Capacity, max_rows: int = MAX_ROWS) -> Frame:
-    """Return the frame of a sentence or a pair, which depends on its lengths and the model alone.
+    """Return the frame of a sentence or a pair; only its lengths and the model decide it.
 
     Args:
         num_tokens: of the source, or of source and target, each with `</s>`.

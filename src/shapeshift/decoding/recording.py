@@ -1,4 +1,4 @@
-"""Work that a GPU repeats from a record, a CUDA graph, in place of launching kernel by kernel.
+"""CUDA graphs for decoding: a GPU replays recorded work instead of launching kernel by kernel.
 
 A step of decoding launches some 250 kernels. That takes a CPU several times as long as the GPU
 computes.
@@ -25,16 +25,14 @@ _last: dict[torch.cuda.Stream, torch.cuda.CUDAGraph] = {}  # whose memory the ne
 
 
 def serves(device: torch.device) -> bool:
-    """Return whether a device can repeat work from a record."""
+    """Return whether a device supports CUDA graphs."""
     return device.type == "cuda" and not torch.version.hip
 
 
 class Recorded:
-    """Calls `work`, which reads and writes the same tensors in every call; the first makes what is
-    made once, and later ones repeat a record.
-
-    Work that makes the host wait for the GPU, as a user's representation may, cannot be recorded,
-    and is done as it is.
+    """Calls `work`, which reads and writes the same tensors in every call. The first call runs it,
+    later calls replay a CUDA graph. Work that makes the host wait for the GPU, as a user's
+    representation may, cannot be recorded and runs normally.
 
     Args:
         work: on the current device.
@@ -60,7 +58,7 @@ class Recorded:
 
 
 class _Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Finds out whether the host reads what is on a device, or copies to it, for which it waits."""
+    """Detects operations for which the host waits: reads from the device and copies to it."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -80,7 +78,8 @@ class _Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def record(work: Callable[[], None]) -> Callable[[], None]:
-    """Return a function that does what `work()` does, which is not done yet: a CUDA graph's."""
+    """Capture `work()` in a CUDA graph without running it, and return a function that replays
+    it."""
     stream = torch.cuda.current_stream()
     graph = torch.cuda.CUDAGraph()
     with _lock:

@@ -120,7 +120,7 @@ class Runner:
         return limit if most is None else min(limit, most)
 
     def _fast_model(self) -> Transformer:
-        """Return the model with its weights as they are now, laid out for its products."""
+        """Return a copy of the model with its current weights in a layout for fast products."""
         model = self.model
         needless = self._device.type != "cpu" and self._autocast is None
         if needless or not isinstance(model, Transformer):
@@ -162,8 +162,8 @@ class Runner:
     def _batches(
         self, sizes: Sequence[tuple[int, ...]]
     ) -> Iterator[tuple[list[int], Frame | None]]:
-        """Yield the numbers of what is computed together, and the frame that they share if batches
-        must not matter: the longest first, so that what does not fit into memory fails at once.
+        """Yield the item numbers of each batch and, for batch-invariant decoding, their common
+        frame. The longest come first, so that a lack of memory shows at once.
 
         Args:
             sizes: tokens of each sentence, or of both sides of each pair, with `</s>`; sentences
@@ -190,14 +190,15 @@ class Runner:
 
     @cached_property
     def _max_rows(self) -> int:
-        """The most rows of a frame: one if this machine does not treat rows alike."""
+        """Number of rows of a frame; one if rows of a batch differ in their bits on this
+        machine."""
         with self._ready():
             agree = rows_agree(self._fast_model(), self.config.beam, self.capacity, self._device)
         return MAX_ROWS if agree else 1
 
     @contextmanager
     def _ready(self) -> Iterator[None]:
-        """Hold the model in evaluation mode and in its precision, without gradients.
+        """Context: the model in evaluation mode and in its precision, without gradients.
 
         Raises:
             ShapeshiftError: in place of PyTorch's error, if memory runs out.

@@ -163,7 +163,7 @@ def beam_search(
 
 
 def _top(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k largest values of each row and their columns; among equals the lower column.
+    """Return the k largest values of each row and their columns; the lower column wins ties.
 
     `torch.topk` picks and orders equal values arbitrarily, and half precision makes many of them.
     Over a vocabulary, the k largest are in the k blocks of columns with the largest maxima, which
@@ -217,7 +217,7 @@ class _Live:
         self._buffer: Tensor | None = None
 
     def reorder(self, stepper: Stepper) -> None:
-        """Let the rows of the stepper follow."""
+        """Reorder the stepper's rows to match."""
         if self._moved:
             stepper.reorder(self._rows)
             self._moved = False
@@ -263,8 +263,8 @@ class _Live:
         return out
 
     def advance(self, kept: Tensor, sums: Tensor, parents: Tensor, tokens: Tensor) -> None:
-        """Append a token to every hypothesis; of sentences that are not `kept`, `(A,)`, none is
-        left."""
+        """Append a token to every hypothesis, and drop the sentences that are not `kept`,
+        `(A,)`."""
         self.kept.copy_(kept)
         self.sums.copy_(sums.masked_fill(~kept[:, None], -math.inf))
         self.last.copy_(tokens.flatten())
@@ -275,7 +275,7 @@ class _Live:
         self.history.index_copy_(1, self.length - 1, self.last[:, None])
 
     def leave(self) -> None:
-        """Drop the sentences that are not kept."""
+        """Drop all sentences that are not in `kept`."""
         if self.kept.all():
             return
         rows = self.kept.repeat_interleave(self.sums.size(1)).nonzero().squeeze(1)

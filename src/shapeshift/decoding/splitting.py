@@ -57,7 +57,7 @@ def split_text(
 
 
 def _cut_word(word: str, size: int, limit: int, count: Count) -> list[tuple[str, str, int]]:
-    """Halve a word until all its parts fit; return each, what follows it, and its subwords."""
+    """Halve a word until all parts fit; return each part, the text after it, and its subwords."""
     if size <= limit:
         return [(word, " ", size)]
     if len(word) == 1:

@@ -1,4 +1,4 @@
-"""From lines of text to lines of translation, in batches, in order, as the input comes."""
+"""Translates lines of text in batches and in order, as the input arrives."""
 
 from __future__ import annotations
 
@@ -153,9 +153,9 @@ class Translator:
     def _read(
         self, lines: Iterator[str], size: int, number: int, name: str | Path
     ) -> tuple[list[tuple[int | None, Pieces]], ShapeshiftError | None]:
-        """Take and encode the next `size` lines, of which the first has this number: return the
-        subwords and the pieces of each. Fewer mean the end of the text, or an error: that of the
-        line after them."""
+        """Read and encode the next `size` lines, starting at this line number; return the subwords
+        and the pieces of each. Fewer lines mean the end of the text, or an error in the line after
+        them."""
         texts: list[str | None] = []  # None: too long to be kept
         fault: ShapeshiftError | None = None
         skips = self.runner.config.on_long == "skip"
@@ -198,8 +198,8 @@ class Translator:
         )
 
     def _count(self, texts: Sequence[str]) -> list[int]:
-        """Return the subwords of each text; of one that is too long to be encoded, one more than
-        the limit."""
+        """Return the number of subwords of each text; limit + 1 for one that is too long to
+        encode."""
         counts = []
         for start in range(0, len(texts), _COUNTED):
             chunk = texts[start : start + _COUNTED]

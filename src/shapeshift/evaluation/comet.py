@@ -56,7 +56,7 @@ def score(
 
 @lru_cache(maxsize=1)
 def load(name: str) -> tuple[Any, str]:
-    """Return the network of a name or a path and its signature, downloaded if need be."""
+    """Return the network with this name or path and its signature; download it if needed."""
     import torch
 
     comet, path = require_comet(), fetch(name)
@@ -79,7 +79,7 @@ def load(name: str) -> tuple[Any, str]:
 
 
 def require_comet() -> ModuleType:
-    """Return the package."""
+    """Import `unbabel-comet`, or raise an error that says how to install it."""
     comet: ModuleType = require("comet", "comet")
     for logger in ("pytorch_lightning", "lightning.pytorch"):  # they log each use of a device
         logging.getLogger(logger).setLevel(logging.WARNING)
@@ -87,7 +87,7 @@ def require_comet() -> ModuleType:
 
 
 def fetch(name: str) -> Path:
-    """Return the checkpoint's file, downloaded if `name` is not a path and it is not there yet."""
+    """Return the path of the checkpoint; a network that is not on this machine is downloaded."""
     comet = require_comet()
     local = Path(name).expanduser()
     path = local / "checkpoints" / "model.ckpt" if local.is_dir() else local

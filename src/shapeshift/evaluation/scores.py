@@ -1,5 +1,5 @@
-"""The scores of one system on one test set, as a JSON document with hashes of both sides: of all
-of it, and BLEU by source length.
+"""Scores of a set of translations as a JSON document: over the whole test set and by source length,
+with hashes of both sides.
 
 Does a model translate lengths that it was not trained on? SHAPE (Kiyono et al. 2021), figures 3 and
 7, and Figure 3 of the NHK study of positional encodings (LREC-COLING 2024) show this.
@@ -59,7 +59,7 @@ class LengthBucket(Strict):
 
     @property
     def label(self) -> str:
-        """The lengths inside, for people: `0–9`, `10`, `≥ 50`."""
+        """The bucket's lengths as shown to people: `0–9`, `10`, `≥ 50`."""
         if self.high is None:
             return f"≥ {self.low:,}"
         last = self.high - 1
@@ -100,7 +100,7 @@ class Scores(Strict):
 
     @classmethod
     def load(cls, path: str | Path) -> Scores:
-        """Read a file that holds such a document."""
+        """Read scores from a JSON file."""
         try:
             return cls.model_validate_json(read(path))
         except (OSError, ValidationError) as error:

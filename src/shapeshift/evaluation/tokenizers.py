@@ -58,8 +58,8 @@ def resolve(name: str, language: str) -> str:
 
 
 def by_text(language: str, references: Sequence[str]) -> str:
-    """Return the tokenizer of a language, as a run chooses it, or that of the text's script where
-    the language has none of its own, or is not known by this name.
+    """Return the tokenizer that a run chooses for a language. If the language is unknown or has no
+    tokenizer of its own, the script of the text decides.
 
     Args:
         language: what the names of its files end with.
@@ -70,8 +70,8 @@ def by_text(language: str, references: Sequence[str]) -> str:
 
 
 def misfit(tokenizer: str, references: Sequence[str]) -> str | None:
-    """Return why BLEU with this tokenizer says nothing about such a text, and what would, or `None`
-    if it fits."""
+    """Return why BLEU with this tokenizer is meaningless for a text, and which tokenizer to use;
+    `None` if it fits."""
     fitting = _BY_SCRIPT.get(script(references), DEFAULT)
     if tokenizer not in (DEFAULT, "intl", "none") or fitting in (DEFAULT, "ko-mecab"):
         return None
@@ -84,8 +84,8 @@ def misfit(tokenizer: str, references: Sequence[str]) -> str | None:
 
 
 def tokenised(language: str, lines: Sequence[str]) -> str | None:
-    """Return what follows if the text of a language without spaces has spaces between its words, or
-    `None` if it has none."""
+    """Return a warning if text of a language without spaces has spaces between its words, else
+    `None`."""
     if not is_tokenised(lines):
         return None
     return (
@@ -97,8 +97,8 @@ def tokenised(language: str, lines: Sequence[str]) -> str | None:
 
 
 def one_is_tokenised(hypotheses: Sequence[str], references: Sequence[str]) -> str | None:
-    """Return what is wrong if either the translations or the references, in Chinese or Japanese,
-    have spaces between their words and the others have none."""
+    """Return a warning if, in Chinese or Japanese, only the translations or only the references
+    have spaces between words."""
     sides = {"translations": hypotheses, "references": references}
     tokenised = [name for name, lines in sides.items() if is_tokenised(lines)]
     if len(tokenised) != 1:
@@ -134,9 +134,9 @@ def make_bleu(tokenizer: str = DEFAULT) -> BLEU:
 
 
 def moses(language: str) -> Callable[[str], str]:
-    """Return a function that brings tokenised output into the form in which it is scored, by
-    `sacremoses` (the extra `moses`), as SHAPE (Kiyono et al. 2021), section 3.1, does; parts joined
-    by ` <sep> ` each by themselves.
+    """Return a function that detokenises output with `sacremoses` (the extra `moses`) before
+    scoring, as in SHAPE (Kiyono et al. 2021), section 3.1. Parts joined by ` <sep> ` are
+    detokenised separately.
 
     Args:
         language: of the text, such as `de`; some rules depend on it.

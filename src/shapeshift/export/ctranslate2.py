@@ -33,7 +33,7 @@ from .support import STACKS, acting, has_linear_bias, reach, self_attentions, su
 def export(
     trained: Trained, target: Path, *, quantization: str | None = None, max_length: int = 1024
 ) -> Report:
-    """Write a model for CTranslate2, after a check that it computes what ours does.
+    """Write a model for CTranslate2, and check that it computes the same.
 
     The check runs on the fp32 model, whatever the quantization. The folder appears when everything
     in it is on the disk, and not at all if the check fails.
@@ -200,7 +200,8 @@ def _write(
 
 
 def _capacity(model: Transformer, max_length: int) -> Capacity:
-    """Return the most tokens of each side that the exported model has positions for."""
+    """Return the maximum number of tokens of each side that the exported model has positions
+    for."""
     limits = []
     for name, limit in zip(STACKS, capacity(model), strict=True):
         has_table = _only(self_attentions(model, name)[0].position) is None
@@ -209,13 +210,13 @@ def _capacity(model: Transformer, max_length: int) -> Capacity:
 
 
 def _only(position: Representation) -> Representation | None:
-    """Return the kind of a self-attention, where `unsupported` leaves one at most."""
+    """Return the kind of a self-attention, or None; `unsupported` has refused several."""
     kinds = acting(position)
     return kinds[0] if kinds else None
 
 
 def _options(position: Representation | None) -> dict[str, Any]:
-    """Return what a layer's specification has to know of its positions."""
+    """Return the options of a layer's specification that its positions require."""
     from ctranslate2.specs import attention_spec
 
     if position is None:
@@ -260,8 +261,8 @@ def _relative_table(table: Table | None, k: int, shape: ModelConfig) -> Tensor:
 
 
 def _bias_table(kind: Representation, k: int, stack: str, num_heads: int) -> Tensor:
-    """Return a bias by bucket, `(n, H)`: half of the buckets of a direction are for a distance
-    each, and the others, which grow, for all further distances, from which on the kind's is one."""
+    """Return a bias for each bucket, `(n, H)`. In each direction, half of the buckets hold one
+    distance each; the others hold growing ranges, where the kind's bias must be constant."""
     halves = []
     for sign in (-1,) if stack == "decoder" else (-1, 1):
         numbers = kind.bias_at(sign * torch.arange(k + 1), torch.float32)  # (H|1, k + 1)
@@ -281,8 +282,8 @@ def _set_layer(spec: Any, layer: EncoderLayer | DecoderLayer) -> None:
 
 
 def _set_attention(spec: Any, attention: Attention, residual: Residual, num_first: int) -> None:
-    """Set the projections: `num_first` of Q, K and V are in the first product, the rest in the
-    second."""
+    """Set the projections: the first product computes `num_first` of Q, K and V, the second the
+    rest."""
     _set_norm(spec.layer_norm, residual.norm)
     first = num_first * attention.in_weight.shape[1]
     parts = [slice(0, first)] if num_first == 3 else [slice(0, first), slice(first, None)]

@@ -43,7 +43,7 @@ REMEDY = "export the model again, into a new folder"
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained model, with all that the exporters need to know of it.
+    """A trained model with everything that exporters need.
 
     Attributes:
         model: on the CPU, in fp32.
@@ -91,12 +91,13 @@ class Report:
 
 
 def engines(run: Path) -> str:
-    """Return the names of what can translate with a run: `torch`, and the exports in its folder."""
+    """Return the names of the engines that can translate with a run: `torch`, and the exports in
+    its folder."""
     return ", ".join(["torch", *sorted(path.parent.name for path in run.glob(f"*/{REPORT}"))])
 
 
 def read_report(folder: Path) -> Report:
-    """Return what was exported into a folder, which is not verified.
+    """Read the report of an export, without checking hashes.
 
     Raises:
         ShapeshiftError: it holds no exported model.
@@ -117,8 +118,8 @@ def read_report(folder: Path) -> Report:
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Yield a folder to write `model/` into, which becomes `target`, with hashes of its files, at
-    the end of the context; nothing is left if that is not reached.
+    """Context: yield a temporary folder to write `model/` into. At the end, the files are hashed
+    and the folder is renamed to `target`; after an error, it is deleted.
 
     Raises:
         ShapeshiftError: `target` is not an empty folder, or the disk refuses.

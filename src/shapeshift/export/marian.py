@@ -72,7 +72,7 @@ def _is_plain(side: Embedding) -> bool:
 
 
 def convert(model: Transformer, shape: ModelConfig, max_length: int) -> MarianMTModel:
-    """Return the model, which has this shape, as MarianMT; see `fits`."""
+    """Convert a model that `fits` to MarianMT."""
     from transformers import MarianConfig, MarianMTModel
 
     marian: MarianMTModel = MarianMTModel(
@@ -104,7 +104,7 @@ def convert(model: Transformer, shape: ModelConfig, max_length: int) -> MarianMT
 
 
 def shape_of(config: MarianConfig, *, share_embeddings: bool, output_bias: bool) -> ModelConfig:
-    """Return the shape of our model that computes what a MarianMT model of this configuration does.
+    """Return the shape of our model that is equivalent to a MarianMT configuration.
 
     Raises:
         ShapeshiftError: ours cannot, with the name of the setting.
@@ -136,7 +136,7 @@ def restore(
     target_rows: list[int | None],
     never: set[int],
 ) -> Transformer:
-    """Return MarianMT as our model, the reverse of `convert`.
+    """Convert MarianMT to our model; the inverse of `convert`.
 
     Args:
         marian: to copy, in fp32.
@@ -166,19 +166,20 @@ def restore(
 
 
 def _order(dim: int) -> Tensor:
-    """Return where MarianMT's D numbers stand in ours: the even ones, then the odd ones."""
+    """Return the index in our D channels of each of MarianMT's: first the even ones, then the odd
+    ones."""
     return torch.cat((torch.arange(0, dim, 2), torch.arange(1, dim, 2)))
 
 
 def _tables(ours: Transformer, theirs: MarianMTModel) -> Iterator[Weight]:
-    """Yield the tables of the tokens: source, target, output."""
+    """Yield the token tables: source, target, output."""
     yield ours.source.tokens.weight, theirs.model.encoder.embed_tokens.weight, 1
     yield ours.target.tokens.weight, theirs.model.decoder.embed_tokens.weight, 1
     yield ours.output.weight, theirs.lm_head.weight, 1
 
 
 def _weights(ours: Transformer, theirs: MarianMTModel) -> Iterator[Weight]:
-    """Yield all other weights."""
+    """Yield all weights except the token tables."""
     for name in STACKS:
         layers = zip(getattr(ours, name), getattr(theirs.model, name).layers, strict=True)
         for layer, other in layers:

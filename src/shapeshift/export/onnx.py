@@ -42,7 +42,7 @@ Arrays = list[NDArray[Any]]
 
 
 def export(trained: Trained, target: Path, *, max_length: int = 1024) -> Report:
-    """Write a model as ONNX, after a check that onnxruntime computes what ours does.
+    """Write a model as ONNX, and check that onnxruntime computes the same.
 
     Raises:
         ShapeshiftError: onnx or onnxruntime is not installed; the folder holds something; the check
@@ -111,7 +111,7 @@ def write(model: Transformer, folder: Path) -> None:
 
 
 class _Encoder(nn.Module):
-    """The encoder, and what each layer of the decoder makes of its output."""
+    """The encoder and each decoder layer's keys and values of its output."""
 
     def __init__(self, model: Transformer):
         super().__init__()
@@ -127,7 +127,7 @@ class _Encoder(nn.Module):
 
 
 class _Decoder(nn.Module):
-    """Some tokens more, with the keys and values of those before."""
+    """One call of the decoder: some new tokens, given the keys and values of earlier ones."""
 
     def __init__(self, model: Transformer):
         super().__init__()
@@ -152,7 +152,7 @@ class _Decoder(nn.Module):
 
 
 class _Growing:
-    """Keys and values as `model.cache.KeyValues`, without a buffer to write into."""
+    """A `model.cache.KeyValues` that concatenates instead of writing into a buffer."""
 
     mask: Tensor | None = None  # no place is free
 
@@ -190,7 +190,7 @@ class OnnxModel:
         return _State(self._decoder, memory).extend(target_input)
 
     def project(self, logits: Tensor) -> Tensor:
-        """Return them: the decoder has projected its output."""
+        """Return `hidden` unchanged: the decoder has already projected its output."""
         return logits
 
     def start(self, source: Tensor, beam: int) -> _State:
@@ -201,7 +201,7 @@ class OnnxModel:
 
 
 class _State:
-    """Decoding token by token, see `decoding.search.Stepper`."""
+    """Incremental decoding; see `decoding.search.Stepper`."""
 
     def __init__(self, decoder: Any, memory: Arrays):
         self._decoder, self._memory = decoder, memory

@@ -39,12 +39,12 @@ LogProbs = list[list[float]]
 
 
 class ParityError(ShapeshiftError):
-    """An exported model does not compute what ours does, or nobody could see it."""
+    """An exported model computes something else, or the check could not tell."""
 
 
 @dataclass(frozen=True)
 class Parity:
-    """The check of an exported model; differences are the largest of all.
+    """Result of the check of an exported model, with the largest differences.
 
     Attributes:
         lengths: subwords of each source and target.
@@ -75,16 +75,16 @@ class Parity:
 
 
 class Engine(Protocol):
-    """An exported model, as the engine opens it."""
+    """Interface to an exported model in its engine."""
 
     def score(self, sources: Ids, targets: Ids) -> LogProbs:
         """Return log p of each target token and the `</s>`, all pairs in one batch."""
         ...
 
     def search(self, sources: Ids, max_steps: int) -> list[tuple[list[int], float]]:
-        """Return the best hypothesis of `max_steps` tokens of each source and its log-probability,
-        without a `</s>`: the beam is `BEAM`, and `<pad>`, `<s>` and `</s>` are masked before the
-        softmax, so that every step reads the keys that earlier ones have cached."""
+        """Return the best hypothesis of each source, of exactly `max_steps` tokens, and its
+        log-probability. The beam is `BEAM`. `<pad>`, `<s>` and `</s>` are masked before the
+        softmax, so that every step reads the keys that earlier steps cached."""
         ...
 
 
@@ -107,7 +107,7 @@ class OwnEngine:
 
 
 def sample(model: Transformer, max_length: int, longest: tuple[int, int]) -> tuple[Ids, Ids]:
-    """Return sources and targets of random ids; `longest` are the subwords of each in training."""
+    """Return sources and targets of random ids; `longest` gives the longest lengths in training."""
     turns = {1, 2}
     for kind in model.modules():
         if isinstance(kind, Representation) and (k := reach(kind)) is not None:
@@ -130,7 +130,7 @@ def sample(model: Transformer, max_length: int, longest: tuple[int, int]) -> tup
 
 
 def check(model: Transformer, engine: Engine, max_length: int, longest: tuple[int, int]) -> Parity:
-    """Compare an exported model in fp32 with ours; `longest` as for `sample`.
+    """Compare an exported model in fp32 with ours; see `sample` for `longest`.
 
     Raises:
         ParityError: they differ, or positions change nothing.
@@ -187,8 +187,8 @@ def _largest(ours: LogProbs, theirs: LogProbs) -> float:
 
 
 class _Endless:
-    """A stepper with the rules of `Engine.search`: every hypothesis ends at the limit, without
-    paying for its `</s>`."""
+    """A stepper with the rules of `Engine.search`: every hypothesis ends at the limit, and its
+    `</s>` has log-probability 0."""
 
     def __init__(self, stepper: Stepper, max_steps: int):
         self._stepper, self._left = stepper, max_steps

@@ -26,7 +26,7 @@ from .onnx import OnnxModel
 def open_export(
     folder: Path, subwords: Subwords, config: DecodingConfig, device: torch.device
 ) -> Runner:
-    """Return what searches with a model that `shapeshift export` wrote.
+    """Open a model that `shapeshift export` wrote, for search.
 
     Raises:
         ShapeshiftError: the folder holds no exported model, a damaged one, one for transformers, or
@@ -68,7 +68,8 @@ def open_export(
 
 @contextmanager
 def _naming(folder: Path) -> Iterator[None]:
-    """Turn an error of an engine into a `ShapeshiftError`: an exported model may hold anything."""
+    """Context: turn an engine's error into a `ShapeshiftError`, since an exported model may contain
+    anything."""
     try:
         yield
     except ShapeshiftError:
@@ -153,7 +154,7 @@ class CTranslate2Runner(Runner):
             return model.score([*map(list, sources)], [*map(list, targets)], most)
 
     def _hypothesis(self, ids: list[int], score: float, most: int, limit: int) -> Hypothesis:
-        """Return what was found, cut where another source of its batch has the higher limit.
+        """Return a hypothesis, cut at its own length limit, which may be below that of its batch.
 
         Args:
             score: log p / n^power, where n counts the `</s>` of what is shorter than `most`.

@@ -75,16 +75,16 @@ ENGINES = ("Hugging Face", "ONNX", "CTranslate2")
 
 
 def table() -> Iterator[tuple[str, ...]]:
-    """Yield kind, place, and what each of `ENGINES` makes of it, for all `rows`, in
-    transformer-base. The first two run our own code, or a program that was traced from it."""
+    """Yield kind, place, and the support by each of `ENGINES`, for all `rows`, in transformer-base.
+    The first two engines run our own code, or a program that was traced from it."""
     model = ModelConfig(size="base")
     for name, part in rows():
         yield name, part.at, EXACT, EXACT, support(Scheme(parts=(part,)), model)
 
 
 def rows() -> Iterator[tuple[str, Part]]:
-    """Yield every kind at every place, and options that change what engines make of it, with a
-    name such as `rotary (scaling: linear, factor: 2.0)`."""
+    """Yield every kind at every place, also with options that change the support by engines, under
+    a name such as `rotary (scaling: linear, factor: 2.0)`."""
     for cell in cells():
         for part in (cell, *(x for x in VARIANTS if (x.kind, x.place) == (cell.kind, cell.place))):
             options = {**part.options, "share_layers": part.share_layers}
@@ -109,13 +109,13 @@ VARIANTS = (
 
 
 def acting(position: Representation) -> list[Representation]:
-    """Return the kinds at an attention that do anything there."""
+    """Return the kinds that have an effect in an attention."""
     return [kind for kind in position.kinds() if any(kind.acts(hook) for hook in AT_ATTENTION)]
 
 
 def reach(kind: Representation) -> int | None:
-    """Return the distance k from which on, to the left and to the right, what a kind adds to an
-    attention stays the same; None if it goes on changing, or is not described by distance alone."""
+    """Return the distance k, in either direction, from which a kind's contribution is constant;
+    None if it never is, or depends on more than the distance."""
     hooks = [hook for hook in AT_ATTENTION if kind.acts(hook)]
     if not hooks or not all(kind.derives(hook) for hook in hooks):
         return None
@@ -129,7 +129,7 @@ def reach(kind: Representation) -> int | None:
 
 
 def has_linear_bias(stack: str, attentions: list[Representation]) -> bool:
-    """Return whether CTranslate2's own ALiBi computes the positions of all these attentions."""
+    """Return whether the positions of all these attentions are exactly CTranslate2's own ALiBi."""
     return stack == "decoder" and all(type(attention) is ALiBi for attention in attentions)
 
 
@@ -140,8 +140,8 @@ def self_attentions(model: Transformer, stack: str) -> list[Attention]:
 
 
 def _unsupported(stack: str, placed: Placed, ids: str | None) -> Iterator[tuple[str, str]]:
-    """Yield what CTranslate2 does not compute of a stack, and what to use instead; `ids` may have
-    gaps, where it counts distances in tokens."""
+    """Yield what CTranslate2 cannot compute in a stack, and what to use instead. It counts
+    distances in tokens, so position ids with gaps are refused."""
     for attention in placed.cross_attention:
         yield from ((f"{_name(kind)} at cross", _nearest(kind)) for kind in acting(attention))
     embedded = [_name(kind) for kind in placed.embedding.kinds() if kind.acts("embed")]
@@ -180,7 +180,7 @@ def _is_native(kind: Representation) -> bool:
 
 
 def _without_limits(kind: Representation) -> str:
-    """Return what is missing of a kind that is described by distance."""
+    """Return what a kind described by distance lacks for an export."""
     described = [hook for hook in AT_ATTENTION if kind.acts(hook)] == ["bias"]
     return ", which has no limits" if described and kind.derives("bias") else ""
 

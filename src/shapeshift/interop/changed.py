@@ -1,5 +1,5 @@
-"""What our functions leave in a model of Hugging Face: attention of ours, through transformers'
-`AttentionInterface`, and marks, so that at most one function changes the positions of a model."""
+"""Changes to Hugging Face models: our attention through transformers' `AttentionInterface`, and a
+mark, so that at most one of our functions changes the positions of a model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refuse_changed(model: nn.Module) -> None:
 
 
 def no_vectors(first: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """Replace the `forward` of a table of positions: zero."""
+    """A `forward` for position embeddings that returns zeros."""
     # A whole number, so that the sum has the dtype of the embeddings.
     return torch.zeros((), dtype=torch.int64, device=first.device)
 
@@ -63,13 +63,13 @@ def use_attention(model: nn.Module, config: Any, name: str, attention: Attention
 
 
 def cache_of(arguments: Mapping[str, Any]) -> Any:
-    """Return the cache of a call of a model, or None; transformers 5.24 renamed the argument."""
+    """Return the cache among a model call's arguments, or None; transformers 5.24 renamed it."""
     return arguments.get("cache", arguments.get("past_key_values"))
 
 
 def require_attention(module: nn.Module, name: str, attention: Attention, undo: str) -> None:
-    """Raise a `ShapeshiftError`, before a forward pass, if another attention than this is set;
-    `undo` is how a user goes back to the model's own."""
+    """Raise a `ShapeshiftError` before a forward pass if another attention was set meanwhile;
+    `undo` names the call that restores the model's own positions."""
     config: Any = module.config
     current = config._attn_implementation
     if current != name:

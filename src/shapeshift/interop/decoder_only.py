@@ -121,15 +121,18 @@ def restore_position(model: nn.Module) -> None:
 
 
 def _no_rotation(x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Replace the `forward` of a rotary embedding: cosine and sine of zero."""
+    """A `forward` for rotary embeddings that returns the cosine and sine of zero."""
     one = x.new_ones(1, 1, 1)  # broadcast to (B, T, E)
     return one, torch.zeros_like(one)
 
 
 class _Tracker:
-    """Numbers the tokens. The positions of the keys belong to the call, which hands them to its
-    attentions as an argument, and to its cache: they are one more layer of it, so that they move
-    with its rows. The model keeps none, so that several threads may call it."""
+    """Numbers the tokens of a decoder-only model.
+
+    Key positions belong to one call. The call passes them to its attentions as an argument, and
+    keeps them as an additional layer of its cache, so that they move with its rows. The model
+    stores none, so several threads may call it.
+    """
 
     numbers = count(1)
 
@@ -139,7 +142,7 @@ class _Tracker:
     def before(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """A forward pre-hook of the base model, which then gets `position_ids` and `KEYS`."""
+        """Forward pre-hook of the base model: adds `position_ids` and `KEYS` to its arguments."""
         require_attention(module, NAME, _attention, "undo use_position by unshift(model)")
         given = inspect.signature(module.forward).bind_partial(*args, **kwargs).arguments
         given |= given.pop("kwargs", {})
@@ -169,7 +172,7 @@ class _Tracker:
     def after(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:
-        """A forward hook: the next call finds the positions in the cache."""
+        """Forward hook: stores the key positions in the cache for the next call."""
         cache = cache_of(kwargs)
         if cache is None:
             values = output if isinstance(output, tuple) else vars(output).values()
@@ -187,14 +190,15 @@ class _Tracker:
 
 
 def _layer_of(cache: Any) -> Any:
-    """Return the layer of a cache that has the positions of its keys, or None."""
+    """Return the cache layer that holds the positions of the keys, or None."""
     return next((layer for layer in cache.layers if hasattr(layer, "number")), None)
 
 
 @cache
 def _positions_layer() -> Any:
-    """Return the class of the layer of a cache that has the positions of its keys, `(B, 1, K, 1)`.
-    It refuses a model whose positions are not those of the keys, when transformers makes a mask."""
+    """Return the class of the cache layer that holds the positions of the keys, `(B, 1, K, 1)`.
+    When transformers makes a mask, the class refuses a model whose keys do not match these
+    positions."""
     from transformers.cache_utils import DynamicLayer
 
     class Positions(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -282,7 +286,8 @@ def _build(
     num_layers: int,
     options: Any,
 ) -> nn.ModuleList:
-    """Return the representations, one for all layers or one for each; `rotary` is the model's."""
+    """Return the representations: one for all layers, or one for each. `rotary` is the model's own
+    rotary embedding."""
     heads, dim = config.num_attention_heads, config.hidden_size
     head_dim = getattr(config, "head_dim", None) or dim // heads
     sizes = {"dim": dim, "num_heads": heads, "head_dim": head_dim}

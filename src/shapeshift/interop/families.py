@@ -18,7 +18,7 @@ from shapeshift.positions.sinusoidal import Channels, Sinusoidal
 
 @dataclass(frozen=True)
 class Family:
-    """Position embeddings that work alike.
+    """Position embeddings that number tokens in the same way.
 
     Args:
         start: the row of the first token, where it is not behind the row of padding.
@@ -35,8 +35,8 @@ class Family:
     channels: Channels | None = None
 
     def padding(self, module: nn.Module) -> int | None:
-        """Return the row of padding, or None. One that is not before the first token's is a
-        token's own."""
+        """Return the row of padding, or None. A padding row after the first token's row belongs to
+        a token."""
         row = self.padding_row
         if isinstance(row, str):
             row = getattr(module, row, None)
@@ -48,19 +48,20 @@ class Family:
         return self.start or (0 if padding is None else padding + 1)
 
     def table_of(self, module: nn.Module) -> Tensor | None:
-        """Return the table `(rows, D)`, or None where the module is not known to have one."""
+        """Return the table `(rows, D)`, or None if the module has no known table."""
         table = getattr(module, self.table or "weight", None)
         known = self.table is not None or isinstance(module, nn.Embedding)
         return table if known and isinstance(table, Tensor) else None
 
     def formula(self, table: Tensor, rows: Tensor) -> Tensor:
-        """Return what a sinusoidal `table (n, D)` has, or would have, in `rows (T,)`: `(T, D)`."""
+        """Return the vectors `(T, D)` of `rows (T,)` by the formula of a sinusoidal `table (n, D)`,
+        also beyond its end."""
         assert self.channels is not None, "the table is learned"
         sinusoidal = Sinusoidal(dim=table.shape[1], channels=self.channels)
         return sinusoidal.encode(rows.unsqueeze(0), table).squeeze(0)
 
     def is_sinusoidal(self, module: nn.Module) -> bool:
-        """Return whether the table follows its formula and is not trained."""
+        """Return whether the table is sinusoidal and not trained."""
         table = self.table_of(module)
         if self.channels is None or table is None or (table.is_leaf and table.requires_grad):
             return False
@@ -128,7 +129,7 @@ def family_of(module: nn.Module) -> Family:
 
 
 def find(model: nn.Module) -> Iterator[str]:
-    """Yield the names of the position embeddings that are known in `model`."""
+    """Yield the names of all known position embeddings in `model`."""
     for name, module in model.named_modules():
         if family_of(module) is not CALLED_WITH_ROWS:
             yield name
@@ -149,8 +150,8 @@ _RELATIVE = {"alibi": "ALiBi", "rotary": "rotary", "relative_attention_bias": "r
 
 
 def relative_kind(parts: Iterable[object]) -> str | None:
-    """Return what positions a model has that see distances alone, by names in its modules or its
-    configuration; None if none are known."""
+    """Return the relative positions of a model, recognised by names in its modules or
+    configuration; None if there are none."""
     everything = list(parts)
     for word, kind in _RELATIVE.items():
         names = ((part, name) for part in everything for name in dir(part) if word in name)

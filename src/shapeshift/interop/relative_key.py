@@ -108,7 +108,7 @@ def restore_relative_positions(
 
 
 def _named(tables: Mapping[str, Tensor], name: str) -> Tensor | None:
-    """Return the tensor of a name; a base model's have no prefix, or a model with a head has."""
+    """Return a tensor by name, with or without the prefix of a model with a head."""
     fits = [x for key, x in tables.items() if name.endswith(f".{key}") or key.endswith(f".{name}")]
     return tables.get(name, fits[0] if fits else None)
 
@@ -132,7 +132,7 @@ def _read(checkpoint: str | Path) -> dict[str, Tensor]:
 def _number(
     module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """A forward pre-hook of an attention, which hands the positions of its queries on."""
+    """Forward pre-hook of an attention: passes on the positions of its queries."""
     require_attention(module, NAME, _attention, "open the checkpoint again")
     given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
     hidden, cache = given["hidden_states"], cache_of({**given, **given.get("kwargs", {})})

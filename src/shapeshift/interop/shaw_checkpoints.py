@@ -94,7 +94,7 @@ def shaw_attention(
 
 
 def _symmetric(table: Tensor, max_right: int | None) -> Tensor:
-    """Return rows for the distances −k … k of a table that ends at `max_right`, if it is given."""
+    """Return rows for the distances −k … k of a table, which may end at `max_right`."""
     right = len(table) // 2 if max_right is None else max_right
     left = len(table) - 1 - right
     if min(left, right) < 0 or (max_right is None and left != right):

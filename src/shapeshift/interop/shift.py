@@ -1,4 +1,4 @@
-"""SHAPE in an existing model: its position embeddings are looked up k positions further on."""
+"""SHAPE in an existing model: position embeddings are looked up k positions later."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ def shift_positions(
 
 
 def unshift(model: nn.Module) -> None:
-    """Undo `shift_positions` or `use_position`: the model is as it was before.
+    """Undo `shift_positions` or `use_position`.
 
-    What has changed since stays: weights, device and dtype, and other settings of a configuration.
+    Other changes since then stay: weights, device and dtype, and other settings of a configuration.
 
     Raises:
         ShapeshiftError: if neither has changed its positions.
@@ -131,7 +131,7 @@ class _Shift:
         vars(self._reader).update(_parameters={}, _buffers={})
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """A forward pre-hook: note how many sequences there are."""
+        """Forward pre-hook: notes the number of sequences."""
         preferred = kwargs.get("input_ids"), kwargs.get("inputs_embeds")
         tensors = (x for x in (*preferred, *args, *kwargs.values()) if isinstance(x, Tensor))
         batch = next((x for x in tensors if x.ndim > 1), None)
@@ -143,7 +143,7 @@ class _Shift:
     def shift(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Tensor
     ) -> Tensor | None:
-        """A forward hook: the embeddings of shifted positions while training."""
+        """Forward hook: replaces the embeddings by those of shifted positions, in training."""
         if not module.training:
             return None
         rows = self._rows(module, args, kwargs)
@@ -178,8 +178,8 @@ class _Shift:
         return F.embedding(shifted, table)
 
     def _rows(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
-        """Return the rows that a call looks up, `(T,)`, `(1, T)` or `(B, T)`: what it returns where
-        each row of the table is its own number."""
+        """Return the rows that a call looks up, `(T,)`, `(1, T)` or `(B, T)`, by calling it with a
+        table whose rows hold their own numbers."""
         name, table = self._family.table, self._family.table_of(module)
         if name is None or table is None:
             rows: Tensor = next(iter((*args, *kwargs.values())))

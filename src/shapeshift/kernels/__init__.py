@@ -34,16 +34,16 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 def serves(x: Tensor) -> bool:
-    """Return whether `x (…, Q, K)`, contiguous from here on, can be given to the kernels in C."""
+    """Return whether the kernels in C accept `x (…, Q, K)`."""
     if x.device.type != "cpu" or x.dtype not in DTYPES or not x.ndim or x.shape[-1] > MAX_KEYS:
         return False
-    return _is_plain(x) and is_available(x.dtype)
+    return is_plain(x) and is_available(x.dtype)
 
 
 def serves_on_gpu(x: Tensor) -> bool:
-    """Return whether `x` can be given to the kernels of `gpu`, in training or not."""
+    """Return whether the kernels of `gpu` accept `x`, in training or not."""
     kinds = torch.float32, torch.bfloat16, torch.float16
-    return x.dtype in kinds and compiles_for(x.device.type) and _is_plain(x)
+    return x.dtype in kinds and compiles_for(x.device.type) and is_plain(x)
 
 
 def compiles_for(device: str) -> bool:
@@ -54,7 +54,7 @@ def compiles_for(device: str) -> bool:
     return torch.compiler.is_compiling() or torch.cuda.get_device_capability() >= (8, 0)
 
 
-def _is_plain(x: Tensor) -> bool:
+def is_plain(x: Tensor) -> bool:
     """Return whether `x` is a tensor in memory, with gradients in reverse mode at most."""
     if is_traced() or type(x) is not Tensor or not x.numel():
         return False
@@ -64,7 +64,7 @@ def _is_plain(x: Tensor) -> bool:
 
 
 def _is_in_memory(x: Tensor) -> bool:
-    """Return whether `x` is a single tensor; a batch of gradients is not."""
+    """Return whether `x` is an ordinary tensor, not a batch of gradients."""
     try:
         x.data_ptr()
     except RuntimeError:
@@ -73,8 +73,8 @@ def _is_in_memory(x: Tensor) -> bool:
 
 
 def is_traced() -> bool:
-    """Return whether this is compiled, recorded by `torch.jit.trace`, or computed in a transform of
-    torch.func such as `vmap`, where PyTorch has to see each step."""
+    """Return whether PyTorch has to see each operation: in compiled code, under `torch.jit.trace`,
+    and in transforms of torch.func such as `vmap`."""
     return is_captured() or torch._C._are_functorch_transforms_active()
 
 
@@ -90,8 +90,8 @@ def is_available(dtype: torch.dtype) -> bool:
 
 
 def needs_steps(grad: Tensor) -> bool:
-    """Return whether a backward pass has to be steps of PyTorch: what it returns will be
-    differentiated (`create_graph`), or `grad` is a batch of gradients (`is_grads_batched`)."""
+    """Return whether a backward pass must use plain PyTorch: its results will be differentiated
+    (`create_graph`), or `grad` is a batch of gradients (`is_grads_batched`)."""
     is_batch = (
         not torch.compiler.is_compiling() and type(grad) is Tensor and not _is_in_memory(grad)
     )
@@ -101,8 +101,8 @@ def needs_steps(grad: Tensor) -> bool:
 def differentiate(
     run: Callable[..., Any], inputs: Sequence[Tensor | None], grads: Sequence[Tensor]
 ) -> list[Tensor | None]:
-    """Return the gradients of `inputs`, which have gradients in turn, for those of `run(*inputs)`,
-    one or several tensors computed in steps of PyTorch."""
+    """Return differentiable gradients of `inputs`, given the gradients of `run(*inputs)`, which
+    computes one or several tensors in plain PyTorch."""
     create_graph = torch.is_grad_enabled()
     with torch.enable_grad(), torch.autocast(grads[0].device.type, enabled=False):
         # Views, because one tensor may be several inputs.

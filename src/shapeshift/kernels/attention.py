@@ -19,15 +19,15 @@ _BLOCK = 32  # of `products.h`: queries at a time, and keys are rounded up to it
 
 
 class Rows(NamedTuple):
-    """Rows of a table by distance: query i and key j have row j − i − shift, or the first or the
-    last if there is none."""
+    """Rows of a table by distance: query i and key j have row j − i − shift, clipped to the first
+    or last row."""
 
     num_rows: int
     shift: int
 
 
 class SentenceAttention:
-    """One attention of whole sentences, for its forward and its backward pass.
+    """Forward and backward pass of one attention of whole sentences.
 
     Args:
         heads: queries, keys and values, `(B, H, Q|K, E)`, or with `spans` `(1, H, N, E)`.
@@ -109,8 +109,8 @@ class SentenceAttention:
         return cos.float().contiguous(), sin.float().contiguous(), halves
 
     def _diagonals(self, bias: Tensor) -> Tensor:
-        """Return a bias by distance from the origin on. A vector of 32 pairs may reach over its
-        end."""
+        """Return a bias by distance, starting at the origin, padded so that a vector of 32 pairs
+        may read beyond its end."""
         Q, K = self._longest
         if self._origin < Q - 1 or bias.shape[1] - self._origin < K:
             wanted = f"(H or 1, distances) for {Q} queries and {K} keys"
@@ -119,7 +119,7 @@ class SentenceAttention:
         return F.pad(bias, (0, _BLOCK))[:, self._origin :]
 
     def _expanded(self, x: Tensor) -> Tensor:
-        """Return a bias or a mask with a number for each pair."""
+        """Expand a bias or a mask to a number for each pair."""
         x = x if x.ndim > 1 else x[None]
         B, H, Q, K = self._shape
         # A batch of packed sentences may have more padding than it needs.
@@ -155,9 +155,9 @@ class SentenceAttention:
         grads: Sequence[Tensor],
         bias_shape: torch.Size | None,
     ) -> list[Tensor | None]:
-        """Write the gradients of the heads to `grads`, for that of the result; return those of the
-        bias, if it has a shape `(B|1, H|1, Q|1, K|1)` or `(H|1, R)`, and of the tables, in
-        float32."""
+        """Given the gradient of the result, write those of the heads to `grads`. Return the
+        gradients of the bias, if it has a shape `(B|1, H|1, Q|1, K|1)` or `(H|1, R)`, and of the
+        tables, in float32."""
         B, H, Q, K = self._shape
         threads = torch.get_num_threads()
         bias = sums = None

@@ -22,8 +22,8 @@ def decode_step(
     rows: Tensor | None = None,
     keeps: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return softmax(q k^T / sqrt(E) + bias + mask) v for few queries, as in decoding,
-    `(N, Q, H, E)`, and if it `keeps` them the probabilities `(N, H, Q, K)`.
+    """Return softmax(q k^T / sqrt(E) + bias + mask) v for a few queries, `(N, Q, H, E)`; with
+    `keeps`, also the probabilities `(N, H, Q, K)`.
 
     Args:
         q: `(N, H, Q, E)`, E a multiple of `LANES`.
@@ -76,8 +76,7 @@ def best_continuations(
     logits: Tensor, sums: Tensor, forced: Tensor, count: int, never: tuple[int, int]
 ) -> tuple[Tensor, Tensor]:
     """Return the `count` best sums of log-probabilities of each sentence, best first, `(A, count)`,
-    -inf where there are no more, and their columns, beam · V + token. Among equals, the lower
-    column comes first.
+    filled with -inf; and their columns, beam · V + token. The lower column wins ties.
 
     Args:
         logits: `(A · B, V)` of the B beams of each of A sentences; the softmax is over all V.
@@ -109,7 +108,7 @@ def best_continuations(
 
 
 def panels(weight: Tensor) -> Tensor:
-    """Return a float32 weight `(N, K)` in the layout that `linear` reads."""
+    """Lay out a float32 weight `(N, K)` for `linear`."""
     N, K = weight.shape
     out = weight.new_empty(-(-N // LANES) * LANES, K)
     library.call(
@@ -124,8 +123,8 @@ def panels(weight: Tensor) -> Tensor:
 
 
 def linear(x: Tensor, panels: Tensor, bias: Tensor, relu: bool) -> Tensor:
-    """Return x W^T + b, `(…, N)`, with the negative ones 0 if `relu`. A row has the same bits
-    whichever rows are next to it.
+    """Return x W^T + b, `(…, N)`, or max(0, x W^T + b) with `relu`. The bits of a row do not depend
+    on the other rows.
 
     Args:
         x: `(…, K)` float32.

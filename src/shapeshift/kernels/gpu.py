@@ -1,9 +1,9 @@
-"""The loss and rotations in Triton, for a GPU: tensors are read and written once, where steps of
-PyTorch cast and copy in passes of their own."""
+"""The loss and rotations in Triton, for a GPU. They read and write tensors once; plain PyTorch
+needs separate passes for casts and copies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,25 +30,25 @@ def cross_entropy(
 
 
 def rotate(
-    x: Tensor, turn: Sequence[Any], factor: float = 1.0, places: Tensor | None = None
+    x: Tensor, turn: Any, in_steps: Callable[[Tensor, Any], Tensor], places: Tensor | None = None
 ) -> Tensor:
     """Rotate r channels of `x (B, H, T, E)` in float32, and multiply the others.
 
     Args:
-        turn: of each token, cosines and sines `(B|1, T, r/2)`, and whether pairs of channels are
-            halves, as of `attention.SentenceAttention`.
+        turn: of each token, a `Turn` with its scale in cosines and sines `(B|1, T, r/2)`.
+        in_steps: does the same in steps of PyTorch, for the gradient of a gradient.
         places: of tokens in the flattened `(B|1, T)` of `turn`, modulo their number; `x` is then
             `(1, H, N, E)`.
 
     Raises:
         ShapeshiftError: if the sizes do not fit each other.
     """
-    cos, sin, halves = turn[:3]
+    cos, sin = turn[:2]
     size, (B, _, T, E) = cos.shape, x.shape
     fits = size == sin.shape and len(size) == 3 and 2 * size[2] <= E
     if not fits or (places is None and (size[0] not in (1, B) or size[1] != T)):
         raise wrong_size("cosines and sines of turns", size, f"(B or 1, T, pairs) = {B, T, E // 2}")
-    rotated: Tensor = _Rotation.apply(x, cos, sin, (halves, factor), places)
+    rotated: Tensor = _Rotation.apply(x, cos, sin, places, turn, in_steps)
     return rotated
 
 
@@ -59,45 +59,28 @@ class _Rotation(torch.autograd.Function):
         x: Tensor,
         cos: Tensor,
         sin: Tensor,
-        options: tuple[bool, float],
         places: Tensor | None,
+        turn: Any,
+        in_steps: Callable[[Tensor, Any], Tensor],
     ) -> Tensor:
         cos, sin = cos.float().contiguous(), sin.float().contiguous()
         ctx.save_for_backward(cos, sin, places)
-        ctx.options = options
-        return _turned(x, cos, sin, options, places, 1.0)
+        ctx.turn, ctx.in_steps = turn._replace(cos=None, sin=None), in_steps
+        return _turned(x, cos, sin, places, ctx.turn, 1.0)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         cos, sin, places = ctx.saved_tensors
-        if needs_steps(grad):
-            return _in_steps(grad, cos, -sin, ctx.options, places), None, None, None, None
-        return _turned(grad, cos, sin, ctx.options, places, -1.0), None, None, None, None
-
-
-def _in_steps(
-    x: Tensor, cos: Tensor, sin: Tensor, options: tuple[bool, float], places: Tensor | None
-) -> Tensor:
-    """As `_Rotation.forward`, in steps of PyTorch."""
-    (halves, factor), pairs = options, cos.shape[-1]
-    if places is not None:
-        places = places % cos.shape[:2].numel()
-        cos, sin = (y.flatten(0, 1).index_select(0, places).unsqueeze(0) for y in (cos, sin))
-    cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)  # (B|1, 1, T, r/2)
-    turning = x[..., : 2 * pairs].float()
-    a, b = turning.chunk(2, -1) if halves else (turning[..., ::2], turning[..., 1::2])
-    both = a * cos - b * sin, a * sin + b * cos
-    turned = torch.cat(both, -1) if halves else torch.stack(both, -1).flatten(-2)
-    return torch.cat((turned, x[..., 2 * pairs :].float() * factor), -1).to(x.dtype)
+        if not needs_steps(grad):
+            return _turned(grad, cos, sin, places, ctx.turn, -1.0), *(None,) * 5
+        if places is not None:
+            places = places % cos.shape[:2].numel()
+            cos, sin = (y.flatten(0, 1).index_select(0, places)[None] for y in (cos, sin))
+        return ctx.in_steps(grad, ctx.turn._replace(cos=cos, sin=-sin)), *(None,) * 5
 
 
 def _turned(
-    x: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    options: tuple[bool, float],
-    places: Tensor | None,
-    sign: float,
+    x: Tensor, cos: Tensor, sin: Tensor, places: Tensor | None, turn: Any, sign: float
 ) -> Tensor:
     B, H, T, E = x.shape
     x = x if x.stride(-1) == 1 else x.contiguous()
@@ -107,9 +90,9 @@ def _turned(
     with torch.cuda.device_of(x):
         _rotate[(triton.cdiv(B * T, tokens),)](
             x, cos, sin, places, out, *x.stride()[:3], *out.stride()[:3],
-            H, T, B * T, cos.shape[:2].numel(), sign, options[1],
+            H, T, B * T, cos.shape[:2].numel(), sign, turn.scale,
             E=E, PAIRS=cos.shape[-1], WIDTH=width, REST=triton.next_power_of_2(E), TOKENS=tokens,
-            HALVES=options[0], PLACED=places is not None,
+            HALVES=turn.halves, PLACED=places is not None,
         )  # fmt: skip
     return out
 

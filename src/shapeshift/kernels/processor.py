@@ -1,4 +1,5 @@
-"""Facts about the processor, the same in every process of a machine: read, never measured."""
+"""Properties of the processor. They are read, never measured, so that all processes of a machine
+agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loss and dropout, each in one pass over memory, where PyTorch takes several."""
+"""The loss and dropout, each in one pass over memory; PyTorch takes several."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def dropout(
 
 
 def dropout_backward(grad: Tensor, kept: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
-    """Return the gradient of `x`, in its `dtype`, for that of the result."""
+    """Return the gradient of `x`, in its `dtype`, given the gradient of the result."""
     if torch.is_grad_enabled() or not serves(grad):  # for the gradient of a gradient
         bits = kept[:, None] >> torch.arange(8, dtype=torch.uint8, device=kept.device) & 1
         return (grad * bits.flatten()[: grad.numel()].view(grad.shape)).mul_(scale).to(dtype)

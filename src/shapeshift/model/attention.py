@@ -1,4 +1,4 @@
-"""Multi-head attention that asks a position representation through its hooks."""
+"""Multi-head attention, which calls the hooks of a position representation."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ class Attention(nn.Module):
         return apply_linear(self.out, packing[0].pack(out) if packing and not packed else out)
 
     def keys_and_values(self, memory: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what `forward` puts into a cache for `memory (B, K, D)`: `(B, H, K, E)` each."""
+        """Return the keys and values of `memory (B, K, D)`, `(B, H, K, E)` each, as `forward`
+        caches them."""
         pos_q = pos_k[:, :1]
         inputs = self._inputs(memory[:, :1], memory, pos_q, pos_k)
         q, k, v = split_heads(self._project(*inputs), self.num_heads)
@@ -136,7 +137,8 @@ class Attention(nn.Module):
         return inputs
 
     def _project(self, q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
-        """Return the projections of inputs `(…, D)`, those of one input side by side."""
+        """Return the projections of inputs `(…, D)`; projections of the same input are
+        concatenated."""
         inputs = [q] if q is k and k is v else [q, k] if k is v else [q, k, v]
         sizes = ((3,), (1, 2), (1, 1, 1))[len(inputs) - 1]
         weights: Sequence[Tensor] = [self.in_weight]
@@ -157,7 +159,8 @@ class Attention(nn.Module):
 
 
 def _check(x: Tensor, memory: Tensor, pos_q: Tensor, pos_k: Tensor) -> None:
-    """Raise a `ShapeshiftError` if tokens and positions would broadcast."""
+    """Raise a `ShapeshiftError` if tokens and positions have different shapes, so that they would
+    broadcast."""
     check_positions("pos_q", pos_q, *x.shape[:2])
     check_positions("pos_k", pos_k, x.shape[0], memory.shape[1])
     if memory.shape[0] != x.shape[0]:

@@ -1,4 +1,4 @@
-"""Keys and values that incremental decoding keeps."""
+"""Caches of keys and values for incremental decoding."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class KeyValues:
         self._rows: Tensor | None = None  # (K, N) int32: where the tokens of row n are, if not in n
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add `keys, values (N, H, new, E)`; return everything kept, views that hold until the
-        next call."""
+        """Append `keys, values (N, H, new, E)`; return all cached ones, as views that are valid
+        until the next call."""
         self._attends = False
         if self._rows is not None:
             self._move(self.length, self._rows)
@@ -43,13 +43,13 @@ class KeyValues:
     def attend(
         self, q: Tensor, keys: Tensor, values: Tensor, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """Add `keys, values (N, H, 1, E)`; return what `decoding.decode_step` does for
-        `q (N, H, 1, E)` and everything kept, as `options` says."""
+        """Append `keys, values (N, H, 1, E)`, and return `decoding.decode_step` for `q (N, H, 1,
+        E)` over all cached ones, with `options`."""
         self._attends = True
         return decoding.decode_step(q, *self._add(keys, values), rows=self._rows, **options)
 
     def select(self, rows: Tensor) -> None:
-        """Let row i continue what was row `rows[i]`; there may be more rows than before."""
+        """Let row i continue old row `rows[i]`; there may be more rows than before."""
         if self._buffers is None:
             return
         if self._rows is None:
@@ -83,8 +83,8 @@ class KeyValues:
         return kept_keys, kept_values
 
     def _move(self, capacity: int, rows: Tensor | None = None) -> None:
-        """Copy the tokens so far to buffers of `capacity`; with `rows (K, N)`, token k of row n is
-        that of row `rows[k, n]`."""
+        """Copy the cached tokens to buffers of `capacity`; with `rows (K, N)`, token k of row n
+        comes from row `rows[k, n]`."""
         old = self._buffers
         assert old is not None
         num_rows = old[0].shape[1]
@@ -109,7 +109,7 @@ class KeyValues:
 
 
 class Slots:
-    """Places for the tokens of N rows, of which each step takes one, for the caches of all layers.
+    """Token places of N rows, shared by the caches of all layers; each step takes one place.
 
     The last place and the rows are updated in place, so that the work of a step can be recorded and
     repeated (`decoding.recording`).
@@ -164,7 +164,7 @@ class Slots:
         return moved
 
     def tokens(self, buffer: Tensor) -> Tensor:
-        """Return what each row continues in a buffer, `(capacity, N, H, E)`."""
+        """Return, for each row of a buffer, the tokens that it continues: `(capacity, N, H, E)`."""
         if self._places is None:
             return buffer
         tokens = buffer.flatten(0, 1).index_select(0, self._places)
@@ -177,8 +177,8 @@ class Slots:
 
 
 class FixedKeyValues:
-    """As `KeyValues`, in `Slots`: buffers have room for all tokens from the start, and places that
-    are not taken are masked."""
+    """Like `KeyValues`, with `Slots`: buffers have room for all tokens from the start, and free
+    places are masked."""
 
     def __init__(self, slots: Slots, buffers: tuple[Tensor, Tensor] | None = None):
         self._slots = slots
@@ -186,12 +186,12 @@ class FixedKeyValues:
 
     @property
     def mask(self) -> Tensor | None:
-        """To add to the scores, `(1, 1, 1, capacity)`."""
+        """Mask to add to the scores, `(1, 1, 1, capacity)`."""
         return self._slots.mask
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add `keys, values (N, H, 1, E)` at the place taken last; return those of all places,
-        `(N, H, capacity, E)`, to be masked."""
+        """Write `keys, values (N, H, 1, E)` to the place taken last; return those of all places,
+        `(N, H, capacity, E)`, which `mask` must mask."""
         slots = self._slots
         new_keys, new_values = (x.permute(2, 0, 1, 3) for x in (keys, values))  # (1, N, H, E)
         if self._buffers is None:
@@ -203,7 +203,7 @@ class FixedKeyValues:
         return kept_keys, kept_values
 
     def moved(self, slots: Slots) -> FixedKeyValues:
-        """Return a copy with the places of `slots`, which are more."""
+        """Return a copy with the places of larger `slots`."""
         if self._buffers is None:
             return FixedKeyValues(slots)
         keys, values = (self._slots.move(x, slots.pos.shape[1]) for x in self._buffers)
@@ -211,8 +211,8 @@ class FixedKeyValues:
 
 
 class SourceKeyValues:
-    """Projected keys and values of a source, `(B, H, K, E)` each: all there at once, they lie
-    sentence by sentence, as the products of each step read them fastest."""
+    """Projected keys and values of a source, `(B, H, K, E)` each. They do not grow, and lie
+    sentence by sentence in memory, which is fastest for the products of each step."""
 
     mask: Tensor | None = None
 
@@ -221,7 +221,7 @@ class SourceKeyValues:
         self._both: tuple[Tensor, Tensor] | None = None
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep `keys, values` at the first call (those of later calls are empty); return them."""
+        """Store `keys, values` of the first call (later ones are empty), and return them."""
         if self._both is None:
             self._both = keys.contiguous(), values.contiguous()
             self.length = keys.shape[2]
@@ -230,12 +230,11 @@ class SourceKeyValues:
     def attend(
         self, q: Tensor, keys: Tensor, values: Tensor, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """As `append`; return what `decoding.decode_step` does for `q (B, H, Q, E)`, as
-        `options` says."""
+        """Like `append`, but return `decoding.decode_step` for `q (B, H, Q, E)`, with `options`."""
         return decoding.decode_step(q, *self.append(keys, values), **options)
 
     def select(self, sentences: Tensor) -> None:
-        """Let sentence i be what was `sentences[i]`."""
+        """Let sentence i continue old sentence `sentences[i]`."""
         if self._both is not None:
             keys, values = self._both
             self._both = keys.index_select(0, sentences), values.index_select(0, sentences)

@@ -1,4 +1,4 @@
-"""What there is to choose from and what it costs, for the command line and docs/positions.md."""
+"""Kinds, places and their numbers of parameters, for the command line and docs/positions.md."""
 
 from __future__ import annotations
 

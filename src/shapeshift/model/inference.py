@@ -1,4 +1,4 @@
-"""Weights for translation: in the type of the matrix products, laid out for few rows."""
+"""Weights for translation, in the dtype of the matrix products and in a layout for few rows."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from .transformer import Transformer
 
 
 class BlockedLinear(nn.Module):
-    """x W^T + b in bf16 on a CPU. W is laid out in blocks, as oneDNN's products need it, once;
-    `F.linear` does so in each call, and takes 1.3 to 1.8 times as long for 8 rows on a processor
-    with AMX (`benchmarks/linear.py --precision bf16`).
+    """x W^T + b in bf16 on a CPU, with W in the blocks that oneDNN's products need.
+
+    `F.linear` makes these blocks in each call, and takes 1.3 to 1.8 times as long for 8 rows on a
+    processor with AMX (`benchmarks/linear.py --precision bf16`).
 
     Args:
         weight: `(N, K)`.
@@ -46,9 +47,10 @@ class BlockedLinear(nn.Module):
 
 
 class PanelLinear(nn.Module):
-    """x W^T + b in float32 on a CPU, by `decoding.linear`, whose layout W has: for the few rows of
-    a step of decoding it is faster than PyTorch's product (`benchmarks/linear.py`), and for many as
-    fast.
+    """x W^T + b in float32 on a CPU, by `decoding.linear`, with W in its layout.
+
+    It is faster than PyTorch's product for the few rows of a decoding step, and as fast for many
+    (`benchmarks/linear.py`).
 
     Args:
         weight, bias, activation: as of `BlockedLinear`.
@@ -66,7 +68,7 @@ class PanelLinear(nn.Module):
 
 
 def linear_for(weight: Tensor, dtype: torch.dtype) -> type[BlockedLinear | PanelLinear] | None:
-    """Return the class that serves for products with `weight` in `dtype` here, or None."""
+    """Return the class for products with `weight` in `dtype` on this machine, or None."""
     if weight.device.type != "cpu":
         return None
     if dtype == torch.bfloat16 and has_bf16_products():
@@ -126,7 +128,7 @@ def _use(linear: type[BlockedLinear | PanelLinear], model: Transformer) -> None:
 def _projections(
     linear: type[BlockedLinear | PanelLinear], attention: Attention
 ) -> Callable[..., Tensor]:
-    """Return what `Attention.projections` says; each part is laid out when it is first needed."""
+    """Replacement for `Attention.projections`; lays out each part when it is first used."""
     weights, biases = attention.in_weight.chunk(3), attention.in_bias.chunk(3)
 
     @cache

@@ -14,10 +14,10 @@ from shapeshift.positions.base import has_hooks
 
 
 def apply_linear(module: nn.Module, x: Tensor) -> Tensor:
-    """Return module(x); by `linear` if the module is a torch.nn.Linear as it was built.
+    """Return module(x), computed by `linear` if the module is an unchanged torch.nn.Linear.
 
-    The testbed's layers are torch.nn.Linear itself, which tools look for by its exact type, such as
-    `torch.ao.quantization.quantize_dynamic`.
+    The testbed's layers are torch.nn.Linear itself, because tools such as
+    `torch.ao.quantization.quantize_dynamic` look for exactly this type.
     """
     if is_as_built(module):
         return linear(x, module.weight, module.bias)  # type: ignore[arg-type]
@@ -26,9 +26,9 @@ def apply_linear(module: nn.Module, x: Tensor) -> Tensor:
 
 
 def is_as_built(*modules: nn.Module) -> bool:
-    """Return whether modules are torch.nn.Linear, or ReLU, that nobody has changed: no hook sees
-    what they return, none is a subclass (as with `torch.nn.utils.parametrize`), and none has a
-    `forward` of its own. Under a compiler or a transform of torch.func the answer is no."""
+    """Return whether modules are unchanged torch.nn.Linear or ReLU: without hooks, no subclasses
+    (as `torch.nn.utils.parametrize` makes), and with torch's own `forward`. Under a compiler or a
+    transform of torch.func, the answer is no."""
     return not kernels.is_traced() and all(
         type(module) in (nn.Linear, nn.ReLU)
         and not has_hooks(module)
@@ -38,16 +38,15 @@ def is_as_built(*modules: nn.Module) -> bool:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return x W^T + b, `(…, N)`, for `x (…, K)`, `weight (N, K)` and `bias (N,)`.
-
-    Where gradients are wanted under autocast to bf16 on a CPU, W is rounded again for them, where
-    `F.linear` keeps a rounded copy of each W for the backward pass: 13 % of the memory of a step of
-    base. A processor that multiplies float32 faster does so with the rounded numbers.
-    """
-    trains = torch.is_grad_enabled() and weight.requires_grad and kernels.serves(x)
-    in_bf16 = torch.get_autocast_dtype("cpu") == torch.bfloat16
+    """Return x W^T + b, `(…, N)`, for `x (…, K)`, `weight (N, K)` and `bias (N,)`. Under autocast
+    to bf16 on a CPU, `F.linear` keeps a rounded copy of each W for the backward pass, which is 13 %
+    of the memory of a training step of base. This function rounds W again instead. A processor that
+    multiplies float32 faster than bf16 multiplies the rounded numbers in float32."""
+    in_bf16 = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    trains = torch.is_grad_enabled() and weight.requires_grad and x.is_cpu
     is_plain = all(type(each) in (Tensor, nn.Parameter) for each in (weight, bias))
-    if not trains or not in_bf16 or not is_plain or not torch.is_autocast_enabled("cpu"):
+    is_plain = is_plain and x.dtype in (torch.float32, torch.bfloat16) and kernels.is_plain(x)
+    if not trains or not in_bf16 or not is_plain:
         return F.linear(x, weight, bias)
     rows = x.flatten(0, -2).bfloat16()
     out: Tensor = _Linear.apply(rows, weight, bias)  # type: ignore[no-untyped-call]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -111,7 +112,7 @@ def label_smoothed_loss(
 
 
 def _check_ids(name: str, ids: Tensor, table: nn.Embedding) -> None:
-    """Raise a `ShapeshiftError` if `ids`, the argument `name`, are in no row of their table."""
+    """Raise a `ShapeshiftError` if `ids`, the argument `name`, lie outside their table."""
     wrong = ids[(ids < 0) | (ids >= table.num_embeddings)]
     if len(wrong):
         raise ShapeshiftError(
@@ -123,10 +124,9 @@ def _check_ids(name: str, ids: Tensor, table: nn.Embedding) -> None:
 def linear_cross_entropy(
     hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float, bias: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the summed label-smoothed loss and the summed negative log-likelihood.
-
-    The logits `hidden @ weight.T (N, V)` are the largest tensor of a training step. They are made
-    some rows at a time, and so is their gradient, in the forward pass: neither is ever whole.
+    """Return the summed label-smoothed loss and the summed negative log-likelihood. The logits
+    `hidden @ weight.T (N, V)` are the largest tensor of a training step. The forward pass computes
+    them and their gradient some rows at a time, so that neither exists as a whole.
 
     Args:
         hidden: `(N, D)`, or more rows, of which the last have no target and are left out.
@@ -228,7 +228,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def _smoothed(hidden: Tensor, weight: Tensor, targets: Tensor, epsilon: float) -> Tensor:
-    """Return the smoothed loss of `linear_cross_entropy` in steps of PyTorch."""
+    """Return the smoothed loss of `linear_cross_entropy`, in plain PyTorch."""
     exact = torch.promote_types(weight.dtype, torch.float32)
     logits = hidden[: len(targets)].to(exact) @ weight.to(exact).t()
     return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=epsilon)
@@ -245,7 +245,8 @@ def _softmax(
         target: ids `(N, 1)`.
     """
     if kernels.serves(logits):
-        return training.cross_entropy(logits, target.contiguous(), confidence, replace)
+        with suppress(MemoryError):  # before anything is written
+            return training.cross_entropy(logits, target.contiguous(), confidence, replace)
     if kernels.serves_on_gpu(logits):
         from shapeshift.kernels import gpu
 

@@ -1,4 +1,4 @@
-"""Modules without numbers, whose shapes and settings are all that matters."""
+"""Modules on the meta device, which have shapes and settings but no numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class _NothingComputed(TorchFunctionMode):
-    """Leaves a tensor as it is where a module would draw normal numbers, or take logarithms."""
+    """Skips the drawing of normal numbers and logarithms, and returns the tensor unchanged."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -24,9 +24,7 @@ class _NothingComputed(TorchFunctionMode):
 
 @contextmanager
 def without_numbers() -> Iterator[None]:
-    """Make tensors on the `meta` device, where they take no memory.
-
-    PyTorch imports its compiler to compute numbers there, which takes two seconds.
-    """
+    """Context: create tensors on the `meta` device, where they take no memory. Computations are
+    skipped, because PyTorch would import its compiler for them, which takes two seconds."""
     with torch.device("meta"), _NothingComputed():
         yield

@@ -1,4 +1,4 @@
-"""Parameters that a model has under several names, such as one table for both sides."""
+"""Parameters with several names in a model, such as a table that both sides share."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def separate_modules(module: nn.Module, seen: set[nn.Module] | None = None) -> N
 
 @contextmanager
 def keeping_ties(module: nn.Module) -> Iterator[None]:
-    """Restore, after the block, what was one tensor under several names before it: PyTorch replaces
-    the tensors of each module by themselves, such as in `to_empty` and in
-    `load_state_dict(assign=True)`."""
+    """Context: at the end, restore the ties between names that shared one tensor. `to_empty` and
+    `load_state_dict(assign=True)` replace the tensors of each module separately, which breaks
+    ties."""
     tied = tied_names(module)
     yield
     tie(module, tied)
 
 
 def tie(module: nn.Module, tied: Mapping[str, str]) -> None:
-    """Put the tensor of each first name under its further names; see `tied_names`."""
+    """Assign the tensor of each first name to its further names; see `tied_names`."""
     for name, first in tied.items():
         owner, _, last = name.rpartition(".")
         setattr(module.get_submodule(owner), last, attrgetter(first)(module))

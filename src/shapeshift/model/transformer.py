@@ -143,8 +143,8 @@ class Transformer(nn.Module):
         target_input: Tensor,
         packing: tuple[Packing, Packing] | None = None,
     ) -> Tensor:
-        """Return the decoder's output `(B, T, D)`; `project` makes logits of what is needed. With
-        the packing of source and target, `(N, D)` for the target's N tokens."""
+        """Return the decoder's output `(B, T, D)`; `project` turns it into logits. With the packing
+        of source and target, return `(N, D)` for the target's N tokens."""
         memory = self.encode(source, packing=packing and packing[0])
         return self.decode(target_input, memory, packing=packing)
 
@@ -187,11 +187,11 @@ class DecoderState:
         self._slots: Slots | None = None  # after `reserve`
 
     def reserve(self, num_tokens: int, most: int) -> int:
-        """Make room for the first `num_tokens` tokens of a row, before a step appends the first or
-        more than there was room for; return for how many there is now.
+        """Reserve buffers for `num_tokens` tokens a row, before the first step or when they are
+        full; return the capacity.
 
-        What `step` and `reorder` read and write then stays where it is, so that a GPU can repeat
-        their work. `extend` takes one token at a time.
+        The tensors of `step` and `reorder` then keep their addresses, so that a CUDA graph can
+        replay them. `extend` takes one token at a time.
 
         Args:
             most: tokens that a row may ever have; there are positions for no more.
@@ -213,7 +213,7 @@ class DecoderState:
         return capacity
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Append one token a row; `tokens (N,)` -> logits of the next `(N, V)`.
+        """Append one token to each row: `tokens (N,)` -> logits of the next token `(N, V)`.
 
         Raises:
             ShapeshiftError: for another number of rows than N.
@@ -221,8 +221,8 @@ class DecoderState:
         return self.model.project(self.extend(tokens.unsqueeze(1))[:, -1])
 
     def begin(self, tokens: Tensor) -> Tensor:
-        """Append the first token of all beams, `(B,)`, computed once for each sentence, without
-        `reserve` before -> logits of the next `(B, V)`."""
+        """Append the first token `(B,)` of all beams, computed once for each sentence -> logits of
+        the next token `(B, V)`. Not after `reserve`."""
         beam, offset = self._beam, self._offset
         self._beam = 1
         if isinstance(offset, Tensor):

@@ -37,8 +37,8 @@ _MODULE_HOOKS = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Return whether hooks are called with what goes into a module or comes out, forward or
-    backward: those registered on it, as pruning and FSDP do, or on all modules."""
+    """Return whether a module has forward or backward hooks, its own (pruning and FSDP register
+    such) or global ones."""
     return bool(has_any_global_hook()) or any(  # type: ignore[no-untyped-call]
         getattr(module, name) for name in _MODULE_HOOKS
     )
@@ -155,12 +155,12 @@ class Representation(nn.Module):
             cls.places = places
 
     def acts(self, hook: str) -> bool:
-        """Return whether `hook` (`embed`, `inputs`, `rotate`, `bias`, `query_bias`, `value_bias`)
-        may do anything."""
+        """Return whether `hook` (`embed`, `inputs`, `rotate`, `bias`, `query_bias` or `value_bias`)
+        may have an effect."""
         return hook in self.acting() if hook in DESCRIBED_BY else not self._is_own(hook)
 
     def acting(self) -> set[str]:
-        """Return which of `rotate`, `bias`, `query_bias` and `value_bias` may do anything."""
+        """Return which of `rotate`, `bias`, `query_bias` and `value_bias` may have an effect."""
         found = {hook for hook in DESCRIBED_BY if not self._is_own(hook)}
         for hook in ("rotate", "bias"):
             if self._describes(DESCRIBED_BY[hook]):
@@ -171,8 +171,8 @@ class Representation(nn.Module):
         return found
 
     def derives(self, hook: str) -> bool:
-        """Return whether a backend may compute what `hook` does from the description that it is
-        derived from: nobody has replaced the hook, or registered a hook on this module."""
+        """Return whether a backend may compute `hook` from the kind's description: nobody has
+        replaced the hook or registered a module hook."""
         return self._is_own(hook) and not has_hooks(self)
 
     def _is_own(self, hook: str) -> bool:
@@ -183,7 +183,7 @@ class Representation(nn.Module):
         return name in vars(self) or _overrides(type(self), name)
 
     def forward(self, hook: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a hook by its name, and what is registered on this module around it."""
+        """Call a hook by name, with the module hooks that are registered on this module."""
         return getattr(self, hook)(*args, **kwargs)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -238,7 +238,7 @@ class Representation(nn.Module):
         return rotate(q, turns[0]), rotate(k, turns[1])
 
     def turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn]:
-        """Return `turn` for queries and for keys, of which only E and the dtype are read."""
+        """Return the turns of queries and of keys; only E and the dtype of the heads are read."""
         for x in (q, k):
             check_sizes(self, head_dim=x.shape[-1])
         turn_q = self.turn(pos_q, q.dtype)
@@ -296,8 +296,8 @@ def _overrides(cls: type[Representation], name: str) -> bool:
 
 
 class _Parametrizations(nn.ModuleDict):
-    """What `torch.nn.utils.parametrize` keeps by the names of tensors, which may be `keys` and
-    `values`, as methods of every ModuleDict are."""
+    """A ModuleDict for `torch.nn.utils.parametrize` whose entries may be called `keys` and
+    `values`, like the dictionary's own methods."""
 
     def __setitem__(self, key: str, module: nn.Module) -> None:
         self._modules[key] = module

@@ -61,7 +61,7 @@ class Chain(Representation):
         )
 
     def _parts(self, hook: str | None = None) -> list[Representation]:
-        """Return the parts that act at a hook, or all."""
+        """Return the parts that act at a hook, or all parts."""
         parts = [part for part in self.parts if isinstance(part, Representation)]
         return [part for part in parts if hook is None or part.acts(hook)]
 
@@ -108,7 +108,8 @@ class Chain(Representation):
 
     @property
     def limits(self) -> tuple[int, int] | None:  # type: ignore[override]
-        """The widest of the parts', each of which clips distances itself; None without one."""
+        """The widest limits of the parts, each of which clips distances itself; None if a part has
+        none."""
         limits = [part.limits for part in self._parts("bias")]
         known = [x for x in limits if x is not None]
         if not known or len(known) < len(limits):

@@ -81,7 +81,8 @@ def _parameters(init: Callable[..., None]) -> Mapping[str, inspect.Parameter]:
 
 
 def _alternatives(hint: Any) -> list[tuple[str, Callable[[Any], bool]]]:
-    """Return what an annotation allows, as in `_TYPES`; any value where it is not known."""
+    """Return the types that an annotation allows, as in `_TYPES`; any value if the annotation is
+    unknown."""
     kind = get_origin(hint) or hint
     if kind in (Union, UnionType):
         return [each for part in get_args(hint) for each in _alternatives(part)]
@@ -98,11 +99,11 @@ def shown(module: nn.Module) -> str:
 
 
 def can_read(pos: Tensor) -> bool:
-    """Return whether the values of `pos` can be read without a cost.
+    """Return whether the values of `pos` can be read for free.
 
-    On a GPU the host would wait for the device in every call. In a graph that `torch.compile` or
-    `torch.export` captures, and on the meta device, there are no values; in one that
-    `torch.jit.trace` records, they would be those of the example.
+    On a GPU the host would wait for the device in every call. On the meta device and in graphs that
+    `torch.compile` or `torch.export` captures there are no values; `torch.jit.trace` would record
+    those of the example.
     """
     return pos.device.type in ("cpu", "mps") and not is_captured()
 
@@ -112,8 +113,8 @@ WITHOUT_FLOAT64 = ("mps",)
 
 
 def bounds(pos: Tensor) -> tuple[int, int]:
-    """Return the lowest and the highest of positions `(B|1, T)`; 0 and T − 1 where they cannot be
-    read, or there are none, as where all keys are in a cache."""
+    """Return the lowest and the highest of positions `(B|1, T)`; 0 and T − 1 if they cannot be read
+    or there are none (all keys are cached)."""
     if not can_read(pos) or not pos.numel():
         return 0, pos.shape[-1] - 1
     lowest, highest = pos.aminmax()
@@ -199,7 +200,7 @@ def as_positions(pos: Tensor) -> Tensor:
 
 
 def check_positions(name: str, pos: Tensor, B: int, T: int) -> Tensor:
-    """Return positions as int64, see `as_positions`.
+    """Check positions, and return them as int64; see `as_positions`.
 
     Raises:
         ShapeshiftError: if `pos`, the argument `name`, is not an integer tensor `(1, T)` or

@@ -66,7 +66,7 @@ class Graph(Representation):
         return pairs.value_bias(probs, _with_none(self.values), rows)
 
     def _rows(self, num_sentences: int, pos_q: Tensor, pos_k: Tensor) -> Tensor:
-        """Return the row of each pair in the table that `_with_none` returns, `(B|1, n, n)`."""
+        """Return each pair's row `(B|1, n, n)` in the table that `_with_none` returns."""
         labels = self.labels
         if labels is None:
             raise ShapeshiftError(

@@ -1,4 +1,4 @@
-"""Attention with a table of vectors by pair of tokens, without a tensor of pairs and channels.
+"""Attention with a vector for each pair of tokens, taken from a table, without a tensor (Q, K, E).
 
 Queries are multiplied with the rows of the table once. The product, one number for each query and
 row, is added to the scores of the pairs that have the row; the transpose sums probabilities or
@@ -43,8 +43,8 @@ def value_bias(probs: Tensor, table: Tensor, rows: Tensor) -> Tensor:
 
 
 class Table(NamedTuple):
-    """Vectors `(H|1, R, E)` of the distances j − i from `low` on, or numbers `(H|1, R)`; smaller
-    and larger distances have the first and the last."""
+    """Vectors `(H|1, R, E)`, or numbers `(H|1, R)`, of the distances j − i from `low` on. Smaller
+    distances use the first row, larger ones the last."""
 
     vectors: Tensor
     low: int
@@ -55,7 +55,7 @@ class Table(NamedTuple):
 
 
 def autocast_dtype(x: Tensor) -> torch.dtype:
-    """Return the dtype in which `x` is multiplied: that of autocast, where it is enabled."""
+    """Return the dtype of products with `x`: autocast's if it is enabled."""
     device = x.device.type
     available = torch.amp.is_autocast_available(device)  # not on the meta device
     enabled = available and torch.is_autocast_enabled(device)

@@ -29,7 +29,7 @@ from .scheme import PLACES, SCHEMES, STACKS, Part, Scheme
 
 @dataclass(frozen=True)
 class Stack:
-    """The facts about an encoder or a decoder that a representation needs.
+    """Properties of an encoder or a decoder that a representation needs.
 
     Args:
         name: `encoder` or `decoder`, whose self-attention is causal.
@@ -150,7 +150,7 @@ def check(scheme: Scheme) -> None:
 
 
 def build_position_ids(scheme: Scheme) -> Absolute:
-    """Return a fresh module that numbers the tokens of one side (source or target)."""
+    """Build a module that numbers the tokens of one side (source or target)."""
     position_ids = entry(POSITION_IDS, scheme.position_ids.name, "position ids")
     return position_ids.build(**scheme.position_ids.options)
 

@@ -70,9 +70,9 @@ class Absolute(nn.Module):
         return 0
 
     def numbers(self, pos: Tensor, end: int, num_drawn: int | None) -> Tensor:
-        """Return the positions `(B|1, T)`, before an offset is added, of the tokens `pos (1, T)`,
-        counted from 0 and the last of them `end` − 1; in training, unless the caller gives an
-        offset, `num_drawn` is B."""
+        """Return the positions `(B|1, T)` before an offset is added. `pos (1, T)` counts the tokens
+        from 0, up to `end` − 1. In training, unless the caller gives an offset, `num_drawn` is
+        B."""
         return pos
 
 

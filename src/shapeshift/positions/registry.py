@@ -127,8 +127,8 @@ def entry(registry: Mapping[str, T], name: str, what: str) -> T:
 
 
 def check_name(names: Collection[str], name: str, what: str, more: str = "") -> None:
-    """Raise a `ShapeshiftError` that tells the nearest of the names if `name` is none of them;
-    `more` stands behind the names."""
+    """Raise a `ShapeshiftError` with the nearest known name if `name` is unknown; `more` follows
+    the list of names."""
     if name not in names:
         raise ShapeshiftError(
             f"unknown {what} {name!r}{nearest(str(name), names)} (known: {', '.join(names)}{more})"

@@ -36,14 +36,14 @@ def by_distance(
 
 
 def distances(pos_q: Tensor, pos_k: Tensor) -> Tensor:
-    """Return j − i of all pairs, `(B|1, Q, K)`."""
+    """Return the distances j − i of all pairs, `(B|1, Q, K)`."""
     return as_positions(pos_k).unsqueeze(-2) - as_positions(pos_q).unsqueeze(-1)
 
 
 def common_lag(pos_q: Tensor, pos_k: Tensor) -> int | None:
     """Return pos_q[b, 0] − pos_k[b, 0] if it is the same for all b and all positions are
-    consecutive, else None. Also return None if reading positions would wait for a device or split
-    a graph, and for no pair or a single query, where the general computation is as good."""
+    consecutive, else None. Also return None if reading the positions would wait for a device or
+    split a graph, and for a single query or no pair, where the general computation is as fast."""
     pos_q, pos_k = as_positions(pos_q), as_positions(pos_k)
     if pos_q.device.type != "cpu" or not can_read(pos_q) or pos_q.shape[1] < 2:
         return None

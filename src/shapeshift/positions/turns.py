@@ -28,7 +28,7 @@ class Turn(NamedTuple):
         return self._multiplied(self.decay)
 
     def of_keys(self) -> Turn:
-        """As `of_queries`, of keys."""
+        """Return the turn of keys; see `of_queries`."""
         return self._multiplied(None if self.decay is None else 1 / self.decay)
 
     def _multiplied(self, decay: Tensor | None) -> Turn:
@@ -39,12 +39,17 @@ class Turn(NamedTuple):
 
 
 def rotate(x: Tensor, turn: Turn) -> Tensor:
-    """Rotate r channels of `x (B, H, T, E)` in at least float32, and multiply the others by
-    `turn.scale`, which cos and sin include."""
+    """Rotate r channels of `x (B, H, T, E)` in at least float32. Multiply the others by
+    `turn.scale`, which cos and sin already include."""
     if kernels.serves_on_gpu(x) and not (turn.cos.requires_grad or turn.sin.requires_grad):
         from shapeshift.kernels import gpu
 
-        return gpu.rotate(x, turn, turn.scale)
+        return gpu.rotate(x, turn, in_steps)
+    return in_steps(x, turn)
+
+
+def in_steps(x: Tensor, turn: Turn) -> Tensor:
+    """As `rotate`, in steps of PyTorch."""
     width, dtype = 2 * turn.cos.shape[-1], torch.promote_types(x.dtype, torch.float32)
     cos, sin = (y.to(dtype).unsqueeze(1) for y in turn[:2])  # (B|1, 1, T, r/2)
     wide = x[..., :width].to(dtype, memory_format=torch.contiguous_format)

@@ -25,7 +25,7 @@ from shapeshift.decoding.capacity import capacity
 from shapeshift.model import Transformer, build
 from shapeshift.positions import SCHEMES, Scheme
 from shapeshift.run.folder import Run
-from shapeshift.run.measures import Measurement
+from shapeshift.run.measures import Result
 from shapeshift.training.precision import autocast, choose_precision, tuned
 from shapeshift.training.step import TrainingStep, random_batch
 
@@ -44,7 +44,7 @@ Work = Callable[[int], object]
 """Some work; its argument counts how often it was done."""
 
 
-def measure_speed(run: Run, data: Prepared, budget_s: float = 4.0) -> list[Measurement]:
+def measure_speed(run: Run, data: Prepared, budget_s: float = 4.0) -> list[Result]:
     """Measure the speed of training over that of the same configuration with `position=ape` (Kiyono
     et al. 2021, Table 2): ape's time for a step over the model's own, the median over rounds of one
     step each. 1 for ape itself, by definition. The steps take the first batches of training and
@@ -65,10 +65,10 @@ def measure_speed(run: Run, data: Prepared, budget_s: float = 4.0) -> list[Measu
 
     with tuned(run.device):  # the first step on a new shape is slow, for the first model most
         ratio = _ratio_by_turns(run, stepper, len(batches), _MIN_ROUNDS, budget_s)
-    return [Measurement(metric="speed", value=ratio, dataset="train")]
+    return [Result(metric="speed", value=ratio, split="train")]
 
 
-def measure_decoding_speed(run: Run, data: Prepared) -> list[Measurement]:
+def measure_decoding_speed(run: Run, data: Prepared) -> list[Result]:
     """Measure the speed of decoding token by token with a cache and fresh weights: APE's time over
     the model's own, the median over rounds (`decoding_speed`; 1 for APE itself, by definition).
     Both write `DECODED_LENGTH` tokens for each sentence whatever they would say, so that both do
@@ -89,10 +89,10 @@ def measure_decoding_speed(run: Run, data: Prepared) -> list[Measurement]:
         return decode
 
     ratio = _ratio_by_turns(run, decoder, 1, _NUM_ROUNDS)
-    return [Measurement(metric="decoding_speed", value=ratio)]
+    return [Result(metric="decoding_speed", value=ratio)]
 
 
-def measure_step_memory(run: Run, data: Prepared) -> list[Measurement]:
+def measure_step_memory(run: Run, data: Prepared) -> list[Result]:
     """Measure the most bytes of tensors alive at a time in a training step (forward, backward,
     update) with fresh weights on sentences of `MEMORY_LENGTH` subwords, or as many as the model has
     positions for: `step_bytes`, weights and optimiser included, and `step_memory`, that over APE's.
@@ -104,8 +104,8 @@ def measure_step_memory(run: Run, data: Prepared) -> list[Measurement]:
     own, first = (_peak_bytes(run, data, each, length) for each in (scheme, BASELINE))
     bucket = f"length {length}"
     return [
-        Measurement(metric="step_bytes", value=own, bucket=bucket),
-        Measurement(metric="step_memory", value=own / first, bucket=bucket),
+        Result(metric="step_bytes", value=own, bucket=bucket),
+        Result(metric="step_memory", value=own / first, bucket=bucket),
     ]
 
 

@@ -35,20 +35,20 @@ NEUTRAL = (
     "model.size",
     "evaluation",
 )
-"""Settings that a cell's name does not depend on.
+"""Settings that a run's name does not depend on.
 
 Devices and the batches of decoding change results by rounding at most. The kind of device a run is
 trained on, and the precision that `training.precision=auto` is there, are known when it begins:
 they stand in its folder, and runs that differ in them are not compared; see `machine`.
 `root` and `archive` say where the text is, not what it is. `size` is spelled out by the widths and
 depths. `evaluation` changes what is computed from translations: its hash is in the names of the
-steps that measure, so that other length buckets score again and do not train again. Validation
+measures, so that other length buckets score again and do not train again. Validation
 stays in: the log depends on it, and with it the model of COMET, how text is detokenised and BLEU's
 tokenizer, where that matters.
 """
 
 
-def cell_key(config: Config) -> str:
+def run_key(config: Config) -> str:
     """Return 16 hexadecimal digits: the same for configurations that give the same result, in any
     process, whatever the order of keys."""
     own = _without_defaults(identity_fields(config), _default_fields())

@@ -34,31 +34,32 @@ from shapeshift.training.log import read_log
 Text = Annotated[str, Field(min_length=1)]
 
 
-class Measurement(Strict):
+class Result(Strict):
     """One number.
 
     Attributes:
         metric: what was measured, such as `BLEU` or `tokens_per_s` (units in the name).
         value: finite.
-        dataset: what it was measured on.
+        split: `valid`, `test` or `train`, a file of one (`test/newstest2014`), or `test mean`, the
+            mean over its files.
         bucket: the part of it, such as a range of lengths, or another parameter of the measure.
-        step: the update at which it was measured, if that is not the end of training.
+        update: at which it was measured, if that is not the end of training.
         signature: of the metric.
         hypotheses, references: SHA-256 of the texts, where there are any.
     """
 
     metric: Text
     value: float = Field(allow_inf_nan=False)
-    dataset: Text | None = None
+    split: Text | None = None
     bucket: Text | None = None
-    step: int | None = None
+    update: int | None = None
     signature: Text | None = None
     hypotheses: Text | None = None
     references: Text | None = None
 
 
-Measure = Callable[[Run, Prepared], Sequence[Measurement]]
-"""A step of a cell's work after training."""
+Measure = Callable[[Run, Prepared], Sequence[Result]]
+"""Finds something out about a trained run and its data."""
 
 MEASURES: dict[str, str] = {
     "score-valid": "shapeshift.run.measures:SCORE_VALID",
@@ -75,10 +76,10 @@ MEASURES: dict[str, str] = {
 """Name → `module:function`."""
 
 TRAIN = "train"
-"""The name of the step before all measures."""
+"""Names the record of training, which comes before all measures."""
 
 OPTIONAL = {"fairseq", "opennmt-py"}
-"""Measures that need a program which may not be there: a cell is finished without them."""
+"""Measures that need a program which may not be there: a run is finished without them."""
 
 
 def check_measures(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -125,27 +126,27 @@ def usable(names: Sequence[str]) -> tuple[list[str], list[str]]:
     return [name for name in names if name not in lines], list(lines.values())
 
 
-def measure_training(run: Run) -> list[Measurement]:
+def measure_training(run: Run) -> list[Result]:
     """Return what the log of a trained run holds: losses, median speed, time, parameters."""
     log = read_log(run.directory / "log.jsonl")
     rows = [
-        Measurement(metric=name, value=line[name], dataset="valid", step=int(line["update"]))
+        Result(metric=name, value=line[name], split="valid", update=int(line["update"]))
         for line in log
         for name in line
         if name.startswith("valid_")
     ]
     losses = [line["valid_loss"] for line in log if "valid_loss" in line]
     if losses:
-        rows.append(Measurement(metric="valid_loss", value=losses[-1], dataset="valid"))
+        rows.append(Result(metric="valid_loss", value=losses[-1], split="valid"))
         perplexity = math.exp(min(losses[-1], 99.0))
-        rows.append(Measurement(metric="valid_perplexity", value=perplexity, dataset="valid"))
+        rows.append(Result(metric="valid_perplexity", value=perplexity, split="valid"))
     speeds = [line["tokens_per_s"] for line in log if "tokens_per_s" in line]
     if speeds:
-        rows.append(Measurement(metric="tokens_per_s", value=median(speeds), dataset="train"))
+        rows.append(Result(metric="tokens_per_s", value=median(speeds), split="train"))
     elapsed_s = run.checkpoints.progress(run.checkpoints.updates()[-1]).elapsed_s
-    rows.append(Measurement(metric="training_s", value=elapsed_s, dataset="train"))
+    rows.append(Result(metric="training_s", value=elapsed_s, split="train"))
     parameters = sum(p.numel() for p in run.model().parameters())
-    rows.append(Measurement(metric="parameters", value=parameters))
+    rows.append(Result(metric="parameters", value=parameters))
     return rows
 
 
@@ -196,7 +197,7 @@ def translate_and_score(
     return scores
 
 
-def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Measurement]:
+def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Result]:
     """Translate a split with the averaged model and score it: BLEU and the other metrics of
     `evaluation.metrics` over all of it, BLEU by source length, and, where it consists of several
     files, over each of them (`test/newstest2014`) and their mean (`test mean`), which the SHAPE
@@ -209,7 +210,7 @@ def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Mea
     sets = files_of(data, split)
     bounds = [f"{part.start} {part.stop}" for part in sets.values()]
     keep_lines(run.directory, split, "files", bounds)
-    rows = measurements_of(scores, split)
+    rows = results_of(scores, split)
     for name, part in sets.items():
         file_scores = evaluate(
             hypotheses[part],
@@ -219,25 +220,25 @@ def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Mea
             sources=sources[part],
             comet_model=run.config.evaluation.comet_model,
         )
-        rows += measurements_of(file_scores, name)
+        rows += results_of(file_scores, name)
     if not sets:
         sets = {split: slice(None)}
     whole = [m for m in rows if not m.bucket]  # BLEU by length is there with any metrics
     for metric in {m.metric: None for m in whole}:
-        one = [m for m in whole if m.metric == metric and m.dataset in sets]
-        rows.append(mean_measurement(one, split))
+        one = [m for m in whole if m.metric == metric and m.split in sets]
+        rows.append(mean_result(one, split))
     return rows
 
 
-def mean_measurement(rows: Sequence[Measurement], split: str) -> Measurement:
+def mean_result(rows: Sequence[Result], split: str) -> Result:
     """Return the mean of a metric over the files of a split."""
     mean = fmean(each.value for each in rows)
-    changes = {"value": mean, "dataset": mean_of(split), "hypotheses": None, "references": None}
+    changes = {"value": mean, "split": mean_of(split), "hypotheses": None, "references": None}
     return rows[0].model_copy(update=changes)
 
 
 def mean_of(split: str) -> str:
-    """Return the dataset under which the mean over the files of a split is found."""
+    """Return the name of the mean over the files of a split."""
     return f"{split} mean"
 
 
@@ -266,21 +267,21 @@ def kept_lines(run: Path, split: str, kind: str) -> list[str]:
     Raises:
         ShapeshiftError: it is missing, or not what was written.
     """
-    results, name, steps = run / RESULTS, f"{split}.{kind}.txt", run.with_name("steps")
-    remedy = f"remove the record of the measure that wrote it from {steps}, and it is made again"
+    results, name, measures = run / RESULTS, f"{split}.{kind}.txt", run.with_name("measures")
+    remedy = f"remove the record of the measure that wrote it from {measures}, and it is made again"
     verify(results, name, remedy=remedy)
     return list(read_lines(results / name))
 
 
-def measurements_of(scores: Scores, dataset: str, bucket: str | None = None) -> list[Measurement]:
-    """Return the scores of a text, also by length, as measurements on a dataset."""
+def results_of(scores: Scores, split: str, bucket: str | None = None) -> list[Result]:
+    """Return the scores of a text, also by length, as results of a split."""
     buckets: list[tuple[str | None, MetricScore]] = [(bucket, score) for score in scores.scores]
     buckets += [(each.label, each.score) for each in scores.by_length or () if each.score]
     return [
-        Measurement(
+        Result(
             metric=score.name,
             value=score.value,
-            dataset=dataset,
+            split=split,
             bucket=bucket,
             signature=score.signature,
             hypotheses=scores.hypotheses_sha256,

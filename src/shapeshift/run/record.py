@@ -1,8 +1,8 @@
-"""The folder of a cell: named by what its result depends on, whichever grid it belongs to.
+"""The folder of a run: named by what its result depends on, whichever grid it belongs to.
 
 ROOT/KEY/
   run/               the run: checkpoints, log, translations; see `run.folder`
-  steps/             a JSON document for each step that is done
+  measures/         a JSON document for each measure that is done
   start              SHA-256 of the weights that training began from, with `training.init_from`
   lock               held by the process at work; see `locks`
   output.log         what the last process at work printed
@@ -28,42 +28,42 @@ from shapeshift.config import Config
 from shapeshift.run.folder import AVERAGE, has_begun
 from shapeshift.run.identity import how_to_score
 from shapeshift.run.machine import Machine
-from shapeshift.run.measures import TRAIN, Measurement
+from shapeshift.run.measures import TRAIN, Result
 
 
-class StepRecord(Strict):
-    """The measurements of a finished step, and how they were made.
+class MeasureRecord(Strict):
+    """The results of a finished measure, and how they were made.
 
     Attributes:
-        step: its name.
+        measure: its name.
         version: of Shapeshift.
         command: what was typed.
         time: when it was done, UTC, ISO 8601.
         elapsed_s: how long it took, this time.
         checkpoint: SHA-256 of the weights that were measured.
         text: fingerprint of the corpus text, whatever its settings; see `data.corpora`.
-        measurements: the numbers.
+        results: the numbers.
         hardware: that it ran on; `None` where it was not recorded.
     """
 
-    step: str
+    measure: str
     version: str
     command: str
     time: str
     elapsed_s: float
     checkpoint: str
     text: str
-    measurements: tuple[Measurement, ...]
+    results: tuple[Result, ...]
     hardware: str | None = None
 
 
-class CellFolder:
-    """The folder of a cell; see the module.
+class RunFolder:
+    """The folder of a run; see the module.
 
     Attributes:
         path: of the folder.
         run: the run's folder.
-        steps: the folder of the records.
+        measures: the folder of the records.
         start: holds the SHA-256 of the weights that training began from.
         lock: the lock file.
         output: what the last process at work printed.
@@ -72,7 +72,7 @@ class CellFolder:
     def __init__(self, path: Path):
         self.path = path
         self.run = path / "run"
-        self.steps, self.start = path / "steps", path / "start"
+        self.measures, self.start = path / "measures", path / "start"
         self.lock, self.output = path / "lock", path / "output.log"
 
     def machine(self, config: Config, *, here: bool) -> Machine | None:
@@ -86,28 +86,28 @@ class CellFolder:
             return Machine.read(self.run)
         return Machine.here(config.training)
 
-    def record(self, step: str, config: Config) -> StepRecord | None:
-        """Return what is recorded of a step, or `None` if it is not done.
+    def record(self, measure: str, config: Config) -> MeasureRecord | None:
+        """Return what is recorded of a measure, or `None` if it is not done.
 
         Raises:
             ShapeshiftError: the record is damaged.
         """
-        path = self.record_path(step, config)
+        path = self.record_path(measure, config)
         if not path.exists():
             return None
-        remedy = "remove it, and the step is done again"
+        remedy = "remove it, and the measure is done again"
         verify(path.parent, path.name, remedy=remedy)
         try:
-            return StepRecord.model_validate_json(read(path))
+            return MeasureRecord.model_validate_json(read(path))
         except (OSError, ValidationError) as error:
-            raise ShapeshiftError(f"not the record of a step; {remedy}", path=path) from error
+            raise ShapeshiftError(f"not the record of a measure; {remedy}", path=path) from error
 
-    def missing(self, steps: Sequence[str], config: Config) -> list[str]:
-        """Return those of `train` and `steps` that are not done."""
-        return [step for step in (TRAIN, *steps) if self.record(step, config) is None]
+    def missing(self, measures: Sequence[str], config: Config) -> list[str]:
+        """Return those of `train` and `measures` that are not done."""
+        return [measure for measure in (TRAIN, *measures) if self.record(measure, config) is None]
 
     def check_text(self, text: str, config: Config) -> None:
-        """Raise `ShapeshiftError` if the cell was trained on text with another fingerprint."""
+        """Raise `ShapeshiftError` if the run was trained on text with another fingerprint."""
         trained = self.record(TRAIN, config)
         if trained is not None and trained.text != text:
             raise ShapeshiftError(
@@ -126,9 +126,9 @@ class CellFolder:
                 path=self.path,
             )
 
-    def write_record(self, record: StepRecord, config: Config) -> None:
-        """Keep what a step found."""
-        path = self.record_path(record.step, config)
+    def write_record(self, record: MeasureRecord, config: Config) -> None:
+        """Keep what a measure found."""
+        path = self.record_path(record.measure, config)
         store(path.parent, {path.name: record.model_dump_json(indent=1).encode() + b"\n"})
 
     def last_lines(self) -> list[str]:
@@ -144,15 +144,15 @@ class CellFolder:
                 return {name: line[name] + 0 for name in ("update", "loss", "tokens_per_s")}
         return {}
 
-    def record_path(self, step: str, config: Config) -> Path:
-        """Return where a step is recorded."""
-        name = re.sub(r"[^\w.-]+", "-", step)
-        if step != TRAIN:  # a measure may depend on these, which the key leaves out
+    def record_path(self, measure: str, config: Config) -> Path:
+        """Return where a measure is recorded."""
+        name = re.sub(r"[^\w.-]+", "-", measure)
+        if measure != TRAIN:  # a measure may depend on these, which the key leaves out
             depends: Any = how_to_score(config)
-            if is_own(step):  # whose function may change
-                depends = [depends, source_sha256(step, "measure")]
+            if is_own(measure):  # whose function may change
+                depends = [depends, source_sha256(measure, "measure")]
             name += "." + digest(depends)[:8]
-        return self.steps / f"{name}.json"
+        return self.measures / f"{name}.json"
 
 
 def start_of(config: Config) -> str | None:

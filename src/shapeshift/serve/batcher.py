@@ -15,7 +15,7 @@ from shapeshift._system.errors import ShapeshiftError
 
 
 class RefusedError(HTTPException):
-    """A request is refused.
+    """A refused request, with its reason.
 
     Args:
         status: HTTP status of the response.
@@ -29,7 +29,7 @@ class RefusedError(HTTPException):
 
 
 class StoppingError(RefusedError):
-    """A request arrives, or still waits, while the server stops."""
+    """The server is stopping and does not answer this request."""
 
     def __init__(self) -> None:
         super().__init__(503, "the server is about to stop", 10)

@@ -93,7 +93,7 @@ class Server(uvicorn.Server):
         self._drain_until = 0.0
 
     def serve_until_signal(self) -> bool:
-        """Serve; return whether the last batch has ended as well."""
+        """Serve until a signal; return whether the last batch has finished."""
         self.run(sockets=[self._listener])
         return self._service.batcher.is_idle()
 
@@ -138,7 +138,7 @@ class _Protocol(H11Protocol):
             self._watch_head()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP, as all other refusals are: in JSON."""
+        """Refuse data that is not HTTP, in JSON like all refusals."""
         self._refuse(400, "the request is not HTTP/1.1")
 
     def _refuse(self, status: int, message: str, *headers: tuple[bytes, bytes]) -> None:

@@ -174,7 +174,7 @@ class Service:
         self._seconds.labels(path).observe(seconds)
 
     def names(self, names: Sequence[str] | None) -> list[str]:
-        """Return these names of runs without duplicates; all names if there are none.
+        """Return the given names of runs without duplicates, or all names if none are given.
 
         Raises:
             RefusedError: there is no such run.

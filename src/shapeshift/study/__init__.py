@@ -1,1 +1,1 @@
-"""The papers' tables and figures, each an item that one command makes: `shapeshift reproduce`."""
+"""The papers' tables and figures, each a study that one command makes: `shapeshift reproduce`."""

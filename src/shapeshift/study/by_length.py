@@ -18,9 +18,9 @@ from shapeshift.evaluation.scores import FEW_SEGMENTS, LengthBucket, Scores, up_
 from shapeshift.evaluation.tables import FEW_MARK
 from shapeshift.study.document import Content, DocumentTable, Entry, number, summary, words
 from shapeshift.study.figures import Line, Panel, bars_note, draw_lines
+from shapeshift.study.measured import Bounds, Measured
 from shapeshift.study.significance import MARK
-from shapeshift.study.spec import ByLengthSpec, Lengths
-from shapeshift.study.study import Bounds, Settings, Study
+from shapeshift.study.spec import ByLengthSpec, Lengths, Where
 from shapeshift.study.verdicts import Part, mark_note, significant, with_p_value
 
 UNSEEN_MARK = "‡"
@@ -28,24 +28,24 @@ MIN_SPAN = 2.0
 """Of the vertical axis, BLEU: less is within the noise of most test sets."""
 
 Values = dict[str, list[list[float]]]
-"""System → for each bucket the BLEU of each run (seed); none for an empty bucket."""
+"""Name of a line → for each bucket the BLEU of each run (seed); none for an empty bucket."""
 
 
 @dataclass(frozen=True)
 class LengthBleu:
-    """BLEU of systems over buckets of source lengths: a panel of the figure, and a group of rows of
+    """BLEU over buckets of source lengths: a panel of the figure, and a group of rows of
     the table.
 
     Attributes:
-        buckets: of all systems.
-        systems: BLEU.
+        buckets: of all lines.
+        lines: BLEU.
         trained: source lengths in training; `None` where they are not limited.
-        tests: system → number of a bucket → its comparison with the first system there.
+        tests: line → number of a bucket → its comparison with the first line there.
         name: its setting of the axis of panels; empty if there is but one.
     """
 
     buckets: Sequence[LengthBucket]
-    systems: Values
+    lines: Values
     trained: Bounds | None = None
     tests: Mapping[str, Mapping[int, Part]] = field(default_factory=dict)
     name: str = ""
@@ -57,7 +57,7 @@ class LengthBleu:
 
     @property
     def is_compared(self) -> bool:
-        """Whether some system was tested at some length."""
+        """Whether some line was tested at some length."""
         return any(part.comparison for own in self.tests.values() for part in own.values())
 
     def is_unseen(self, bucket: LengthBucket) -> bool:
@@ -72,7 +72,7 @@ class LengthBleu:
         places = range(len(self.buckets))
         small = [place for place in places if self.buckets[place].is_small]
         return Panel(
-            lines=[Line(name, places, values, small) for name, values in self.systems.items()],
+            lines=[Line(name, places, values, small) for name, values in self.lines.items()],
             y_title=y_title,
             title=title,
             places=[f"{bucket.label}\n{bucket.num_segments:,}" for bucket in self.buckets],
@@ -83,27 +83,27 @@ class LengthBleu:
 
 
 def gather(
-    systems: Mapping[str, Sequence[Scores]], baseline: str = ""
+    lines: Mapping[str, Sequence[Scores]], baseline: str = ""
 ) -> tuple[Sequence[LengthBucket], Values]:
-    """Return the buckets up to the longest segment, and the BLEU of systems in each: with a
+    """Return the buckets up to the longest segment, and the BLEU of lines in each: with a
     baseline the gain of the others over its mean, as their runs do not come in pairs.
 
     Raises:
         ShapeshiftError: runs were scored on other references or lengths, or in another way.
     """
-    first, *others = (_basis(run) for runs in systems.values() for run in runs)
+    first, *others = (_basis(run) for runs in lines.values() for run in runs)
     if any(other != first for other in others):
         raise ShapeshiftError(
-            f"{', '.join(systems)} have different references, source lengths or BLEU signatures;"
-            " by_length compares systems that translate the same text and are scored alike"
+            f"{', '.join(lines)} have different references, source lengths or BLEU signatures;"
+            " by_length compares runs that translate the same text and are scored alike"
         )
-    buckets = up_to_longest(next(iter(systems.values()))[0].by_length or ())
+    buckets = up_to_longest(next(iter(lines.values()))[0].by_length or ())
     values = {
         name: [
             [bucket.bleu for bucket in same if bucket.bleu is not None]
             for same in zip(*((run.by_length or ())[: len(buckets)] for run in runs), strict=True)
         ]
-        for name, runs in systems.items()
+        for name, runs in lines.items()
     }
     if baseline:
         base = [fmean(seeds) if seeds else 0.0 for seeds in values.pop(baseline)]
@@ -150,16 +150,16 @@ def bounds_label(bounds: Bounds | None) -> str:
     return LengthBucket(low=bounds[0], high=bounds[1], num_segments=0, score=None).label
 
 
-def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
+def bleu_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Content:
     """Return BLEU by source length as a table and a figure of this name; nothing where no run is
     finished."""
-    settings = study.settings(spec.panels) if spec.panels else [""]
+    settings = measured.settings(spec.panels) if spec.panels else [""]
     axes = (spec.only | ({spec.panels: setting} if setting else {}) for setting in settings)
-    panels = [panel for each in axes if (panel := _panel(study, spec, each))]
+    panels = [panel for each in axes if (panel := _panel(measured, spec, each))]
     if not panels:
         return Content()
-    found = {system for panel in panels for system in panel.systems}
-    systems = [system for system in study.settings(spec.systems) if system in found]
+    found = {name for panel in panels for name in panel.lines}
+    lines = [name for name in measured.settings(spec.lines) if name in found]
     drawn = [
         panel.panel(
             f"BLEU gain over {spec.gain_over}" if spec.gain_over else "BLEU",
@@ -176,12 +176,12 @@ def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
     notes = [*spec.notes]
     notes += [f"{UNSEEN_MARK} longer or shorter than anything in training"] * is_unseen
     notes += [f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments"] * is_small
-    seeds = (each for panel in panels for own in panel.systems.values() for each in own)
+    seeds = (each for panel in panels for own in panel.lines.values() for each in own)
     notes.append("mean ± standard deviation over seeds" if max(map(len, seeds)) > 1 else "one seed")
     if spec.tested:
-        first = _baseline(study, spec)
+        first = _baseline(measured, spec)
         if any(panel.is_compared for panel in panels):
-            notes.append(mark_note(first, "lengths of the system"))
+            notes.append(mark_note(first, "lengths of the line"))
         untested = ", ".join(panel.name or "all" for panel in panels if not panel.is_compared)
         if untested:
             notes.append(
@@ -191,8 +191,8 @@ def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
     table = DocumentTable(
         name=name,
         title=spec.title,
-        header=(*heads, "segments", *systems),
-        rows=tuple(row for each in panels for row in _rows(each, systems, bool(spec.gain_over))),
+        header=(*heads, "segments", *lines),
+        rows=tuple(row for each in panels for row in _rows(each, lines, bool(spec.gain_over))),
         notes=tuple(notes),
         figure=spec.title + bars_note(line for panel in drawn for line in panel.lines),
         drawing=draw_lines(drawn, "\n".join(filter(None, x_titles))),
@@ -200,54 +200,54 @@ def bleu_by_length(study: Study, spec: ByLengthSpec, name: str) -> Content:
     return Content([table])
 
 
-def _panel(study: Study, spec: ByLengthSpec, axes: Settings) -> LengthBleu | None:
-    """Return the panel of these runs, of the systems that are finished."""
-    for system in study.settings(spec.systems):
+def _panel(measured: Measured, spec: ByLengthSpec, axes: Where) -> LengthBleu | None:
+    """Return the panel of these runs, of the lines that have some finished."""
+    for name in measured.settings(spec.lines):
         remedy = f"add it to only of by_length {spec.title!r}, or give it as panels"
-        study.require_one_model(axes | {spec.systems: system}, remedy)
-    runs = {
-        system: cells
-        for system in study.settings(spec.systems)
-        if (cells := study.finished(axes | {spec.systems: system}))
+        measured.require_one_model(axes | {spec.lines: name}, remedy)
+    finished = {
+        name: runs
+        for name in measured.settings(spec.lines)
+        if (runs := measured.finished(axes | {spec.lines: name}))
     }
-    if not runs or (spec.gain_over and (spec.gain_over not in runs or len(runs) == 1)):
+    if not finished or (spec.gain_over and (spec.gain_over not in finished or len(finished) == 1)):
         return None
     buckets, bleu = gather(
-        {system: [study.scores(x, spec.splits) for x in own] for system, own in runs.items()},
+        {name: [measured.scores(x, spec.splits) for x in own] for name, own in finished.items()},
         spec.gain_over,
     )
-    first = _baseline(study, spec)
+    first = _baseline(measured, spec)
     tests = {
-        system: {
-            place: study.compare(
-                axes | {spec.systems: system},
-                axes | {spec.systems: first},
+        name: {
+            place: measured.compare(
+                axes | {spec.lines: name},
+                axes | {spec.lines: first},
                 spec.splits[0],
                 lengths=(bucket.low, bucket.high),
             )
             for place, bucket in enumerate(buckets)
             if bucket.num_segments >= FEW_SEGMENTS
         }
-        for system in (runs if spec.tested and first in runs else ())
-        if system != first
+        for name in (finished if spec.tested and first in finished else ())
+        if name != first
     }
-    trained = trained_lengths(next(iter(runs.values()))[0].config)
+    trained = trained_lengths(next(iter(finished.values()))[0].config)
     return LengthBleu(buckets, bleu, trained, tests, axes.get(spec.panels, ""))
 
 
-def _baseline(study: Study, spec: ByLengthSpec) -> str:
-    """Return the system that the others are tested against, whether it is finished or not."""
-    return spec.gain_over or study.settings(spec.systems)[0]
+def _baseline(measured: Measured, spec: ByLengthSpec) -> str:
+    """Return the line that the others are tested against, whether it is finished or not."""
+    return spec.gain_over or measured.settings(spec.lines)[0]
 
 
-def _rows(panel: LengthBleu, systems: Sequence[str], is_gain: bool) -> Iterable[tuple[Entry, ...]]:
-    differing = {system: significant(own) for system, own in panel.tests.items()}
+def _rows(panel: LengthBleu, lines: Sequence[str], is_gain: bool) -> Iterable[tuple[Entry, ...]]:
+    differing = {name: significant(own) for name, own in panel.tests.items()}
     for place, bucket in enumerate(panel.buckets):
         fields = [number(bucket.num_segments, ",")]
-        for system in systems:
-            seeds = panel.systems[system][place] if system in panel.systems else []
-            marks = FEW_MARK * bucket.is_small + MARK * (place in differing.get(system, ()))
+        for name in lines:
+            seeds = panel.lines[name][place] if name in panel.lines else []
+            marks = FEW_MARK * bucket.is_small + MARK * (place in differing.get(name, ()))
             entry = summary(seeds, "mean ± stdev", marks, "+" * is_gain)
-            fields.append(with_p_value(entry, panel.tests.get(system, {}).get(place)))
+            fields.append(with_p_value(entry, panel.tests.get(name, {}).get(place)))
         label = bucket.label + UNSEEN_MARK * panel.is_unseen(bucket)
         yield (*words(*filter(None, (panel.name, label))), *fields)

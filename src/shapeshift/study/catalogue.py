@@ -14,13 +14,13 @@ from shapeshift._system.errors import ShapeshiftError, nearest, shell_command, u
 from shapeshift.config.errors import messages
 from shapeshift.config.files import read_document
 from shapeshift.study.grid import Grid, GridConfig
-from shapeshift.study.item import STUDIES, Item, Paper
-from shapeshift.study.spec import ItemSpec
+from shapeshift.study.spec import StudySpec
+from shapeshift.study.study import OWN, Paper, Study
 
-ITEMS = Path(str(files("shapeshift"))) / "studies"
+FOLDER = Path(str(files("shapeshift"))) / "studies"
 
-PAPERS: dict[str, dict[str, Any]] = read_document(ITEMS / "papers.yaml")
-"""Name → title, citation, names of the items, and aliases, as the file says."""
+PAPERS: dict[str, dict[str, Any]] = read_document(FOLDER / "papers.yaml")
+"""Name → title, citation, names of the studies, and aliases, as the file says."""
 
 
 @cache
@@ -34,8 +34,10 @@ def find_paper(name: str) -> Paper:
         file = f"; or a study: {name}.yaml" if Path(f"{name}.yaml").is_file() else ""
         raise ShapeshiftError(unknown("unknown paper", name, PAPERS, file))
     paper = PAPERS[name]
-    items = {item: read_item(ITEMS / name / f"{item}.yaml", item) for item in paper["items"]}
-    return Paper(name, paper["title"], paper["citation"], items)
+    studies = {
+        study: read_study(FOLDER / name / f"{study}.yaml", study) for study in paper["studies"]
+    }
+    return Paper(name, paper["title"], paper["citation"], studies)
 
 
 def find_grid(name: str, relative_to: Path = Path()) -> Grid:
@@ -57,8 +59,8 @@ def find_grid(name: str, relative_to: Path = Path()) -> Grid:
     return Grid(relative_to / name)
 
 
-def read_item(path: Path, name: str) -> Item:
-    """Read an item of this name.
+def read_study(path: Path, name: str) -> Study:
+    """Read a study of this name.
 
     Raises:
         ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
@@ -76,38 +78,38 @@ def read_item(path: Path, name: str) -> Item:
 
     context: dict[str, Any] = {"find_grid": find}
     try:
-        spec = ItemSpec.model_validate(document, context=context)
+        spec = StudySpec.model_validate(document, context=context)
     except ValidationError as error:
-        raise ShapeshiftError("; ".join(messages(error, ItemSpec, document)), path=path) from error
-    return Item(name, spec, context["grid"], path)
+        raise ShapeshiftError("; ".join(messages(error, StudySpec, document)), path=path) from error
+    return Study(name, spec, context["grid"], path)
 
 
-def read_study(path: Path) -> Paper:
-    """Return a study of one's own, as a paper of one item; see `study.spec`.
+def read_own_study(path: Path) -> Paper:
+    """Return a study of one's own, as a paper of one study; see `study.spec`.
 
     Raises:
         ShapeshiftError: a file that cannot be read, and for all that is wrong in it.
     """
-    item = read_item(path, path.stem)
-    return Paper(STUDIES, item.spec.title, "a study of one's own", {path.stem: item}, path)
+    study = read_study(path, path.stem)
+    return Paper(OWN, study.spec.title, "a study of one's own", {path.stem: study}, path)
 
 
-def find_items(target: str) -> Paper:
-    """Return a paper with the items that `PAPER` or `PAPER:ITEM[,ITEM…]` names.
+def find_studies(target: str) -> Paper:
+    """Return a paper with the studies that `PAPER` or `PAPER:STUDY[,STUDY…]` names.
 
     Raises:
-        ShapeshiftError: there is no such paper or item.
+        ShapeshiftError: there is no such paper or study.
     """
     name, colon, wanted = target.partition(":")
     paper = find_paper(name)
     if not colon:
         return paper
     aliases = PAPERS[name].get("aliases", {})
-    chosen = [aliases.get(item, item) for item in wanted.split(",")]
-    for item in chosen:
-        if item not in paper.items:
+    chosen = [aliases.get(study, study) for study in wanted.split(",")]
+    for study in chosen:
+        if study not in paper.studies:
             raise ShapeshiftError(
-                f"{name} has no item {item!r}{nearest(item, paper.items)} (it has"
-                f" {', '.join(paper.items)})"
+                f"{name} has no study {study!r}{nearest(study, paper.studies)} (it has"
+                f" {', '.join(paper.studies)})"
             )
-    return replace(paper, items={x: item for x, item in paper.items.items() if x in chosen})
+    return replace(paper, studies={x: study for x, study in paper.studies.items() if x in chosen})

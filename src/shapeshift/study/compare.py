@@ -1,4 +1,4 @@
-"""Several position representations on the same text, as a study of one item: what
+"""Several position representations on the same text, as a study of one study: what
 `shapeshift compare` runs."""
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from shapeshift.config.files import find_config, read_layers
 from shapeshift.model.position_config import check_label
 from shapeshift.run.costs import MEMORY_LENGTH
 from shapeshift.study.grid import Grid, seed_of
-from shapeshift.study.item import Item, Paper
-from shapeshift.study.spec import ItemSpec
+from shapeshift.study.spec import StudySpec
+from shapeshift.study.study import Paper, Study
 from shapeshift.study.verdicts import MIN_SEEDS
 
-ITEM = "comparison"
-"""Name of the item, and of its folder."""
+STUDY = "comparison"
+"""Name of the study, and of its folder."""
 
 AXIS = "position"
 
 
 def comparison(
     config: str | Path,
-    systems: Mapping[str, Sequence[str]],
+    positions: Mapping[str, Sequence[str]],
     num_seeds: int,
 ) -> Paper:
-    """Return what compares the systems, as a paper of one item.
+    """Return what compares the positions, as a paper of one study.
 
     Args:
         config: a configuration file, or the name of a shipped one.
-        systems: name → its settings, two or more; the others are tested against the first.
+        positions: name → its settings, two or more; the others are tested against the first.
         num_seeds: of training, from the `training.seed` of the file on: 1, 2, ….
 
     Raises:
@@ -38,25 +38,25 @@ def comparison(
     """
     path = find_config(config)
     first_seed = seed_of(read_layers(path))
-    title = f"{path.stem}: {', '.join(systems)}"
+    title = f"{path.stem}: {', '.join(positions)}"
     grid = Grid(
         path,
         {
             "title": title,
-            "axes": {AXIS: {name: [*settings] for name, settings in systems.items()}},
-            "scales": {path.stem: {}},
+            "axes": {AXIS: {name: [*settings] for name, settings in positions.items()}},
+            "profiles": {path.stem: {}},
             "seeds": [*range(first_seed, first_seed + num_seeds)],
             "base": str(path.absolute()),
-            "steps": ["score-test", "speed", "step-memory"],
+            "measures": ["score-test", "speed", "step-memory"],
         },
         typed=True,
     )
-    for cell in grid.cells(path.stem):
+    for planned in grid.runs(path.stem):
         try:
-            check_label(cell.axes[AXIS], cell.config.position.scheme)
+            check_label(planned.axes[AXIS], planned.config.position.scheme)
         except ShapeshiftError as error:
-            raise ShapeshiftError(f"system {error}") from error
-    first = next(iter(systems))
+            raise ShapeshiftError(f"position {error}") from error
+    first = next(iter(positions))
     table = {
         "title": "test text",
         "rows": [AXIS],
@@ -77,7 +77,7 @@ def comparison(
     by_length = {
         "name": "bleu-by-length",
         "title": "BLEU by source length in subwords",
-        "systems": AXIS,
+        "lines": AXIS,
         "tested": True,
         "notes": [
             "* is about other sentences; with fewer than three seeds, another seed may give another"
@@ -86,5 +86,5 @@ def comparison(
         * (num_seeds < MIN_SEEDS),
     }
     spec = {"title": title, "grid": "", "tables": [table], "by_length": [by_length]}
-    item = Item(ITEM, ItemSpec.model_validate(spec), grid, path)
-    return Paper("positions", title, "several position representations", {ITEM: item}, path)
+    study = Study(STUDY, StudySpec.model_validate(spec), grid, path)
+    return Paper("positions", title, "several position representations", {STUDY: study}, path)

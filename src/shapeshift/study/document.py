@@ -1,6 +1,6 @@
-"""The results of an item as a document: tables, captions of figures, findings.
+"""The results of a study as a document: tables, captions of figures, findings.
 
-`shapeshift reproduce` writes one as `item.json` next to the item's tables and figures;
+`shapeshift reproduce` writes one as `study.json` next to the study's tables and figures;
 `shapeshift report` reads it, and needs nothing else.
 """
 
@@ -23,13 +23,13 @@ from shapeshift._system.schema import Strict
 from shapeshift.data.sources.files import reading
 from shapeshift.evaluation.tables import NO_VALUE
 
-FILE = "item.json"
+FILE = "study.json"
 
 Verdict = Literal[
     "supported",
     "contradicted",
     "inconclusive",
-    "not tested at this scale",
+    "not tested in this profile",
     "one run",
     "two runs",
     "not run",
@@ -118,7 +118,7 @@ class Finding(Strict):
 
     Attributes:
         claim: one sentence.
-        verdict: what our measurements say.
+        verdict: what our results say.
         measured: the numbers, with seeds and significance.
         paper: what was expected, such as the paper's numbers.
         p_values: of the tests, by what was compared.
@@ -133,11 +133,11 @@ class Finding(Strict):
 
 @dataclass
 class Content:
-    """The results of an item.
+    """The results of a study.
 
     Attributes:
         tables: ours first, then the paper's; a figure belongs to the table of its numbers.
-        findings: the claims of the paper that the item is about.
+        findings: the claims of the paper that the study is about.
         values: name → seed → value, for claims of `rule: threshold` with this `metric`.
     """
 
@@ -146,7 +146,7 @@ class Content:
     values: dict[str, dict[int, float]] = field(default_factory=dict)
 
     def add(self, part: Content) -> None:
-        """Add a part of the item. Names are those of files: a table whose name is taken gets a
+        """Add a part of the study. Names are those of files: a table whose name is taken gets a
         number; some file systems do not distinguish `A` and `a`."""
         for table in part.tables:
             taken = {"results", *(x.name.casefold() for x in self.tables)}  # results.csv
@@ -156,14 +156,14 @@ class Content:
         self.values |= part.values
 
 
-class ItemDocument(Strict):
-    """An item of a paper at one scale.
+class StudyDocument(Strict):
+    """A study of a paper in one profile.
 
     Attributes:
-        paper, item: their names, as in `shapeshift reproduce PAPER:ITEM`.
-        title: what the item is in the paper.
+        paper, study: their names, as in `shapeshift reproduce PAPER:STUDY`.
+        title: what the study is in the paper.
         citation: of the paper.
-        scale: of the runs.
+        profile: of the runs.
         command: what was typed.
         settings: overrides of all runs.
         seeds: of the runs that it was made from.
@@ -171,15 +171,15 @@ class ItemDocument(Strict):
         version: of Shapeshift.
         time: when it was made, UTC, ISO 8601.
         tables, findings: its results.
-        configs: cell key → its settings, YAML.
-        unfinished: names of cells that were not there.
+        configs: run key → its settings, YAML.
+        unfinished: names of runs that were not there.
     """
 
     paper: str
-    item: str
+    study: str
     title: str
     citation: str
-    scale: str
+    profile: str
     command: str
     version: str
     time: str
@@ -192,9 +192,9 @@ class ItemDocument(Strict):
     label: str = ""
 
     @property
-    def labelled_scale(self) -> str:
-        """The scale, and the label if there is one: `small-multi30k`."""
-        return "-".join(filter(None, (self.scale, self.label)))
+    def labelled_profile(self) -> str:
+        """The profile, and the label if there is one: `small-multi30k`."""
+        return "-".join(filter(None, (self.profile, self.label)))
 
     @property
     def is_empty(self) -> bool:
@@ -203,7 +203,7 @@ class ItemDocument(Strict):
         return all(e.value is None for table in ours for row in table.rows for e in row)
 
     def save(self, directory: Path) -> Path:
-        """Write `item.json` into a folder, whole or not at all."""
+        """Write `study.json` into a folder, whole or not at all."""
         path = directory / FILE
         document = self.model_dump(mode="json", exclude_defaults=True)
         document["sha256"] = digest(document)
@@ -211,8 +211,8 @@ class ItemDocument(Strict):
         return path
 
     @classmethod
-    def load(cls, path: Path) -> ItemDocument:
-        """Read an `item.json`.
+    def load(cls, path: Path) -> StudyDocument:
+        """Read an `study.json`.
 
         Raises:
             ShapeshiftError: it cannot be read, or is not what was written.
@@ -223,9 +223,9 @@ class ItemDocument(Strict):
         try:
             document = json.loads(content)
             expected = document.pop("sha256", None)
-            item = cls.model_validate(document)
+            study = cls.model_validate(document)
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
-            raise ShapeshiftError(f"not the document of an item; {remedy}", path=path) from error
+            raise ShapeshiftError(f"not the document of a study; {remedy}", path=path) from error
         if expected not in (None, digest(document)):
             raise ShapeshiftError(f"differs from what was written; {remedy}", path=path)
-        return item
+        return study

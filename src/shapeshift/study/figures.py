@@ -69,11 +69,11 @@ _NAME_IN = 0.125  # from one name to the next
 _NUDGE = 0.05  # of the room of a named place, between one line and the next
 
 Look = dict[str, str]
-"""How one system looks in every panel of a figure: matplotlib's options of a line."""
+"""How a line looks in every panel of a figure: matplotlib's options of a line."""
 
 
 def look(number: int, variant: int = 0) -> Look:
-    """Return the look of the system with this number, counted from 0; 28 of them differ."""
+    """Return the look of the line with this number, counted from 0; 28 of them differ."""
     size = len(_COLOURS)
     return {
         "color": _COLOURS[number % size],
@@ -109,10 +109,10 @@ def styled() -> AbstractContextManager[None]:
 
 @dataclass(frozen=True)
 class Line:
-    """A system in a panel.
+    """A line in a panel.
 
     Attributes:
-        name: of the system, which decides its look.
+        name: decides its look.
         xs: where it was measured: numbers, or places among `Panel.places`, counted from 0.
         values: for each of `xs` the value of each seed; empty where nothing was measured.
         hollow: indices of points that are drawn hollow.
@@ -180,7 +180,7 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Look]) -> None:
         axes.axvspan(low, high, color="#ececec", linewidth=0, zorder=0)
     order = list(dict.fromkeys(line.name for line in panel.lines))
     for line in panel.lines:
-        # Side by side, so that systems with equal scores do not hide each other.
+        # Side by side, so that lines with equal scores do not hide each other.
         nudge = _NUDGE * (order.index(line.name) - (len(order) - 1) / 2) if panel.places else 0.0
         _draw_line(axes, line, styles[line.name], nudge)
     if panel.places:

@@ -1,7 +1,8 @@
-"""A grid of runs: named axes, seeds and scales in one YAML file, resolved to cells.
+"""A grid of runs: named axes, seeds and profiles in one YAML file, resolved to runs.
 
 `config/shipped/grids/shape-table2.yaml` is an example; `GridConfig` describes each key. Overrides
-are applied in this order: those of the scale, of the axes in the order of the file, of the rules in
+are
+applied in this order: those of the profile, of the axes in the order of the file, of the rules in
 the order of the file, and the seed, which only `seeds` and the base set.
 """
 
@@ -23,7 +24,8 @@ from shapeshift.config import Config
 from shapeshift.config.config import parse_layers
 from shapeshift.config.errors import messages
 from shapeshift.config.files import Layer, find_config, lay_over, read_document, read_layers
-from shapeshift.run.identity import cell_key
+from shapeshift.config.foreign_names import RENAMED
+from shapeshift.run.identity import run_key
 from shapeshift.run.measures import check_measures
 from shapeshift.training.config import TrainingConfig
 
@@ -54,7 +56,7 @@ def _without_seed(overrides: tuple[str, ...]) -> tuple[str, ...]:
     if given := [override for override in overrides if sets_seed(override)]:
         raise ValueError(
             f"{given[0]!r}: a grid sets the seed of its runs itself; list seeds under `seeds` of"
-            " the grid or of a scale"
+            " the grid or of a profile"
         )
     return overrides
 
@@ -62,17 +64,16 @@ def _without_seed(overrides: tuple[str, ...]) -> tuple[str, ...]:
 Name = Annotated[str, BeforeValidator(_name), Field(min_length=1)]
 Condition = dict[Name, Annotated[tuple[Name, ...], BeforeValidator(_several), Field(min_length=1)]]
 Overrides = Annotated[tuple[str, ...], AfterValidator(_without_seed)]
-Settings = Annotated[dict[Name, Overrides], Field(min_length=1)]
 Seeds = Annotated[
     tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), AfterValidator(_each_once)
 ]
 Base = str | dict[str, Any]
 
-_PSEUDO_AXES = ("scale", "seed")
+_PSEUDO_AXES = ("profile", "seed")
 
 
-class Recipe(Strict):
-    """Changes that a scale makes to the grid.
+class Profile(Strict):
+    """Changes that a profile makes to the grid.
 
     Attributes:
         base: a configuration that replaces the base of the grid.
@@ -89,7 +90,7 @@ class Rule(Strict):
     """Overrides for the runs that meet a condition.
 
     Attributes:
-        when: the condition: axis, `scale` or `seed` → one value or a list.
+        when: the condition: axis, `profile` or `seed` → one value or a list.
         overrides: overrides that are applied after those of the axes.
     """
 
@@ -97,8 +98,8 @@ class Rule(Strict):
     overrides: Overrides
 
 
-ONLY_SCALE = "full"
-"""The scale of a grid whose file names none."""
+ONLY_PROFILE = "full"
+"""The profile of a grid whose file names none."""
 
 
 class GridConfig(Strict):
@@ -107,36 +108,40 @@ class GridConfig(Strict):
     Attributes:
         title: what the grid reproduces or asks.
         axes: axis → setting → overrides.
-        scales: name → section; by default there is one scale, `full`, which changes nothing.
+        profiles: name → section; by default there is one profile, `full`, which changes nothing.
         seeds: seeds of training, in place of the one of the base; there is a run for each. By
             default there is one, the base's `training.seed`.
         base: the configuration that all runs share: a file, relative to this one, the name of a
             shipped one, such as `multi30k`, or a mapping.
         rules: overrides for some of the runs.
-        exclude: conditions (axis, `scale` or `seed` → one value or a list); runs that meet one of
+        exclude: conditions (axis, `profile` or `seed` → one value or a list); runs that meet one of
             them are left out.
-        steps: the measurements of a trained run: `MEASURES`, or `package.module:function`.
+        measures: the results of a trained run: `MEASURES`, or `package.module:function`.
     """
 
     title: str = ""
-    axes: dict[Name, Settings] = Field(min_length=1)
-    scales: dict[Name, Recipe] = Field(default={ONLY_SCALE: Recipe()}, min_length=1)
+    axes: dict[Name, Annotated[dict[Name, Overrides], Field(min_length=1)]] = Field(min_length=1)
+    profiles: dict[Name, Profile] = Field(default={ONLY_PROFILE: Profile()}, min_length=1)
     seeds: Seeds | None = None
     base: Base = Field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
     exclude: tuple[Condition, ...] = ()
-    steps: Annotated[tuple[str, ...], AfterValidator(check_measures)] = ("score-test",)
+    measures: Annotated[tuple[str, ...], AfterValidator(check_measures)] = ("score-test",)
 
     @model_validator(mode="after")
     def _check_names(self) -> GridConfig:
         taken = [axis for axis in self.axes if axis in _PSEUDO_AXES]
         if taken:
             raise ValueError(f"an axis cannot be called {taken[0]!r}: conditions know that name")
-        every = (self.seeds, *(recipe.seeds for recipe in self.scales.values()))
+        every = (self.seeds, *(own.seeds for own in self.profiles.values()))
         seeds = {str(seed) for some in every for seed in some or ()}
         conditions = (*(rule.when for rule in self.rules), *self.exclude)
         for axis, values in (item for condition in conditions for item in condition.items()):
-            known: dict[str, Collection[str]] = {**self.axes, "scale": self.scales, "seed": seeds}
+            known: dict[str, Collection[str]] = {
+                **self.axes,
+                "profile": self.profiles,
+                "seed": seeds,
+            }
             if problem := unknown_name(known, axis, values):
                 raise ValueError(f"a condition names what is not there: {problem}")
         return self
@@ -147,6 +152,8 @@ def unknown_name(
 ) -> str:
     """Return what is wrong with the name of an axis or of some of its settings; empty if nothing
     is."""
+    if (new := RENAMED.get(axis)) in axes:
+        return f"{axis} is now {new}"
     if axis not in axes:
         return unknown("no axis", axis, axes)
     for setting in settings:
@@ -156,28 +163,28 @@ def unknown_name(
 
 
 @dataclass(frozen=True)
-class Cell:
+class PlannedRun:
     """One run of a grid.
 
     Attributes:
-        grid, scale: where it is from.
+        grid, profile: where it is from.
         axes: axis → the setting's name, in the grid's order.
         seed: of training.
         config: with everything applied.
-        steps: names of the measures that are taken once it is trained.
+        measures: names of the measures that are taken once it is trained.
     """
 
     grid: str
-    scale: str
+    profile: str
     axes: Mapping[str, str]
     seed: int
     config: Config
-    steps: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()
 
     @cached_property
     def key(self) -> str:
-        """The name of the cell's folder: what its result depends on, hashed; see `identity`."""
-        return cell_key(self.config)
+        """The name of the run's folder: what its result depends on, hashed; see `identity`."""
+        return run_key(self.config)
 
     @property
     def name(self) -> str:
@@ -185,11 +192,11 @@ class Cell:
         return "/".join((*self.axes.values(), str(self.seed)))
 
 
-def distinct(cells: Iterable[Cell]) -> list[Cell]:
-    """Return a cell for each run: of cells with the same key, the first, which names the run."""
-    first: dict[str, Cell] = {}
-    for cell in cells:
-        first.setdefault(cell.key, cell)
+def distinct(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
+    """Return a run for each run: of runs with the same key, the first, which names the run."""
+    first: dict[str, PlannedRun] = {}
+    for planned in runs:
+        first.setdefault(planned.key, planned)
     return [*first.values()]
 
 
@@ -224,30 +231,32 @@ class Grid:
 
     @cached_property
     def metrics(self) -> dict[str, set[str]]:
-        """Scale → the metrics that its runs are scored with."""
+        """Profile → the metrics that its runs are scored with."""
         return {
-            scale: {name for cell in self.cells(scale) for name in cell.config.evaluation.metrics}
-            for scale in self.config.scales
+            profile: {
+                name for planned in self.runs(profile) for name in planned.config.evaluation.metrics
+            }
+            for profile in self.config.profiles
         }
 
-    def cells(self, scale: str, overrides: Sequence[str] = ()) -> tuple[Cell, ...]:
-        """Return the cells of a scale: the seed varies fastest, then the last axis.
+    def runs(self, profile: str, overrides: Sequence[str] = ()) -> tuple[PlannedRun, ...]:
+        """Return the runs of a profile: the seed varies fastest, then the last axis.
 
-        Two cells may have the same key, where two settings mean the same; they share a folder.
+        Two runs may have the same key, where two settings mean the same; they share a folder.
 
         Args:
-            scale: a name from `config.scales`.
-            overrides: for all cells, after all others, such as `data.corpus.root=PATH`.
+            profile: a name from `config.profiles`.
+            overrides: for all runs, after all others, such as `data.corpus.root=PATH`.
 
         Raises:
-            ShapeshiftError: an unknown scale; once for all settings that are wrong (a cell is
+            ShapeshiftError: an unknown profile; once for all settings that are wrong (a run is
                 named for each); an override of the seed, or one that undoes what an axis varies;
-                or no cell left.
+                or no run left.
         """
-        if scale not in self.config.scales:
-            known = self.config.scales
+        if profile not in self.config.profiles:
+            known = self.config.profiles
             raise ShapeshiftError(
-                f"has no scale {scale!r}{nearest(scale, known)} (it has {', '.join(known)})",
+                f"has no profile {profile!r}{nearest(profile, known)} (it has {', '.join(known)})",
                 path=self.path,
             )
         if any(map(sets_seed, overrides)):
@@ -255,34 +264,34 @@ class Grid:
                 "a grid sets training.seed itself; choose among its seeds with --seed",
                 path=self.path,
             )
-        cells = self._resolve(scale, overrides)
+        runs = self._resolve(profile, overrides)
         if overrides:
-            without: Sequence[Cell] = ()
+            without: Sequence[PlannedRun] = ()
             with suppress(ShapeshiftError):  # settings may be right with the overrides alone
-                without = self._resolve(scale, ())
-            self._refuse_undone(without, cells, overrides)
-        return cells
+                without = self._resolve(profile, ())
+            self._refuse_undone(without, runs, overrides)
+        return runs
 
-    def _resolve(self, scale: str, overrides: Sequence[str]) -> tuple[Cell, ...]:
-        recipe = self.config.scales[scale]
-        base = self._base(recipe)
-        cells: list[Cell] = []
+    def _resolve(self, profile: str, overrides: Sequence[str]) -> tuple[PlannedRun, ...]:
+        own = self.config.profiles[profile]
+        base = self._base(own)
+        runs: list[PlannedRun] = []
         before: list[Layer] | None = None
         found: Config | None = None
         wrong: dict[str, str] = {}  # what, and in which run first
-        seeds = recipe.seeds or self.config.seeds or (seed_of(base),)
+        seeds = own.seeds or self.config.seeds or (seed_of(base),)
         for values, seed in product(product(*self.config.axes.values()), seeds):
             axes = dict(zip(self.config.axes, values, strict=True))
-            place = {**axes, "scale": scale, "seed": str(seed)}
+            place = {**axes, "profile": profile, "seed": str(seed)}
             if any(_holds(condition, place) for condition in self.config.exclude):
                 continue
-            own: list[Sequence[str]] = [
-                recipe.overrides,
+            lists: list[Sequence[str]] = [
+                own.overrides,
                 *(settings[axes[axis]] for axis, settings in self.config.axes.items()),
                 *(rule.overrides for rule in self.config.rules if _holds(rule.when, place)),
             ]
             path = None if self._typed else self.path
-            layers = [*(Layer(each, path) for each in own), Layer(overrides)]
+            layers = [*(Layer(each, path) for each in lists), Layer(overrides)]
             if layers != before:  # as they are for the next seed, unless a rule names one
                 before = layers
                 try:
@@ -295,35 +304,35 @@ class Grid:
                 continue
             training = found.training.model_copy(update={"seed": seed})
             config = found.model_copy(update={"training": training})
-            cells.append(Cell(self.name, scale, axes, seed, config, self.config.steps))
+            runs.append(PlannedRun(self.name, profile, axes, seed, config, self.config.measures))
         if wrong:
             raise ShapeshiftError("; ".join(wrong.values()), path=self.path)
-        if not cells:
+        if not runs:
             raise ShapeshiftError(
-                f"no cell is left at scale {scale!r}; look at `exclude`", path=self.path
+                f"no run is left in profile {profile!r}; look at `exclude`", path=self.path
             )
-        return tuple(cells)
+        return tuple(runs)
 
     def _refuse_undone(
-        self, without: Sequence[Cell], cells: Sequence[Cell], overrides: Sequence[str]
+        self, without: Sequence[PlannedRun], runs: Sequence[PlannedRun], overrides: Sequence[str]
     ) -> None:
         """Raise a `ShapeshiftError` for an override that undoes what an axis varies, or that makes
         one run of two. What rules give to some runs, it may give to all of them.
 
         Args:
-            without: the cells without the overrides; none if their settings are wrong.
-            cells: the same cells with them.
+            without: the runs without the overrides; none if their settings are wrong.
+            runs: the same runs with them.
             overrides: that are applied last.
         """
         before, after = (
             [_flat(each.config.model_dump(mode="json")) for each in some]
-            for some in (without, cells)
+            for some in (without, runs)
         )
         rules = [each for rule in self.config.rules for each in rule.overrides]
         for one, two in combinations(range(len(before)), 2):
-            axes, others = cells[one].axes, cells[two].axes
+            axes, others = runs[one].axes, runs[two].axes
             varied = [axis for axis in axes if axes[axis] != others[axis]]
-            if cells[one].seed != cells[two].seed:
+            if runs[one].seed != runs[two].seed:
                 continue
             both = f"{'/'.join(axes.values())} and {'/'.join(others.values())}"
             keys = sorted(before[one].keys() | before[two].keys()) if len(varied) == 1 else ()
@@ -337,15 +346,15 @@ class Grid:
                         f" {both}; leave it out, or write a grid of your own",
                         path=self.path,
                     )
-            if cells[one].key == cells[two].key and without[one].key != without[two].key:
+            if runs[one].key == runs[two].key and without[one].key != without[two].key:
                 raise ShapeshiftError(
                     f"{' '.join(overrides)} makes one run of {both}; leave it out, or write a grid"
                     " of your own",
                     path=self.path,
                 )
 
-    def _base(self, recipe: Recipe) -> list[Layer]:
-        base = self.config.base if recipe.base is None else recipe.base
+    def _base(self, own: Profile) -> list[Layer]:
+        base = self.config.base if own.base is None else own.base
         if not isinstance(base, str):
             return [Layer(base, self.path)]
         try:

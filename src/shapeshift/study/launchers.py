@@ -1,4 +1,4 @@
-"""Where cells run: in this process, in processes of their own, on GPUs, or on a SLURM cluster."""
+"""Where runs run: in this process, in processes of their own, on GPUs, or on a SLURM cluster."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from shapeshift._system.errors import ShapeshiftError, require
 from shapeshift._system.files import open_in_place
 from shapeshift._system.threads import num_cores
 from shapeshift.config import Config
-from shapeshift.run.record import CellFolder
-from shapeshift.study.grid import Cell
+from shapeshift.run.record import RunFolder
+from shapeshift.study.grid import PlannedRun
 from shapeshift.study.work import Order, attempt
 
 _GRACE_S = 60.0
@@ -41,11 +41,11 @@ def num_threads(config: Config) -> int:
 
 
 class RefusedError(ShapeshiftError):
-    """A launcher cannot start a cell, and may be able to when others have ended."""
+    """A launcher cannot start a run, and may be able to when others have ended."""
 
 
 class Job:
-    """The work on one cell, in progress. Subclasses override the methods that they need."""
+    """The work on one run, in progress. Subclasses override the methods that they need."""
 
     def poll(self) -> int | None:
         """Return its exit status, or `None` while it is running; see `study.work`."""
@@ -58,22 +58,22 @@ class Job:
         """Wait until it has ended, and end it by force if that takes long."""
 
     def output(self) -> list[str]:
-        """Return the last lines that it printed elsewhere than in the cell's `output.log`."""
+        """Return the last lines that it printed elsewhere than in the run's `output.log`."""
         return []
 
 
 class InProcess(Job):
-    """Runs each cell synchronously in this process, inside `poll`; for debugging."""
+    """Runs each run synchronously in this process, inside `poll`; for debugging."""
 
     num_slots, max_threads = 1, None
 
     def start(self, order: Order, slot: int) -> Job:
-        """Return the job of a cell."""
+        """Return the job of a run."""
         self._order = order
         return self
 
     def poll(self) -> int:
-        """Do the work of the cell, and return its exit status."""
+        """Do the work of the run, and return its exit status."""
         before = torch.get_num_threads()
         torch.set_num_threads(num_threads(self._order.config))
         try:
@@ -83,14 +83,14 @@ class InProcess(Job):
 
 
 class Subprocesses:
-    """Each cell in a process of its own, as many at a time as there are environments.
+    """Each run in a process of its own, as many at a time as there are environments.
 
     The processes end when this one does, however that ends.
 
     Args:
         environments: for each slot, the variables that differ from this process's; on a CPU those
             of OpenMP are added.
-        max_threads: of all cells that run at a time, None if that does not matter.
+        max_threads: of all runs that run at a time, None if that does not matter.
     """
 
     def __init__(self, environments: Sequence[Mapping[str, str]], max_threads: int | None = None):
@@ -99,30 +99,30 @@ class Subprocesses:
 
     @classmethod
     def on_cpu(cls, num_processes: int) -> Subprocesses:
-        """Return a launcher of some cells at a time, whatever the number of cores."""
+        """Return a launcher of some runs at a time, whatever the number of cores."""
         return cls([{}] * num_processes)
 
     @classmethod
-    def for_cells(cls, cells: Collection[Cell]) -> Subprocesses:
-        """Return a launcher that fits cells: one at a time on each GPU if they may use GPUs;
+    def for_runs(cls, runs: Collection[PlannedRun]) -> Subprocesses:
+        """Return a launcher that fits runs: one at a time on each GPU if they may use GPUs;
         otherwise as many as the cores leave room for."""
-        wanted = {cell.config.training.device for cell in cells}
+        wanted = {planned.config.training.device for planned in runs}
         if wanted <= {"auto", "cuda"} and torch.cuda.is_available():
             seen = os.environ.get("CUDA_VISIBLE_DEVICES")
             devices = seen.split(",") if seen else [*map(str, range(torch.cuda.device_count()))]
             return cls([{"CUDA_VISIBLE_DEVICES": device.strip()} for device in devices])
         cores = num_cores()
-        if any(num_threads(cell.config) > 1 for cell in cells):
+        if any(num_threads(planned.config) > 1 for planned in runs):
             return cls([{}] * cores, cores)
         # Three runs on two cores go all at once: after two of them, the third would leave a core
         # idle. More than that share the cores in rounds of equal size.
-        num_runs = len({cell.key for cell in cells})
+        num_runs = len({planned.key for planned in runs})
         rounds = max(1, num_runs // cores)
         slots = max(cores, math.ceil(num_runs / rounds))
         return cls([{}] * slots)
 
     def start(self, order: Order, slot: int) -> Job:
-        """Start the process of a cell."""
+        """Start the process of a run."""
         environment = self._environments[slot]
         if not environment:
             threads = num_threads(order.config)
@@ -139,7 +139,7 @@ class _Process(Job):
         # It finds the package that this process runs, installed or not.
         paths = [str(Path(shapeshift.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         own = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "MPLBACKEND": "agg"}
-        with open_in_place(CellFolder(order.folder).output, "ab") as output:
+        with open_in_place(RunFolder(order.folder).output, "ab") as output:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,  # never written: it closes when this process ends
@@ -168,10 +168,10 @@ class _Process(Job):
 
 
 class Slurm:
-    """Each cell a job of a SLURM cluster, through submitit (the extra `slurm`).
+    """Each run a job of a SLURM cluster, through submitit (the extra `slurm`).
 
     Args:
-        directory: for submitit's files, on a disk that all nodes see, as the cells' folders.
+        directory: for submitit's files, on a disk that all nodes see, as the runs' folders.
         num_jobs: the most jobs at a time.
         parameters: of `submitit.AutoExecutor.update_parameters`, such as `timeout_min`,
             `slurm_partition`, `gpus_per_node` and `cpus_per_task`.
@@ -199,7 +199,7 @@ class Slurm:
             raise ShapeshiftError(_refusal(error)) from error
 
     def start(self, order: Order, slot: int) -> Job:
-        """Submit the job of a cell.
+        """Submit the job of a run.
 
         Raises:
             RefusedError: there are too many jobs, or no cluster; it says what `sbatch` printed.
@@ -236,6 +236,6 @@ class _SlurmJob(Job):
 
 
 Launcher = InProcess | Subprocesses | Slurm
-"""Where cells run. `num_slots` is how many jobs there may be at a time, and `max_threads` how many
-threads they may have together, None if that does not matter; `start` begins the work on a cell in a
+"""Where runs run. `num_slots` is how many jobs there may be at a time, and `max_threads` how many
+threads they may have together, None if that does not matter; `start` begins the work on a run in a
 slot, from 0, that no running job has."""

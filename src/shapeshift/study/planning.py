@@ -1,4 +1,4 @@
-"""Which runs the items of a paper need, how far they are, and what is written of them."""
+"""Which runs the studies of a paper need, how far they are, and what is written of them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from shapeshift.data.corpora import fetch
 from shapeshift.data.sources.download import Progress
 from shapeshift.run.folder import prepared_directory
 from shapeshift.run.measures import find_function, usable
-from shapeshift.run.record import CellFolder
+from shapeshift.run.record import RunFolder
 from shapeshift.run.requirements import missing_requirements
-from shapeshift.study.document import FILE, ItemDocument
-from shapeshift.study.grid import Cell, distinct
-from shapeshift.study.item import Paper
+from shapeshift.study.document import FILE, StudyDocument
+from shapeshift.study.grid import PlannedRun, distinct
+from shapeshift.study.measured import Measured
 from shapeshift.study.results import write_csv
-from shapeshift.study.spec import PAPER_SCALE, TESTABLE
-from shapeshift.study.study import Study
-from shapeshift.study.write import write_item
+from shapeshift.study.spec import PAPER_PROFILE, TESTABLE
+from shapeshift.study.study import Paper
+from shapeshift.study.write import write_study
 from shapeshift.training.estimate import count_parameters, disk_bytes
 from shapeshift.training.precision import check_hardware
 
-CELLS = "cells"
-"""Folder of the runs: one for all papers and scales, since a run is named by its settings."""
+RUNS = "runs"
+"""Folder of the runs: one for all papers and profiles, since a run is named by its settings."""
 
 LOCK = ".lock"
-"""Held while items are written: of two commands the second finds what the first has computed."""
+"""Held while studies are written: of two commands the second finds what the first has computed."""
 
 
 @dataclass(frozen=True)
@@ -43,34 +43,34 @@ class Plan:
     """What is to be run.
 
     Attributes:
-        paper: with what is to be made: of the items that were asked for, those that have cells.
-        scale: of all runs.
-        cells: that some item needs, grid after grid.
-        overrides: settings for all cells.
+        paper: with what is to be made: of the studies that were asked for, those that have runs.
+        profile: of all runs.
+        runs: that some study needs, grid after grid.
+        overrides: settings for all runs.
         command: what was typed, for the records.
-        label: of the results: the name of the grid, if it is not the items' own.
+        label: of the results: the name of the grid, if it is not the studies' own.
     """
 
     paper: Paper
-    scale: str
-    cells: Sequence[Cell]
+    profile: str
+    runs: Sequence[PlannedRun]
     overrides: Sequence[str]
     command: str = ""
     label: str = ""
 
     def folder(self, directory: Path) -> Path:
-        """Return where the items are written."""
-        return directory / "-".join(filter(None, (self.scale, self.label))) / self.paper.name
+        """Return where the studies are written."""
+        return directory / "-".join(filter(None, (self.profile, self.label))) / self.paper.name
 
     def check_folder(self, directory: Path) -> None:
-        """Raise a `ShapeshiftError` if an item with numbers is there already that was made with
+        """Raise a `ShapeshiftError` if a study with numbers is there already that was made with
         other settings or from another study: it would be replaced."""
         wanted = self.paper.source(directory), _listed(self.overrides)
-        for name in self.paper.items:
+        for name in self.paper.studies:
             path = self.folder(directory) / name
             if not (path / FILE).is_file():
                 continue
-            document = ItemDocument.load(path / FILE)
+            document = StudyDocument.load(path / FILE)
             made = document.citation, _listed(document.settings)
             if made != wanted and not document.is_empty:
                 raise ShapeshiftError(
@@ -80,7 +80,7 @@ class Plan:
                 )
 
     def open_folder(self, directory: Path) -> Path:
-        """Make the folder of the items, if need be, and return it.
+        """Make the folder of the studies, if need be, and return it.
 
         Raises:
             ShapeshiftError: it cannot be made; or see `check_folder`.
@@ -93,98 +93,104 @@ class Plan:
 
     @property
     def untested(self) -> str:
-        """Say, before any run, how many claims the scale cannot test; empty if it can test all."""
-        claims = [claim for item in self.paper.items.values() for claim in item.spec.claims]
-        num_untested = sum(not claim.is_tested_at(self.scale) for claim in claims)
+        """Say how many claims the profile cannot test; empty if it can test all."""
+        claims = [claim for study in self.paper.studies.values() for claim in study.spec.claims]
+        num_untested = sum(not claim.is_tested_in(self.profile) for claim in claims)
         if not num_untested:
             return ""
         return (
-            f"scale {self.scale} tests {len(claims) - num_untested} of {len(claims)} claims; the"
-            " others are shown as not tested at this scale (a paper's claim needs an effect of"
-            f" {TESTABLE:g} BLEU or more in the paper, or scale {PAPER_SCALE})"
+            f"profile {self.profile} tests {len(claims) - num_untested} of {len(claims)} claims;"
+            " the others are shown as not tested in this profile (a paper's claim needs an effect"
+            f" of {TESTABLE:g} BLEU or more in the paper, or profile {PAPER_PROFILE})"
         )
 
     @cached_property
-    def runs(self) -> list[Cell]:
-        """The cells that have to be run, with the measures that can be taken here."""
-        items = [item for item in self.paper.items.values() if item.spec.trained]
+    def to_train(self) -> list[PlannedRun]:
+        """The runs that have to be run, with the measures that can be taken here."""
+        studies = [study for study in self.paper.studies.values() if study.spec.trained]
         return [
-            replace(cell, steps=tuple(usable(cell.steps)[0]))
-            for cell in self.cells
-            if any(item.needs(cell) for item in items)
+            replace(planned, measures=tuple(usable(planned.measures)[0]))
+            for planned in self.runs
+            if any(study.needs(planned) for study in studies)
         ]
 
-    def unfinished(self, directory: Path) -> list[Cell]:
+    def unfinished(self, directory: Path) -> list[PlannedRun]:
         """Return the runs that are not finished."""
         return [
-            cell
-            for cell in self.runs
-            if CellFolder(directory / CELLS / cell.key).missing(cell.steps, cell.config)
+            planned
+            for planned in self.to_train
+            if RunFolder(directory / RUNS / planned.key).missing(planned.measures, planned.config)
         ]
 
     def progress(self, directory: Path) -> dict[str, tuple[int, int]]:
-        """Return item → how many of its runs are finished, and how many it needs: none where
+        """Return study → how many of its runs are finished, and how many it needs: none where
         prepared data suffice."""
-        unfinished = {(cell.grid, cell.key) for cell in self.unfinished(directory)}
+        unfinished = {(planned.grid, planned.key) for planned in self.unfinished(directory)}
         found = {}
-        for name, item in self.paper.items.items():
-            needed = {(x.grid, x.key) for x in self.runs if item.spec.trained and item.needs(x)}
+        for name, study in self.paper.studies.items():
+            needed = {
+                (x.grid, x.key) for x in self.to_train if study.spec.trained and study.needs(x)
+            }
             found[name] = len(needed - unfinished), len(needed)
         return found
 
 
-def plan_items(
+def plan_studies(
     paper: Paper,
-    scale: str,
+    profile: str,
     overrides: Sequence[str] = (),
     seeds: Sequence[int] = (),
     command: str = "",
     label: str = "",
 ) -> Plan:
-    """Resolve the cells that the items need; an item without any is left out.
+    """Resolve the runs that the studies need; a study without any is left out.
 
     Args:
-        paper: from `catalogue.find_items`.
-        scale: a scale of its grids.
-        overrides: settings for all cells, such as `data.corpus.root=PATH`.
-        seeds: only cells with these; by default all of the grid's.
+        paper: from `catalogue.find_studies`.
+        profile: a profile of its grids.
+        overrides: settings for all runs, such as `data.corpus.root=PATH`.
+        seeds: only runs with these; by default all of the grid's.
         command: what was typed, for the records.
         label: of the results, see `Plan`.
 
     Raises:
-        ShapeshiftError: once for all modules of one's own that are missing, no such scale and
+        ShapeshiftError: once for all modules of one's own that are missing, no such profile and
             settings that are wrong; nothing to run with what is asked for; or settings that leave
-            an axis open, see `Item.check`.
+            an axis open, see `Study.check`.
     """
-    items = paper.items
-    every: list[Cell] = []
+    studies = paper.studies
+    every: list[PlannedRun] = []
     problems = _missing_modules(paper)
     for grid in paper.grids.values():
         try:
-            every += grid.cells(scale, overrides)
+            every += grid.runs(profile, overrides)
         except ShapeshiftError as error:
             problems.append(str(error))
     if problems:
         raise ShapeshiftError("; ".join(dict.fromkeys(problems)))
-    needed = [cell for cell in every if any(item.needs(cell) for item in items.values())]
-    known = {cell.seed for cell in needed}
+    needed = [
+        planned for planned in every if any(study.needs(planned) for study in studies.values())
+    ]
+    known = {planned.seed for planned in needed}
     if unknown := set(seeds) - known:
         lacking, there = (", ".join(map(str, sorted(seeds))) for seeds in (unknown, known))
         raise ShapeshiftError(
-            f"no run of {paper.name}:{','.join(items)} has the seed {lacking}; they have {there}"
+            f"no run of {paper.name}:{','.join(studies)} has the seed {lacking}; they have {there}"
         )
-    cells = [cell for cell in needed if not seeds or cell.seed in seeds]
-    chosen = {name: item for name, item in items.items() if any(map(item.needs, cells))}
-    for item in chosen.values():
-        item.check([*filter(item.needs, cells)])
-    return Plan(replace(paper, items=chosen), scale, cells, overrides, command, label)
+    runs = [planned for planned in needed if not seeds or planned.seed in seeds]
+    chosen = {name: study for name, study in studies.items() if any(map(study.needs, runs))}
+    for study in chosen.values():
+        study.check([*filter(study.needs, runs)])
+    return Plan(replace(paper, studies=chosen), profile, runs, overrides, command, label)
 
 
 def _missing_modules(paper: Paper) -> list[str]:
     """Return what is wrong with each measure and analysis of one's own."""
-    named = [(step, "measure", x.path) for x in paper.grids.values() for step in x.config.steps]
+    named = [
+        (measure, "measure", x.path) for x in paper.grids.values() for measure in x.config.measures
+    ]
     named += [
-        (x, "analysis", item.path) for item in paper.items.values() for x in item.spec.analyses
+        (x, "analysis", study.path) for study in paper.studies.values() for x in study.spec.analyses
     ]
     problems = []
     for name, what, path in named:
@@ -197,7 +203,7 @@ def _missing_modules(paper: Paper) -> list[str]:
 
 
 def get_ready(
-    cells: Sequence[Cell],
+    runs: Sequence[PlannedRun],
     directory: Path,
     prepared_root: Path,
     on_progress: Progress | None = None,
@@ -207,7 +213,7 @@ def get_ready(
     """Look for all that runs need before any of them begins, and fetch their text.
 
     Args:
-        cells: the runs.
+        runs: the runs.
         directory: of all results.
         prepared_root: see `run.train.train`.
         on_progress: of the text that is fetched.
@@ -218,7 +224,7 @@ def get_ready(
             or some text cannot be fetched.
     """
     lines, needed = list[str](), 0
-    configs = {cell.key: cell.config for cell in cells}
+    configs = {planned.key: planned.config for planned in runs}
     for config in configs.values():
         lines += missing_requirements(config, prepared_directory(config.data, prepared_root))
         try:
@@ -231,7 +237,7 @@ def get_ready(
     for key, config in configs.items():
         vocab_size = config.data.subwords.vocab_size
         num_parameters = count_parameters(config.model, config.position.scheme, vocab_size)
-        needed += disk_bytes(config.training, num_parameters, directory / CELLS / key / "run")
+        needed += disk_bytes(config.training, num_parameters, directory / RUNS / key / "run")
     if needed > (free := free_bytes(directory)):
         raise ShapeshiftError(
             f"the {len(configs)} runs that are left need {needed:,} bytes on the disk, and {free:,}"
@@ -243,16 +249,16 @@ def get_ready(
         fetch(corpus, on_progress)
 
 
-def write_items(
+def write_studies(
     plan: Plan, directory: Path, prepared_root: Path
-) -> tuple[list[ItemDocument], dict[str, ShapeshiftError]]:
-    """Write the items from what is finished; return them, and why those that cannot be made cannot.
+) -> tuple[list[StudyDocument], dict[str, ShapeshiftError]]:
+    """Write the studies from what is finished; return them, and the error of each that failed.
 
-    Items are written to `DIRECTORY/SCALE/PAPER/ITEM` (SCALE-GRID with another grid), each with
-    all measurements of its runs as `results.csv`.
+    Studies are written to `DIRECTORY/PROFILE/PAPER/STUDY` (PROFILE-GRID with another grid), each
+    with all results of its runs as `results.csv`.
 
     Args:
-        plan: the items and their cells.
+        plan: the studies and their runs.
         directory: of all results.
         prepared_root: see `run.train.train`.
 
@@ -260,20 +266,20 @@ def write_items(
         ShapeshiftError: see `Plan.open_folder`.
     """
     folder = plan.open_folder(directory)
-    written: list[ItemDocument] = []
+    written: list[StudyDocument] = []
     failures: dict[str, ShapeshiftError] = {}
     with locked(directory / LOCK, wait=True):
-        for name, item in plan.paper.items.items():
-            study = Study([*filter(item.needs, plan.cells)], directory / CELLS, prepared_root)
+        for name, study in plan.paper.studies.items():
+            measured = Measured([*filter(study.needs, plan.runs)], directory / RUNS, prepared_root)
             try:
-                content, cells = item.build(study), study.cells()
-                done = [x for x in cells if not item.spec.trained or study.is_finished(x)]
-                document = ItemDocument(
+                content, runs = study.build(measured), measured.runs()
+                done = [x for x in runs if not study.spec.trained or measured.is_finished(x)]
+                document = StudyDocument(
                     paper=plan.paper.name,
-                    item=name,
-                    title=item.spec.title,
+                    study=name,
+                    title=study.spec.title,
                     citation=plan.paper.source(directory),
-                    scale=plan.scale,
+                    profile=plan.profile,
                     command=plan.command,
                     version=__version__,
                     time=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -283,23 +289,23 @@ def write_items(
                         if table.rows
                     ),
                     findings=tuple(content.findings),
-                    configs={cell.key: cell.config.to_yaml() for cell in done},
-                    unfinished=tuple(x.name for x in distinct(x for x in cells if x not in done)),
+                    configs={planned.key: planned.config.to_yaml() for planned in done},
+                    unfinished=tuple(x.name for x in distinct(x for x in runs if x not in done)),
                     settings=tuple(plan.overrides),
-                    seeds=tuple(sorted({x.seed for x in done})) if item.spec.trained else (),
+                    seeds=tuple(sorted({x.seed for x in done})) if study.spec.trained else (),
                     label=plan.label,
                 )
                 if document.is_empty and (folder / name / FILE).is_file():
-                    there = ItemDocument.load(folder / name / FILE)
+                    there = StudyDocument.load(folder / name / FILE)
                     if not there.is_empty:
                         raise ShapeshiftError(
                             "none of its runs is finished; what was made of others is kept: remove"
                             " the folder to replace it",
                             path=folder / name,
                         )
-                if item.spec.trained:
-                    write_csv(study.results, folder / name / "results.csv")
-                write_item(document, folder / name)
+                if study.spec.trained:
+                    write_csv(measured.results, folder / name / "results.csv")
+                write_study(document, folder / name)
                 written.append(document)
             except ShapeshiftError as error:
                 failures[name] = error

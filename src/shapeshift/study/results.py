@@ -1,4 +1,4 @@
-"""All measurements of a grid in one tidy table, with a row for each, as a CSV file."""
+"""All results of a grid in one tidy table, with a row for each, as a CSV file."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from pydantic import Field
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.files import save
 from shapeshift.run.machine import Machine
-from shapeshift.run.measures import TRAIN, Measurement, Text
-from shapeshift.run.record import CellFolder
-from shapeshift.study.grid import Cell
+from shapeshift.run.measures import TRAIN, Result, Text
+from shapeshift.run.record import RunFolder
+from shapeshift.study.grid import PlannedRun
 
 AXIS = "axis:"
 """Begins the names of the columns that hold axes."""
 
 
-class Row(Measurement):
-    """A measurement and where it is from.
+class Row(Result):
+    """A result and where it is from.
 
     Attributes:
-        grid, scale, seed: of the cell.
-        cell: the cell's key.
+        grid, profile, seed: of the run.
+        run: the run's key.
         axes: axis → the setting's name; in a file, a column each.
-        measure: the step that found it.
-        checkpoint, command, version, time, hardware: see `record.StepRecord`.
+        measure: the measure that found it.
+        checkpoint, command, version, time, hardware: see `record.MeasureRecord`.
     """
 
     grid: Text
-    scale: Text
-    cell: Text
+    profile: Text
+    run: Text
     axes: dict[Text, Text] = Field(default_factory=dict)
     seed: int
     measure: Text
@@ -44,38 +44,38 @@ class Row(Measurement):
     hardware: Text | None = None
 
 
-_FIRST = ("grid", "scale", "cell")
+_FIRST = ("grid", "profile", "run")
 _FIELDS = (*_FIRST, *(name for name in Row.model_fields if name not in (*_FIRST, "axes")))
 
 
-def collect(cells: Iterable[Cell], root: Path) -> list[Row]:
-    """Gather what is recorded of `cells` in the folders under `root`.
+def collect(runs: Iterable[PlannedRun], root: Path) -> list[Row]:
+    """Gather what is recorded of `runs` in the folders under `root`.
 
-    Two cells that share a folder have rows of their own.
+    Two runs that share a folder have rows of their own.
 
     Raises:
         ShapeshiftError: see `check_alike`.
     """
-    cells, rows = [*cells], []
-    check_alike(cells, (Machine.read(CellFolder(root / cell.key).run) for cell in cells))
-    for cell in cells:
-        folder = CellFolder(root / cell.key)
-        for step in (TRAIN, *cell.steps):
-            record = folder.record(step, cell.config)
+    runs, rows = [*runs], []
+    check_alike(runs, (Machine.read(RunFolder(root / planned.key).run) for planned in runs))
+    for planned in runs:
+        folder = RunFolder(root / planned.key)
+        for measure in (TRAIN, *planned.measures):
+            record = folder.record(measure, planned.config)
             if record is None:
                 continue
             shared = {
-                "grid": cell.grid,
-                "scale": cell.scale,
-                "cell": cell.key,
-                "axes": dict(cell.axes),
-                "seed": cell.seed,
-                "measure": step,
+                "grid": planned.grid,
+                "profile": planned.profile,
+                "run": planned.key,
+                "axes": dict(planned.axes),
+                "seed": planned.seed,
+                "measure": measure,
                 **record.model_dump(
                     include={"checkpoint", "command", "version", "time", "hardware"}
                 ),
             }
-            rows += [Row(**shared, **x.model_dump()) for x in record.measurements]
+            rows += [Row(**shared, **x.model_dump()) for x in record.results]
     return rows
 
 
@@ -100,26 +100,26 @@ def csv_text(rows: Iterable[Sequence[object]]) -> str:
     return str(pd.DataFrame([*rows], dtype=object).to_csv(header=False, index=False, **style))
 
 
-def check_alike(cells: Iterable[Cell], machines: Iterable[Machine | None]) -> None:
+def check_alike(runs: Iterable[PlannedRun], machines: Iterable[Machine | None]) -> None:
     """Raise a `ShapeshiftError` if runs of one table were trained on different kinds of device, or
     `training.precision=auto` was different precisions for them.
 
     Args:
-        cells: the runs.
+        runs: the runs.
         machines: what each was, or will be, trained on; None where that is not known.
     """
-    first: dict[tuple[str, str], tuple[Cell, Machine]] = {}
-    for cell, machine in zip(cells, machines, strict=True):
+    first: dict[tuple[str, str], tuple[PlannedRun, Machine]] = {}
+    for planned, machine in zip(runs, machines, strict=True):
         if machine is None:
             continue
         aspects: dict[str, str] = {"device": machine.device}
-        if cell.config.training.precision == "auto":
+        if planned.config.training.precision == "auto":
             aspects["precision"] = machine.precision
         for name, value in aspects.items():
-            other, before = first.setdefault((cell.grid, name), (cell, machine))
+            other, before = first.setdefault((planned.grid, name), (planned, machine))
             if getattr(before, name) != value:
                 raise ShapeshiftError(
-                    f"{other.name} trains in {before} ({before.hardware}) and {cell.name} in"
+                    f"{other.name} trains in {before} ({before.hardware}) and {planned.name} in"
                     f" {machine} ({machine.hardware}), and would be compared; give each kind of"
                     " machine a --directory of its own, or train all runs on one"
                 )

@@ -33,8 +33,8 @@ from shapeshift.evaluation.metrics import SACREBLEU, check_parallel
 from shapeshift.evaluation.tokenizers import DEFAULT
 from shapeshift.run.folder import RESULTS
 from shapeshift.run.measures import kept_lines
-from shapeshift.run.record import CellFolder
-from shapeshift.study.grid import Cell
+from shapeshift.run.record import RunFolder
+from shapeshift.study.grid import PlannedRun
 
 LEVEL = 0.05
 """A p-value below this is called significant."""
@@ -189,55 +189,55 @@ def compare(
     return Comparison(scores, baseline_scores, p_values)
 
 
-def compare_cells(
-    test: Sequence[Cell],
-    against: Sequence[Cell],
+def compare_runs(
+    test: Sequence[PlannedRun],
+    against: Sequence[PlannedRun],
     root: Path,
     *,
     split: str = "test",
     wanted: Sequence[bool] | None = None,
     minus: str | None = None,
 ) -> Comparison:
-    """Test the BLEU of some cells against that of others, one of each seed on both sides.
+    """Test the BLEU of some runs against that of others, one of each seed on both sides.
 
-    BLEU has the cells' own tokenizer, see `Config.bleu_tokenizer`. Of a split of several files it
+    BLEU has the runs' own tokenizer, see `Config.bleu_tokenizer`. Of a split of several files it
     is the mean over them, as `run.measures.mean_of` has it; of chosen sentences it is that
     of all files together.
 
     Args:
         test, against: scored, the same seeds on both sides.
-        root: folder of the cells' folders.
+        root: folder of the runs' folders.
         split: that was translated.
-        wanted: which sentences count, the same for all cells; by default all of them.
+        wanted: which sentences count, the same for all runs; by default all of them.
         minus: that was translated as well, see `compare`.
 
     Raises:
-        ShapeshiftError: cells that were scored against different references or with different
+        ShapeshiftError: runs that were scored against different references or with different
             tokenizers; see `translations`.
     """
 
-    def lines(cell: Cell, split: str, kind: str = "average") -> list[str]:
+    def lines(planned: PlannedRun, split: str, kind: str = "average") -> list[str]:
         if kind == "average":
-            kept = translations(cell, root, split)
+            kept = translations(planned, root, split)
         else:
-            kept = kept_lines(CellFolder(root / cell.key).run, split, kind)
+            kept = kept_lines(RunFolder(root / planned.key).run, split, kind)
         if wanted is None:
             return kept
         check_parallel(len(kept), len(wanted))
         return [line for line, chosen in zip(kept, wanted, strict=True) if chosen]
 
-    def outputs(cells: Sequence[Cell], split: str) -> Outputs:
-        return {cell.seed: lines(cell, split) for cell in cells}
+    def outputs(runs: Sequence[PlannedRun], split: str) -> Outputs:
+        return {planned.seed: lines(planned, split) for planned in runs}
 
     references, tokenizer = lines(test[0], split, "references"), test[0].config.bleu_tokenizer
-    first = CellFolder(root / test[0].key).run / RESULTS
-    for cell in (*test, *against):
-        own = lines(cell, split, "references"), cell.config.bleu_tokenizer
+    first = RunFolder(root / test[0].key).run / RESULTS
+    for planned in (*test, *against):
+        own = lines(planned, split, "references"), planned.config.bleu_tokenizer
         if own != (references, tokenizer):
             raise ShapeshiftError(
                 f"scored against other references than {first}, or with another tokenizer of BLEU"
                 f" ({own[1]} and {tokenizer}); compare runs of one text and evaluation.tokenize",
-                path=CellFolder(root / cell.key).run / RESULTS,
+                path=RunFolder(root / planned.key).run / RESULTS,
             )
     has_files = wanted is None and f"{split}.files.txt" in read_sums(first)
     bounds = lines(test[0], split, "files") if has_files else []
@@ -251,27 +251,27 @@ def compare_cells(
     )
 
 
-def translations(cell: Cell, root: Path, split: str) -> list[str]:
-    """Return the kept translations of a cell, detokenised as its settings say.
+def translations(planned: PlannedRun, root: Path, split: str) -> list[str]:
+    """Return the kept translations of a run, detokenised as its settings say.
 
     Args:
-        cell: scored.
-        root: folder of the cells' folders.
+        run: scored.
+        root: folder of the runs' folders.
         split: that was translated.
 
     Raises:
         ShapeshiftError: they are missing, damaged, or were made again with another
             `evaluation.detokenize`.
     """
-    folder, wanted = CellFolder(root / cell.key), cell.config.evaluation.detokenize
+    folder, wanted = RunFolder(root / planned.key), planned.config.evaluation.detokenize
     results = folder.run / RESULTS
     if f"{split}.detokenize.txt" in read_sums(results):  # an earlier version wrote none
         [made] = kept_lines(folder.run, split, "detokenize")
         if made != wanted:
-            record = folder.record_path(f"score-{split}", cell.config)
+            record = folder.record_path(f"score-{split}", planned.config)
             raise ShapeshiftError(
                 f"another study has scored {split} since then, with evaluation.detokenize={made}"
-                f" in place of {wanted}; remove {root}/*/steps/{record.name} and run this study"
+                f" in place of {wanted}; remove {root}/*/measures/{record.name} and run this study"
                 " again, which translates again",
                 path=results,
             )

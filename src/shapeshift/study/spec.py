@@ -1,7 +1,7 @@
-"""An item of a paper as data: which runs, which tables and plots, which claims.
+"""A study of a paper as data: which runs, which tables and plots, which claims.
 
-An item is a YAML file, such as `studies/shaw/table2.yaml`; `study.build` makes its content.
-Besides `tables`, an item may have `by_length` (BLEU by source length), `curves` (validation
+A study is a YAML file, such as `studies/shaw/table2.yaml`; `study.build` makes its content.
+Besides `tables`, a study may have `by_length` (BLEU by source length), `curves` (validation
 perplexity during training) and `analyses` (functions of this package or of your own). Numbers of
 the paper stand here and nowhere else.
 """
@@ -28,8 +28,8 @@ Lengths = Literal["inside", "beyond"]
 TESTABLE = 3.0
 """BLEU: smaller effects of a paper show in its own models, data and length of training alone."""
 
-PAPER_SCALE = "paper"
-"""The scale whose runs have the paper's settings."""
+PAPER_PROFILE = "paper"
+"""The profile whose runs have the paper's settings."""
 
 ClaimLengths = Literal["inside", "beyond", "each"]
 """The same, or a part of the claim for each bucket of lengths that has enough sentences."""
@@ -53,17 +53,20 @@ def _check_named(named: _Named, info: ValidationInfo) -> _Named:
     return named
 
 
-def _check_scale(scale: str, info: ValidationInfo) -> str:
+def _check_profile(profile: str, info: ValidationInfo) -> str:
     grid: Grid | None = (info.context or {}).get("grid")
-    if grid and scale not in grid.config.scales:
-        raise ValueError(unknown("the grid has no scale", scale, grid.config.scales))
-    return scale
+    if grid and profile not in grid.config.profiles:
+        raise ValueError(unknown("the grid has no profile", profile, grid.config.profiles))
+    return profile
 
 
 Axis = Annotated[str, AfterValidator(_check)]
-Scale = Annotated[Name, AfterValidator(_check_scale)]
-Settings = Annotated[dict[Name, Name], AfterValidator(_check_named)]
-SomeSettings = Annotated[Condition, AfterValidator(_check_named)]
+ProfileName = Annotated[Name, AfterValidator(_check_profile)]
+Where = Annotated[dict[Name, Name], AfterValidator(_check_named)]
+"""Axis → one setting of it."""
+
+WhereAny = Annotated[Condition, AfterValidator(_check_named)]
+"""Axis → some of its settings."""
 
 Published = int | float | tuple[float, float, float] | str | None
 """A number, as it is if it is whole; median, mean and standard deviation; text; a dash."""
@@ -82,20 +85,20 @@ _USED: dict[str, tuple[str, ...]] = {
 
 
 class ColumnSpec(Strict):
-    """A column of a table. It is left out at scales where its runs do not exist. A key that has no
-    effect next to another one is refused.
+    """A column of a table. It is left out in profiles where its runs do not exist. A key that has
+    no effect next to another one is refused.
 
     Attributes:
-        metric: name of a measurement, such as `BLEU`, `speed` or `parameters`; `shift invariant`
+        metric: name of a result, such as `BLEU`, `speed` or `parameters`; `shift invariant`
             shows whether the library declares the position shift invariant, `trained lengths` the
             source lengths in training.
         only: further settings of the runs, on axes that are in neither `rows` nor `across`.
         split: the text that was translated; the score is the mean over its files. `each set` makes
             a column for each file of both splits, and one for their average; `null` is for
-            measurements of a run.
-        bucket: part of a measurement, such as `length 256` of `step_memory`.
+            results of a run.
+        bucket: part of a result, such as `length 256` of `step_memory`.
         lengths: show BLEU on the sentences of `split` inside or beyond the training lengths.
-        layers: `lowest`, for a measurement with one value for each layer: show that of the layer
+        layers: `lowest`, for a result with one value for each layer: show that of the layer
             where it is lowest, without the embeddings (`layer 0`).
         count: instead of a metric: show a number of the prepared data of `split` (which may be
             `train`): pairs kept, pairs read, source tokens, or the length of the longest source.
@@ -106,7 +109,7 @@ class ColumnSpec(Strict):
     """
 
     metric: str = "BLEU"
-    only: Settings = Field(default_factory=dict)
+    only: Where = Field(default_factory=dict)
     split: Literal["valid", "test", "train", "each set"] | None = None
     bucket: str | None = None
     lengths: Lengths | None = None
@@ -118,7 +121,7 @@ class ColumnSpec(Strict):
 
     @property
     def is_metric(self) -> bool:
-        """Whether it shows a measurement in one column."""
+        """Whether it shows a result in one column."""
         is_other = self.count or self.gain_of or self.difference
         return not is_other and self.split != "each set"
 
@@ -173,7 +176,7 @@ class PublishedSpec(Strict):
 
 
 class TableSpec(Strict):
-    """A table of measurements.
+    """A table of results.
 
     Attributes:
         name: name of its files; by default that of the study file, with a number if the name is
@@ -181,7 +184,7 @@ class TableSpec(Strict):
         title: caption.
         rows: axes of the grid; the table has a row for each combination of their settings that has
             runs.
-        buckets: name → part of the measurements, or `null` for all of them; the table has a row for
+        buckets: name → part of the results, or `null` for all of them; the table has a row for
             each.
         only: settings of the runs in the table; by default all runs.
         header: titles of the columns that name a row; by default the axes.
@@ -194,23 +197,23 @@ class TableSpec(Strict):
         plot: a figure of the table.
         published: the paper's table, which is shown next to ours.
         notes: lines below the table.
-        scale_notes: scale → a line below the table at this scale.
+        profile_notes: profile → a line below the table in this profile.
     """
 
     name: PlainName | None = None
     title: str
     rows: tuple[Axis, ...] = Field(min_length=1)
     buckets: dict[Name, Name | None] = Field(default_factory=dict)
-    only: Settings = Field(default_factory=dict)
+    only: Where = Field(default_factory=dict)
     header: tuple[str, ...] = ()
     labels: dict[Name, tuple[str, ...]] = Field(default_factory=dict)
     across: Axis = ""
     columns: dict[str, ColumnSpec] = Field(min_length=1)
-    baseline: Settings = Field(default_factory=dict)
+    baseline: Where = Field(default_factory=dict)
     plot: PlotSpec | None = None
     published: PublishedSpec | None = None
     notes: tuple[str, ...] = ()
-    scale_notes: dict[Scale, str] = Field(default_factory=dict)
+    profile_notes: dict[ProfileName, str] = Field(default_factory=dict)
 
     def is_tested(self, column: ColumnSpec) -> bool:
         """Return whether a column is compared with the baseline: BLEU of all of a split."""
@@ -277,26 +280,26 @@ class TableSpec(Strict):
 
 
 class ByLengthSpec(Strict):
-    """BLEU by source length: a table, and a figure with a line for each system.
+    """BLEU by source length: a table, and a figure with a line for each setting of an axis.
 
     Attributes:
         name: name of the files of both; by default that of the study file, with a number if the
             name is taken.
         title: caption of both.
-        systems: axis of the systems.
-        only: settings of the runs, on other axes than `systems` and `panels`.
+        lines: axis with a column of the table, and a line of the figure, for each of its settings.
+        only: settings of the runs, on other axes than `lines` and `panels`.
         panels: axis with one panel of the figure for each of its settings.
         splits: the sentences of these splits are taken together.
-        gain_over: show BLEU minus the BLEU of this system.
-        tested: mark the lengths at which a system differs significantly from the first one, or from
+        gain_over: show BLEU minus the BLEU of this setting of `lines`.
+        tested: mark the lengths at which a line differs significantly from the first one, or from
             that of `gain_over`, on one split.
         notes: lines below the table.
     """
 
     name: PlainName | None = None
     title: str
-    systems: Axis
-    only: Settings = Field(default_factory=dict)
+    lines: Axis
+    only: Where = Field(default_factory=dict)
     panels: Axis = ""
     splits: tuple[Split, ...] = Field(default=("test",), min_length=1)
     gain_over: str = ""
@@ -305,13 +308,13 @@ class ByLengthSpec(Strict):
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> ByLengthSpec:
-        _check(self.systems, info, (self.gain_over,) if self.gain_over else ())
+        _check(self.lines, info, (self.gain_over,) if self.gain_over else ())
         if len(set(self.splits)) < len(self.splits):
             raise ValueError("splits: name each split once")
-        if axes := {self.systems, self.panels} & self.only.keys():
-            raise ValueError(f"only: {', '.join(sorted(axes))} is in systems or panels already")
-        if self.panels == self.systems:
-            raise ValueError("panels: name another axis than in systems")
+        if axes := {self.lines, self.panels} & self.only.keys():
+            raise ValueError(f"only: {', '.join(sorted(axes))} is in lines or panels already")
+        if self.panels == self.lines:
+            raise ValueError("panels: name another axis than in lines")
         if self.tested and len(self.splits) != 1:
             raise ValueError("tested needs one split")
         return self
@@ -322,17 +325,17 @@ class CurvesSpec(Strict):
 
     Attributes:
         each: axis with a table and a figure for each of its settings.
-        systems: axis of the systems; the lines of a system look the same.
+        lines: axis with a look of the lines for each of its settings.
         against: what the horizontal axis shows.
     """
 
     each: Axis
-    systems: Axis
+    lines: Axis
     against: Literal["updates", "training time"]
 
 
 class ClaimSpec(Strict):
-    """A claim and the measurements that can test it.
+    """A claim and the results that can test it.
 
     Attributes:
         claim: one sentence.
@@ -350,10 +353,11 @@ class ClaimSpec(Strict):
         against: settings in which the compared runs differ from the tested runs.
         each: axis → settings; the claim must hold for all of their combinations.
         pairs: further pairs (test, against) for which the claim must hold.
-        effect: in place of `scales`, for a claim of a paper: the smallest difference of a part in
+        effect: in place of `profiles`, for a claim of a paper: the smallest difference of a part in
             the paper, in BLEU; 0 if the paper gives none. A claim of `better` is tested at every
-            scale if it is 3 or more. All others are tested at scale `paper` alone.
-        scales: scales whose models, data and training lengths can test the claim; by default all.
+            profile if it is 3 or more. All others are tested in profile `paper` alone.
+        profiles: profiles whose models, data and training lengths can test the claim; by default
+            all.
         expected: the expected result, such as the paper's numbers, which is shown next to ours.
     """
 
@@ -366,19 +370,19 @@ class ClaimSpec(Strict):
     margin: float = Field(default=0.5, gt=0)
     at_most: float | None = None
     at_least: float | None = None
-    test: Settings = Field(default_factory=dict)
-    against: Settings = Field(default_factory=dict)
-    each: SomeSettings = Field(default_factory=dict)
-    pairs: tuple[tuple[Settings, Settings], ...] = ()
+    test: Where = Field(default_factory=dict)
+    against: Where = Field(default_factory=dict)
+    each: WhereAny = Field(default_factory=dict)
+    pairs: tuple[tuple[Where, Where], ...] = ()
     effect: float | None = Field(default=None, ge=0)
-    scales: tuple[Scale, ...] = ()
+    profiles: tuple[ProfileName, ...] = ()
     expected: str = ""
 
-    def is_tested_at(self, scale: str) -> bool:
-        """Return whether the runs of a scale can test the claim."""
+    def is_tested_in(self, profile: str) -> bool:
+        """Return whether the runs of a profile can test the claim."""
         if self.effect is None:
-            return not self.scales or scale in self.scales
-        return scale == PAPER_SCALE or (self.rule == "better" and self.effect >= TESTABLE)
+            return not self.profiles or profile in self.profiles
+        return profile == PAPER_PROFILE or (self.rule == "better" and self.effect >= TESTABLE)
 
     @property
     def comparisons(self) -> list[tuple[dict[str, str], dict[str, str]]]:
@@ -388,9 +392,11 @@ class ClaimSpec(Strict):
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> ClaimSpec:
         if self.effect is not None:
-            _check_scale(PAPER_SCALE, info)
-            if self.scales:
-                raise ValueError("effect says which scales can test the claim; leave out scales")
+            _check_profile(PAPER_PROFILE, info)
+            if self.profiles:
+                raise ValueError(
+                    "effect says which profiles can test the claim; leave out profiles"
+                )
         limits = [limit for limit in (self.at_most, self.at_least) if limit is not None]
         if len(limits) != (self.rule == "threshold"):
             raise ValueError("threshold needs at_most or at_least, the other rules neither")
@@ -423,16 +429,16 @@ class ClaimSpec(Strict):
         return self
 
 
-class ItemSpec(Strict):
-    """A study, or an item of a paper.
+class StudySpec(Strict):
+    """A study: its runs, what is made of them, and the claims to test.
 
     Attributes:
-        title: title of the item.
-        grid: the runs: the name of a file in `config/shipped/grids`, a path relative to
-            this file, or the contents of such a file.
-        trained: whether the item needs trained runs; if not, prepared data suffice.
-        only: settings of the runs that the item needs; by default all runs.
-        tables: tables of measurements.
+        title: title of the study.
+        grid: the runs: the name of a file in `config/shipped/grids`, a path relative to this file,
+            or the contents of such a file.
+        trained: whether the study needs trained runs; if not, prepared data suffice.
+        only: settings of the runs that the study needs; by default all runs.
+        tables: tables of results.
         by_length: BLEU by source length, each as a table and a figure.
         curves: validation perplexity during training, as tables and figures.
         analyses: functions, as `module:function`. Each is called with the study and returns a
@@ -443,7 +449,7 @@ class ItemSpec(Strict):
     title: str
     grid: str | GridConfig
     trained: bool = True
-    only: SomeSettings = Field(default_factory=dict)
+    only: WhereAny = Field(default_factory=dict)
     tables: tuple[TableSpec, ...] = ()
     by_length: tuple[ByLengthSpec, ...] = ()
     curves: CurvesSpec | None = None
@@ -459,7 +465,7 @@ class ItemSpec(Strict):
         return given
 
     @model_validator(mode="after")
-    def _has_content(self) -> ItemSpec:
+    def _has_content(self) -> StudySpec:
         if not (self.tables or self.by_length or self.curves or self.analyses):
             raise ValueError("needs one of tables, by_length, curves and analyses")
         return self

@@ -1,295 +1,247 @@
-"""The runs that an item is made from, and what was measured on them."""
+"""A study of a paper: the runs that it needs, what is made of them, and its findings."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from functools import cached_property
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from itertools import pairwise, product
+from os.path import relpath
 from pathlib import Path
-from types import EllipsisType
-from typing import TYPE_CHECKING, Literal, TypeVar
+from tempfile import TemporaryDirectory
 
-from pydantic import TypeAdapter
-
-from shapeshift import __version__
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift._system.files import read, save
-from shapeshift._system.hashes import digest
-from shapeshift._system.own_modules import definition_sha256
-from shapeshift.data.prepare import prepare
-from shapeshift.data.prepared import Prepared
-from shapeshift.evaluation.scores import Scores, evaluate
-from shapeshift.run.folder import Run, prepared_directory
-from shapeshift.run.identity import other_tokenizer
-from shapeshift.run.measures import OPTIONAL, ORIGINAL, TRAIN, kept_lines
-from shapeshift.run.record import CellFolder
-from shapeshift.study.grid import Cell
-from shapeshift.study.results import Row, collect, tabulate
-from shapeshift.study.significance import (
-    METHOD,
-    NUM_SAMPLES,
-    Comparison,
-    compare_cells,
-    translations,
-)
-from shapeshift.study.spec import Split
-from shapeshift.study.verdicts import Part
+from shapeshift.evaluation.scores import FEW_SEGMENTS
+from shapeshift.run.measures import find_function, mean_of
+from shapeshift.study.by_length import bleu_by_length, bounds_label, length_bounds
+from shapeshift.study.document import Content, Finding
+from shapeshift.study.grid import Grid, PlannedRun
+from shapeshift.study.measured import Bounds, Measured, Texts, fits
+from shapeshift.study.measurements import METRICS, check_measurements
+from shapeshift.study.spec import ALL, ClaimSpec, StudySpec, Where
+from shapeshift.study.tables import TableBuilder, curves, published_table
+from shapeshift.study.verdicts import Part, finding
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-_Data = TypeVar("_Data")
-
-Wanted = str | int | Collection[str | int]
-"""A setting of an axis (or a seed), or several."""
-
-Axes = Mapping[str, Wanted]
-"""Axis, or `seed`, → what it is to be."""
-
-NO_AXES: Axes = {}
-
-Settings = dict[str, str]
-"""Axis → setting."""
-
-Bounds = tuple[int, int | None]
-"""Of source lengths, `[from, to)`; `None` has no end."""
-
-Texts = Literal["valid", "test", "original-order"]
-"""What a run keeps translations and references of; see `run.measures`."""
+OWN = "studies"
+"""Stands for a paper's name where the study is a study of one's own."""
 
 
+@dataclass(frozen=True)
 class Study:
-    """The cells of an item: which are finished, what was measured, what can be computed.
+    """One table or figure of a paper, or several that are made from the same runs.
 
-    Args:
-        cells: of one grid, at one scale.
-        root: folder of the cells' folders.
-        prepared_root: see `run.train.train`.
+    Attributes:
+        name: of its tables that have no other.
+        spec: what is made.
+        grid: of its runs.
+        path: of its file, or of the grid that `on` gives it.
     """
 
-    def __init__(self, cells: Sequence[Cell], root: Path, prepared_root: Path):
-        self._cells, self._root, self._prepared_root = cells, root, prepared_root
-        self._data: dict[Path, Prepared] = {}
+    name: str
+    spec: StudySpec
+    grid: Grid
+    path: Path
 
-    @property
-    def scale(self) -> str:
-        """Of all cells."""
-        return self._cells[0].scale
+    def needs(self, planned: PlannedRun) -> bool:
+        """Return whether it is made from this run, among others."""
+        return planned.grid == self.grid.name and fits(planned.axes, planned.seed, self.spec.only)
 
-    @cached_property
-    def results(self) -> list[Row]:
-        """All that was measured on runs that are finished."""
-        return collect(filter(self.is_finished, self._cells), self._root)
-
-    def frame(self) -> pd.DataFrame:
-        """Return `results` as a DataFrame with a column for each field and each axis (`axis:NAME`):
-        what results.csv has."""
-        import pandas as pd
-
-        header, *lines = tabulate(self.results)
-        return pd.DataFrame(lines, columns=header)
-
-    def cells(self, axes: Axes = NO_AXES) -> list[Cell]:
-        """Return the cells with these settings, finished or not."""
-        return [x for x in self._cells if fits(x.axes, x.seed, axes)]
-
-    def require_one_model(self, axes: Axes, remedy: str) -> None:
-        """Raise a `ShapeshiftError` if the cells with these settings, finished or not, are several
-        models: they would pass for seeds of one."""
-        cells = self.cells(axes)
-        for axis in self._cells[0].axes:
-            if len(found := dict.fromkeys(cell.axes[axis] for cell in cells)) > 1:
-                place = f" for {_settings(axes)}" if axes else ""
-                raise ShapeshiftError(
-                    f"the axis {axis!r} is left open ({', '.join(found)}){place}, and different"
-                    f" models are not seeds of one; {remedy}"
-                )
-
-    def settings(self, axis: str) -> list[str]:
-        """Return the settings of an axis that some cell has, in the grid's order."""
-        return list({cell.axes[axis]: None for cell in self._cells})
-
-    def is_finished(self, cell: Cell) -> bool:
-        """Return whether training and all measures except the optional ones are done; see
-        `run.measures.OPTIONAL`."""
-        folder = CellFolder(self._root / cell.key)
-        steps = (step for step in (TRAIN, *cell.steps) if step not in OPTIONAL)
-        return all(folder.record(step, cell.config) is not None for step in steps)
-
-    def finished(self, axes: Axes = NO_AXES) -> list[Cell]:
-        """Return those of `cells` that are finished."""
-        return [cell for cell in self.cells(axes) if self.is_finished(cell)]
-
-    def run(self, cell: Cell) -> Run:
-        """Return the run of a cell that is finished."""
-        return Run(CellFolder(self._root / cell.key).run)
-
-    def scores(
-        self, cell: Cell, splits: Sequence[Split] = ("test",), buckets: Sequence[int] | None = None
-    ) -> Scores:
-        """Return BLEU of a cell that is finished, over some splits together, also by source length.
-
-        Args:
-            cell: of the study.
-            splits: that were translated.
-            buckets: bounds between lengths; by default those of the cell's settings. The run's own
-                file has those of the grid that scored last.
-        """
-        if buckets is None:
-            buckets = cell.config.evaluation.length_buckets
-
-        def compute() -> Scores:
-            run, data = self.run(cell).directory, self.prepared(cell)
-            hypotheses, references, lengths = [], [], []
-            for split in splits:
-                hypotheses += translations(cell, self._root, split)
-                references += kept_lines(run, split, "references")
-                lengths += [int(n) for n in data.store(split).source_lengths]
-            return evaluate(
-                hypotheses,
-                references,
-                metrics=("bleu",),
-                tokenizer=cell.config.bleu_tokenizer,
-                lengths=lengths,
-                length_buckets=buckets,
-            )
-
-        name = "-".join(("scores", *splits, *map(str, buckets)))
-        return self.computed(name, Scores, [cell], compute)
-
-    def bleu(self, cell: Cell, split: Split, lengths: Bounds) -> float | None:
-        """Return BLEU of a cell on the sentences of these source lengths; `None` if there are
-        none."""
-        scores = self.scores(cell, (split,), [bound for bound in lengths if bound])
-        return next(x.bleu for x in scores.by_length or () if (x.low, x.high) == lengths)
-
-    def prepared(self, cell: Cell) -> Prepared:
-        """Return a cell's data, prepared if need be."""
-        directory = prepared_directory(cell.config.data, self._prepared_root)
-        if directory not in self._data:
-            self._data[directory] = prepare(cell.config.data, directory)
-        return self._data[directory]
-
-    def rows(
-        self,
-        metric: str,
-        axes: Axes = NO_AXES,
-        *,
-        dataset: str | None = None,
-        bucket: str | EllipsisType | None = None,
-    ) -> list[Row]:
-        """Return the measurements of a metric, one for each seed and setting that is left open.
-
-        Args:
-            metric: its name.
-            axes: settings of the runs.
-            dataset, bucket: see `run.measures.Measurement`; without a bucket those that
-                have none, with `...` all. Measurements in the middle of training are left out.
-        """
-        return [
-            row
-            for row in self.results
-            if (row.metric, row.step) == (metric, None)
-            and bucket in (row.bucket, ...)
-            and (dataset is None or row.dataset == dataset)
-            and fits(row.axes, row.seed, axes)
-        ]
-
-    def compare(
-        self,
-        test: Axes,
-        against: Axes,
-        split: Texts = "test",
-        *,
-        lengths: Bounds | None = None,
-        minus: str | None = None,
-    ) -> Part:
-        """Compare two sets of runs, one of each seed, on BLEU over the seeds that both have.
-
-        Args:
-            test, against: settings of the runs, one for each axis.
-            split: that was translated.
-            lengths: only sentences whose source length in subwords is in `[from, to)`.
-            minus: that was translated as well: test the BLEU that is lost from `split` to this.
+    def on(self, grid: Grid) -> Study:
+        """Return the study as it is made from the runs of another grid, without what its notes say
+        of the profiles of its own.
 
         Raises:
-            ShapeshiftError: the settings leave an axis open.
+            ShapeshiftError: the grid has other axes than the study's own.
         """
-        sides = (test, against)
-        for axes in sides:
-            self.require_one_model(axes, "name one setting of it on both sides")
-        finished = [{cell.seed: cell for cell in self.finished(axes)} for axes in sides]
-        unfinished = [_settings(axes) for axes, own in zip(sides, finished, strict=True) if not own]
-        if unfinished:
-            return Part({}, reason=f"no finished run with {' or with '.join(unfinished)}")
-        seeds = sorted(finished[0].keys() & finished[1].keys())
-        if not seeds:
-            named = " and ".join(map(_settings, sides))
-            return Part({}, reason=f"no finished seed of both {named}")
-        own, theirs = ([cells[seed] for seed in seeds] for cells in finished)
-        both = [*own, *theirs]
-
-        def compute() -> Comparison:
-            wanted = self.of_length(both, split, lengths) if lengths else None
-            return compare_cells(own, theirs, self._root, split=split, wanted=wanted, minus=minus)
-
-        name = digest([METHOD, NUM_SAMPLES, split, lengths, minus])[:8]
-        comparison = self.computed(f"comparison-{name}", Comparison, both, compute)
-        return Part(comparison.differences, comparison)
-
-    def computed(
-        self, name: str, kind: type[_Data], cells: Sequence[Cell], compute: Callable[[], _Data]
-    ) -> _Data:
-        """Return what `compute` returns, kept in a file until one of the cells changes, or the
-        module of your own that defines `compute`."""
-        sources: list[list[object]] = []
-        for cell in cells:
-            record = CellFolder(self._root / cell.key).record(TRAIN, cell.config)
-            if record is None:
-                raise ShapeshiftError(f"the run {cell.name} is not finished")
-            settings = cell.config.model_dump(mode="json") | other_tokenizer(cell.config)
-            sources.append([record.checkpoint, settings])
-        if own := definition_sha256(compute):
-            sources.append([own])
-        key = hashlib.sha256(digest(sources).encode()).hexdigest()[:16]
-        path = self._root / "computed" / f"{name}-{key}.json"
-        adapter = TypeAdapter(kind)
-        # It may not be there, be damaged, or have another form.
-        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            document = json.loads(read(path))
-            if document["sha256"] == digest(document["data"]):
-                return adapter.validate_python(document["data"])
-        data = compute()
-        content = adapter.dump_python(data, mode="json")
-        document = {"version": __version__, "sha256": digest(content), "data": content}
-        save(path, json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-        return data
-
-    def of_length(self, cells: Sequence[Cell], split: Texts, lengths: Bounds) -> list[bool]:
-        """Return which sentences of the cells' text have these source lengths."""
-        assert split != ORIGINAL, "its sentences have no lengths"
-        texts = [(cell.config.data.corpus, cell.config.data.subwords) for cell in cells]
-        if any(text != texts[0] for text in texts):
-            names = " and ".join(cell.name for cell in cells)
+        needed, there = self.grid.config.axes, grid.config.axes
+        if needed.keys() != there.keys():
             raise ShapeshiftError(
-                f"{names} have other texts or subwords, and so no source lengths in common; compare"
-                " them without lengths"
+                f"has the axes {', '.join(there)}, but what is made of {self.grid.name} needs"
+                f" {', '.join(sorted(needed))}",
+                path=grid.path,
             )
-        low, high = lengths
-        all_lengths = self.prepared(cells[0]).store(split).source_lengths
-        return [low <= int(n) and (high is None or int(n) < high) for n in all_lengths]
+        tables = tuple(x.model_copy(update={"profile_notes": {}}) for x in self.spec.tables)
+        spec = self.spec.model_copy(update={"tables": tables})
+        return replace(self, spec=spec, grid=grid, path=grid.path)
+
+    def check(self, runs: Sequence[PlannedRun]) -> None:
+        """Make what can be made before any run is trained.
+
+        Raises:
+            ShapeshiftError: runs lack what is measured on them; or settings take different models
+                for seeds of one.
+        """
+        check_measurements(self.spec, self.grid, runs, self.path)
+        # Nothing is prepared: what prepared data suffice for is made of no run that is finished.
+        spec = self.spec.model_copy(update={"analyses": (), "trained": True})
+        with TemporaryDirectory() as empty:
+            try:
+                replace(self, spec=spec).build(Measured(runs, Path(empty), Path(empty)))
+            except ShapeshiftError as error:
+                if error.path is not None:
+                    raise
+                raise ShapeshiftError(str(error), path=self.path) from error
+
+    def build(self, measured: Measured) -> Content:
+        """Make tables, figures and findings of the runs that are finished."""
+        spec, content, published = self.spec, Content(), []
+        for table in spec.tables:
+            builder = TableBuilder(table, measured, trained=spec.trained)
+            content.add(Content([builder.table(table.name or self.name)]))
+            if table.published:
+                published.append(published_table(table, table.published, content.tables[-1]))
+        for figure in spec.by_length:
+            content.add(bleu_by_length(measured, figure, figure.name or self.name))
+        if spec.curves:
+            content.add(curves(measured, spec.curves, self.name))
+        for each in spec.analyses:
+            content.add(find_function(each, "analysis")(measured))
+        content.add(Content(published))
+        content.findings += judge_claims(spec, measured, content.values)
+        return content
 
 
-def _settings(axes: Axes) -> str:
-    return ", ".join(f"{axis} = {setting}" for axis, setting in axes.items())
+@dataclass(frozen=True)
+class Paper:
+    """A paper and its studies, or those of them that are asked for, in the paper's order.
+
+    Attributes:
+        name: of the folder of its studies, such as `shape`.
+        title: for people.
+        citation: authors, year, title, venue.
+        studies: name → study.
+        path: of the file of a study of one's own, or of the configuration that is compared.
+    """
+
+    name: str
+    title: str
+    citation: str
+    studies: dict[str, Study]
+    path: Path | None = None
+
+    def source(self, directory: Path) -> str:
+        """Return where the studies are from: the citation, and the file as it is seen from the
+        folder of results, whatever the current folder is."""
+        if self.path is None:
+            return self.citation
+        shipped = self.path.is_relative_to(str(files("shapeshift")))
+        file = self.path.stem if shipped else relpath(self.path.resolve(), directory.resolve())
+        return f"{self.citation}, {file}"
+
+    @property
+    def grids(self) -> dict[str, Grid]:
+        """The grids of all studies by their names."""
+        return {study.grid.name: study.grid for study in self.studies.values()}
 
 
-def fits(axes: Mapping[str, str], seed: int, wanted: Axes) -> bool:
-    """Return whether a cell or a measurement with these settings is among the wanted ones."""
-    own: dict[str, str] = {**axes, "seed": str(seed)}
-    return all(
-        own[name] in ({str(value)} if isinstance(value, str | int) else {*map(str, value)})
-        for name, value in wanted.items()
+def judge_claims(
+    spec: StudySpec, measured: Measured, values: Mapping[str, Mapping[int, float]]
+) -> list[Finding]:
+    """Return a finding for each claim of a study; `values` are those of its analyses: name → seed →
+    value."""
+    findings = []
+    for claim in spec.claims:
+        if claim.metric in values:
+            parts = {claim.metric: Part(values[claim.metric])}
+        elif claim.rule == "threshold":
+            parts = _measured(claim, measured)
+        else:
+            parts = _compared(claim, measured)
+        findings.append(finding(claim, parts, measured.profile))
+    return findings
+
+
+def _compared(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
+    """Compare runs on the translations that they kept."""
+    parts = {}
+    for label, test, against in _pairs(claim, measured):
+        for side in (test, against):
+            measured.require_one_model(side, _remedy(claim))
+        if claim.minus:
+            label += f", BLEU lost from {claim.split} to {claim.minus}"
+        runs = measured.finished(test)
+        every = _lengths(claim, measured.runs(test)[0])
+        if runs:
+            every = [x for x in every if not x or _has_enough(measured, runs[0], claim.split, x)]
+        if not every:
+            parts[label] = Part({}, reason=f"fewer than {FEW_SEGMENTS} sentences of these lengths")
+        for bounds in every:
+            at = label + (f", source lengths {bounds_label(bounds)}" if bounds else "")
+            parts[at] = measured.compare(
+                test, against, claim.split, lengths=bounds, minus=claim.minus
+            )
+    return parts
+
+
+def _has_enough(measured: Measured, planned: PlannedRun, split: Texts, bounds: Bounds) -> bool:
+    """Return whether a run's text has enough sentences of these lengths to be compared."""
+    return sum(measured.of_length([planned], split, bounds)) >= FEW_SEGMENTS
+
+
+def _lengths(claim: ClaimSpec, planned: PlannedRun) -> list[Bounds | None]:
+    """Return the source lengths of which a claim is, of one comparison; `None`: of all together."""
+    if claim.lengths is None:
+        return [None]
+    if claim.lengths == "each":
+        bounds = pairwise([0, *planned.config.evaluation.length_buckets, None])
+        return [(low or 0, high) for low, high in bounds]
+    found = length_bounds(planned.config, claim.lengths)
+    if found is None:
+        raise ShapeshiftError(
+            f"the claim {claim.claim!r} is about lengths {claim.lengths} those in training, which"
+            f" the run {planned.name} does not limit, or on both sides; test other runs, or leave"
+            " lengths out"
+        )
+    return [found]
+
+
+def _pairs(claim: ClaimSpec, measured: Measured) -> Iterator[tuple[str, Where, Where]]:
+    """Yield label, tested settings and settings compared with, of what has runs in this profile."""
+    found = []
+    for place in _combinations(claim, measured):
+        for test, against in claim.comparisons:
+            sides = place | test, place | test | against
+            if sides[0] != sides[1] and all(measured.runs(side) for side in sides):
+                found.append(((place, test, against), sides))
+    count = Counter(_label(*given) for given, _ in found)
+    for given, sides in found:
+        label = _label(*given)
+        yield label if count[label] == 1 else _label(*given, named=True), *sides
+
+
+def _label(place: Where, test: Where, against: Where, *, named: bool = False) -> str:
+    """Return `small shape against ape`, or with the names of the axes where another is the same."""
+    where, *names = (
+        " ".join(f"{axis}={x}" if named else x for axis, x in each.items())
+        for each in (place, test, against)
     )
+    return f"{where} {names[0] or 'other'} against {names[1]}".lstrip()
+
+
+def _measured(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
+    """Return a result of the runs themselves."""
+    parts = {}
+    metric = METRICS.get(claim.metric)
+    split = mean_of(claim.split) if metric and metric.is_score else None
+    for place in _combinations(claim, measured):
+        settings = place | claim.test
+        rows = measured.rows(claim.metric, settings, split=split)
+        if metric or rows:  # of another, an analysis may not have made the values yet
+            measured.require_one_model(settings, _remedy(claim))
+        values = {row.seed: row.value for row in rows}
+        label = " ".join([claim.metric, *place.values()])
+        parts[label] = Part(values, reason="" if values else "not measured")
+    return parts
+
+
+def _remedy(claim: ClaimSpec) -> str:
+    return f"add it to each or test of the claim {claim.claim!r}"
+
+
+def _combinations(claim: ClaimSpec, measured: Measured) -> list[Where]:
+    settings = [
+        measured.settings(axis) if wanted == (ALL,) else wanted
+        for axis, wanted in claim.each.items()
+    ]
+    return [dict(zip(claim.each, values, strict=True)) for values in product(*settings)]

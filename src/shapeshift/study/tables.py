@@ -1,4 +1,4 @@
-"""The tables of an item: ours, made from its runs as its spec says, and the paper's."""
+"""The tables of a study: ours, made from its runs as its spec says, and the paper's."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from shapeshift.run.measures import mean_of, usable
 from shapeshift.study.by_length import MIN_SPAN, bounds_label, length_bounds, trained_lengths
 from shapeshift.study.document import Content, DocumentTable, Entry, number, summary, words
 from shapeshift.study.figures import Line, Panel, bars_note, draw_lines
+from shapeshift.study.measured import Measured
 from shapeshift.study.measurements import FACTS, METRICS
 from shapeshift.study.significance import MARK
 from shapeshift.study.spec import (
@@ -28,8 +29,8 @@ from shapeshift.study.spec import (
     Published,
     PublishedSpec,
     TableSpec,
+    Where,
 )
-from shapeshift.study.study import Settings, Study
 from shapeshift.study.verdicts import Part, mark_note, significant, with_p_value
 from shapeshift.training.log import read_log
 
@@ -40,16 +41,16 @@ _EMBEDDINGS = "layer 0"
 
 
 class TableBuilder:
-    """Makes a table of measurements."""
+    """Makes a table of results."""
 
-    def __init__(self, spec: TableSpec, study: Study, *, trained: bool = True):
-        self._spec, self._study, self._trained = spec, study, trained
+    def __init__(self, spec: TableSpec, measured: Measured, *, trained: bool = True):
+        self._spec, self._measured, self._trained = spec, measured, trained
         axis = spec.across
         self._is_compared, self._untested = False, dict[str, None]()
-        self._groups: list[Settings] = [{axis: x} for x in study.settings(axis)] if axis else [{}]
-        cells = study.cells(spec.only)
-        places = dict.fromkeys(tuple(cell.axes[axis] for axis in spec.rows) for cell in cells)
-        self._lines: list[Settings] = [
+        self._groups: list[Where] = [{axis: x} for x in measured.settings(axis)] if axis else [{}]
+        runs = measured.runs(spec.only)
+        places = dict.fromkeys(tuple(planned.axes[axis] for axis in spec.rows) for planned in runs)
+        self._lines: list[Where] = [
             dict(zip(spec.rows, place, strict=True)) | bucket
             for place in places
             for bucket in [{_BUCKET: name} for name in spec.buckets] or [{}]
@@ -61,10 +62,10 @@ class TableBuilder:
         num_split = sum(column.split == "each set" for column in self._spec.columns.values())
         for group in self._groups:
             for title, column in self._spec.columns.items():
-                if not self._study.cells(column.only):
+                if not self._measured.runs(column.only):
                     continue
                 is_shared = self._is_shared(column)
-                settings: Settings = {} if is_shared else group
+                settings: Where = {} if is_shared else group
                 first = [*settings.values()]
                 if column.split == "each set":
                     own = self._each_set(settings, column)
@@ -119,45 +120,43 @@ class TableBuilder:
         panel = Panel(lines, plot.y, places=settings, min_span=MIN_SPAN)
         return plot.title + bars_note(lines), draw_lines([panel], plot.x_title or plot.x)
 
-    def _values(
-        self, place: Settings, column: ColumnSpec, dataset: str | None = None
-    ) -> list[float]:
-        """Return the measurements of a field; `place` are settings of its row and its group."""
-        settings, split = self._measured(place, column), column.split
+    def _values(self, place: Where, column: ColumnSpec, text: str | None = None) -> list[float]:
+        """Return the results of a field; `place` are settings of its row and its group."""
+        settings, split = self._one_model(place, column), column.split
         if column.layers:
             layers: dict[str, list[float]] = {}
-            for row in self._study.rows(column.metric, settings, bucket=...):
+            for row in self._measured.rows(column.metric, settings, bucket=...):
                 if row.bucket not in (None, _EMBEDDINGS):
                     layers.setdefault(row.bucket, []).append(row.value)
             return min(layers.values(), key=fmean, default=[])
-        if column.lengths and (cells := self._study.finished(settings)):
+        if column.lengths and (runs := self._measured.finished(settings)):
             assert split in ("valid", "test")
-            bounds = length_bounds(cells[0].config, column.lengths)
+            bounds = length_bounds(runs[0].config, column.lengths)
             if bounds:
-                found = (self._study.bleu(cell, split, bounds) for cell in cells)
+                found = (self._measured.bleu(planned, split, bounds) for planned in runs)
                 return [value for value in found if value is not None]
             if column.lengths == "beyond":
                 return []
-        if dataset is None and split:
-            dataset = mean_of(split)
+        if text is None and split:
+            text = mean_of(split)
         part = self._spec.buckets.get(place.get(_BUCKET, "")) or column.bucket
-        rows = self._study.rows(column.metric, settings, dataset=dataset, bucket=part)
+        rows = self._measured.rows(column.metric, settings, split=text, bucket=part)
         if part and not rows:  # lengths are of all files together
-            rows = self._study.rows(column.metric, settings, dataset=split, bucket=part)
+            rows = self._measured.rows(column.metric, settings, split=split, bucket=part)
         return [row.value for row in rows]
 
-    def _settings(self, place: Settings, column: ColumnSpec) -> Settings:
+    def _settings(self, place: Where, column: ColumnSpec) -> Where:
         settings = place | self._spec.only | column.only
         return {axis: setting for axis, setting in settings.items() if axis != _BUCKET}
 
-    def _measured(self, place: Settings, column: ColumnSpec) -> Settings:
+    def _one_model(self, place: Where, column: ColumnSpec) -> Where:
         """Return the settings of a field that shows the seeds of one model."""
         settings = self._settings(place, column)
         remedy = f"add it to rows, across or only of the table {self._spec.title!r}"
-        self._study.require_one_model(settings, remedy)
+        self._measured.require_one_model(settings, remedy)
         return settings
 
-    def _column(self, group: Settings, column: ColumnSpec) -> list[Entry]:
+    def _column(self, group: Where, column: ColumnSpec) -> list[Entry]:
         tests = self._tests(group, self._spec.columns.get(column.gain_of, column))
         differing = significant(tests)
         entries = []
@@ -171,7 +170,7 @@ class TableBuilder:
                 entries.append(with_p_value(entry, tests.get(at)))
         return entries
 
-    def _field(self, place: Settings, column: ColumnSpec, mark: str = "") -> Entry:
+    def _field(self, place: Where, column: ColumnSpec, mark: str = "") -> Entry:
         settings = self._settings(place, column)
         if column.difference:
             sides = (self._spec.columns[title] for title in column.difference)
@@ -180,24 +179,24 @@ class TableBuilder:
         if column.count:
             return self._count(place, column)
         if column.metric in FACTS:
-            facts = {_fact(column.metric, x.config) for x in self._study.cells(settings)}
+            facts = {_fact(column.metric, x.config) for x in self._measured.runs(settings)}
             if len(facts) > 1:
-                self._measured(place, column)  # which names the axis
+                self._one_model(place, column)  # which names the axis
             return Entry(text=facts.pop()) if facts else number(None)
         decimals = 3 if column.layers else 2
         is_whole = column.metric in METRICS and METRICS[column.metric].is_whole
         show = "whole number" if is_whole else column.show
         return summary(self._values(place, column), show, mark, decimals=decimals)
 
-    def _count(self, place: Settings, column: ColumnSpec) -> Entry:
+    def _count(self, place: Where, column: ColumnSpec) -> Entry:
         settings = self._settings(place, column)
-        every = self._study.cells(settings)
-        if any(cell.config.data != every[0].config.data for cell in every):
-            self._measured(place, column)  # which names the axis
-        cells = (self._study.finished if self._trained else self._study.cells)(settings)
-        if not cells:
+        every = self._measured.runs(settings)
+        if any(planned.config.data != every[0].config.data for planned in every):
+            self._one_model(place, column)  # which names the axis
+        runs = (self._measured.finished if self._trained else self._measured.runs)(settings)
+        if not runs:
             return number(None)
-        data = self._study.prepared(cells[0])
+        data = self._measured.prepared(runs[0])
         split = column.split or "train"
         assert split != "each set"
         lengths = data.store(split).source_lengths
@@ -209,15 +208,15 @@ class TableBuilder:
         }
         return number(values[column.count or "kept"], ",")
 
-    def _each_set(self, group: Settings, column: ColumnSpec) -> dict[str, list[Entry]]:
+    def _each_set(self, group: Where, column: ColumnSpec) -> dict[str, list[Entry]]:
         """Return the columns of a group for each file of both splits, and the mean of them."""
-        corpus, datasets = self._study.cells()[0].config.data.corpus, []
+        corpus, texts = self._measured.runs()[0].config.data.corpus, []
         for split in ("valid", "test"):  # as `run.measures.score` names them
             files = labels(corpus, split)
-            datasets += [f"{split}/{label}" for label in files] if len(files) > 1 else [split]
+            texts += [f"{split}/{label}" for label in files] if len(files) > 1 else [split]
         columns = {
             name: [summary(self._values(x | group, column, name), column.show) for x in self._lines]
-            for name in datasets
+            for name in texts
         }
         means = []
         for fields in zip(*columns.values(), strict=True):
@@ -226,28 +225,28 @@ class TableBuilder:
         columns["average"] = means
         return columns
 
-    def _tests(self, group: Settings, column: ColumnSpec) -> dict[int, Part]:
+    def _tests(self, group: Where, column: ColumnSpec) -> dict[int, Part]:
         """Return line → comparison with the baseline, of columns of BLEU over a split."""
         if not self._spec.is_tested(column):
             return {}
         assert column.split in ("valid", "test")
         tests = {}
         for at, place in enumerate(self._lines):
-            settings = self._measured(place | group, column)
+            settings = self._one_model(place | group, column)
             against = settings | self._spec.baseline
-            cells = self._study.cells(settings)
-            if settings == against or not cells:
+            runs = self._measured.runs(settings)
+            if settings == against or not runs:
                 continue
-            bounds = length_bounds(cells[0].config, column.lengths) if column.lengths else None
+            bounds = length_bounds(runs[0].config, column.lengths) if column.lengths else None
             if bounds or column.lengths != "beyond":
-                tests[at] = self._study.compare(settings, against, column.split, lengths=bounds)
+                tests[at] = self._measured.compare(settings, against, column.split, lengths=bounds)
                 if tests[at].comparison:
                     self._is_compared = True
-                elif self._study.finished(settings):
+                elif self._measured.finished(settings):
                     self._untested[" ".join((place | group).values())] = None
         return tests
 
-    def _names(self, place: Settings) -> tuple[str, ...]:
+    def _names(self, place: Where) -> tuple[str, ...]:
         if not self._spec.labels:
             return tuple(place.values())
         [setting] = place.values()
@@ -257,13 +256,13 @@ class TableBuilder:
         """Yield the signature of each score that a column shows, which it is reported with."""
         metrics = [x.metric for x in self._spec.columns.values() if not (x.count or x.difference)]
         for metric in dict.fromkeys(metrics):
-            rows = [row for row in self._study.results if row.metric == metric and row.signature]
+            rows = [row for row in self._measured.results if row.metric == metric and row.signature]
             if found := dict.fromkeys(row.signature for row in rows):
                 yield f"{metric}: {' or '.join(map(str, found))}"
 
     def _notes(self) -> Iterator[str]:
         if not all(column.count for column in self._spec.columns.values()):
-            several = len({cell.seed for cell in self._study.cells()}) > 1
+            several = len({planned.seed for planned in self._measured.runs()}) > 1
             yield "mean ± standard deviation over seeds" if several else "one seed"
         if self._spec.baseline:
             baseline = ", ".join(f"{axis} = {x}" for axis, x in self._spec.baseline.items())
@@ -273,11 +272,11 @@ class TableBuilder:
                 reason = f"there is no finished run of {baseline} with the same seed"
                 yield f"not tested, as {reason}: {', '.join(self._untested)}"
         yield from self._spec.notes
-        if note := self._spec.scale_notes.get(self._study.scale):
+        if note := self._spec.profile_notes.get(self._measured.profile):
             yield note
         yield from self._signatures()
         if self._spec.buckets:
-            yield from usable(self._study.cells()[0].steps)[1]
+            yield from usable(self._measured.runs()[0].measures)[1]
 
 
 def _fact(name: str, config: Config) -> str:
@@ -319,34 +318,34 @@ def published_table(table: TableSpec, paper: PublishedSpec, ours: DocumentTable)
     )
 
 
-def curves(study: Study, spec: CurvesSpec, item: str) -> Content:
+def curves(measured: Measured, spec: CurvesSpec, study: str) -> Content:
     """Return a table and a figure for each setting of `spec.each`, with a line for each run; their
-    names begin with the item's: Kiyono et al. 2021 (SHAPE), Figures 8 and 9."""
+    names begin with the study's: Kiyono et al. 2021 (SHAPE), Figures 8 and 9."""
     content = Content()
     key, unit = ("update", 1) if spec.against == "updates" else ("elapsed_s", 60)
-    for setting in study.settings(spec.each):
+    for setting in measured.settings(spec.each):
         rows, lines = [], []
-        for system in study.settings(spec.systems):
-            axes = {spec.each: setting, spec.systems: system}
-            study.require_one_model(axes, "add it to only of the study, or leave curves out")
-        for cell in study.finished({spec.each: setting}):
-            system = cell.axes[spec.systems]
-            log = read_log(study.run(cell).directory / "log.jsonl")
+        for name in measured.settings(spec.lines):
+            axes = {spec.each: setting, spec.lines: name}
+            measured.require_one_model(axes, "add it to only of the study, or leave curves out")
+        for planned in measured.finished({spec.each: setting}):
+            name = planned.axes[spec.lines]
+            log = read_log(measured.run(planned).directory / "log.jsonl")
             log = [line for line in log if "valid_loss" in line]
             perplexities = [[math.exp(line["valid_loss"])] for line in log]
-            lines.append(Line(system, [line[key] / unit for line in log], perplexities))
+            lines.append(Line(name, [line[key] / unit for line in log], perplexities))
             for line, [perplexity] in zip(log, perplexities, strict=True):
                 update, time = number(line["update"], ","), number(line["elapsed_s"], ",.0f")
-                own = words(system, str(cell.seed))
+                own = words(name, str(planned.seed))
                 rows.append((*own, update, time, number(perplexity, ".3f")))
         # It falls from thousands to a few: a linear axis would show the first updates alone.
         panel = Panel(lines, "validation perplexity", log=True, min_span=1.2)
         title = f"Validation perplexity against {spec.against}, {setting}"
         x_title = spec.against + " (minutes)" * (unit > 1)
         table = DocumentTable(
-            name=re.sub(r"[^\w.+=, -]", "-", f"{item}-{setting}"),  # see `schema.PlainName`
+            name=re.sub(r"[^\w.+=, -]", "-", f"{study}-{setting}"),  # see `schema.PlainName`
             title=title,
-            header=(spec.systems, "seed", "update", "time (s)", "perplexity"),
+            header=(spec.lines, "seed", "update", "time (s)", "perplexity"),
             rows=tuple(rows),
             notes=("time: wall-clock time; other programs may have run",),
             figure=title if lines else "",

@@ -1,4 +1,4 @@
-"""From measurements to verdicts, by one set of rules for all papers.
+"""From results to verdicts, by one set of rules for all papers.
 
 | rule | supported | contradicted |
 |---|---|---|
@@ -8,8 +8,8 @@
 | threshold | every value is beyond the limit | some value is on its other side |
 
 Two kinds of chance can make a difference, and *significantly* rules out both: other sentences (the
-paired bootstrap of `study.significance`) and other seeds (Student's t, paired by seed). The larger
-of the two p-values counts. The other rules ask for a confidence interval over seeds (Student's t,
+paired bootstrap of `significance`) and other seeds (Student's t, paired by seed). The larger of
+the two p-values counts. The other rules ask for a confidence interval over seeds (Student's t,
 90 %: two one-sided tests at 5 %): all of it has to be on one side of the margin or limit. A
 difference that shows no effect is no evidence that there is none.
 
@@ -17,9 +17,8 @@ A claim of many parts is not contradicted by the one part in twenty that chance 
 *some part* is so after Holm's correction over all tests of the claim, under every rule. *Every
 part* needs no correction: a wrong verdict takes an error in each part for which the claim is false.
 
-Everything else is "inconclusive", or says why no test was made: "not run", "one run" and
-"two runs" (a verdict takes three seeds), "not tested at this scale" (the claim says which scales
-can).
+Everything else is "inconclusive", or says why no test was made: "not run", "one run" and "two runs"
+(a verdict takes three seeds), "not tested in this profile" (the claim says which profiles can).
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ from shapeshift.study.spec import ClaimSpec
 _Name = TypeVar("_Name")
 
 LEARNED = 2.0
-"""BLEU: two systems that are both below have learned nothing, and their comparison says nothing."""
+"""BLEU: runs below it have learned nothing, and a comparison of two such sides says nothing."""
 
 MIN_SEEDS = 3
 
-NO_RUNS = "no runs at this scale"
+NO_RUNS = "no runs in this profile"
 
 FEW = 5
 """Parts of a claim that a sentence can name one by one and still be read."""
@@ -60,7 +59,7 @@ class Part:
 
     Attributes:
         values: seed → what the rule is about: a difference or a value.
-        comparison: the paired bootstrap, for rules about two systems; `None` without runs of both.
+        comparison: the paired bootstrap, for rules that compare runs; `None` without runs of both.
         reason: why there are no values.
     """
 
@@ -98,10 +97,10 @@ class Part:
         return statistics.stdev(self.values.values()) / math.sqrt(len(self.values))
 
 
-def judge(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Verdict:
-    """Return what the measurements say about a claim; see the module."""
-    if not claim.is_tested_at(scale):
-        return "not tested at this scale"
+def judge(claim: ClaimSpec, parts: Mapping[str, Part], profile: str) -> Verdict:
+    """Return what the results say about a claim; see the module."""
+    if not claim.is_tested_in(profile):
+        return "not tested in this profile"
     if not parts or not all(part.values for part in parts.values()):
         return "not run"
     num_seeds = min(len(part.values) for part in parts.values())
@@ -128,11 +127,11 @@ def judge(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Verdict:
     return "contradicted" if min(holm(beyond).values()) < LEVEL else "inconclusive"
 
 
-def finding(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Finding:
+def finding(claim: ClaimSpec, parts: Mapping[str, Part], profile: str) -> Finding:
     """Return a claim with its verdict and what was measured."""
     return Finding(
         claim=claim.claim,
-        verdict=judge(claim, parts, scale),
+        verdict=judge(claim, parts, profile),
         measured=describe(claim, parts) or NO_RUNS,
         paper=claim.expected,
         p_values={label: p.comparison.p_value for label, p in parts.items() if p.comparison},
@@ -140,8 +139,9 @@ def finding(claim: ClaimSpec, parts: Mapping[str, Part], scale: str) -> Finding:
 
 
 def significant(parts: Mapping[_Name, Part]) -> set[_Name]:
-    """Return which of several systems differ from their baseline at `LEVEL` on other sentences, all
-    tests taken together. Two that have both learned nothing do not, whatever the test says."""
+    """Return which of several lines or rows differ from their baseline at `LEVEL` on other
+    sentences, all tests taken together. Two that have both learned nothing do not, whatever the
+    test says."""
     p_values = {
         name: x.comparison.p_value
         for name, x in parts.items()
@@ -166,7 +166,7 @@ def mark_note(baseline: str, tests: str = "tests of the column") -> str:
 
 
 def _is_untrained(test: Comparison) -> bool:
-    """Return whether neither system has learned anything."""
+    """Return whether neither side has learned anything."""
     return max(test.score, test.baseline_score) < LEARNED
 
 
@@ -183,7 +183,7 @@ def _by_sign(parts: Mapping[str, Part]) -> tuple[int, int]:
 
 
 def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
-    """Return the measurements as a sentence: scores, difference, p and seeds of each part, or of
+    """Return the results as a sentence: scores, difference, p and seeds of each part, or of
     the lowest and the highest where they are many."""
     if len(parts) <= FEW:
         return "; ".join(f"{label}: {_described(claim, part)}" for label, part in parts.items())
@@ -197,7 +197,7 @@ def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
         counted.append("{} significantly better and {} worse".format(*_by_sign(parts)))
     untrained = [p for p in parts.values() if p.comparison and _is_untrained(p.comparison)]
     if untrained and not claim.minus:
-        counted.append(f"{len(untrained)} of systems that have both learned nothing")
+        counted.append(f"{len(untrained)} of runs that have both learned nothing")
     extremes = [f"{x}: {_described(claim, parts[x])}" for x in (*ordered[:1], *ordered[-1:])]
     return "; ".join([", ".join(counted), *dict.fromkeys(extremes)])
 

@@ -1,9 +1,9 @@
-"""The work on one cell: train, then measure, each step once.
+"""The work on one run: train, then measure, each measure once.
 
 As a program (`python -m shapeshift.study.work ORDER`, in JSON) it is what runners start in
 processes of their own. It ends when its standard input closes. It exits with 0, with `BUSY` if
-another process is at work on the cell, and with 1 if it failed; what went wrong is then the end of
-the cell's `output.log`.
+another process is at work on the run, and with 1 if it failed; what went wrong is then the end of
+the run's `output.log`.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from shapeshift.data.corpora import corpus_fingerprint, fetch
 from shapeshift.data.prepare import prepare
 from shapeshift.run.folder import Run, has_begun, prepared_directory
 from shapeshift.run.measures import TRAIN, find_measure, measure_training
-from shapeshift.run.record import CellFolder, StepRecord, start_of
+from shapeshift.run.record import MeasureRecord, RunFolder, start_of
 from shapeshift.run.train import train
 from shapeshift.training.observer import Observer
 from shapeshift.training.precision import choose_device, describe_hardware
 from shapeshift.training.stopping import StoppedError, StopSignals, end_with_parent
 
 BUSY = 75
-"""Exit status: another process is at work on the cell (EX_TEMPFAIL of sysexits.h)."""
+"""Exit status: another process is at work on the run (EX_TEMPFAIL of sysexits.h)."""
 
 _SAME_SIGNAL_S = 1.0
 """A scheduler sends a signal to every process, and the runner passes on what it gets itself."""
 
 
 class Order(Strict):
-    """The work on one cell, as a launcher hands it on.
+    """The work on one run, as a launcher hands it on.
 
     Attributes:
-        folder: the cell's.
+        folder: the run's.
         config: its settings.
-        steps: names of measures, in the order in which they are taken.
+        measures: names of measures, in the order in which they are taken.
         prepared_root: see `run.train.train`.
         command: what the user typed, for the records.
     """
 
     folder: Path
     config: Config
-    steps: tuple[str, ...]
+    measures: tuple[str, ...]
     prepared_root: Path
     command: str
 
@@ -69,19 +69,19 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
 
     Raises:
         StoppedError: training was stopped by a signal; a checkpoint is saved.
-        LockedError: another process is at work on the cell.
+        LockedError: another process is at work on the run.
         ShapeshiftError: from training or a measure.
     """
-    folder, root = CellFolder(order.folder), order.prepared_root
+    folder, root = RunFolder(order.folder), order.prepared_root
     refuse_link(folder.path)
     make_directory(folder.path)
     with locked(folder.lock):
         with writing(folder.path):
-            for own in (folder.path, folder.steps, folder.run):
+            for own in (folder.path, folder.measures, folder.run):
                 tidy(own)
         open_in_place(folder.output, "wb").close()  # which is our standard output, perhaps
         config = order.config
-        missing = folder.missing(order.steps, config)
+        missing = folder.missing(order.measures, config)
         if not missing:
             return
         text = corpus_fingerprint(fetch(config.data.corpus))
@@ -91,24 +91,24 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
             save(folder.start, start)
         directory = prepared_directory(config.data, root)
         checkpoint: str | None = None
-        for step in missing:
+        for measure in missing:
             began = time.monotonic()
-            if step != TRAIN:
+            if measure != TRAIN:
                 data = prepare(config.data, directory)
-                measurements = find_measure(step)(Run.create(folder.run, config), data)
+                results = find_measure(measure)(Run.create(folder.run, config), data)
             else:
                 run = train(config, folder.run, Observer(), prepared_root=root, stop=stop)
-                measurements = measure_training(run)
+                results = measure_training(run)
             checkpoint = checkpoint or hash_file(Run(folder.run).weights())
-            record = StepRecord(
-                step=step,
+            record = MeasureRecord(
+                measure=measure,
                 version=__version__,
                 command=order.command,
                 time=datetime.now(UTC).isoformat(timespec="seconds"),
                 elapsed_s=round(time.monotonic() - began, 3),
                 checkpoint=checkpoint,
                 text=text,
-                measurements=tuple(measurements),
+                results=tuple(results),
                 hardware=describe_hardware(choose_device(config.training.device)),
             )
             folder.write_record(record, config)
@@ -120,7 +120,7 @@ def attempt(order: Order) -> int:
     Raises:
         StoppedError: see `work`. Signals are heeded in the main thread alone.
     """
-    folder = CellFolder(order.folder)
+    folder = RunFolder(order.folder)
     alone = threading.current_thread() is threading.main_thread()
     try:
         work(order, StopSignals(_SAME_SIGNAL_S) if alone else None)
@@ -136,13 +136,13 @@ def attempt(order: Order) -> int:
     return 0
 
 
-def _log(folder: CellFolder, text: str) -> None:
+def _log(folder: RunFolder, text: str) -> None:
     with open_in_place(folder.output, "a") as file:
         file.write(f"{text}\n")
 
 
 def main() -> int:
-    """Work on one cell as a process of its own; see the module."""
+    """Work on one run as a process of its own; see the module."""
     end_with_parent()
     # Programs that a measure has started end as well; training handles signals itself.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

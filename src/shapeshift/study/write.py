@@ -1,4 +1,4 @@
-"""An item's document as files: `item.json`, tables as Markdown, LaTeX and CSV, figures."""
+"""A study's document as files: `study.json`, tables as Markdown, LaTeX and CSV, figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shapeshift._system.files import save
 from shapeshift.evaluation.tables import Table
-from shapeshift.study.document import DocumentTable, Entry, ItemDocument
+from shapeshift.study.document import DocumentTable, Entry, StudyDocument
 from shapeshift.study.figures import save as save_figure
 from shapeshift.study.results import csv_text
 
@@ -23,7 +23,7 @@ _SPECIAL = str.maketrans(
 """Signs that mean something in LaTeX."""
 
 
-def write_item(document: ItemDocument, directory: Path) -> list[Path]:
+def write_study(document: StudyDocument, directory: Path) -> list[Path]:
     """Write everything into a folder and return the files, the document last: where it is, the
     rest is.
 

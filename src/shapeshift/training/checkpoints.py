@@ -77,7 +77,7 @@ class Checkpoints:
         return self.directory / f"update-{update:08d}"
 
     def save(self, model: nn.Module, optimizer: Optimizer, progress: Progress) -> Path:
-        """Write a checkpoint, flush it to the disk, then delete those that need not be kept.
+        """Write a checkpoint, flush it to the disk, then delete obsolete ones.
 
         Every file is flushed before the folder takes its name, and the name is flushed before
         anything is deleted: whenever the machine stops, a complete checkpoint is there.
@@ -179,7 +179,7 @@ class Checkpoints:
         return manifest.progress
 
     def progress(self, update: int) -> Progress:
-        """Return how far the run was at a checkpoint."""
+        """Return the progress of the run at a checkpoint."""
         return self._manifest(update).progress
 
     def _prune(self, best: int | None) -> None:
@@ -195,7 +195,7 @@ class Checkpoints:
                 files.remove(doomed)
 
     def _tidy(self) -> None:
-        """Remove what an interrupted save or deletion left."""
+        """Remove the remains of an interrupted save or deletion."""
         files.tidy(self.directory)
         for folder in self.directory.glob("update-*"):
             if not folder.is_symlink():

@@ -164,8 +164,8 @@ class TrainingConfig(Strict):
             )
 
     def last_update(self, progress: Progress) -> int:
-        """Return the update that ends a run which is this far: `max_updates`, or the present one
-        if the last validations have used up the `patience`."""
+        """Return the last update of a run with this progress: `max_updates`, or the current update
+        if `patience` is used up."""
         best, validated = progress.best_update, progress.validated_update
         if self.patience is None or best is None or validated is None:
             return self.max_updates
@@ -174,13 +174,13 @@ class TrainingConfig(Strict):
         return progress.update if out_of_patience else self.max_updates
 
     def averaged_updates(self, last: int) -> list[int]:
-        """Return after which updates the checkpoints are saved whose mean is the final model."""
+        """Return the updates of the checkpoints that are averaged into the final model."""
         every = self.checkpoint_every
         regular = range(every, last, every)
         return [*regular[max(0, len(regular) + 1 - self.average_checkpoints) :], last]
 
     @property
     def validated_metrics(self) -> tuple[MetricName, ...]:
-        """The metrics of each validation, each once."""
+        """The metrics that each validation computes, without duplicates."""
         best = () if self.best_metric == "loss" else (self.best_metric,)
         return tuple(dict.fromkeys((*self.validate_metrics, *best)))

@@ -47,8 +47,8 @@ class UpdateTime(NamedTuple):
 
 
 def assumed_length(data: DataConfig) -> int:
-    """Return the assumed tokens of a sentence, or of all that are joined: `TYPICAL_LENGTH` and a
-    `<sep>` or the `</s>` for each."""
+    """Return the assumed number of tokens of a text: for each joined sentence, `TYPICAL_LENGTH` and
+    its `<sep>` or `</s>`."""
     count = data.recipe.num_joined if isinstance(data.recipe, Interpolate) else 1
     return count * (TYPICAL_LENGTH + 1)
 
@@ -60,8 +60,9 @@ def count_parameters(model: ModelConfig, scheme: Scheme, vocab_size: int) -> int
 
 
 def disk_bytes(training: TrainingConfig, num_parameters: int, directory: Path | None = None) -> int:
-    """Return how many bytes a run writes at most: the newest checkpoints, the best one, one between
-    regular ones and the one being written (weights and moments each), and the averaged weights.
+    """Return the disk space that a run needs at most, in bytes: the newest checkpoints, the best
+    one, an irregular one and the one being written (weights and moments each), and the averaged
+    weights.
 
     Args:
         training: how the run saves.

@@ -23,12 +23,10 @@ MOST_NAMED = 20
 
 
 class Guard:
-    """Judges each update between its backward pass and its step.
-
-    On a CPU the verdict is read at once. On a GPU that would make the host wait: there the verdict
-    is given to the fused optimiser as `found_inf`, which then leaves weights and moments as they
-    are, and `check` reads it, and raises, before anything is logged or saved. RAdam is not fused,
-    so with it the host waits.
+    """Checks each update between its backward pass and its step. On a GPU that would make the host
+    wait: there the verdict is given to the fused optimiser as `found_inf`, which then leaves
+    weights and moments as they are, and `check` reads it, and raises, before anything is logged or
+    saved. RAdam is not fused, so with it the host waits.
 
     Args:
         model: after its backward pass, when `judge` is called.
@@ -45,7 +43,7 @@ class Guard:
         self._unread: list[tuple[int, Sequence[Pairs], Tensor]] = []
 
     def judge(self, update: int, batches: Sequence[Pairs], losses: Sequence[Loss]) -> None:
-        """Judge an update, whose step may be taken if nothing is raised.
+        """Check an update; if nothing is raised, its step may be taken.
 
         Args:
             update: its number.
@@ -69,7 +67,7 @@ class Guard:
             self.check()
 
     def check(self) -> None:
-        """Read the verdicts since the last call, which waits for the device."""
+        """Read the verdicts since the last call, waiting for the device."""
         if not self._unread:
             return
         verdicts = torch.stack([verdict for *_, verdict in self._unread]).tolist()

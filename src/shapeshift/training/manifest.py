@@ -46,7 +46,7 @@ class DamagedError(ShapeshiftError):
 
 @dataclass
 class Progress:
-    """How far a run is. With the seed it determines all that follows.
+    """Progress of a run; with the seed, it determines the rest of the training.
 
     Attributes:
         update: updates done.

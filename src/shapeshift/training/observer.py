@@ -1,4 +1,4 @@
-"""What may watch a run while it is trained."""
+"""Interface for progress displays and other watchers of a training run."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Observer:
         """Called while the data are prepared."""
 
     def started(self, line: str) -> None:
-        """Called when a new run has taken weights from another one, with which they are."""
+        """Called when a new run has taken weights from another run, with that run's folder."""
 
     def noticed(self, line: str) -> None:
-        """Called when a new run begins, with each line about its text: pairs that are left out, and
-        what spoils scores."""
+        """Called when a new run begins, with each notice about its text: pairs that are left out,
+        and problems that spoil scores."""
 
     def resumed(self, resumed: Resumed) -> None:
-        """Called with the checkpoint from which training goes on, and the damaged ones."""
+        """Called with the checkpoint from which training continues, and the damaged ones."""
 
     def advanced(self, update: int) -> None:
-        """Called when training begins or goes on, and after each update."""
+        """Called when training begins or continues, and after each update."""
 
     def updated(self, update: int, loss: float, tokens_per_s: float) -> None:
         """Called every `log_every` updates; loss in nats a token since the last call."""

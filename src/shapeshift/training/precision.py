@@ -115,12 +115,9 @@ def tune_cpu() -> None:
 
 @functools.cache
 def _reserve_small_blocks() -> None:
-    """Leave free blocks of all sizes up to 6 kB, once for the process.
-
-    Where none is free, glibc cuts a small block off the place of a freed tensor, which is then too
-    small for the next tensor of its size. A model of size base in bf16 takes up to a sixth more
-    memory then (dev/log.md).
-    """
+    """Reserve free blocks of all sizes up to 6 kB, once per process. Without them, glibc cuts small
+    blocks off the memory of freed tensors, which then do not fit the next tensor of that size: base
+    in bf16 takes up to a sixth more memory (dev/log.md)."""
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     libc.free.argtypes = [ctypes.c_void_p]
@@ -137,8 +134,8 @@ def _reserve_small_blocks() -> None:
 
 @contextmanager
 def tuned(device: torch.device) -> Iterator[None]:
-    """Apply `tune_cpu` on a CPU; denormal numbers are computed again after the block. On a GPU,
-    take kernels of attention that need no plan for each new shape."""
+    """Context: on a CPU, apply `tune_cpu`, and restore the treatment of denormal numbers at the
+    end. On a GPU, use only attention kernels that need no plan for each new shape."""
     if device.type != "cpu":
         with sdpa_kernel(ANY_SHAPE):
             yield

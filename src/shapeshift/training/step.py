@@ -22,7 +22,7 @@ from shapeshift.training.precision import autocast, choose_precision
 
 
 class Objective(nn.Module):
-    """The loss as a module, as DDP needs it."""
+    """The loss as a module, which DDP requires."""
 
     def __init__(self, model: Transformer, dtype: torch.dtype):
         super().__init__()
@@ -65,7 +65,7 @@ class TrainingStep:
         self._shared = (parallel or Parallel()).average_gradients(self.objective)
 
     def add_gradient(self, batch: Batch, num_tokens: float, exchange: bool = True) -> Loss:
-        """Add the gradient of a batch's loss over `num_tokens`; return the loss.
+        """Add the gradient of a batch's loss, divided by `num_tokens`; return the loss.
 
         Args:
             batch: on the model's device.
@@ -79,7 +79,7 @@ class TrainingStep:
         return loss
 
     def finish(self) -> None:
-        """Let the optimiser take its step on the gradients, which are then gone."""
+        """Take the optimiser's step, and clear the gradients."""
         with self._naming_failures():
             if self._config.clip_norm is not None:
                 torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._config.clip_norm)
@@ -87,7 +87,7 @@ class TrainingStep:
         self.optimizer.zero_grad(set_to_none=True)
 
     def __call__(self, batch: Batch) -> None:
-        """Take the step on a batch."""
+        """Run a whole step on one batch."""
         self.add_gradient(batch, batch.num_target_tokens)
         self.finish()
 

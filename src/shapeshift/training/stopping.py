@@ -14,8 +14,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def heard_signals() -> list[signal.Signals]:
-    """Return the `SIGNALS` that this process does not ignore, as it does SIGINT where a script has
-    started it with `&`."""
+    """Return the `SIGNALS` that this process does not ignore. A process that a script starts with
+    `&` ignores SIGINT."""
     return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 

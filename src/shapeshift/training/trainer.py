@@ -157,7 +157,7 @@ class Trainer:
         return due and done > 0 and done != self.progress.validated_update
 
     def _received(self, stop: StopSignals | None) -> int:
-        """Return the signal that has reached any of the processes, or 0."""
+        """Return the number of the signal that any process has received, or 0."""
         received = torch.tensor((stop and stop.received) or 0)  # on the CPU: no wait for the GPU
         return int(self.parallel.all_reduce(received, MAX))
 
@@ -169,7 +169,7 @@ class Trainer:
                 self.checkpoints.save(self.model, self.optimizer, self.progress)
 
     def _batches(self) -> Iterator[Pairs]:
-        """Yield the batches after `progress`, and advance it."""
+        """Yield the batches that follow `progress`, and update it."""
         progress = self.progress
         while True:
             plan = plan_epoch(

@@ -1,4 +1,4 @@
-"""Weights as safetensors files, checked before they are used."""
+"""Weights in safetensors files, which are checked before use."""
 
 from __future__ import annotations
 

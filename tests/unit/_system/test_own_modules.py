@@ -15,8 +15,8 @@ from shapeshift._system import own_modules
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import parse_config
 from shapeshift.positions import get, registry
-from shapeshift.run.identity import cell_key
-from shapeshift.run.record import CellFolder
+from shapeshift.run.identity import run_key
+from shapeshift.run.record import RunFolder
 from shapeshift.study.grid import Grid
 
 KIND = """
@@ -85,7 +85,7 @@ def test_all_missing_kinds_are_named_at_once(folder: Path) -> None:
     }
     (folder / "grid.yaml").write_text(f"axes: {{x: {settings}}}")
     with pytest.raises(ShapeshiftError) as error:
-        Grid(folder / "grid.yaml").cells("full")
+        Grid(folder / "grid.yaml").runs("full")
     for name in ("gone:Root", "also_gone:X", "lost:Root", "also_lost:X"):
         assert f"no kind '{name}'" in str(error.value)
 
@@ -122,20 +122,20 @@ def test_an_installed_package_brings_kinds_by_entry_points(
 
 
 def test_a_run_is_named_by_the_source_of_its_kind(folder: Path) -> None:
-    key = cell_key(parse_config(_position("own_root:Root")))
-    assert key == cell_key(parse_config(_position("own_root:Root", scale=1.0)))
+    key = run_key(parse_config(_position("own_root:Root")))
+    assert key == run_key(parse_config(_position("own_root:Root", scale=1.0)))
     (folder / "own_root.py").write_text(KIND.replace("-self", "-2 * self"))
     own_modules._source.cache_clear()
-    assert cell_key(parse_config(_position("own_root:Root"))) != key
+    assert run_key(parse_config(_position("own_root:Root"))) != key
 
 
 def test_a_measure_that_changed_is_another_one(folder: Path) -> None:
     config = parse_config({})
-    path = CellFolder(folder).record_path("own_root:Root", config)
-    assert path == CellFolder(folder).record_path("own_root:Root", config)
+    path = RunFolder(folder).record_path("own_root:Root", config)
+    assert path == RunFolder(folder).record_path("own_root:Root", config)
     (folder / "own_root.py").write_text(KIND + "# changed")
     own_modules._source.cache_clear()
-    assert CellFolder(folder).record_path("own_root:Root", config) != path
+    assert RunFolder(folder).record_path("own_root:Root", config) != path
     own = own_modules.find("own_root:Root", "kind")
     assert own_modules.definition_sha256(own) != own_modules.definition_sha256(partial(json.dumps))
     assert own_modules.definition_sha256(get) is None

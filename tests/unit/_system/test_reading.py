@@ -27,7 +27,7 @@ from shapeshift.evaluation.scores import Scores
 from shapeshift.export.folder import read_report
 from shapeshift.export.running import open_export
 from shapeshift.run.record import tail
-from shapeshift.study.document import ItemDocument
+from shapeshift.study.document import StudyDocument
 from shapeshift.training.manifest import read_manifest
 from shapeshift.training.weights import is_average_of, read_weights
 
@@ -64,7 +64,7 @@ READERS = {
     "store.json": lambda path: TokenStore(path.parent),
     "export.json": lambda path: read_report(path.parent),
     "scores.json": Scores.load,
-    "item.json": ItemDocument.load,
+    "study.json": StudyDocument.load,
     "config.json": lambda path: refuse_irregular(path.parent),
     "text.en": lambda path: next(read_parallel(path, path)),
 }

@@ -22,7 +22,7 @@ from shapeshift.config import parse_config
 from shapeshift.data.config import DataConfig, GrammarCorpus, SubwordsConfig
 from shapeshift.data.prepare import prepare
 from shapeshift.run.folder import Run
-from shapeshift.run.record import CellFolder, StepRecord
+from shapeshift.run.record import MeasureRecord, RunFolder
 from shapeshift.run.toolkits.baseline import run_commands
 from shapeshift.study.figures import save as save_figure
 from shapeshift.training.checkpoints import Checkpoints
@@ -56,9 +56,9 @@ def write_checkpoint(folder):
 
 
 def write_record(folder):
-    cell = CellFolder(folder)
+    planned = RunFolder(folder)
     fields = dict.fromkeys(("command", "version", "time", "checkpoint", "text"), "")
-    cell.write_record(StepRecord(step="m", elapsed_s=0.0, measurements=(), **fields), CONFIG)
+    planned.write_record(MeasureRecord(measure="m", elapsed_s=0.0, results=(), **fields), CONFIG)
 
 
 def hold_lock(folder):

@@ -125,6 +125,7 @@ def test_older_gpus_have_no_kernel(
     assert not kernels.compiles_for("cuda")
 
 
+@pytest.mark.long
 def test_the_choice_does_not_split_a_compiled_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "HAS_TRITON", True)
 

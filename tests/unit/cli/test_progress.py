@@ -1,4 +1,4 @@
-"""What a command shows of its phases and of a grid's cells, on a terminal and in a file."""
+"""What a command shows of its phases and of a grid's runs, on a terminal and in a file."""
 
 import io
 from types import SimpleNamespace
@@ -9,11 +9,11 @@ from shapeshift.cli import output, progress
 from shapeshift.cli.output import plain_console
 from shapeshift.cli.progress import Display, GridDisplay, TrainingDisplay
 from shapeshift.config import parse_config
-from shapeshift.study.grid import Cell
+from shapeshift.study.grid import PlannedRun
 from shapeshift.study.runner import State
 
-CELLS = [
-    Cell(
+RUNS = [
+    PlannedRun(
         "mine",
         "tiny",
         {"position": "ape"},
@@ -68,17 +68,17 @@ def test_a_file_gets_a_line_for_each_phase_and_one_twice_a_minute(show, clock):
 def test_a_terminal_shows_a_bar_for_each_cell_at_work(show, clock):
     shown = show(force_terminal=True, color_system=None, width=80)
     with Display() as bars:
-        display = GridDisplay(bars, CELLS)
+        display = GridDisplay(bars, RUNS)
         for update in range(1000, 1301, 10):
-            display.changed(CELLS[0], *running(update))
+            display.changed(RUNS[0], *running(update))
             clock[0] += 2
-        display.changed(CELLS[1], *SCORING)
+        display.changed(RUNS[1], *SCORING)
         bars._progress.refresh()
         first, both, second = shown().splitlines()[-3:]
-        display.changed(CELLS[1], State.FAILED, "train", {})
+        display.changed(RUNS[1], State.FAILED, "train", {})
         assert "✓" not in shown()
-        display.changed(CELLS[2], State.ELSEWHERE, None, {})
-        display.changed(CELLS[2], *FINISHED)
+        display.changed(RUNS[2], State.ELSEWHERE, None, {})
+        display.changed(RUNS[2], *FINISHED)
     assert "ape/1 train" in first
     assert "1,300/2,000 loss 1.234 · 28,123 tokens/s · about 2 min left" in first
     assert "ape/2 score-test" in second
@@ -92,16 +92,16 @@ def test_a_terminal_shows_a_bar_for_each_cell_at_work(show, clock):
 def test_a_pipe_gets_a_line_for_each_event(show, clock):
     shown = show()
     with Display() as bars:
-        display = GridDisplay(bars, CELLS)
-        display.changed(CELLS[1], *FINISHED)  # before this command: it is not listed
-        display.changed(CELLS[0], State.WAITING, None, {})
+        display = GridDisplay(bars, RUNS)
+        display.changed(RUNS[1], *FINISHED)  # before this command: it is not listed
+        display.changed(RUNS[0], State.WAITING, None, {})
         for updates in range(0, 401, 10):  # a second each
-            display.changed(CELLS[0], *running(1200 + updates))
+            display.changed(RUNS[0], *running(1200 + updates))
             clock[0] += 1
-        display.changed(CELLS[0], *SCORING)
-        display.changed(CELLS[0], *SCORING)
+        display.changed(RUNS[0], *SCORING)
+        display.changed(RUNS[0], *SCORING)
         clock[0] += 1
-        display.changed(CELLS[0], *FINISHED)
+        display.changed(RUNS[0], *FINISHED)
     assert shown().splitlines() == [
         "ape/1 train: 1,200 of 2,000 · loss 1.234 · 28,123 tokens/s",
         "all runs: 3,200 of 6,000",

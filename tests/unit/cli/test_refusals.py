@@ -62,15 +62,17 @@ REFUSED = [  # in text, settings and folders
     ("score text/test.de text/train.de", "5 hypotheses but 60 references"),
     (f"{SAME} --tokenize chars", "did you mean 'char'?"),
     (f"{SAME} --paired text/train.de", "text/train.de: has 60 lines, but there are 5 references"),
-    ("compare mine.yaml --system 'rope position=ape'", "position is given twice"),
+    ("compare mine.yaml --position ape --position 'rope position=ape'", "position is given twice"),
     (
-        "compare mine.yaml --system 'kerple position=rope'",
+        "compare mine.yaml --position ape --position 'kerple position=rope'",
         "position is given twice, position=kerple and position=rope",
     ),
     ("reproduce mine.yaml", "shapeshift compare mine.yaml"),
-    ("reproduce shape:figure4 --grid shaw-table2", "needs dataset, position"),
+    ("reproduce shape:figure4 --grid shaw-table2", "needs position, recipe"),
 ]
 MISUSED = [
+    ("reproduce shape:table1 --scale small", "--scale is now --profile"),
+    ("compare mine.yaml --system rope", "--system is now --position"),
     ("scor", "no such command 'scor'; did you mean 'score'?"),
     ("train mine.yaml --position rope", "position=VALUE"),
     ("train mine.yaml --lr 0.1", "training.schedule.peak=VALUE"),
@@ -97,7 +99,10 @@ MISUSED = [
     ("compare mine.yaml --position ape,ape", "'ape' is given twice"),
     ("compare mine.yaml training.seed=4", "give `shapeshift compare` --seeds NUMBER"),
     ("compare mine.yaml 'training={seed: 4}'", "give `shapeshift compare` --seeds NUMBER"),
-    ("compare mine.yaml --system 'mine position=ape training.seed=4'", "training.seed=4: give"),
+    (
+        "compare mine.yaml --position ape --position 'mine position=ape training.seed=4'",
+        "training.seed=4: give",
+    ),
     ("demo training.seed=4", "give `shapeshift compare` --seeds NUMBER"),
     ("reproduce study.yaml --grid shape-table2", "the study's file names its grid"),
     ("reproduce study.yaml --list", "see a study with --dry-run"),

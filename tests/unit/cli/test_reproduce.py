@@ -11,6 +11,6 @@ def test_items_of_another_grid_go_to_a_folder_with_its_name(tmp_path, monkeypatc
     options = ("--grid", "beyond-datasets", "--seed", "1")
     assert shapeshift(tmp_path, "reproduce", "shape:figure3", *options)[0] == 0
     [plan] = taken
-    assert (plan.label, plan.scale) == ("beyond-datasets", "tiny")
-    assert {cell.seed for cell in plan.runs} == {1}
-    assert "rope" in {cell.axes["position"] for cell in plan.runs}
+    assert (plan.label, plan.profile) == ("beyond-datasets", "tiny")
+    assert {planned.seed for planned in plan.runs} == {1}
+    assert "rope" in {planned.axes["position"] for planned in plan.runs}

@@ -130,7 +130,7 @@ def test_a_generated_page_is_fresh(page):
 def test_nhk_scores_english_japanese_in_words_and_all_else_as_ever():
     """Miyazaki et al. 2024, footnote 3."""
     for name in ("nhk-table1", "nhk-table3"):
-        cells = Grid(SHIPPED / "grids" / f"{name}.yaml").cells("paper")
-        found = {(cell.axes["languages"], cell.config.bleu_tokenizer) for cell in cells}
+        runs = Grid(SHIPPED / "grids" / f"{name}.yaml").runs("paper")
+        found = {(planned.axes["languages"], planned.config.bleu_tokenizer) for planned in runs}
         wanted = {"fr-de": "13a", "de-fr": "13a", "ja-en": "13a", "en-ja": "ja-mecab"}
         assert found == set(wanted.items())

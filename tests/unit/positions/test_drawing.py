@@ -74,7 +74,10 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+@pytest.mark.parametrize(
+    "run",
+    [pytest.param(x, id=n, marks=[pytest.mark.long] * (n == "compiled")) for n, x in RUNS.items()],
+)
 @kinds
 def test_gradient_checkpointing_gives_the_same_gradient(make, run) -> None:
     def gradients(run: Callable[[nn.Module, Tensor], Tensor]) -> list[Tensor]:
@@ -129,6 +132,7 @@ torch.distributed.destroy_process_group()
 """
 
 
+@pytest.mark.long
 def test_processes_with_the_same_seed_draw_apart(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROCESS]
     environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}

@@ -57,8 +57,8 @@ def test_learning_measures_the_last_checkpoint_of_each_eighth(make_run):
     run, data = make_run("position=shape", *JOINED, *settings)
     assert run.checkpoints.updates() == list(range(8, 17))
     rows = learning.measure(run, data)
-    assert sorted({m.step for m in rows}) == [8, 10, 12, 14, 16]
-    last = {(m.metric, m.bucket): m.value for m in rows if m.step == 16}
+    assert sorted({m.update for m in rows}) == [8, 10, 12, 14, 16]
+    last = {(m.metric, m.bucket): m.value for m in rows if m.update == 16}
     layers = [f"layer {layer} to {most}" for most in SHIFTS for layer in (0, 1)]
     assert [bucket for metric, bucket in last if metric == "shift_similarity"] == layers
     assert last["shift_similarity", "layer 1 to 500"] == pytest.approx(
@@ -66,7 +66,7 @@ def test_learning_measures_the_last_checkpoint_of_each_eighth(make_run):
     )
     swapped = {(m.metric, m.bucket): m.value for m in swapped_order.measure(run, data)}
     assert swapped.items() <= last.items()
-    first = {(m.metric, m.bucket): m.value for m in rows if m.step == 8}
+    first = {(m.metric, m.bucket): m.value for m in rows if m.update == 8}
     key = ("shift_similarity", "layer 1 to 500")
     assert first[key] != last[key]
 

@@ -16,7 +16,7 @@ from shapeshift.config import Config
 from shapeshift.data.prepare import prepare
 from shapeshift.run.folder import Run, prepared_directory
 from shapeshift.run.measures import kept_lines
-from shapeshift.run.record import CellFolder
+from shapeshift.run.record import RunFolder
 from shapeshift.run.train import train
 from shapeshift.training.log import read_log
 from shapeshift.training.observer import Observer
@@ -30,14 +30,14 @@ KINDS = ("bit", "byte", "cut", "longer", "empty", "missing", "folder")
 
 @dataclass(frozen=True)
 class Place:
-    """A corpus, its prepared data, and a cell that was trained and scored on them."""
+    """A corpus, its prepared data, and a run that was trained and scored on them."""
 
     root: Path
     config: Config
 
     @property
-    def cell(self) -> CellFolder:
-        return CellFolder(self.root / "cell")
+    def planned(self) -> RunFolder:
+        return RunFolder(self.root / "run")
 
     def files(self) -> list[Path]:
         """Return all files that are read. (Locks may be empty.)"""
@@ -46,14 +46,14 @@ class Place:
 
     def read(self) -> str:
         """Read everything as the commands do; return a hash of it."""
-        config, run = self.config, Run(self.cell.run)
+        config, run = self.config, Run(self.run.run)
         data = prepare(config.data, prepared_directory(config.data, self.root / "prepared"))
         content = [data.report, data.subwords.fingerprint, data.text("valid"), data.text("test")]
         for store in (data.train, data.valid, data.test):
             content += [store.source_size, store.target_size]
             content += [ids.tolist() for pair in store for ids in pair]
-        content += [self.cell.record(step, config) for step in ("train", "score-test")]
-        content += [kept_lines(self.cell.run, "test", kind) for kind in ("average", "references")]
+        content += [self.run.record(measure, config) for measure in ("train", "score-test")]
+        content += [kept_lines(self.run.run, "test", kind) for kind in ("average", "references")]
         model = run.model()  # the average
         content += [run.config, run.subwords().fingerprint]
         read_log(run.directory / "log.jsonl")  # a record for people: its numbers are not verified
@@ -71,7 +71,7 @@ class Place:
 
     def train(self) -> str:
         """Give the training command again, then read everything."""
-        train(self.config, self.cell.run, Observer(), prepared_root=self.root / "prepared")
+        train(self.config, self.run.run, Observer(), prepared_root=self.root / "prepared")
         return self.read()
 
 
@@ -85,7 +85,7 @@ def place(make_config, text, tmp_path_factory):
         *(f"training.{setting}" for setting in small),
     )  # fmt: skip
     place = Place(root, config)
-    do_work(place.cell, config, ["score-test"], root / "prepared")
+    do_work(place.run, config, ["score-test"], root / "prepared")
     return place
 
 
@@ -126,8 +126,8 @@ def test_damage_to_any_file_is_reported_or_harmless(place, num_cases):
     """To every file in every way, then at random."""
     rng, paths, clean = random.Random(num_cases), place.files(), place.read()
     cases = [(path, kind) for path in paths for kind in KINDS]
-    # A step without a record is done again.
-    cases = [x for x in cases if (x[0].parent.name, x[1]) != ("steps", "missing")]
+    # A measure without a record is done again.
+    cases = [x for x in cases if (x[0].parent.name, x[1]) != ("measures", "missing")]
     cases += [(rng.choice(paths), rng.choice(KINDS[:4])) for _ in range(num_cases - len(cases))]
     results = Counter()
     for path, kind in cases:

@@ -1,4 +1,4 @@
-"""The name of a cell: what its result depends on, and nothing else."""
+"""The name of a run: what its result depends on, and nothing else."""
 
 from dataclasses import fields, replace
 
@@ -7,7 +7,7 @@ import pytest
 from shapeshift.config import Config, parse_config
 from shapeshift.model.position_config import spelled_out
 from shapeshift.positions import Part, Scheme
-from shapeshift.run.identity import cell_key, how_to_score, identity_fields
+from shapeshift.run.identity import how_to_score, identity_fields, run_key
 
 DOCUMENT = {
     "model": {"size": "tiny"},
@@ -17,7 +17,7 @@ DOCUMENT = {
 
 
 def key(*overrides):
-    return cell_key(parse_config(DOCUMENT, overrides))
+    return run_key(parse_config(DOCUMENT, overrides))
 
 
 SHAPE = "position={name: mine, position_ids: {name: shifted, max_offset: 500},"
@@ -68,22 +68,22 @@ def test_the_tokenizer_is_that_of_the_language():
 
 def test_detokenising_changes_what_validation_measures_alone():
     moses = "evaluation.detokenize=moses"
-    assert cell_key(of_files(moses)) == cell_key(of_files())
-    assert cell_key(of_files(BLEU, moses)) != cell_key(of_files(BLEU))
+    assert run_key(of_files(moses)) == run_key(of_files())
+    assert run_key(of_files(BLEU, moses)) != run_key(of_files(BLEU))
 
 
 def test_a_corpus_may_move_but_not_change_its_files():
-    assert cell_key(of_files(root="here")) == cell_key(of_files(root="there"))
-    assert cell_key(of_files(test=["b"])) != cell_key(of_files())
+    assert run_key(of_files(root="here")) == run_key(of_files(root="there"))
+    assert run_key(of_files(test=["b"])) != run_key(of_files())
     archive = {"url": "https://example.org/a", "file": "a.zip", "hash": f"md5:{'0' * 32}"}
     mirror = archive | {"url": "https://example.com/a"}
-    keys = {cell_key(of_files(archive=x)) for x in (None, archive, mirror)}
+    keys = {run_key(of_files(archive=x)) for x in (None, archive, mirror)}
     assert len(keys) == 1
 
 
 def test_a_part_without_a_position_is_no_part():
     nothing = {"parts": [{"kind": "none", "place": "cross", "layers": 1}]}
-    assert cell_key(parse_config({**DOCUMENT, "position": nothing})) == key("position=nope")
+    assert run_key(parse_config({**DOCUMENT, "position": nothing})) == key("position=nope")
 
 
 OTHER_PARTS = {
@@ -104,7 +104,7 @@ def test_each_field_of_a_part_is_in_the_name(field):
 
     def key_of(part):
         position = spelled_out("mine", Scheme(parts=(part,)))
-        return cell_key(parse_config({**DOCUMENT, "position": position}))
+        return run_key(parse_config({**DOCUMENT, "position": position}))
 
     assert key_of(other) != key_of(part)
     assert str(other) != str(part)
@@ -117,9 +117,9 @@ def test_a_default_that_is_written_down_changes_no_name():
 
 
 def test_a_name_is_for_good_whatever_the_order_of_keys():
-    """If this fails, everybody's finished cells are lost: they would be trained again."""
+    """If this fails, everybody's finished runs are lost: they would be trained again."""
     other_order = dict(reversed(DOCUMENT.items()))
-    assert cell_key(parse_config(other_order)) == key() == "80023a4fab609196"
+    assert run_key(parse_config(other_order)) == key() == "80023a4fab609196"
 
 
 def test_a_setting_that_is_new_and_has_its_default_does_not_rename_old_runs(monkeypatch):
@@ -141,8 +141,8 @@ def test_a_setting_that_is_new_and_has_its_default_does_not_rename_old_runs(monk
 def test_a_start_is_the_same_by_whichever_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     keys = {
-        cell_key(parse_config({}, [f"training.init_from={path}"]))
+        run_key(parse_config({}, [f"training.init_from={path}"]))
         for path in ("runs/a", "./runs/a", "runs/../runs/a", tmp_path / "runs" / "a")
     }
     assert len(keys) == 1
-    assert keys != {cell_key(parse_config({}, ["training.init_from=runs/b"]))}
+    assert keys != {run_key(parse_config({}, ["training.init_from=runs/b"]))}

@@ -11,10 +11,10 @@ from shapeshift.run import folder as run
 from shapeshift.run import machine, train
 from shapeshift.run.folder import Run
 from shapeshift.run.machine import MACHINE, Machine
-from shapeshift.run.record import CellFolder
+from shapeshift.run.record import RunFolder
 from shapeshift.study.launchers import InProcess
 from shapeshift.study.results import check_alike, collect
-from shapeshift.study.runner import run_cells
+from shapeshift.study.runner import run_all
 from shapeshift.training.log import read_log
 from shapeshift.training.parallel import Parallel
 
@@ -115,32 +115,32 @@ def test_a_finished_run_opens_wherever_it_was_trained_and_whatever_it_says(copie
     ],
 )
 def test_runs_that_are_compared_have_one_precision_and_kind_of_device(
-    make_cell, settings, other, same
+    plan_run, settings, other, same
 ):
-    cells = [make_cell(AUTO, *settings, f"training.seed={seed}") for seed in (1, 2)]
+    runs = [plan_run(AUTO, *settings, f"training.seed={seed}") for seed in (1, 2)]
     if same:
-        check_alike(cells, [CPU, other])
+        check_alike(runs, [CPU, other])
         return
     both = rf"shape/1 trains in {CPU} \(.*shape/2 in {other}.*--directory"
     with pytest.raises(ShapeshiftError, match=both):
-        check_alike(cells, [CPU, other])
-    check_alike([cells[0], replace(cells[1], grid="of another study")], [CPU, other])
+        check_alike(runs, [CPU, other])
+    check_alike([runs[0], replace(runs[1], grid="of another study")], [CPU, other])
 
 
 def test_a_grid_is_not_continued_or_shown_with_another_precision(
-    make_cell, make_config, processor, prepared, tmp_path
+    plan_run, make_config, processor, prepared, tmp_path
 ):
-    cells = [make_cell(AUTO, "training.max_updates=2", f"training.seed={seed}") for seed in (1, 2)]
+    runs = [plan_run(AUTO, "training.max_updates=2", f"training.seed={seed}") for seed in (1, 2)]
     processor(torch.float32)
-    assert run_cells(cells[:1], tmp_path, InProcess(), prepared_root=prepared) == []
+    assert run_all(runs[:1], tmp_path, InProcess(), prepared_root=prepared) == []
     processor(torch.bfloat16)
     with pytest.raises(ShapeshiftError, match=r"shape/1 trains in fp32 .*shape/2 in bf16"):
-        run_cells(cells, tmp_path, InProcess(), prepared_root=prepared)
-    assert not CellFolder(tmp_path / cells[1].key).run.exists()
-    assert run_cells(cells[1:], tmp_path, InProcess(), prepared_root=prepared) == []
-    assert len(collect(cells[:1], tmp_path)) == len(collect(cells[1:], tmp_path)) > 0
+        run_all(runs, tmp_path, InProcess(), prepared_root=prepared)
+    assert not RunFolder(tmp_path / runs[1].key).run.exists()
+    assert run_all(runs[1:], tmp_path, InProcess(), prepared_root=prepared) == []
+    assert len(collect(runs[:1], tmp_path)) == len(collect(runs[1:], tmp_path)) > 0
     with pytest.raises(ShapeshiftError, match=r"shape/1 trains in fp32 .*shape/2 in bf16"):
-        collect(cells, tmp_path)
+        collect(runs, tmp_path)
 
 
 def test_all_processes_take_the_main_one_s_precision(make_config, monkeypatch):

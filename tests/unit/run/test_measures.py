@@ -54,7 +54,7 @@ def test_each_file_of_a_split_is_scored_and_their_mean(two_sets, monkeypatch):
 
     monkeypatch.setattr("shapeshift.decoding.translator.Translator.translate", translate)
     rows = SCORE_TEST(run, data)
-    chrf = {m.dataset: m for m in rows if m.metric == "chrF2" and not m.bucket}
+    chrf = {m.split: m for m in rows if m.metric == "chrF2" and not m.bucket}
     assert set(chrf) == {"test", "test/test", "test/valid", "test mean"}
     assert chrf["test/valid"].value == pytest.approx(100)
     assert chrf["test/valid"].hypotheses == sha256_lines(references[21:])
@@ -67,7 +67,7 @@ def test_each_file_of_a_split_is_scored_and_their_mean(two_sets, monkeypatch):
 def test_bleu_is_not_needed_for_another_score(make_run):
     run, data = make_run("training.max_updates=15", "evaluation.metrics=[chrf]")
     rows = SCORE_TEST(run, data)
-    assert {(m.metric, m.dataset) for m in rows if not m.bucket} == {
+    assert {(m.metric, m.split) for m in rows if not m.bucket} == {
         ("chrF2", "test"), ("chrF2", "test mean")
     }  # fmt: skip
     assert {m.metric for m in rows if m.bucket} == {"BLEU"}
@@ -86,11 +86,11 @@ def test_files_of_joined_pairs_begin_with_a_group_of_their_own(make_config, tmp_
 def test_training_leaves_its_losses_speed_time_and_size(two_sets):
     run, _ = two_sets
     rows = measure_training(run)
-    losses = {m.step: m.value for m in rows if m.metric == "valid_loss"}
+    losses = {m.update: m.value for m in rows if m.metric == "valid_loss"}
     log = read_log(run.directory / "log.jsonl")
     [logged] = [line["valid_loss"] for line in log if "valid_loss" in line]
     assert losses == {15: logged, None: logged}
-    values = {m.metric: m.value for m in rows if m.step is None}
+    values = {m.metric: m.value for m in rows if m.update is None}
     assert values["tokens_per_s"] > 0
     assert values["training_s"] > 0
     assert values["parameters"] == sum(p.numel() for p in run.model().parameters())

@@ -1,4 +1,4 @@
-"""Finished cells in seconds: the papers' own grids, of the smallest models on the grammar."""
+"""Finished runs in seconds: the papers' own grids, of the smallest models on the grammar."""
 
 from dataclasses import replace
 from functools import cache
@@ -6,12 +6,12 @@ from functools import cache
 import pytest
 
 from shapeshift.run import costs
-from shapeshift.run.measures import Measurement, keep_lines, mean_of
-from shapeshift.run.record import CellFolder, StepRecord
+from shapeshift.run.measures import Result, keep_lines, mean_of
+from shapeshift.run.record import MeasureRecord, RunFolder
 from shapeshift.study.catalogue import find_grid, find_paper
 from shapeshift.study.launchers import InProcess
-from shapeshift.study.runner import run_cells
-from shapeshift.study.study import Study
+from shapeshift.study.measured import Measured
+from shapeshift.study.runner import run_all
 
 MINUSCULE = (
     "data.corpus.num_train=240",
@@ -36,7 +36,7 @@ MINUSCULE = (
     "decoding.max_length_a=0",
     "decoding.max_length_b=12",
 )
-"""Settings for all cells of a grid at scale tiny."""
+"""Settings for all runs of a grid in profile tiny."""
 
 SPEEDS = {"ape": 1.0, "rpe": 0.75, "shape": 0.97}
 
@@ -47,37 +47,37 @@ LONGER_PIECES = ("data.subwords.vocab_size=600", "data.corpus.num_train=600")
 def given_speed(run, data):
     """Stands in for the measure `speed`, which takes time and never gives the same number."""
     value = SPEEDS.get(run.config.position.name, 0.5)
-    return [Measurement(metric="speed", value=value, dataset="train")]
+    return [Result(metric="speed", value=value, split="train")]
 
 
 REFERENCES = [f"the cat number {n} sat on the red mat" for n in range(20)]
 
 
-def measured(metric, value, **rest):
-    return Measurement(metric=metric, value=value, **rest)
+def result(metric, value, **rest):
+    return Result(metric=metric, value=value, **rest)
 
 
 BOTH = ("test", "valid")
-MEANS = tuple(measured("BLEU", 1.0, dataset=mean_of(split)) for split in BOTH)
+MEANS = tuple(result("BLEU", 1.0, split=mean_of(split)) for split in BOTH)
 
 
-def record_step(folder, config, step, found=(), checkpoint="c"):
-    """Write the record of a step into the folder of a cell."""
-    record = StepRecord(
-        step=step, version="0", command="x", time="now", elapsed_s=0.0, checkpoint=checkpoint,
-        text="t", measurements=tuple(found),
+def record_measure(folder, config, measure, found=(), checkpoint="c"):
+    """Write the record of a measure into the folder of a run."""
+    record = MeasureRecord(
+        measure=measure, version="0", command="x", time="now", elapsed_s=0.0, checkpoint=checkpoint,
+        text="t", results=tuple(found),
     )  # fmt: skip
-    CellFolder(folder).write_record(record, config)
+    RunFolder(folder).write_record(record, config)
 
 
-def put(root, cell, found=MEANS, *, hypotheses=None, checkpoint="c", steps=(), texts=BOTH):
-    """Write by hand the records of a cell's steps, and its translations of some texts."""
-    folder, steps = root / cell.key, steps or ("train", *cell.steps)
-    for step in steps:
-        own = found if step == steps[-1] else ()
-        record_step(folder, cell.config, step, own, checkpoint)
+def put(root, planned, found=MEANS, *, hypotheses=None, checkpoint="c", measures=(), texts=BOTH):
+    """Write by hand the records of a run's measures, and its translations of some texts."""
+    folder, measures = root / planned.key, measures or ("train", *planned.measures)
+    for measure in measures:
+        own = found if measure == measures[-1] else ()
+        record_measure(folder, planned.config, measure, own, checkpoint)
     if hypotheses is not None:
-        run = CellFolder(folder).run
+        run = RunFolder(folder).run
         for split in texts:
             keep_lines(run, split, "average", hypotheses)
             keep_lines(run, split, "references", REFERENCES)
@@ -97,10 +97,12 @@ def column(table, title):
     return {" ".join(e.text for e in row[:2] if e.value is None): row[place] for row in table.rows}
 
 
-def with_seed(cell, seed):
-    """Return the cell as it is with another seed, one that the grid may not have."""
-    training = cell.config.training.model_copy(update={"seed": seed})
-    return replace(cell, seed=seed, config=cell.config.model_copy(update={"training": training}))
+def with_seed(planned, seed):
+    """Return the run as it is with another seed, one that the grid may not have."""
+    training = planned.config.training.model_copy(update={"seed": seed})
+    return replace(
+        planned, seed=seed, config=planned.config.model_copy(update={"training": training})
+    )
 
 
 def minuscule(grid):
@@ -109,9 +111,9 @@ def minuscule(grid):
     return [each for each in MINUSCULE if not each.startswith(varied)] if varied else MINUSCULE
 
 
-def find_item(name):
-    paper, _, item = name.partition(":")
-    return find_paper(paper).items[item]
+def find_study(name):
+    paper, _, study = name.partition(":")
+    return find_paper(paper).studies[study]
 
 
 @pytest.fixture(scope="session")
@@ -122,50 +124,50 @@ def papers_root(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def make_study(papers_root):
-    """Makes the study of a grid; the cells that are `done` are trained and measured."""
+    """Makes the study of a grid; the runs that are `done` are trained and measured."""
 
-    def make(name, done=lambda cell: True, seeds=(1, 2)):
+    def make(name, done=lambda planned: True, seeds=(1, 2)):
         grid = find_grid(name)
         extra = LONGER_PIECES if name == "nhk-figure3" else ()
         given = {each.partition("=")[0]: each for each in (*minuscule(grid), *extra)}
-        first = (grid.config.scales["tiny"].seeds or grid.config.seeds or (1,))[0]
-        cells = [
-            with_seed(cell, seed)
+        first = (grid.config.profiles["tiny"].seeds or grid.config.seeds or (1,))[0]
+        runs = [
+            with_seed(planned, seed)
             for seed in seeds
-            for cell in grid.cells("tiny", [*given.values()])
-            if cell.seed == first
+            for planned in grid.runs("tiny", [*given.values()])
+            if planned.seed == first
         ]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(costs, "measure_speed", given_speed)
             patch.setattr(costs, "DECODED_LENGTH", 6)
-            report = run_cells(
-                filter(done, cells),
-                papers_root / "cells",
+            report = run_all(
+                filter(done, runs),
+                papers_root / "runs",
                 InProcess(),
                 prepared_root=papers_root / "prepared",
                 poll_s=0.0,
                 command="pytest",
             )
         assert report == []
-        return Study(cells, papers_root / "cells", papers_root / "prepared")
+        return Measured(runs, papers_root / "runs", papers_root / "prepared")
 
     return make
 
 
-def is_done(cell):
-    """Which cells are trained: enough for every kind of table and figure, with gaps."""
-    axes, first = cell.axes, cell.seed == 1
-    match cell.grid:
+def is_done(planned):
+    """Which runs are trained: enough for every kind of table and figure, with gaps."""
+    axes, first = planned.axes, planned.seed == 1
+    match planned.grid:
         case "shape-table2":
-            return first or (axes["dataset"] == "interpolate" and axes["position"] != "rpe")
+            return first or (axes["recipe"] == "interpolate" and axes["position"] != "rpe")
         case "shape-offsets":
             return first and axes["K"] in ("10", "40", "500")
         case "nhk-table2":
-            return (axes["system"], cell.seed) in [
+            return (axes["position"], planned.seed) in [
                 ("original-qkv", 1), ("original-qkv", 2), ("original-qkv-cross-pe", 1)
             ]  # fmt: skip
         case "nhk-figure3":
-            place = axes["lengths"], axes["system"]
+            place = axes["lengths"], axes["position"]
             return first and axes["lengths"] != "middle" and place != ("short", "original-qkv")
         case "beyond-datasets":
             return first and axes["position"] in ("ape", "alibi")
@@ -174,7 +176,7 @@ def is_done(cell):
         case "beyond-places":
             places = ("none", "self"), ("alibi", "self"), ("sinusoidal", "cross")
             return first and tuple(axes.values()) in places
-    return first and cell.grid.startswith("shaw-")
+    return first and planned.grid.startswith("shaw-")
 
 
 @pytest.fixture(scope="session")
@@ -185,10 +187,10 @@ def studies(make_study):
 
 @pytest.fixture(scope="session")
 def build(studies):
-    """Returns the content of an item, made of what is finished: `build("shape:table2")`."""
+    """Returns the content of a study, made of what is finished: `build("shape:table2")`."""
 
     def make(name):
-        made = find_item(name)
+        made = find_study(name)
         return made.build(studies(made.grid.name))
 
     return cache(make)

@@ -6,8 +6,8 @@ from shapeshift.evaluation.scores import LengthBucket, Scores
 from shapeshift.study.by_length import LengthBleu, bleu_by_length, gather
 from shapeshift.study.catalogue import find_grid
 from shapeshift.study.figures import draw_lines
+from shapeshift.study.measured import Measured
 from shapeshift.study.spec import ByLengthSpec
-from shapeshift.study.study import Study
 from shapeshift.study.verdicts import Part
 
 BOUNDS = ((0, 10), (10, 20), (20, 30), (30, None))
@@ -85,14 +85,14 @@ def test_places_name_lengths_and_counts_and_small_buckets_are_hollow():
 
 def test_the_first_system_is_the_baseline_even_without_runs(monkeypatch, tmp_path):
     """A test against the next one would be another test in each panel."""
-    cells = find_grid("shape-table2").cells("tiny")
-    done = [x for x in cells if x.axes["position"] != "ape" and x.axes["dataset"] == "vanilla"]
+    runs = find_grid("shape-table2").runs("tiny")
+    done = [x for x in runs if x.axes["position"] != "ape" and x.axes["recipe"] == "vanilla"]
     compared = []
-    monkeypatch.setattr(Study, "is_finished", lambda self, cell: cell in done)
-    monkeypatch.setattr(Study, "scores", lambda *_: scores(20, 24, None, 4))
-    monkeypatch.setattr(Study, "compare", lambda *given, **_: compared.append(given) or Part({}))
-    spec = ByLengthSpec(title="t", systems="position", panels="dataset", tested=True)
-    [table] = bleu_by_length(Study(cells, tmp_path, tmp_path), spec, "t").tables
+    monkeypatch.setattr(Measured, "is_finished", lambda self, planned: planned in done)
+    monkeypatch.setattr(Measured, "scores", lambda *_: scores(20, 24, None, 4))
+    monkeypatch.setattr(Measured, "compare", lambda *given, **_: compared.append(given) or Part({}))
+    spec = ByLengthSpec(title="t", lines="position", panels="recipe", tested=True)
+    [table] = bleu_by_length(Measured(runs, tmp_path, tmp_path), spec, "t").tables
     assert {"rpe", "shape"} <= {*table.header}
     assert compared == []
     assert table.notes[-1] == "not tested, as there is no finished run of ape and another: vanilla"

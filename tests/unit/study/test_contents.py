@@ -1,4 +1,4 @@
-"""What stands in the tables and figures of the papers' items, next to what was measured."""
+"""What stands in the tables and figures of the papers' studies, next to what was measured."""
 
 from dataclasses import replace
 from statistics import fmean
@@ -10,14 +10,14 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.run.measures import ORIGINAL, SWAPPED, mean_of
 from shapeshift.study.analyses import similarity, slices
 from shapeshift.study.catalogue import find_grid
-from shapeshift.study.item import judge_claims
-from shapeshift.study.spec import CurvesSpec, ItemSpec, TableSpec
-from shapeshift.study.study import Study
+from shapeshift.study.measured import Measured
+from shapeshift.study.spec import CurvesSpec, StudySpec, TableSpec
+from shapeshift.study.study import judge_claims
 from shapeshift.study.tables import TableBuilder, curves
 from shapeshift.study.verdicts import shown
 from shapeshift.training.log import read_log
 
-from .conftest import column, find_item, table, texts
+from .conftest import column, find_study, table, texts
 
 GRID = "shape-table2"
 
@@ -30,7 +30,7 @@ def shape(studies):
 @pytest.fixture(scope="session")
 def max_length(shape):
     """The most subwords of a training sentence of Extrapolate."""
-    return shape.cells({"dataset": "extrapolate"})[0].config.data.recipe.max_length
+    return shape.runs({"recipe": "extrapolate"})[0].config.data.recipe.max_length
 
 
 # SHAPE
@@ -38,7 +38,7 @@ def max_length(shape):
 
 def test_table_1_has_the_drop_and_tests_what_ape_loses_more(build, shape):
     content = build("shape:table1")
-    ape, other = ({"dataset": "interpolate", "position": name} for name in ("ape", "shape"))
+    ape, other = ({"recipe": "interpolate", "position": name} for name in ("ape", "shape"))
     rows = {row[0].text: [field.value for field in row[1:]] for row in content.tables[0].rows}
     assert list(rows) == ["ape", "shape"]
     found = shape.rows("BLEU", ape, bucket="original order")
@@ -56,7 +56,7 @@ def test_table_1_has_the_drop_and_tests_what_ape_loses_more(build, shape):
 
 def test_table_5_averages_the_sets(build):
     ours = table(build("shape:table5"), "table5")
-    assert ours.header == ("dataset", "position", "valid", "test", "average", "speed")
+    assert ours.header == ("recipe", "position", "valid", "test", "average", "speed")
     for row in ours.rows:
         assert row[4].value == pytest.approx((row[2].value + row[3].value) / 2)
 
@@ -68,7 +68,7 @@ def test_figures_2_and_6_agree_with_what_was_measured_after_training(build, shap
     assert [each.name for each in others.tables] == [f"figure6-{n}" for n in range(1, 5)]
     pairs = np.triu_indices(4, 1)
     for position in ("ape", "shape"):
-        axes = {"dataset": "interpolate", "position": position, "seed": 1}
+        axes = {"recipe": "interpolate", "position": position, "seed": 1}
         [measured] = shape.rows("shift_similarity", axes, bucket="layer 1")
         found = []
         for each in (*first.tables, *others.tables):
@@ -85,8 +85,8 @@ def test_figures_2_and_6_agree_with_what_was_measured_after_training(build, shap
 
 
 def test_figures_3_and_7_count_all_sentences_of_both_sets(build, shape, max_length):
-    [cell] = shape.finished({"dataset": "extrapolate", "position": "ape"})
-    data = shape.prepared(cell)
+    [planned] = shape.finished({"recipe": "extrapolate", "position": "ape"})
+    data = shape.prepared(planned)
     gains = table(build("shape:figure3"), "figure3-extrapolate")
     absolute = table(build("shape:figure7"), "figure7-extrapolate")
     assert sum(row[1].value for row in gains.rows) == len(data.valid) + len(data.test)
@@ -101,12 +101,12 @@ def test_figures_3_and_7_count_all_sentences_of_both_sets(build, shape, max_leng
 
 
 def test_a_claim_about_each_length_has_a_part_for_each_that_has_enough_sentences(shape):
-    pair = {"test": {"dataset": "extrapolate", "position": "rpe"}, "against": {"position": "ape"}}
+    pair = {"test": {"recipe": "extrapolate", "position": "rpe"}, "against": {"position": "ape"}}
     claim = {"claim": "c", "rule": "better", "lengths": "each", **pair}
-    spec = ItemSpec(title="t", grid="", analyses=["x:y"], claims=[claim])
+    spec = StudySpec(title="t", grid="", analyses=["x:y"], claims=[claim])
     [finding] = judge_claims(spec, shape, {})
-    [cell] = shape.finished({"dataset": "extrapolate", "position": "ape"})
-    buckets = shape.scores(cell).by_length
+    [planned] = shape.finished({"recipe": "extrapolate", "position": "ape"})
+    buckets = shape.scores(planned).by_length
     enough = [x.label for x in buckets if x.num_segments >= 10]
     assert 0 < len(enough) < len(buckets)
     expected = [f"extrapolate rpe against ape, source lengths {label}" for label in enough]
@@ -117,11 +117,11 @@ def test_convergence_is_the_first_update_near_the_last_perplexity(build, shape):
     content = build("shape:figure8")
     [made] = [x for x in content.tables if x.name == "convergence"]
     found = {tuple(field.text for field in row[:3]): row[3].value for row in made.rows}
-    for cell in shape.finished({"dataset": "vanilla"}):
-        log = read_log(shape.run(cell).directory / "log.jsonl")
+    for planned in shape.finished({"recipe": "vanilla"}):
+        log = read_log(shape.run(planned).directory / "log.jsonl")
         losses = {x["update"]: x["valid_loss"] for x in log if "valid_loss" in x}
         near = [n for n, loss in losses.items() if loss - [*losses.values()][-1] <= np.log(1.05)]
-        assert found["vanilla", cell.axes["position"], str(cell.seed)] == near[0]
+        assert found["vanilla", planned.axes["position"], str(planned.seed)] == near[0]
     ratios = content.values["vanilla: updates to converge, largest by smallest"]
     own = [
         value for (dataset, _, seed), value in found.items() if (dataset, seed) == ("vanilla", "1")
@@ -130,15 +130,15 @@ def test_convergence_is_the_first_update_near_the_last_perplexity(build, shape):
 
 
 def test_bleu_by_length_has_the_buckets_of_the_cell_that_asks(shape, max_length):
-    [cell] = shape.finished({"dataset": "extrapolate", "position": "ape"})
-    evaluation = cell.config.evaluation.model_copy(update={"length_buckets": (7,)})
-    other = replace(cell, config=cell.config.model_copy(update={"evaluation": evaluation}))
-    assert other.key == cell.key  # one run, which both grids score
-    assert [len(shape.scores(x).by_length) for x in (cell, other)] == [6, 2]
-    axes, beyond = cell.axes, (max_length + 1, None)
+    [planned] = shape.finished({"recipe": "extrapolate", "position": "ape"})
+    evaluation = planned.config.evaluation.model_copy(update={"length_buckets": (7,)})
+    other = replace(planned, config=planned.config.model_copy(update={"evaluation": evaluation}))
+    assert other.key == planned.key  # one run, which both grids score
+    assert [len(shape.scores(x).by_length) for x in (planned, other)] == [6, 2]
+    axes, beyond = planned.axes, (max_length + 1, None)
     tested = shape.compare(axes, {**axes, "position": "rpe"}, lengths=beyond).comparison
-    assert shape.bleu(cell, "test", beyond) == pytest.approx(tested.score)
-    assert shape.bleu(cell, "test", (1, 2)) is None
+    assert shape.bleu(planned, "test", beyond) == pytest.approx(tested.score)
+    assert shape.bleu(planned, "test", (1, 2)) is None
 
 
 def test_figure_4_counts_every_token_of_every_seed(build, shape, max_length):
@@ -147,8 +147,8 @@ def test_figure_4_counts_every_token_of_every_seed(build, shape, max_length):
         (extrapolate, "extrapolate", 1),
         (interpolate, "interpolate", 2),
     ):
-        [cell] = shape.finished({"dataset": dataset, "position": "ape", "seed": 1})
-        store = shape.prepared(cell).valid
+        [planned] = shape.finished({"recipe": dataset, "position": "ape", "seed": 1})
+        store = shape.prepared(planned).valid
         num_tokens = int(store.target_lengths.sum()) + len(store)  # with </s>
         assert sum(row[2].value for row in drawn.rows) == num_seeds * num_tokens
     # A bound stands where training ends: after the longest sentence and its </s>.
@@ -158,7 +158,7 @@ def test_figure_4_counts_every_token_of_every_seed(build, shape, max_length):
 def test_table_3_has_the_sizes_and_figure_5_every_sentence(build, shape, max_length):
     content = build("shape:table3")
     ours, bins = table(content, "table3"), table(content, "figure5")
-    num_joined = shape.cells({"dataset": "interpolate"})[0].config.data.recipe.num_joined
+    num_joined = shape.runs({"recipe": "interpolate"})[0].config.data.recipe.num_joined
     assert column(ours, "test pairs")["vanilla"].value == 30
     assert column(ours, "valid pairs")["interpolate"].value == -(-20 // num_joined)
     assert column(ours, "longest source in training")["extrapolate"].value <= max_length
@@ -169,12 +169,12 @@ def test_table_3_has_the_sizes_and_figure_5_every_sentence(build, shape, max_len
 
 
 def test_a_system_of_curves_is_one_model_and_a_setting_need_not_be_the_name_of_a_file(shape):
-    def made(cells):
-        spec = CurvesSpec(each="dataset", systems="position", against="updates")
-        return curves(Study(cells, shape._root, shape._prepared_root), spec, "c").tables
+    def made(runs):
+        spec = CurvesSpec(each="recipe", lines="position", against="updates")
+        return curves(Measured(runs, shape._root, shape._prepared_root), spec, "c").tables
 
-    first, *_ = cells = shape.cells({"dataset": "vanilla", "position": "ape"})
-    slashed = [replace(cell, axes={**cell.axes, "dataset": "RPE a/b"}) for cell in cells]
+    first, *_ = runs = shape.runs({"recipe": "vanilla", "position": "ape"})
+    slashed = [replace(planned, axes={**planned.axes, "recipe": "RPE a/b"}) for planned in runs]
     assert [(x.name, x.title) for x in made(slashed)] == [
         ("c-RPE a-b", "Validation perplexity against updates, RPE a/b")
     ]
@@ -184,12 +184,12 @@ def test_a_system_of_curves_is_one_model_and_a_setting_need_not_be_the_name_of_a
 
 
 def test_figures_8_and_9_have_every_validation(build, shape):
-    runs = shape.finished({"dataset": "interpolate"})
+    runs = shape.finished({"recipe": "interpolate"})
     for name in ("figure8", "figure9"):
         ours = table(build(f"shape:{name}"), f"{name}-interpolate")
         assert [row[2].value for row in ours.rows] == [2, 4] * len(runs)
     losses = [np.log(row[4].value) for row in ours.rows if row[2].value == 4]
-    last = [m.value for run in runs for m in shape.results if (m.cell, m.step) == (run.key, 4)]
+    last = [m.value for run in runs for m in shape.results if (m.run, m.update) == (run.key, 4)]
     assert losses == pytest.approx(last)
 
 
@@ -202,7 +202,7 @@ def test_the_clipping_distances_stand_next_to_the_papers_and_in_the_figure(build
     assert [row[1] for row in texts(paper)] == published
     for row in ours.rows:
         axes = {"k": row[0].text}
-        [valid] = studies("shaw-table2").rows("BLEU", axes, dataset="valid")
+        [valid] = studies("shaw-table2").rows("BLEU", axes, split="valid")
         assert row[1].value == valid.value
     [line], names = ours.drawing.axes[0].get_legend_handles_labels()
     assert names == ["valid BLEU"]
@@ -214,7 +214,7 @@ def test_the_clipping_distances_stand_next_to_the_papers_and_in_the_figure(build
 
 def test_nhks_table_2_has_the_mean_and_deviation_of_ours_and_theirs(build, studies):
     ours, paper = build("nhk:table2").tables
-    rows = studies("nhk-table2").rows("BLEU", {"system": "original-qkv"}, dataset=mean_of("test"))
+    rows = studies("nhk-table2").rows("BLEU", {"position": "original-qkv"}, split=mean_of("test"))
     assert len(rows) == 2
     assert ours.rows[0][2].value == pytest.approx(fmean(row.value for row in rows))
     assert " ± " in ours.rows[0][2].text
@@ -223,8 +223,8 @@ def test_nhks_table_2_has_the_mean_and_deviation_of_ours_and_theirs(build, studi
 
 
 def test_corpora_are_counted_without_a_run(studies):
-    study = studies("nhk-table1")
-    content = find_item("nhk:table1").build(study)
+    measured = studies("nhk-table1")
+    content = find_study("nhk:table1").build(measured)
     ours, paper = content.tables
     assert texts(ours) == [["en-de", "240", "20", "30"], ["de-en", "240", "20", "30"]]
     assert texts(paper)[2] == ["ja-en", "33,875,119", "1,005", "2,008"]
@@ -234,7 +234,7 @@ PANELS = ("all", "short, trained on 0–9", "long, trained on ≥ 26")
 
 
 def test_figure3_shows_what_is_finished(build, studies):
-    study, content = studies("nhk-figure3"), build("nhk:figure3")
+    measured, content = studies("nhk-figure3"), build("nhk:figure3")
     sizes, by_length, _ = content.tables
     titles = [axes.get_title(loc="left") for axes in by_length.drawing.axes[:3]]
     assert titles == [f"({x}) {y}" for x, y in zip("abc", PANELS, strict=True)]
@@ -244,40 +244,42 @@ def test_figure3_shows_what_is_finished(build, studies):
     unfinished = by_length.header.index("original-qkv")
     assert [row[unfinished] == "–" for row in rows] == [False] * 5 + [True] * 5 + [False] * 5
     assert [row[1] for row in texts(sizes)] == ["all", "0–9", "16–21", "≥ 26"]
-    short = study.finished({"lengths": "short"})[0]
-    lengths = study.prepared(short).train.source_lengths
+    short = measured.finished({"lengths": "short"})[0]
+    lengths = measured.prepared(short).train.source_lengths
     assert [sizes.rows[1][place].value for place in (2, 3)] == [len(lengths), sum(lengths)]
     bleu = sizes.header.index("less-feeding-cross-pe BLEU")
-    axes = {"lengths": "short", "system": "less-feeding-cross-pe"}
-    [seen] = study.rows("BLEU", axes, dataset="test", bucket="0–9")
+    axes = {"lengths": "short", "position": "less-feeding-cross-pe"}
+    [seen] = measured.rows("BLEU", axes, split="test", bucket="0–9")
     assert sizes.rows[1][bleu].value == pytest.approx(seen.value)
     decide, unseen, without, tokens = content.findings
     assert decide.measured.startswith("24 comparisons")
     assert "long relative-cross-pe against" in unseen.measured
-    assert without.measured == "no runs at this scale"  # tiny has neither system
+    assert without.measured == "no runs in this profile"  # tiny has neither system
     assert tokens.measured == f"{slices.CLAIM}: not measured"  # no run of the middle slice
     assert content.values == {}
 
 
 def test_slices_compare_bleu_on_the_lengths_in_training(monkeypatch, tmp_path):
     """The mean over the systems, of the seeds that all of them have."""
-    cells = find_grid("nhk-figure3").cells("tiny")
+    runs = find_grid("nhk-figure3").runs("tiny")
     scores = {"short": 1.0, "middle": 4.0}
     done = [
-        cell
-        for cell in cells
-        if cell.axes["lengths"] in scores
-        and (cell.seed < 3 or cell.axes["system"] == "relative-cross-pe")
+        planned
+        for planned in runs
+        if planned.axes["lengths"] in scores
+        and (planned.seed < 3 or planned.axes["position"] == "relative-cross-pe")
     ]
     asked = set()
 
-    def bleu(self, cell, split, bounds):
-        asked.add((cell.axes["lengths"], bounds))
-        return scores[cell.axes["lengths"]] + cell.seed * (cell.axes["lengths"] == "middle")
+    def bleu(self, planned, split, bounds):
+        asked.add((planned.axes["lengths"], bounds))
+        return scores[planned.axes["lengths"]] + planned.seed * (
+            planned.axes["lengths"] == "middle"
+        )
 
-    monkeypatch.setattr(Study, "is_finished", lambda self, cell: cell in done)
-    monkeypatch.setattr(Study, "bleu", bleu)
-    made = slices.own_lengths(Study(cells, tmp_path, tmp_path))
+    monkeypatch.setattr(Measured, "is_finished", lambda self, planned: planned in done)
+    monkeypatch.setattr(Measured, "bleu", bleu)
+    made = slices.own_lengths(Measured(runs, tmp_path, tmp_path))
     assert made.values == {slices.CLAIM: {1: 4.0, 2: 5.0}}
     assert asked == {("short", (0, 10)), ("middle", (16, 22))}
 
@@ -308,7 +310,7 @@ def test_learning_has_a_row_for_each_checkpoint(build, studies):
     [layer] = [  # without the embeddings
         row.value
         for row in studies("beyond-learning").results
-        if (row.axes.get("position"), row.step, row.bucket) == ("ape", 4, "layer 1 to 100")
+        if (row.axes.get("position"), row.update, row.bucket) == ("ape", 4, "layer 1 to 100")
     ]
     assert last["similarity to 100"].value == layer
 
@@ -322,7 +324,7 @@ def test_comparisons_whose_settings_have_the_same_names_are_all_judged(studies):
     ]
     spec = {"title": "t", "grid": "shaw-table3", "analyses": ["x:y"]}
     spec["claims"] = [{**claim, "pairs": pairs}]
-    [finding] = judge_claims(ItemSpec.model_validate(spec), studies("shaw-table3"), {})
+    [finding] = judge_claims(StudySpec.model_validate(spec), studies("shaw-table3"), {})
     assert list(finding.p_values) == [
         "values=yes keys=yes against values=no",
         "values=yes keys=yes against keys=no",
@@ -339,31 +341,31 @@ def test_numbers_of_the_data_are_one_column_where_all_groups_have_the_same(shape
         spec = TableSpec(title="t", rows=[rows], across=across, columns=columns)
         return TableBuilder(spec, shape).table("t")
 
-    by_dataset = made("position", "dataset")
+    by_dataset = made("position", "recipe")
     names = [f"{name} train" for name in ("vanilla", "extrapolate", "interpolate")]
     assert by_dataset.header == ("position", names[0], "invariant", *names[1:])
     sizes = [entry.value for entry in by_dataset.rows[0] if entry.value]
-    data = [shape.prepared(shape.cells({"dataset": x.split()[0]})[0]) for x in names]
+    data = [shape.prepared(shape.runs({"recipe": x.split()[0]})[0]) for x in names]
     assert sizes == [len(each.train) for each in data]
-    by_position = made("dataset", "position")
+    by_position = made("recipe", "position")
     ours = [f"{name} invariant" for name in ("ape", "rpe", "shape")]
-    assert by_position.header == ("dataset", "train", *ours)
+    assert by_position.header == ("recipe", "train", *ours)
     assert texts(by_position)[0][2:] == ["no", "yes", "no"]
 
 
 def test_a_limit_of_a_score_is_about_the_split_that_is_named(shape):
-    settings = {"dataset": "vanilla", "position": "ape"}
+    settings = {"recipe": "vanilla", "position": "ape"}
     claim = {"claim": "It is.", "rule": "threshold", "at_least": 1, "metric": "chrF2"}
     for split in ("valid", "test"):
         claims = [{**claim, "split": split, "test": settings}]
         spec = {"title": "t", "grid": GRID, "analyses": ["x:y"], "claims": claims}
-        [row] = shape.rows("chrF2", settings, dataset=mean_of(split))
-        [finding] = judge_claims(ItemSpec.model_validate(spec), shape, {})
+        [row] = shape.rows("chrF2", settings, split=mean_of(split))
+        [finding] = judge_claims(StudySpec.model_validate(spec), shape, {})
         assert finding.measured == f"chrF2: {row.value:.3f} (1 seed)"
 
 
 def test_a_number_of_the_data_is_that_of_all_runs(shape):
     for given in ({"count": "kept"}, {"metric": "trained lengths"}):
         spec = TableSpec(title="t", rows=["position"], columns={"c": given})
-        with pytest.raises(ShapeshiftError, match="'dataset' is left open"):
+        with pytest.raises(ShapeshiftError, match="'recipe' is left open"):
             TableBuilder(spec, shape).table("t")

@@ -1,9 +1,9 @@
-"""An item's document: what it refuses, and the way to a file and back."""
+"""A study's document: what it refuses, and the way to a file and back."""
 
 import pytest
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.study.document import DocumentTable, Entry, Finding, ItemDocument, summary
+from shapeshift.study.document import DocumentTable, Entry, Finding, StudyDocument, summary
 
 TABLE = DocumentTable(
     name="one",
@@ -13,8 +13,8 @@ TABLE = DocumentTable(
     notes=("a note",),
     figure="a caption",
 )
-DOCUMENT = ItemDocument(
-    paper="toy", item="one", title="Table 1", citation="nobody", scale="tiny", command="x",
+DOCUMENT = StudyDocument(
+    paper="toy", study="one", title="Table 1", citation="nobody", profile="tiny", command="x",
     version="0.1", time="2024-01-01T00:00:00+00:00", tables=(TABLE,), unfinished=("shape/2",),
     findings=(Finding(claim="a > b", verdict="supported", measured="3 > 2", paper="2 > 1"),),
     configs={"ab12": "seed: 1\n"},
@@ -23,20 +23,20 @@ DOCUMENT = ItemDocument(
 
 def test_a_document_comes_back_with_every_digit_and_a_change_is_noticed(tmp_path):
     path = DOCUMENT.save(tmp_path / "new" / "folder")
-    assert ItemDocument.load(path) == DOCUMENT
+    assert StudyDocument.load(path) == DOCUMENT
     text = path.read_text(encoding="utf-8")
     assert "0.30000000000000004" in text
     path.write_text(text.replace("0.30000000000000004", "0.31"), encoding="utf-8")
-    with pytest.raises(ShapeshiftError, match=r"item\.json: differs from .*; remove it and run"):
-        ItemDocument.load(path)
+    with pytest.raises(ShapeshiftError, match=r"study\.json: differs from .*; remove it and run"):
+        StudyDocument.load(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"title": 3}', b"\xff\xfe"])
 def test_a_file_of_something_else_is_one_line(tmp_path, content):
-    path = tmp_path / "item.json"
+    path = tmp_path / "study.json"
     path.write_bytes(content)
-    with pytest.raises(ShapeshiftError, match=r"^.*item\.json: not the document of an item.*$"):
-        ItemDocument.load(path)
+    with pytest.raises(ShapeshiftError, match=r"^.*study\.json: not the document of a study.*$"):
+        StudyDocument.load(path)
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import pytest
 
 from shapeshift.config import load_config
 from shapeshift.positions import KINDS, SCHEMES
-from shapeshift.run.identity import cell_key
+from shapeshift.run.identity import run_key
 from shapeshift.study.grid import Grid
 
 CONFIGS = Path(__file__).parents[3] / "src" / "shapeshift" / "config" / "shipped"
 NAMES = sorted(path.stem for path in (CONFIGS / "grids").glob("*.yaml"))
-SCALES = ["tiny", "small", "paper"]
+PROFILES = ["tiny", "small", "paper"]
 
 
 @cache
@@ -21,89 +21,96 @@ def grid(name):
 
 
 @cache
-def cells(name, scale):
-    return grid(name).cells(scale)
+def runs(name, profile):
+    return grid(name).runs(profile)
 
 
-def keys(name, scale):
-    return {cell.key for cell in cells(name, scale)}
+def keys(name, profile):
+    return {planned.key for planned in runs(name, profile)}
 
 
-def one(name, scale, **axes):
-    """The first seed's cell with these settings."""
-    return next(cell for cell in cells(name, scale) if axes.items() <= cell.axes.items())
+def one(name, profile, **axes):
+    """The first seed's run with these settings."""
+    return next(planned for planned in runs(name, profile) if axes.items() <= planned.axes.items())
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_scale_resolves_to_cells_that_differ(name):
+def test_every_profile_resolves_to_runs_that_differ(name):
     config = grid(name).config
-    assert list(config.scales) == SCALES
+    assert list(config.profiles) == PROFILES
     assert config.title
-    for scale in SCALES:
-        assert len(keys(name, scale)) == len(cells(name, scale))
+    for profile in PROFILES:
+        assert len(keys(name, profile)) == len(runs(name, profile))
 
 
-def test_every_scheme_and_every_kind_has_its_cells():
+def test_every_scheme_and_every_kind_has_its_runs():
     assert [*grid("beyond-datasets").config.axes["position"]] == [*SCHEMES]
     assert [*grid("beyond-places").config.axes["kind"]] == [*KINDS]
-    found = {cell.axes["kind"]: set() for cell in cells("beyond-places", "small")}
-    for cell in cells("beyond-places", "small"):
-        found[cell.axes["kind"]].add(cell.axes["place"].partition("-")[0])
+    found = {planned.axes["kind"]: set() for planned in runs("beyond-places", "small")}
+    for planned in runs("beyond-places", "small"):
+        found[planned.axes["kind"]].add(planned.axes["place"].partition("-")[0])
     assert found == {k: {*x.build.places} if k != "none" else {"self"} for k, x in KINDS.items()}
 
 
-def test_runs_that_have_files_are_cells_of_the_papers():
-    for dataset in ("vanilla", "extrapolate", "interpolate"):
+def test_runs_that_have_files_are_runs_of_the_papers():
+    for recipe in ("vanilla", "extrapolate", "interpolate"):
         for position in ("ape", "rpe", "shape"):
-            cell = one("shape-table2", "paper", dataset=dataset, position=position)
-            file = load_config("shape-paper", [f"data.recipe={dataset}", f"position={position}"])
-            assert cell.key == cell_key(file)
+            planned = one("shape-table2", "paper", recipe=recipe, position=position)
+            file = load_config("shape-paper", [f"data.recipe={recipe}", f"position={position}"])
+            assert planned.key == run_key(file)
     base = one("shaw-table1", "paper", model="base", position="relative")
-    assert base.key == cell_key(load_config(CONFIGS / "shaw-paper.yaml"))
-    vanilla = [x for x in cells("shape-table2", "paper") if x.axes["dataset"] == "vanilla"]
+    assert base.key == run_key(load_config(CONFIGS / "shaw-paper.yaml"))
+    vanilla = [x for x in runs("shape-table2", "paper") if x.axes["recipe"] == "vanilla"]
     assert len(vanilla) == 15  # five seeds
 
 
 @pytest.mark.parametrize(
-    ("scale", "offsets"), [("tiny", ["10"]), ("small", ["40"]), ("paper", ["40", "500"])]
+    ("profile", "offsets"), [("tiny", ["10"]), ("small", ["40"]), ("paper", ["40", "500"])]
 )
-def test_grids_share_the_cells_that_are_the_same(scale, offsets):
+def test_grids_share_the_runs_that_are_the_same(profile, offsets):
     """One K on Extrapolate stands in Table 2 and in the search for K; Shaw's tables share the
     relative base model; the NHK paper has a tenth of the text for Tables 5 and 6."""
-    search = {cell.key: cell.axes["K"] for cell in cells("shape-offsets", scale)}
-    assert [search[key] for key in search if key in keys("shape-table2", scale)] == offsets
-    shared = keys("shaw-table1", scale) & keys("shaw-table2", scale) & keys("shaw-table3", scale)
-    base = one("shaw-table1", scale, model="base", languages="en-de", position="relative")
+    search = {planned.key: planned.axes["K"] for planned in runs("shape-offsets", profile)}
+    assert [search[key] for key in search if key in keys("shape-table2", profile)] == offsets
+    shared = (
+        keys("shaw-table1", profile) & keys("shaw-table2", profile) & keys("shaw-table3", profile)
+    )
+    base = one("shaw-table1", profile, model="base", languages="en-de", position="relative")
     assert base.key in shared
-    assert len(shared) == (1 if scale == "paper" else 3)  # the seeds
-    assert keys("shaw-speed", scale) <= keys("shaw-table1", scale)
-    second_and_fifth = keys("nhk-table2", scale) & keys("nhk-table5", scale)
-    assert len(second_and_fifth) == (0 if scale == "paper" else 6)  # none and qk
-    if scale != "paper":
-        first = {cell.key for cell in cells("nhk-table6", scale) if cell.axes["layers"] == "1"}
-        assert first | keys("nhk-table1", scale) <= keys("nhk-table3", scale)
+    assert len(shared) == (1 if profile == "paper" else 3)  # the seeds
+    assert keys("shaw-speed", profile) <= keys("shaw-table1", profile)
+    second_and_fifth = keys("nhk-table2", profile) & keys("nhk-table5", profile)
+    assert len(second_and_fifth) == (0 if profile == "paper" else 6)  # none and qk
+    if profile != "paper":
+        first = {
+            planned.key for planned in runs("nhk-table6", profile) if planned.axes["layers"] == "1"
+        }
+        assert first | keys("nhk-table1", profile) <= keys("nhk-table3", profile)
 
 
-@pytest.mark.parametrize("scale", SCALES)
-def test_each_slice_of_nhks_figure_is_a_bucket_of_its_own(scale):
-    for cell in cells("nhk-figure3", scale):
-        dataset, edges = cell.config.data.recipe, (0, *cell.config.evaluation.length_buckets, None)
-        if cell.axes["lengths"] == "all":
+@pytest.mark.parametrize("profile", PROFILES)
+def test_each_slice_of_nhks_figure_is_a_bucket_of_its_own(profile):
+    for planned in runs("nhk-figure3", profile):
+        dataset, edges = (
+            planned.config.data.recipe,
+            (0, *planned.config.evaluation.length_buckets, None),
+        )
+        if planned.axes["lengths"] == "all":
             assert dataset.name == "vanilla"
         else:
             begin = edges.index(dataset.min_length)
             assert edges[begin + 1] == dataset.max_length
 
 
-@pytest.mark.parametrize(("scale", "num_layers"), [("tiny", 2), ("small", 3), ("paper", 6)])
-def test_nhk_first_n_layers(scale, num_layers):
-    table = cells("nhk-table6", scale)
-    assert {int(cell.axes["layers"]) for cell in table} == set(range(1, num_layers + 1))
-    for cell in table:
-        assert cell.config.model.encoder_layers == num_layers
-        layers = [part["layers"] for part in cell.config.position.parts]
-        if cell.axes["system"] == "original-embedding":
-            assert (cell.axes["layers"], layers) == ("1", [None])
+@pytest.mark.parametrize(("profile", "num_layers"), [("tiny", 2), ("small", 3), ("paper", 6)])
+def test_nhk_first_n_layers(profile, num_layers):
+    table = runs("nhk-table6", profile)
+    assert {int(planned.axes["layers"]) for planned in table} == set(range(1, num_layers + 1))
+    for planned in table:
+        assert planned.config.model.encoder_layers == num_layers
+        layers = [part["layers"] for part in planned.config.position.parts]
+        if planned.axes["position"] == "original-embedding":
+            assert (planned.axes["layers"], layers) == ("1", [None])
         else:
-            crossing = cell.axes["system"].endswith("cross-pe")
-            assert layers == [int(cell.axes["layers"])] * (1 + crossing)
+            crossing = planned.axes["position"].endswith("cross-pe")
+            assert layers == [int(planned.axes["layers"])] * (1 + crossing)

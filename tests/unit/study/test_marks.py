@@ -4,8 +4,8 @@ import pytest
 
 from shapeshift.study import verdicts
 from shapeshift.study.catalogue import find_paper
+from shapeshift.study.measured import Measured
 from shapeshift.study.significance import Comparison
-from shapeshift.study.study import Study
 from shapeshift.study.verdicts import Part, significant
 
 from .conftest import REFERENCES, put
@@ -17,20 +17,20 @@ ALL = {"valid": 1, "test": 1}
 
 @pytest.fixture
 def build(tmp_path):
-    """Makes the first table of an item of cells whose translations are given: settings → `ALL`."""
+    """Makes the first table of a study of runs whose translations are given: settings → `ALL`."""
 
     def make(name, given):
-        paper, _, item = name.partition("-")
-        item = find_paper(paper).items[item]
-        cells = [cell for cell in item.grid.cells("tiny") if cell.seed == 1]
-        for cell in cells:
-            for split, every in given.get(tuple(cell.axes.values()), {}).items():
+        paper, _, study = name.partition("-")
+        study = find_paper(paper).studies[study]
+        runs = [planned for planned in study.grid.runs("tiny") if planned.seed == 1]
+        for planned in runs:
+            for split, every in given.get(tuple(planned.axes.values()), {}).items():
                 lines = [
                     line if number % every == 0 else " ".join(reversed(line.split()))
                     for number, line in enumerate(REFERENCES)
                 ]
-                put(tmp_path, cell, hypotheses=lines, texts=(split,))
-        return item.build(Study(cells, tmp_path, tmp_path / "prepared")).tables[0]
+                put(tmp_path, planned, hypotheses=lines, texts=(split,))
+        return study.build(Measured(runs, tmp_path, tmp_path / "prepared")).tables[0]
 
     return make
 
@@ -55,9 +55,9 @@ def marked(table):
 
 
 MARKED = {
-    "nhk-table2": ("system = original-qkv", {("less-feeding",): ALL, ("none",): HALF}, set()),
+    "nhk-table2": ("position = original-qkv", {("less-feeding",): ALL, ("none",): HALF}, set()),
     "nhk-table3": (  # each direction by itself
-        "system = original-qkv",
+        "position = original-qkv",
         {
             ("original-qkv", "en-de"): HALF,
             ("original-qkv", "de-en"): HALF,
@@ -103,7 +103,7 @@ def test_what_has_no_baseline_is_said_to_be_untested(build):
     """Else a score without a mark reads as one that does not differ."""
     table = build("nhk-table2", {("less-feeding",): ALL, ("none",): HALF})
     [note] = [note for note in table.notes if "test" in note]
-    assert "no finished run of system = original-qkv" in note
+    assert "no finished run of position = original-qkv" in note
     assert note.endswith(": less-feeding, none")
     given = {
         ("original-qkv", "en-de"): HALF,
@@ -112,5 +112,5 @@ def test_what_has_no_baseline_is_said_to_be_untested(build):
     }
     table = build("nhk-table3", given)
     marks, untested = (note for note in table.notes if "test" in note)
-    assert marks.startswith("* significantly different from system = original-qkv")
+    assert marks.startswith("* significantly different from position = original-qkv")
     assert untested.endswith(": relative de-en")

@@ -14,53 +14,53 @@ from sacrebleu.tokenizers import tokenizer_ja_mecab
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.cli import reproduce as command
 from shapeshift.cli import run_plan
-from shapeshift.run.measures import Measurement, mean_of
+from shapeshift.run.measures import Result, mean_of
 from shapeshift.study import catalogue, planning
 from shapeshift.study.compare import comparison
-from shapeshift.study.document import Content, DocumentTable, ItemDocument, number
+from shapeshift.study.document import Content, DocumentTable, StudyDocument, number
 from shapeshift.study.grid import Grid, distinct
-from shapeshift.study.item import STUDIES, Item, Paper
 from shapeshift.study.launchers import InProcess, Slurm
-from shapeshift.study.runner import run_cells
-from shapeshift.study.spec import ItemSpec
+from shapeshift.study.runner import run_all
+from shapeshift.study.spec import StudySpec
+from shapeshift.study.study import OWN, Paper, Study
 from shapeshift.training import estimate
 
-from .conftest import record_step
+from .conftest import record_measure
 
 GRIDS = {
     "one": {
         "axes": {"position": {"ape": ["position=ape"], "shape": ["position=shape"]}},
-        "scales": {"tiny": {"overrides": ["model.size=tiny"]}, "paper": {"seeds": [1]}},
+        "profiles": {"tiny": {"overrides": ["model.size=tiny"]}, "paper": {"seeds": [1]}},
         "seeds": [1, 2],
-        "steps": ["score-test"],
+        "measures": ["score-test"],
     },
-    "two": {"axes": {"position": {"rpe": ["position=rpe"]}}, "scales": {"tiny": {}}},
+    "two": {"axes": {"position": {"rpe": ["position=rpe"]}}, "profiles": {"tiny": {}}},
 }
 TABLE = {"title": "t", "rows": ["position"], "columns": {"BLEU": {"split": "test"}}}
 
 
-def item(title, grid, document=None, **more):
-    """Return an item with a table, of one of `GRIDS` or of another document."""
+def study(title, grid, document=None, **more):
+    """Return a study with a table, of one of `GRIDS` or of another document."""
     spec = {"title": title, "grid": grid, "tables": [TABLE], **more}
     found = Grid(Path(f"{grid}.yaml"), document or GRIDS[grid])
-    return Item("t", ItemSpec.model_validate(spec), found, found.path)
+    return Study("t", StudySpec.model_validate(spec), found, found.path)
 
 
-def paper(two=None, **items):
+def paper(two=None, **studies):
     shipped = {
-        "table1": item("Table 1", "one"),
-        "table2": item("Table 2", "two", two),
-        "sizes": item("Sizes", "two", two, trained=False),
+        "table1": study("Table 1", "one"),
+        "table2": study("Table 2", "two", two),
+        "sizes": study("Sizes", "two", two, trained=False),
     }
-    return Paper("toy", "Toy", "nobody", shipped | items)
+    return Paper("toy", "Toy", "nobody", shipped | studies)
 
 
 PAPER = paper()
 
 
-def plan(*names, scale="tiny", paper=PAPER, **options):
-    asked = replace(paper, items={name: paper.items[name] for name in names or paper.items})
-    return planning.plan_items(asked, scale, command="typed", **options)
+def plan(*names, profile="tiny", paper=PAPER, **options):
+    asked = replace(paper, studies={name: paper.studies[name] for name in names or paper.studies})
+    return planning.plan_studies(asked, profile, command="typed", **options)
 
 
 class Recording:
@@ -76,29 +76,29 @@ class Recording:
         name, seed = config.position.name, config.training.seed
         self.started.append((name, seed, order.command))
         fails = name in self.failing
-        bleu = Measurement(metric="BLEU", value=seed, dataset=mean_of("test"))
-        for step in () if fails else ("train", *order.steps):
-            record_step(order.folder, config, step, [bleu] if step != "train" else [])
+        bleu = Result(metric="BLEU", value=seed, split=mean_of("test"))
+        for measure in () if fails else ("train", *order.measures):
+            record_measure(order.folder, config, measure, [bleu] if measure != "train" else [])
         return SimpleNamespace(poll=lambda: int(fails), output=lambda: ["it went wrong"])
 
 
 def run(made, folder, launcher=None):
     launcher = launcher or Recording()
-    report = run_cells(made.runs, folder / planning.CELLS, launcher, command=made.command)
+    report = run_all(made.to_train, folder / planning.RUNS, launcher, command=made.command)
     return launcher, report
 
 
 def write(made, folder):
-    documents, failures = planning.write_items(made, folder, folder / "prepared")
+    documents, failures = planning.write_studies(made, folder, folder / "prepared")
     assert not failures
     return documents
 
 
 def test_a_plan_has_the_cells_of_its_items_and_trains_each_grid_once(tmp_path):
     made = plan()
-    assert [cell.grid for cell in made.cells] == ["one"] * 4 + ["two"]
-    assert made.runs == made.cells
-    assert plan("sizes").runs == []
+    assert [planned.grid for planned in made.runs] == ["one"] * 4 + ["two"]
+    assert made.to_train == made.runs
+    assert plan("sizes").to_train == []
     launcher, report = run(made, tmp_path)
     names = [("ape", 1), ("ape", 2), ("shape", 1), ("shape", 2), ("rpe", 1)]
     assert launcher.started == [(*name, "typed") for name in names]
@@ -108,14 +108,14 @@ def test_a_plan_has_the_cells_of_its_items_and_trains_each_grid_once(tmp_path):
 
 def test_overrides_reach_every_cell_and_seeds_choose():
     made = plan("table1", overrides=["training.max_updates=7"], seeds=[2])
-    assert [cell.seed for cell in made.cells] == [2, 2]
-    assert {cell.config.training.max_updates for cell in made.cells} == {7}
+    assert [planned.seed for planned in made.runs] == [2, 2]
+    assert {planned.config.training.max_updates for planned in made.runs} == {7}
     with pytest.raises(ShapeshiftError, match="toy:table1 has the seed 5, 6; they have 1, 2"):
         plan("table1", seeds=[1, 5, 6])
-    with pytest.raises(ShapeshiftError, match="has no scale 'paper'"):
-        plan("table2", scale="paper")
-    # An item without such a run is left out.
-    assert [*plan("table1", "table2", seeds=[2]).paper.items] == ["table1"]
+    with pytest.raises(ShapeshiftError, match="has no profile 'paper'"):
+        plan("table2", profile="paper")
+    # A study without such a run is left out.
+    assert [*plan("table1", "table2", seeds=[2]).paper.studies] == ["table1"]
 
 
 SIZES = {
@@ -123,12 +123,12 @@ SIZES = {
         "position": {"ape": ["position=ape"], "shape": ["position=shape"]},
         "size": {"tiny": ["model.size=tiny"], "small": ["model.size=small"]},
     },
-    "steps": ["score-valid", "score-test", "speed"],
+    "measures": ["score-valid", "score-test", "speed"],
 }
 CLAIM = {"claim": "c", "test": {"position": "shape"}}
 BETTER = {**CLAIM, "rule": "better", "against": {"position": "ape"}}
 FAST = {**CLAIM, "rule": "threshold", "metric": "speed", "at_least": 1}
-BY_LENGTH = {"title": "l", "systems": "position"}
+BY_LENGTH = {"title": "l", "lines": "position"}
 PLOT = {"title": "p", "x": "position", "y": "BLEU"}
 
 
@@ -162,22 +162,22 @@ PLOT = {"title": "p", "x": "position", "y": "BLEU"}
 def test_an_axis_that_is_left_open_is_named_before_any_run(opened, remedy, closed):
     def planned(given):
         rows = {**TABLE, "rows": ["position", "size"]}
-        mine = item("t", "mine", SIZES, **{"tables": [rows], **given})
-        return plan("mine", paper=paper(mine=mine), scale="full")
+        mine = study("t", "mine", SIZES, **{"tables": [rows], **given})
+        return plan("mine", paper=paper(mine=mine), profile="full")
 
     with pytest.raises(ShapeshiftError, match=r"'size' is left open \(tiny, small\)") as error:
         planned(opened)
     assert remedy in str(error.value)
     for given in closed:
-        assert planned(given).cells
+        assert planned(given).runs
 
 
 def test_each_file_of_a_dataset_of_the_hub_has_a_column_before_it_is_fetched(tmp_path):
     table = {**TABLE, "columns": {"": {"split": "each set"}}}
     corpus = f"data.corpus={{corpus: hub, repo: a/b, source: en, target: de, root: {tmp_path},"
     corpus += " test: [test, 'sacrebleu:wmt14/full']}"
-    both = GRIDS["one"] | {"steps": ["score-valid", "score-test"]}
-    mine = item("t", "one", both, tables=[table])
+    both = GRIDS["one"] | {"measures": ["score-valid", "score-test"]}
+    mine = study("t", "one", both, tables=[table])
     made = plan("mine", paper=paper(mine=mine), overrides=[corpus])
     [document] = write(made, tmp_path)
     sets = ("valid", "test/test-test", "test/newstest2014", "average")
@@ -185,12 +185,12 @@ def test_each_file_of_a_dataset_of_the_hub_has_a_column_before_it_is_fetched(tmp
 
 
 def test_an_item_runs_and_shows_its_own_cells_alone(tmp_path):
-    some = item("Some", "one", only={"position": ["shape"]})
-    untrained = item("Sizes", "one", trained=False)
+    some = study("Some", "one", only={"position": ["shape"]})
+    untrained = study("Sizes", "one", trained=False)
     made = plan("some", "untrained", paper=paper(some=some, untrained=untrained))
     launcher, _ = run(made, tmp_path)
     assert [started[:2] for started in launcher.started] == [("shape", 1), ("shape", 2)]
-    shown = {x.item: [row[0].text for row in x.tables[0].rows] for x in write(made, tmp_path)}
+    shown = {x.study: [row[0].text for row in x.tables[0].rows] for x in write(made, tmp_path)}
     assert shown == {"some": ["shape"], "untrained": ["ape", "shape"]}
     assert made.progress(tmp_path) == {"some": (2, 2), "untrained": (0, 0)}
 
@@ -212,20 +212,20 @@ def test_results_with_other_settings_are_kept_apart_unless_they_are_empty(tmp_pa
     with pytest.raises(ShapeshiftError, match=r"with training.max_updates=7, .* --directory"):
         write(plan("table1"), tmp_path)
     [labelled] = write(plan("table1", label="other-grid"), tmp_path)
-    assert labelled.labelled_scale == "tiny-other-grid"
-    assert ItemDocument.load(tmp_path / "tiny-other-grid/toy/table1/item.json") == labelled
-    assert ItemDocument.load(tmp_path / "tiny/toy/table1/item.json") == one
+    assert labelled.labelled_profile == "tiny-other-grid"
+    assert StudyDocument.load(tmp_path / "tiny-other-grid/toy/table1/study.json") == labelled
+    assert StudyDocument.load(tmp_path / "tiny/toy/table1/study.json") == one
 
 
 def test_a_study_does_not_replace_another_whose_file_has_the_same_name(tmp_path):
-    def study(title, citation):
-        made = Paper(STUDIES, title, citation, {"mine": item(title, "one")})
-        return planning.plan_items(made, "tiny")
+    def measured(title, citation):
+        made = Paper(OWN, title, citation, {"mine": study(title, "one")})
+        return planning.plan_studies(made, "tiny")
 
-    run(study("A", "a/mine.yaml"), tmp_path)
-    for again in (study("A", "a/mine.yaml"), study("changed", "a/mine.yaml")):
+    run(measured("A", "a/mine.yaml"), tmp_path)
+    for again in (measured("A", "a/mine.yaml"), measured("changed", "a/mine.yaml")):
         write(again, tmp_path)
-    other = study("changed", "b/mine.yaml")
+    other = measured("changed", "b/mine.yaml")
     with pytest.raises(ShapeshiftError, match=r"mine: was made from a/mine.yaml .*name another"):
         write(other, tmp_path)
     with pytest.raises(ShapeshiftError, match=r"mine: was made from a/mine.yaml .*name another"):
@@ -236,12 +236,12 @@ def test_a_study_does_not_replace_another_whose_file_has_the_same_name(tmp_path)
 def test_numbers_are_not_replaced_by_dashes(tmp_path):
     run(plan("table1"), tmp_path)
     [one] = write(plan("table1"), tmp_path)
-    changed = item("Table 1", "one", GRIDS["one"] | {"base": {"training": {"max_updates": 7}}})
+    changed = study("Table 1", "one", GRIDS["one"] | {"base": {"training": {"max_updates": 7}}})
     made = plan("table1", paper=paper(table1=changed))
-    documents, failures = planning.write_items(made, tmp_path, tmp_path / "prepared")
+    documents, failures = planning.write_studies(made, tmp_path, tmp_path / "prepared")
     assert documents == []
     assert "none of its runs is finished" in str(failures["table1"])
-    assert ItemDocument.load(tmp_path / "tiny/toy/table1/item.json") == one
+    assert StudyDocument.load(tmp_path / "tiny/toy/table1/study.json") == one
     run(made, tmp_path)
     assert write(made, tmp_path)[0].configs != one.configs
 
@@ -252,8 +252,8 @@ def test_what_is_missing_is_named_once_for_all_runs(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "comet", None)
 
     def get_ready(*overrides, **options):
-        found = catalogue.find_items("shape:table2")
-        runs = planning.plan_items(found, "small", ["training.device=cuda", *overrides]).runs
+        found = catalogue.find_studies("shape:table2")
+        runs = planning.plan_studies(found, "small", ["training.device=cuda", *overrides]).to_train
         assert len(runs) == 27
         planning.get_ready(runs, tmp_path, tmp_path, **options)
 
@@ -270,15 +270,15 @@ def test_what_is_missing_is_named_once_for_all_runs(tmp_path, monkeypatch):
 def test_text_is_fetched_once_and_runs_that_will_not_fit_on_the_disk_are_not_begun(
     tmp_path, monkeypatch
 ):
-    runs, fetched = plan("table1").runs, []
+    runs, fetched = plan("table1").to_train, []
     monkeypatch.setattr(planning, "fetch", lambda corpus, progress: fetched.append(corpus))
     planning.get_ready(runs, tmp_path, tmp_path)
     assert fetched == [runs[0].config.data.corpus]
     monkeypatch.setattr(planning, "free_bytes", lambda path: 0)
     with pytest.raises(ShapeshiftError, match=r"the 4 runs that are left need .* 0 are free"):
         planning.get_ready(runs, tmp_path, tmp_path)
-    for cell in runs:  # what is there already needs no more room
-        folder = tmp_path / planning.CELLS / cell.key / "run"
+    for planned in runs:  # what is there already needs no more room
+        folder = tmp_path / planning.RUNS / planned.key / "run"
         folder.mkdir(parents=True)
         with (folder / "weights").open("wb") as file:
             file.truncate(10**9)
@@ -287,9 +287,9 @@ def test_text_is_fetched_once_and_runs_that_will_not_fit_on_the_disk_are_not_beg
 
 def test_an_item_says_what_is_not_finished_and_has_all_measurements(tmp_path):
     _, report = run(plan("table1"), tmp_path, Recording(failing=["shape"]))
-    assert [cell.name for cell, _ in report] == ["shape/1", "shape/2"]
+    assert [planned.name for planned, _ in report] == ["shape/1", "shape/2"]
     [one, unneeded] = write(plan("table1", "sizes"), tmp_path)
-    assert ItemDocument.load(tmp_path / "tiny/toy/table1/item.json") == one
+    assert StudyDocument.load(tmp_path / "tiny/toy/table1/study.json") == one
     assert one.unfinished == ("shape/1", "shape/2")
     assert len(one.configs) == 2
     assert one.command == "typed"
@@ -301,19 +301,19 @@ def test_an_item_says_what_is_not_finished_and_has_all_measurements(tmp_path):
     assert not (tmp_path / "tiny/toy/sizes/results.csv").exists()
 
 
-def broken_analysis(study):
+def broken_analysis(measured):
     raise ShapeshiftError("cannot be made")
 
 
 def test_what_cannot_be_made_or_written_does_not_stop_the_others(tmp_path):
     run(plan(), tmp_path)
     analyses = [f"{broken_analysis.__module__}:broken_analysis"]
-    made = plan(paper=paper(bad=item("Bad", "two", analyses=analyses)))
+    made = plan(paper=paper(bad=study("Bad", "two", analyses=analyses)))
     folder = tmp_path / "tiny" / "toy"
     folder.mkdir(parents=True)
     (folder / "table1").touch()
-    found, errors = planning.write_items(made, tmp_path, tmp_path / "prepared")
-    assert [one.item for one in found] == ["table2", "sizes"]
+    found, errors = planning.write_studies(made, tmp_path, tmp_path / "prepared")
+    assert [one.study for one in found] == ["table2", "sizes"]
     assert str(errors["bad"]) == "cannot be made"
     assert "table1/results.csv: cannot be written: " in str(errors["table1"])
 
@@ -327,18 +327,18 @@ def test_one_configuration_by_another_path_is_the_same_comparison(tmp_path, monk
     results = tmp_path / "compared"
     root = f"data.subwords.models={tmp_path / 'run'}"
     monkeypatch.chdir(tmp_path)
-    first = planning.plan_items(comparison("here/mine.yaml", systems, 1), "mine", [root])
+    first = planning.plan_studies(comparison("here/mine.yaml", systems, 1), "mine", [root])
     values = Content([DocumentTable(name="t", title="t", header=("a",), rows=((number(1.0),),))])
-    monkeypatch.setattr(Item, "build", lambda *_: values)
-    written, failures = planning.write_items(first, results, tmp_path)
+    monkeypatch.setattr(Study, "build", lambda *_: values)
+    written, failures = planning.write_studies(first, results, tmp_path)
     assert (len(written), failures) == (1, {})
     monkeypatch.chdir(tmp_path / "there")
     for path in ("../here/mine.yaml", tmp_path / "here" / "mine.yaml"):
-        same = planning.plan_items(
+        same = planning.plan_studies(
             comparison(path, systems, 1), "mine", ["data.subwords.models=../run"]
         )
         same.check_folder(Path("../compared"))
-    other = planning.plan_items(comparison("mine.yaml", systems, 1), "mine", [root])
+    other = planning.plan_studies(comparison("mine.yaml", systems, 1), "mine", [root])
     with pytest.raises(ShapeshiftError, match=r"was made from .*here/mine\.yaml with"):
         other.check_folder(results)
 
@@ -346,13 +346,13 @@ def test_one_configuration_by_another_path_is_the_same_comparison(tmp_path, monk
 def test_papers_and_items_are_found_by_name_and_alias():
     for target, message in (
         ("shap", "unknown paper 'shap'; did you mean 'shape'"),
-        ("shape:tabel2", "shape has no item 'tabel2'; did you mean 'table2"),
-        ("shape:", "shape has no item ''"),
+        ("shape:tabel2", "shape has no study 'tabel2'; did you mean 'table2"),
+        ("shape:", "shape has no study ''"),
     ):
         with pytest.raises(ShapeshiftError, match=message):
-            catalogue.find_items(target)
+            catalogue.find_studies(target)
     for target, name in (("nhk:table4", "figure3"), ("shape:table4,offsets", "offsets")):
-        assert [*catalogue.find_items(target).items] == [name]
+        assert [*catalogue.find_studies(target).studies] == [name]
 
 
 def test_the_list_shows_finished_runs_at_a_scale(tmp_path, monkeypatch, capsys):
@@ -375,17 +375,17 @@ def test_the_list_takes_no_options_of_runs(tmp_path):
 
 
 def test_another_grid_has_the_axes_and_the_measurements():
-    made = item("Mine", "one")
-    untested = item("Mine", "one", GRIDS["two"] | {"steps": ["score-valid"]}).grid
-    with pytest.raises(ShapeshiftError, match=r"^one.yaml: .*BLEU needs the step score-test"):
+    made = study("Mine", "one")
+    untested = study("Mine", "one", GRIDS["two"] | {"measures": ["score-valid"]}).grid
+    with pytest.raises(ShapeshiftError, match=r"^one.yaml: .*BLEU needs the measure score-test"):
         plan("mine", paper=paper(mine=made.on(untested)))
-    shipped = catalogue.find_paper("shape").items["table2"]
-    assert shipped.spec.tables[0].scale_notes["tiny"].startswith("shape: K = 10")
+    shipped = catalogue.find_paper("shape").studies["table2"]
+    assert shipped.spec.tables[0].profile_notes["tiny"].startswith("shape: K = 10")
     elsewhere = shipped.on(catalogue.find_grid("beyond-datasets")).spec.tables[0]
-    assert (elsewhere.scale_notes, elsewhere.notes) == ({}, shipped.spec.tables[0].notes)
+    assert (elsewhere.profile_notes, elsewhere.notes) == ({}, shipped.spec.tables[0].notes)
     other = GRIDS["one"] | {"axes": {"K": {"1": ["position=ape"]}}}
     with pytest.raises(ShapeshiftError, match="has the axes K, but what is made of one needs pos"):
-        made.on(item("Mine", "one", other).grid)
+        made.on(study("Mine", "one", other).grid)
 
 
 def test_where_runs_go(monkeypatch, tmp_path):
@@ -411,34 +411,34 @@ def test_where_runs_go(monkeypatch, tmp_path):
 def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, monkeypatch):
     """One that is finished needs nothing; the grid that needs it is the second one."""
     monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
-    two = GRIDS["two"] | {"scales": {"tiny": {"overrides": ["evaluation.tokenize=ja-mecab"]}}}
+    two = GRIDS["two"] | {"profiles": {"tiny": {"overrides": ["evaluation.tokenize=ja-mecab"]}}}
     launcher, made = Recording(), plan(paper=paper(two))
     with pytest.raises(ShapeshiftError, match="install the extra ja"):
-        run_plan.run_cells(made, tmp_path, tmp_path / "prepared", launcher)
+        run_plan.run_all(made, tmp_path, tmp_path / "prepared", launcher)
     assert launcher.started == []
     run(made, tmp_path)
-    assert run_plan.run_cells(made, tmp_path, tmp_path, launcher) == []
+    assert run_plan.run_all(made, tmp_path, tmp_path, launcher) == []
     assert launcher.started == []
 
 
-def test_a_plan_says_which_claims_its_scale_cannot_test():
-    shape = catalogue.find_items("shape:table1,table2")
-    assert planning.plan_items(shape, "paper", seeds=[1]).untested == ""
-    told = planning.plan_items(shape, "tiny", seeds=[1]).untested
-    assert told.startswith("scale tiny tests 1 of 8 claims")
+def test_a_plan_says_which_claims_its_profile_cannot_test():
+    shape = catalogue.find_studies("shape:table1,table2")
+    assert planning.plan_studies(shape, "paper", seeds=[1]).untested == ""
+    told = planning.plan_studies(shape, "tiny", seeds=[1]).untested
+    assert told.startswith("profile tiny tests 1 of 8 claims")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["shape", "shaw", "nhk"])
-def test_the_page_about_the_papers_scale_has_the_programs_own_estimates(name):
+def test_the_page_about_the_papers_profile_has_the_programs_own_estimates(name):
     """Runs and disk space, as a dry run adds them up."""
     num_parameters = dict[str, int]()
-    runs = distinct(planning.plan_items(catalogue.find_items(name), "paper").runs)
+    runs = distinct(planning.plan_studies(catalogue.find_studies(name), "paper").to_train)
     disk = 0
-    for config in (cell.config for cell in runs):
+    for config in (planned.config for planned in runs):
         model = config.model, config.position.scheme, config.data.subwords.vocab_size
         if str(model) not in num_parameters:
             num_parameters[str(model)] = estimate.count_parameters(*model)
         disk += estimate.disk_bytes(config.training, num_parameters[str(model)])
-    page = (Path(__file__).parents[3] / "docs" / "paper-scale.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "paper-profile.md").read_text(encoding="utf-8")
     assert f"\n| `{name}` | {len(runs)} | {decimal(disk)} |\n" in page

@@ -1,4 +1,4 @@
-"""The runner, with cells that are stubs."""
+"""The runner, with runs that are stubs."""
 
 import json
 from dataclasses import replace
@@ -9,10 +9,10 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.locks import locked
 from shapeshift.config import parse_config
 from shapeshift.run.folder import Run
-from shapeshift.run.record import CellFolder
-from shapeshift.study.grid import Cell
+from shapeshift.run.record import RunFolder
+from shapeshift.study.grid import PlannedRun
 from shapeshift.study.launchers import Job, RefusedError
-from shapeshift.study.runner import State, run_cells
+from shapeshift.study.runner import State, run_all
 from shapeshift.study.work import BUSY
 
 from ..conftest import write_step
@@ -20,14 +20,14 @@ from ..conftest import write_step
 CONFIG = parse_config({"model": {"size": "tiny"}, "training": {"max_updates": 40}})
 
 
-def make_cell(seed, grid="mine", steps=(), settings=()):
+def plan_run(seed, grid="mine", measures=(), settings=()):
     config = parse_config(CONFIG.model_dump(), [*settings, f"training.seed={seed}"])
-    return Cell(grid, "tiny", {"position": "ape"}, seed, config, steps)
+    return PlannedRun(grid, "tiny", {"position": "ape"}, seed, config, measures)
 
 
-def finish(folder, steps, config=CONFIG):
-    for step in ("train", *steps):
-        write_step(folder, config, step)
+def finish(folder, measures, config=CONFIG):
+    for measure in ("train", *measures):
+        write_step(folder, config, measure)
 
 
 class Stub:
@@ -49,7 +49,7 @@ class Stub:
             raise RefusedError("too many jobs")
         self.started.append((order.folder.name, slot))
         self.configs.append(order.config)
-        self.missing.append(CellFolder(order.folder).missing(order.steps, order.config))
+        self.missing.append(RunFolder(order.folder).missing(order.measures, order.config))
         self.running.add(slot)
         return StubJob(self, order, slot)
 
@@ -66,7 +66,7 @@ class StubJob(Job):
         turns = self.launcher.statuses.get(self.order.folder.name, [])
         status = turns.pop(0) if turns else 0
         if status == 0:
-            finish(CellFolder(self.order.folder), self.order.steps, self.order.config)
+            finish(RunFolder(self.order.folder), self.order.measures, self.order.config)
         return status
 
     def interrupt(self):
@@ -80,32 +80,34 @@ class Recorder:
     def __init__(self):
         self.states = {}
 
-    def changed(self, cell, state, step, progress):
-        self.step, self.progress = step, progress
-        states = self.states.setdefault(cell.name, [])
+    def changed(self, planned, state, measure, progress):
+        self.measure, self.progress = measure, progress
+        states = self.states.setdefault(planned.name, [])
         if not states or states[-1] != state:
             states.append(state)
 
 
-def run(cells, root, launcher, observer=None):
+def run(runs, root, launcher, observer=None):
     changed = (observer or Recorder()).changed
-    return run_cells(cells, root, launcher, changed=changed, poll_s=0.0, command="x")
+    return run_all(runs, root, launcher, changed=changed, poll_s=0.0, command="x")
 
 
 def test_every_cell_runs_once_with_the_measures_of_all_its_grids(tmp_path):
     grids = {"mine": ("score-test", "speed"), "other": ("similarity", "speed")}
     places = [(0, "mine"), (1, "mine"), (1, "other"), (2, "other")]
-    cells = [make_cell(seed, grid, grids[grid]) for seed, grid in places]
+    runs = [plan_run(seed, grid, grids[grid]) for seed, grid in places]
     launcher, recorder = Stub(num_slots=2, rounds=2), Recorder()
-    assert run(cells, tmp_path, launcher, recorder) == []
+    assert run(runs, tmp_path, launcher, recorder) == []
     assert {slot for _, slot in launcher.started} == {0, 1}
-    assert [name for name, _ in launcher.started] == [*dict.fromkeys(cell.key for cell in cells)]
+    assert [name for name, _ in launcher.started] == [
+        *dict.fromkeys(planned.key for planned in runs)
+    ]
     assert set(map(tuple, recorder.states.values())) == {("waiting", "running", "finished")}
     measured = {
-        cell.seed: {
-            path.name.split(".")[0] for path in (tmp_path / cell.key / "steps").glob("*.json")
+        planned.seed: {
+            path.name.split(".")[0] for path in (tmp_path / planned.key / "measures").glob("*.json")
         }
-        for cell in cells
+        for planned in runs
     }
     assert measured == {
         0: {"train", "score-test", "speed"},
@@ -113,77 +115,77 @@ def test_every_cell_runs_once_with_the_measures_of_all_its_grids(tmp_path):
         2: {"train", "speed", "similarity"},
     }
     again = Stub()
-    assert run(cells, tmp_path, again) == []
+    assert run(runs, tmp_path, again) == []
     assert again.started == []
 
 
 def test_a_run_that_grids_score_in_different_ways_is_trained_once_and_scored_in_each(tmp_path):
     own = {"mine": "evaluation.length_buckets=[5]", "other": "training.keep_checkpoints=20"}
-    cells = [make_cell(1, grid, ("score-test",), [own[grid]]) for grid in own]
-    assert len({cell.key for cell in cells}) == 1
+    runs = [plan_run(1, grid, ("score-test",), [own[grid]]) for grid in own]
+    assert len({planned.key for planned in runs}) == 1
     launcher, recorder = Stub(num_slots=2, rounds=2), Recorder()
-    assert run(cells, tmp_path, launcher, recorder) == []
+    assert run(runs, tmp_path, launcher, recorder) == []
     assert launcher.missing == [["train", "score-test"], ["score-test"]]
     assert {slot for _, slot in launcher.started} == {0}  # one after the other
     assert recorder.states == {"ape/1": ["waiting", "running"] * 2 + ["finished"]}
-    assert all(CellFolder(tmp_path / x.key).record("score-test", x.config) for x in cells)
+    assert all(RunFolder(tmp_path / x.key).record("score-test", x.config) for x in runs)
     assert {config.training.keep_checkpoints for config in launcher.configs} == {20}
 
 
 def test_a_failed_cell_is_reported_and_does_not_stop_the_others(tmp_path, monkeypatch):
-    cells = [make_cell(seed) for seed in range(3)]
-    failed = run(cells, tmp_path, Stub(statuses={cells[1].key: [1]}))
-    assert failed == [(cells[1], "it went\nwrong")]
-    assert run(cells, tmp_path, Stub()) == []
+    runs = [plan_run(seed) for seed in range(3)]
+    failed = run(runs, tmp_path, Stub(statuses={runs[1].key: [1]}))
+    assert failed == [(runs[1], "it went\nwrong")]
+    assert run(runs, tmp_path, Stub()) == []
     monkeypatch.setattr(f"{__name__}.finish", lambda *_: None)
-    assert run([make_cell(9)], tmp_path, Stub())  # claims success without its steps
+    assert run([plan_run(9)], tmp_path, Stub())  # claims success without its measures
 
 
 def test_a_cell_that_turns_out_busy_is_tried_again_after_the_others(tmp_path):
-    cells = [make_cell(seed) for seed in range(2)]
-    launcher = Stub(statuses={cells[0].key: [BUSY, BUSY, 0]})
-    assert run(cells, tmp_path, launcher) == []
-    assert [cells[0].key, cells[1].key, cells[0].key, cells[0].key] == [
+    runs = [plan_run(seed) for seed in range(2)]
+    launcher = Stub(statuses={runs[0].key: [BUSY, BUSY, 0]})
+    assert run(runs, tmp_path, launcher) == []
+    assert [runs[0].key, runs[1].key, runs[0].key, runs[0].key] == [
         name for name, _ in launcher.started
     ]
 
 
 def test_a_cell_that_another_runner_finishes_is_waited_for_and_not_started(tmp_path):
-    cells = [make_cell(1), make_cell(2)]
-    folder = CellFolder(tmp_path / cells[0].key)
+    runs = [plan_run(1), plan_run(2)]
+    folder = RunFolder(tmp_path / runs[0].key)
     folder.path.mkdir()
     launcher = Stub()
     with locked(folder.lock):
 
         class Finishing(Recorder):
-            def changed(self, cell, state, *rest):
-                super().changed(cell, state, *rest)
+            def changed(self, planned, state, *rest):
+                super().changed(planned, state, *rest)
                 if state is State.ELSEWHERE:  # as the other runner would, later
                     finish(folder, ())
 
         recorder = Finishing()
-        assert run(cells, tmp_path, launcher, recorder) == []
-    assert [name for name, _ in launcher.started] == [cells[1].key]
-    assert recorder.states[cells[0].name] == ["waiting", "elsewhere", "finished"]
+        assert run(runs, tmp_path, launcher, recorder) == []
+    assert [name for name, _ in launcher.started] == [runs[1].key]
+    assert recorder.states[runs[0].name] == ["waiting", "elsewhere", "finished"]
 
 
 def test_as_many_run_at_a_time_as_the_launcher_takes(tmp_path):
-    cells = [make_cell(seed) for seed in range(4)]
+    runs = [plan_run(seed) for seed in range(4)]
     launcher = Stub(num_slots=9, rounds=5, limit=2)
-    assert run(cells, tmp_path, launcher) == []
-    assert [name for name, _ in launcher.started] == [cell.key for cell in cells]
-    assert (launcher.refused, launcher.interrupted) == ([cells[2].key], [])
+    assert run(runs, tmp_path, launcher) == []
+    assert [name for name, _ in launcher.started] == [planned.key for planned in runs]
+    assert (launcher.refused, launcher.interrupted) == ([runs[2].key], [])
     with pytest.raises(RefusedError, match="too many jobs"):  # while none is running
-        run([make_cell(10)], tmp_path, Stub(limit=0))
+        run([plan_run(10)], tmp_path, Stub(limit=0))
 
 
 def test_ctrl_c_stops_the_jobs_and_says_so(tmp_path):
-    cells = [make_cell(1), make_cell(2)]
-    keys = [cell.key for cell in cells]
+    runs = [plan_run(1), plan_run(2)]
+    keys = [planned.key for planned in runs]
 
     class Impatient(Recorder):
-        def changed(self, cell, state, *rest):
-            super().changed(cell, state, *rest)
+        def changed(self, planned, state, *rest):
+            super().changed(planned, state, *rest)
             if state is State.STOPPING:
                 assert launcher.interrupted == keys
             elif state is State.RUNNING and len(launcher.started) == 2:
@@ -191,7 +193,7 @@ def test_ctrl_c_stops_the_jobs_and_says_so(tmp_path):
 
     launcher, recorder = Stub(num_slots=2, rounds=9), Impatient()
     with pytest.raises(KeyboardInterrupt):
-        run(cells, tmp_path, launcher, recorder)
+        run(runs, tmp_path, launcher, recorder)
     assert launcher.interrupted == keys
     ends = {name: states[-1] for name, states in recorder.states.items()}
     assert ends == {"ape/1": "stopping", "ape/2": "stopping"}
@@ -203,24 +205,25 @@ def test_a_finished_cell_of_other_text_is_refused_but_without_text_it_is_trusted
     corpus = {"corpus": "files", "source": "en", "target": "de", "root": str(tmp_path)}
     corpus |= {split: ["a"] for split in ("train", "valid", "test")}
     config = parse_config({"model": {"size": "tiny"}, "data": {"corpus": corpus}})
-    cell = Cell("mine", "tiny", {"position": "ape"}, 1, config)
-    folder = CellFolder(tmp_path / "cells" / cell.key)
+    planned = PlannedRun("mine", "tiny", {"position": "ape"}, 1, config)
+    folder = RunFolder(tmp_path / "runs" / planned.key)
     finish(folder, ())
-    for steps in ((), ("score-test",)):  # all is done, or it is trained and not yet measured
+    for measures in ((), ("score-test",)):  # all is done, or it is trained and not yet measured
         launcher = Stub()
         with pytest.raises(ShapeshiftError, match="trained on other text"):
-            run([replace(cell, steps=steps)], tmp_path / "cells", launcher)
+            run([replace(planned, measures=measures)], tmp_path / "runs", launcher)
         assert launcher.started == []
     moved = parse_config({"model": {"size": "tiny"}, "data": {"corpus": {**corpus, "root": "no"}}})
     assert (
-        run([Cell("mine", "tiny", {"position": "ape"}, 1, moved)], tmp_path / "cells", Stub()) == []
+        run([PlannedRun("mine", "tiny", {"position": "ape"}, 1, moved)], tmp_path / "runs", Stub())
+        == []
     )
 
 
 def test_a_status_is_read_from_the_cell_s_folder(tmp_path):
-    cell = make_cell(1, steps=("score-test",))
-    folder, report = CellFolder(tmp_path / cell.key), Recorder()
-    Run.create(folder.run, cell.config)
+    planned = plan_run(1, measures=("score-test",))
+    folder, report = RunFolder(tmp_path / planned.key), Recorder()
+    Run.create(folder.run, planned.config)
     progress = {"update": 20, "loss": 2.5, "tokens_per_s": 7.0}
     for written, expected in (
         ("", {}),
@@ -228,8 +231,8 @@ def test_a_status_is_read_from_the_cell_s_folder(tmp_path):
         (json.dumps(progress) + '\n{"update": 20, "valid_loss": 3.0}\n{"upd', progress),
     ):
         (folder.run / "log.jsonl").write_text(written, encoding="utf-8")
-        run([cell], tmp_path, Stub(statuses={cell.key: [1]}), report)
-        assert (report.step, report.progress) == ("train", expected)
+        run([planned], tmp_path, Stub(statuses={planned.key: [1]}), report)
+        assert (report.measure, report.progress) == ("train", expected)
     finish(folder, ())
-    run([cell], tmp_path, Stub(statuses={cell.key: [1]}), report)
-    assert report.step == "score-test"
+    run([planned], tmp_path, Stub(statuses={planned.key: [1]}), report)
+    assert report.measure == "score-test"

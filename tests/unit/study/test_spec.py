@@ -1,4 +1,4 @@
-"""Items as data: what their files may say, and that those that are shipped fit their grids."""
+"""Studies as data: what their files may say, and that those that are shipped fit their grids."""
 
 import re
 import runpy
@@ -12,14 +12,14 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config.errors import key_paths
 from shapeshift.evaluation import metrics as evaluation
 from shapeshift.run.measures import MEASURES
-from shapeshift.study.catalogue import ITEMS, PAPERS, find_paper, read_study
+from shapeshift.study.catalogue import FOLDER, PAPERS, find_paper, read_own_study
 from shapeshift.study.compare import comparison
+from shapeshift.study.measured import Measured
 from shapeshift.study.measurements import FACTS, METRICS
-from shapeshift.study.planning import plan_items
-from shapeshift.study.spec import ItemSpec
-from shapeshift.study.study import Study
+from shapeshift.study.planning import plan_studies
+from shapeshift.study.spec import StudySpec
 
-SHIPPED = {f"{name}-{item}" for name, paper in PAPERS.items() for item in paper["items"]}
+SHIPPED = {f"{name}-{study}" for name, paper in PAPERS.items() for study in paper["studies"]}
 
 STUDY = """\
 title: Positions on my text
@@ -27,7 +27,7 @@ grid:
   axes:
     position: {ape: [position=ape], shape: [position=shape], rope: [position=rope]}
   seeds: [1, 2, 3]
-  steps: [score-valid, score-test]
+  measures: [score-valid, score-test]
 tables:
   - title: BLEU by position
     rows: [position]
@@ -44,27 +44,27 @@ claims:
 
 
 def shipped(name):
-    paper, _, item = name.partition("-")
-    return find_paper(paper).items[item]
+    paper, _, study = name.partition("-")
+    return find_paper(paper).studies[study]
 
 
 @pytest.mark.parametrize("name", sorted(SHIPPED))
-def test_a_shipped_item_can_be_measured_and_one_rule_says_which_scales_test_its_claims(name):
-    item = shipped(name)
-    for scale in item.grid.config.scales:
-        item.check([*filter(item.needs, item.grid.cells(scale))])
-    for claim in item.spec.claims:
-        assert claim.effect is not None, "the rule needs the paper's effect, in place of scales"
+def test_a_shipped_item_can_be_measured_and_one_rule_says_which_profiles_test_its_claims(name):
+    study = shipped(name)
+    for profile in study.grid.config.profiles:
+        study.check([*filter(study.needs, study.grid.runs(profile))])
+    for claim in study.spec.claims:
+        assert claim.effect is not None, "the rule needs the paper's effect, in place of profiles"
         is_large = claim.rule == "better" and claim.effect >= 3
-        assert claim.is_tested_at("tiny") == claim.is_tested_at("small") == is_large
-        assert claim.is_tested_at("paper")
-    asked = {column.metric for table in item.spec.tables for column in table.columns.values()}
+        assert claim.is_tested_in("tiny") == claim.is_tested_in("small") == is_large
+        assert claim.is_tested_in("paper")
+    asked = {column.metric for table in study.spec.tables for column in table.columns.values()}
     assert asked <= {*METRICS, *FACTS}
 
 
 def test_every_file_is_an_item_of_its_paper_and_every_metric_can_be_measured():
-    assert {f"{path.parent.name}-{path.stem}" for path in ITEMS.glob("*/*.yaml")} == SHIPPED
-    assert {step for metric in METRICS.values() for step in metric.steps} <= set(MEASURES)
+    assert {f"{path.parent.name}-{path.stem}" for path in FOLDER.glob("*/*.yaml")} == SHIPPED
+    assert {measure for metric in METRICS.values() for measure in metric.measures} <= set(MEASURES)
     assert {metric.setting for metric in METRICS.values()} - {""} == set(evaluation.METRICS)
 
 
@@ -99,19 +99,19 @@ def write(tmp_path):
 
 def test_a_study_of_ones_own_has_a_grid_that_is_inside_or_shipped_or_lies_beside_it(write):
     document = yaml.safe_load(STUDY)
-    item = read_study(write(STUDY)).items["mine"]
-    assert [cell.name for cell in item.grid.cells("full")][:2] == ["ape/1", "ape/2"]
+    study = read_own_study(write(STUDY)).studies["mine"]
+    assert [planned.name for planned in study.grid.runs("full")][:2] == ["ape/1", "ape/2"]
     own = write(document).with_name("own.yaml")
     own.write_text(yaml.safe_dump(document["grid"]), encoding="utf-8")
     for name, expected in (("own.yaml", "own"), ("shape-table2", "shape-table2")):
-        found = read_study(write({**document, "grid": name})).items["mine"].grid
+        found = read_own_study(write({**document, "grid": name})).studies["mine"].grid
         assert found.name == expected
 
 
 GAIN = ", gain: {gain_of: valid BLEU}"
 COLUMNS = "{valid BLEU: {split: valid}, test BLEU: {split: test}}"
 BETTER = "rule: better\n    test: {position: shape}\n    against: {position: ape}"
-BY_LENGTH = "by_length:\n- {title: t, systems: position, "
+BY_LENGTH = "by_length:\n- {title: t, lines: position, "
 THRESHOLD = "rule: threshold\n    at_least: 1\n    "
 
 
@@ -122,18 +122,18 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         ("baseline: {position: ape}", "baseline: {position: apes}", "no setting 'apes'; did you"),
         ("test: {position: shape}", "test: {position: shap}", "claims.0.test: the axis"),
         ("tables:", "analyses: [os:nowhere]\ntables:", "no analysis 'os:nowhere'"),
-        ("tables:", "curves: {each: positon, systems: position, against: updates}\ntables:", "did"),
-        ("tables:", "by_length: {title: t, systems: position, gain_over: sape}\ntables:", "'sape'"),
+        ("tables:", "curves: {each: positon, lines: position, against: updates}\ntables:", "did"),
+        ("tables:", "by_length: {title: t, lines: position, gain_over: sape}\ntables:", "'sape'"),
         ("rule: better", "rule: best", "claims.0.rule: expected 'better', 'no"),
         ("y: test BLEU", "y: BLEU", "plot: no column 'BLEU'; did you mean 'test BLEU'?"),
         ("x: position", "x: positon", "plot: no axis of rows 'positon'; did you mean 'position'?"),
         ("seeds: [1, 2, 3]", "seed: [1]", "grid.seed: unknown key; did you mean 'grid.seeds'"),
         ("split: valid", "lengths: inside", "lengths is for BLEU of split: valid or test"),
-        ("expected: none", "effect: 1\n    expected: none", "the grid has no scale 'paper'"),
-        ("expected: none", "expected: none\n    scales: [tiny]", "the grid has no scale 'tiny'"),
+        ("expected: none", "effect: 1\n    expected: none", "the grid has no profile 'paper'"),
+        ("expected: none", "expected: none\n    profiles: [tiny]", "the grid has no profile 'tin"),
         ("position: {ape:", "position: {ape: [position=apee], a:", "apee"),
         ("split: valid", "metric: BLUE", "metric: unknown 'BLUE'; did you mean 'BLEU'?"),
-        ("split: valid", "metric: speed", "speed needs the step speed, which is not among the"),
+        ("split: valid", "metric: speed", "speed needs the measure speed, which is not among the"),
         ("split: valid", "metric: training_s, split: valid", "leave split out"),
         ("split: valid", "metric: COMET, split: valid", "add comet to evaluation.metrics"),
         ("rule: better", "rule: better\n    metric: chrF2", "better compares BLEU alone"),
@@ -148,7 +148,7 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         ("split: valid", "metric: speed of light", "metric: unknown 'speed of light'"),
         ("{split: valid}", "{bucket: 0–9}", "split: missing; say which text BLEU is of"),
         ("{split: valid}", "{bucket: 0-9, split: valid}", "called '0-9'; did you mean '0–9'?"),
-        ("{split: valid}", "{bucket: original order}", "BLEU needs the step swapped-order"),
+        ("{split: valid}", "{bucket: original order}", "BLEU needs the measure swapped-order"),
         ("{split: valid}", "{metric: chrF2, bucket: 0–9, split: valid}", "chrF2 is not measured"),
         ("{split: valid}", "{metric: parameters, bucket: a}", "parameters is not measured in"),
         ("{split: valid}", "{metric: valid_loss, layers: lowest}", "such as shift_similarity, not"),
@@ -157,7 +157,7 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         (BETTER, THRESHOLD + "metric: step_memory", "step_memory is not one number of a"),
         (BETTER, THRESHOLD + "metric: trained lengths", "lengths is not one number of a"),
         ("    against: {position: ape}", "    against: {position: ape}\n    split: original-order\n"
-         "    minus: swapped-order", "claims.0: BLEU needs the step swapped-order"),
+         "    minus: swapped-order", "claims.0: BLEU needs the measure swapped-order"),
         ("rope: [position=rope]", "rope: [position=rope, 'evaluation.metrics=[chrf]']",
          "add bleu to evaluation.metrics of the runs (in the run rope/1)"),
         ("rows: [position]\n", "rows: []\n", "tables.0.rows: "),
@@ -180,20 +180,24 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         (COLUMNS, "{b: {split: valid}, test BLEU: {split: each set}}", "plot: y needs a column"),
         (COLUMNS, "{test BLEU: {split: test, metric: chrF2}}", "baseline: no column is tested"),
         (COLUMNS, "{}", "tables.0.columns: "),
-        ("    plot", "    scale_notes: {tiny: t}\n    plot", "the grid has no scale 'tiny'"),
+        ("    plot", "    profile_notes: {tiny: t}\n    plot", "the grid has no profile 'tiny'"),
         ("    plot", "    across: position\n    plot", "position is also in rows or only"),
         ("  seeds:", "  exclude: [{seed: 9}]\n  seeds:", "yaml: grid: a condition names what is"),
+        ("measures:", "steps:", "grid.steps: steps is now measures"),
+        ("  seeds:", "  scales: {a: {}}\n  seeds:", "grid.scales: scales is now profiles"),
+        ("tables:", "by_length: [{title: t, systems: position}]\ntables:", "systems is now lines"),
+        ("  seeds:", "  exclude: [{scale: full}]\n  seeds:", "scale is now profile"),
         ("tables:", BY_LENGTH + "splits: []}\ntables:", "by_length.0.splits: "),
         ("tables:", BY_LENGTH + "splits: [test, test]}\ntables:", "name each split once"),
-        ("tables:", BY_LENGTH + "only: {position: ape}}\ntables:", "in systems or panels already"),
-        ("tables:", BY_LENGTH + "panels: position}\ntables:", "name another axis than in systems"),
+        ("tables:", BY_LENGTH + "only: {position: ape}}\ntables:", "in lines or panels already"),
+        ("tables:", BY_LENGTH + "panels: position}\ntables:", "name another axis than in lines"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
     assert old in STUDY
     path = write(STUDY.replace(old, new, 1))
     with pytest.raises(ShapeshiftError) as error:
-        plan_items(read_study(path), "full")
+        plan_studies(read_own_study(path), "full")
     assert expected in str(error.value)
     assert str(path) in str(error.value)
 
@@ -201,7 +205,7 @@ def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
 def test_a_study_is_known_by_its_path_however_that_is_given(write, monkeypatch):
     path = write(STUDY)
     monkeypatch.chdir(path.parent)
-    assert read_study(Path(path.name)).citation == read_study(path).citation
+    assert read_own_study(Path(path.name)).citation == read_own_study(path).citation
 
 
 def test_a_comparison_begins_with_the_seed_of_its_configuration(tmp_path):
@@ -209,38 +213,38 @@ def test_a_comparison_begins_with_the_seed_of_its_configuration(tmp_path):
     systems = {"ape": ["position=ape"], "rpe": ["position=rpe"]}
     for text, first in (("{}", 1), ("training: {seed: 9}", 9)):
         path.write_text(text, encoding="utf-8")
-        plan = plan_items(comparison(path, systems, 2), "mine")
-        assert {cell.config.training.seed for cell in plan.cells} == {first, first + 1}
+        plan = plan_studies(comparison(path, systems, 2), "mine")
+        assert {planned.config.training.seed for planned in plan.runs} == {first, first + 1}
 
 
 def test_settings_of_the_command_line_are_checked(write):
     with pytest.raises(ShapeshiftError, match=r"mine.yaml: .*\.valid BLEU: BLEU is not"):
-        plan_items(read_study(write(STUDY)), "full", ["evaluation.metrics=[chrf]"])
+        plan_studies(read_own_study(write(STUDY)), "full", ["evaluation.metrics=[chrf]"])
     paper = comparison("demo-fast", {"ape": ["position=ape"], "rpe": ["position=rpe"]}, 1)
     with pytest.raises(ShapeshiftError, match="chrF: chrF2 is not computed; add chrf to"):
-        plan_items(paper, "demo-fast", ["evaluation.metrics=[bleu]"])
+        plan_studies(paper, "demo-fast", ["evaluation.metrics=[bleu]"])
 
 
-def test_a_score_may_be_computed_at_another_scale_alone(write):
+def test_a_score_may_be_computed_at_another_profile_alone(write):
     text = STUDY.replace("{split: valid}", "{split: valid, metric: COMET}").replace(
         "  seeds:",
-        "  scales: {a: {}, b: {overrides: ['evaluation.metrics=[bleu,comet]']}}\n  seeds:",
+        "  profiles: {a: {}, b: {overrides: ['evaluation.metrics=[bleu,comet]']}}\n  seeds:",
     )
-    for scale in "ab":
-        assert plan_items(read_study(write(text)), scale)
+    for profile in "ab":
+        assert plan_studies(read_own_study(write(text)), profile)
     with pytest.raises(ShapeshiftError, match=r"add comet to evaluation\.metrics"):
-        plan_items(read_study(write(text)), "b", ["evaluation.metrics=[bleu]"])
+        plan_studies(read_own_study(write(text)), "b", ["evaluation.metrics=[bleu]"])
 
 
 def test_buckets_of_a_table_are_those_that_its_runs_have(write):
     document = yaml.safe_load(STUDY)
     del document["claims"]
-    document["grid"]["steps"] = ["score-test", "swapped-order"]
+    document["grid"]["measures"] = ["score-test", "swapped-order"]
     table = {"title": "t", "rows": ["position"], "header": ["position", "part"]}
 
     def planned(buckets, **column):
         tables = [{**table, "buckets": buckets, "columns": {"BLEU": column}}]
-        return plan_items(read_study(write({**document, "tables": tables})), "full")
+        return plan_studies(read_own_study(write({**document, "tables": tables})), "full")
 
     assert planned({"a": "original order", "b": "swapped order"})
     assert planned({"a": "0–9", "b": None}, split="test")
@@ -254,10 +258,10 @@ def test_buckets_of_a_table_are_those_that_its_runs_have(write):
 
 
 def test_a_condition_may_name_a_seed_of_any_scale(write):
-    text = STUDY.replace("  seeds:", "  scales: {a: {}, b: {seeds: [7]}}\n  seeds:")
+    text = STUDY.replace("  seeds:", "  profiles: {a: {}, b: {seeds: [7]}}\n  seeds:")
     for seed in (3, 7):
         rule = f"  rules: [{{when: {{seed: {seed}}}, overrides: []}}]\n  seeds:"
-        read_study(write(text.replace("  seeds:", rule)))
+        read_own_study(write(text.replace("  seeds:", rule)))
 
 
 def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):
@@ -265,18 +269,18 @@ def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):
     [table] = document["tables"]
     named = ("mine-2", "Mine", "results")
     document["tables"] = [table, table, *({**table, "name": name} for name in named)]
-    document["curves"] = {"each": "position", "systems": "position", "against": "updates"}
-    item = read_study(write(document)).items["mine"]
-    content = item.build(Study(item.grid.cells("full"), tmp_path, tmp_path))
+    document["curves"] = {"each": "position", "lines": "position", "against": "updates"}
+    study = read_own_study(write(document)).studies["mine"]
+    content = study.build(Measured(study.grid.runs("full"), tmp_path, tmp_path))
     assert [each.name for each in content.tables] == [
         "mine", "mine-2", "mine-2-2", "Mine-3", "results-2", "mine-ape", "mine-rope", "mine-shape"
     ]  # fmt: skip
 
 
 def test_own_steps_measure_anything(write):
-    text = STUDY.replace("steps: [", "steps: ['statistics:fmean', ")
-    study = read_study(write(text.replace("{split: valid}", "{metric: speed of light}")))
-    assert plan_items(study, "full")
+    text = STUDY.replace("measures: [", "measures: ['statistics:fmean', ")
+    measured = read_own_study(write(text.replace("{split: valid}", "{metric: speed of light}")))
+    assert plan_studies(measured, "full")
 
 
 def test_the_page_of_the_file_is_fresh_and_names_every_key():
@@ -284,6 +288,6 @@ def test_the_page_of_the_file_is_fresh_and_names_every_key():
     made = runpy.run_path(str(docs / "generate_configuration.py"))["study_document"]()
     page = (docs / "study.md").read_text(encoding="utf-8")
     assert page == made, "run: python docs/generate_configuration.py"
-    names = {path.rpartition(".")[2] for path in key_paths(ItemSpec)}
+    names = {path.rpartition(".")[2] for path in key_paths(StudySpec)}
     assert {name for name in names if f"| `{name}` |" not in page} == set()
     assert re.findall(r"\| +\|$", page.partition("## Metrics")[0], re.MULTILINE) == []

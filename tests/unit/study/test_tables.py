@@ -1,4 +1,4 @@
-"""The fields of a table, made of measurements that are written by hand."""
+"""The fields of a table, made of results that are written by hand."""
 
 from statistics import fmean
 
@@ -6,102 +6,100 @@ import pytest
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.run.measures import mean_of
-from shapeshift.study.item import judge_claims
-from shapeshift.study.spec import ItemSpec, PublishedSpec, TableSpec
-from shapeshift.study.study import Study
+from shapeshift.study.measured import Measured
+from shapeshift.study.spec import PublishedSpec, StudySpec, TableSpec
+from shapeshift.study.study import judge_claims
 from shapeshift.study.tables import TableBuilder, published_table
 
-from .conftest import column, measured, put, texts
-from .test_study import CELLS
+from .conftest import column, put, result, texts
+from .test_measured import RUNS
 
 LAYERS = {1: (0.1, 0.9), 2: (0.6, 0.2), 3: (0.2, 0.3)}
 """Seed → similarity in the layers 1 and 2: the mean is lowest in layer 1."""
 
 
 @pytest.fixture
-def study(tmp_path):
+def measured(tmp_path):
     """`ape` and `shape`, three seeds of each."""
-    for cell in CELLS:
-        value = cell.seed + 10.0 * (cell.axes["position"] == "shape")
+    for planned in RUNS:
+        value = planned.seed + 10.0 * (planned.axes["position"] == "shape")
         found = [
-            measured(metric, value + 5 * (split == "valid"), dataset=dataset)
+            result(metric, value + 5 * (split == "valid"), split=text)
             for metric in ("BLEU", "chrF2")
             for split in ("valid", "test")
-            for dataset in (split, mean_of(split))
+            for text in (split, mean_of(split))
         ]
         for split in ("valid", "test"):
             length = value + 100 * (split == "valid")
-            found.append(measured("BLEU", length, dataset=split, bucket="0–9"))
-        layers = (0.0, *LAYERS[cell.seed])
+            found.append(result("BLEU", length, split=split, bucket="0–9"))
+        layers = (0.0, *LAYERS[planned.seed])
         found += [
-            measured("shift_similarity", own, dataset="valid", bucket=f"layer {layer}")
+            result("shift_similarity", own, split="valid", bucket=f"layer {layer}")
             for layer, own in enumerate(layers)
         ]
-        put(tmp_path, cell, found)
-    return Study(CELLS, tmp_path, tmp_path / "prepared")
+        put(tmp_path, planned, found)
+    return Measured(RUNS, tmp_path, tmp_path / "prepared")
 
 
 def test_scores_stand_with_their_signatures_and_parameters_are_whole(tmp_path):
-    for cell in CELLS:
+    for planned in RUNS:
         found = [
-            measured("BLEU", 20.0, dataset=mean_of("test")).model_copy(
-                update={"signature": "s|v:1"}
-            ),
-            measured("parameters", 1246208.0),
+            result("BLEU", 20.0, split=mean_of("test")).model_copy(update={"signature": "s|v:1"}),
+            result("parameters", 1246208.0),
         ]
-        put(tmp_path, cell, found)
-    study = Study(CELLS, tmp_path, tmp_path / "prepared")
-    table = build(study, {"BLEU": {"split": "test"}, "size": {"metric": "parameters"}})
+        put(tmp_path, planned, found)
+    measured = Measured(RUNS, tmp_path, tmp_path / "prepared")
+    table = build(measured, {"BLEU": {"split": "test"}, "size": {"metric": "parameters"}})
     assert texts(table)[0][1:] == ["20.00 ± 0.00", "1,246,208"]
     assert "BLEU: s|v:1" in table.notes
 
 
-def build(study, columns, **more):
+def build(measured, columns, **more):
     spec = TableSpec(title="t", rows=["position"], columns=columns, **more)
-    return TableBuilder(spec, study).table("t")
+    return TableBuilder(spec, measured).table("t")
 
 
-def test_a_bucket_of_lengths_is_one_of_its_split(study):
-    made = build(study, {x: {"split": x, "bucket": "0–9"} for x in ("valid", "test")})
+def test_a_bucket_of_lengths_is_one_of_its_split(measured):
+    made = build(measured, {x: {"split": x, "bucket": "0–9"} for x in ("valid", "test")})
     assert texts(made)[0] == ["ape", "102.00 ± 1.00", "2.00 ± 1.00"]
 
 
-def test_the_lowest_layer_is_that_of_the_mean_over_seeds(study):
-    made = build(study, {"s": {"metric": "shift_similarity", "layers": "lowest"}})
+def test_the_lowest_layer_is_that_of_the_mean_over_seeds(measured):
+    made = build(measured, {"s": {"metric": "shift_similarity", "layers": "lowest"}})
     first = [values[0] for values in LAYERS.values()]
     assert column(made, "s")["ape"].value == pytest.approx(fmean(first))
     assert column(made, "s")["ape"].text == "0.300 ± 0.265"
 
 
-def test_two_columns_of_each_set_have_titles_of_their_own(study):
+def test_two_columns_of_each_set_have_titles_of_their_own(measured):
     both = {"b": {"split": "each set"}, "c": {"split": "each set", "metric": "chrF2"}}
     names = ("valid", "test", "average")
-    assert build(study, {"b": both["b"]}).header == ("position", *names)
-    assert build(study, both).header == ("position", *(f"{x} {y}" for x in "bc" for y in names))
+    assert build(measured, {"b": both["b"]}).header == ("position", *names)
+    assert build(measured, both).header == ("position", *(f"{x} {y}" for x in "bc" for y in names))
     with pytest.raises(ShapeshiftError, match="two columns 'test'; change the title of one"):
-        build(study, {"test": {"split": "test"}, "b": both["b"]})
+        build(measured, {"test": {"split": "test"}, "b": both["b"]})
 
 
-def test_a_figure_has_the_settings_of_the_rows(study):
+def test_a_figure_has_the_settings_of_the_rows(measured):
     plot = {"title": "p", "x": "position", "y": "b"}
-    made = build(study, {"b": {"split": "test"}}, only={"position": "shape"}, plot=plot)
+    made = build(measured, {"b": {"split": "test"}}, only={"position": "shape"}, plot=plot)
     [axes] = made.drawing.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["shape"]
     assert list(axes.lines[0].get_ydata()) == [12]
 
 
-def test_the_papers_rows_have_a_field_for_each_column(study):
+def test_the_papers_rows_have_a_field_for_each_column(measured):
     spec = TableSpec(title="t", rows=["position"], columns={"b": {"split": "test"}})
-    ours = TableBuilder(spec, study).table("t")
+    ours = TableBuilder(spec, measured).table("t")
     assert published_table(spec, PublishedSpec(rows=[["ape", 1.5]]), ours).header == ours.header
     wrong = PublishedSpec(rows=[["ape", 1.5, 2]])
     with pytest.raises(ShapeshiftError, match=r"3 fields for 2 columns \(position, b\)"):
         published_table(spec, wrong, ours)
 
 
-def test_a_claim_about_lengths_needs_lengths_that_training_limits(study):
+def test_a_claim_about_lengths_needs_lengths_that_training_limits(measured):
     claim = {"claim": "c", "rule": "better", "lengths": "beyond", "test": {"position": "shape"}}
     claims = [{**claim, "against": {"position": "ape"}}]
     spec = {"title": "t", "grid": "g", "analyses": ["x:y"], "claims": claims}
     with pytest.raises(ShapeshiftError, match="lengths beyond those in training, which"):
-        judge_claims(ItemSpec.model_validate(spec), study, {})
+        judge_claims(StudySpec.model_validate(spec), measured, {})

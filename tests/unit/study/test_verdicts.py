@@ -1,4 +1,4 @@
-"""The rules by which measurements become verdicts, on made-up numbers."""
+"""The rules by which results become verdicts, on made-up numbers."""
 
 from statistics import stdev
 
@@ -118,10 +118,10 @@ def test_what_has_no_runs_or_has_learned_nothing():
     assert verdict(claim(), good) == "supported"
 
 
-def test_a_claim_is_judged_at_the_scales_that_can_test_it():
-    limited = claim(scales=("paper",))
-    for scale, expected in (("tiny", "not tested at this scale"), ("paper", "supported")):
-        assert judge(limited, {"a": compared(2.0, 2.0, 2.0)}, scale) == expected
+def test_a_claim_is_judged_at_the_profiles_that_can_test_it():
+    limited = claim(profiles=("paper",))
+    for profile, expected in (("tiny", "not tested in this profile"), ("paper", "supported")):
+        assert judge(limited, {"a": compared(2.0, 2.0, 2.0)}, profile) == expected
 
 
 @pytest.mark.parametrize("gain", [-4.0, 4.0])
@@ -129,13 +129,13 @@ def test_a_claim_is_judged_at_the_scales_that_can_test_it():
     ("rule", "effect", "is_tested"),
     [("better", 3.0, True), ("better", 2.9, False), ("equivalent", 5.0, False)],
 )
-def test_what_a_scale_can_test_depends_on_the_papers_effect_not_on_ours(
+def test_what_a_profile_can_test_depends_on_the_papers_effect_not_on_ours(
     rule, effect, is_tested, gain
 ):
     parts = {"a": compared(gain, gain + 0.1, gain - 0.1)}
     tiny, paper = (judge(claim(rule, effect=effect), parts, x) for x in ("tiny", "paper"))
     assert paper in ("supported", "contradicted")
-    assert tiny == (paper if is_tested else "not tested at this scale")
+    assert tiny == (paper if is_tested else "not tested in this profile")
 
 
 def test_all_parts_of_a_claim_have_to_be_significant_together():
@@ -157,7 +157,7 @@ def test_numbers_seeds_and_p_are_named():
     assert made.p_values == {"x": 0.02}
     reason = Part({}, reason="no finished run with k = 16")
     assert describe(claim(), {"x": reason}) == "x: no finished run with k = 16"
-    assert finding(claim(), {}, "tiny").measured == "no runs at this scale"
+    assert finding(claim(), {}, "tiny").measured == "no runs in this profile"
 
 
 def test_many_parts_are_counted_and_the_extremes_named():

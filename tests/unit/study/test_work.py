@@ -1,4 +1,4 @@
-"""The work on one cell: every step once, and what is changed by hand is noticed."""
+"""The work on one run: every measure once, and what is changed by hand is noticed."""
 
 import re
 import shutil
@@ -11,12 +11,12 @@ import pytest
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.locks import LockedError, locked
 from shapeshift.run.measures import kept_lines
-from shapeshift.run.record import CellFolder
+from shapeshift.run.record import RunFolder
 from shapeshift.study import work as working
-from shapeshift.study.grid import Cell
+from shapeshift.study.grid import PlannedRun
 from shapeshift.study.launchers import InProcess
-from shapeshift.study.runner import run_cells
-from shapeshift.study.significance import compare_cells, translations
+from shapeshift.study.runner import run_all
+from shapeshift.study.significance import compare_runs, translations
 from shapeshift.study.work import BUSY, attempt
 
 from ..conftest import (
@@ -27,13 +27,13 @@ from ..conftest import (
 
 BUCKETS = ["evaluation.length_buckets=[5]"]
 STUB = """
-from shapeshift.run.measures import Measurement
+from shapeshift.run.measures import Result
 
 calls = []
 
 def STUB(run, data, name="STUB"):
     calls.append(name)
-    return [Measurement(metric="pairs", value=len(data.test), dataset="test")]
+    return [Result(metric="pairs", value=len(data.test), split="test")]
 
 def OTHER(run, data):
     return STUB(run, data, "OTHER")
@@ -57,107 +57,107 @@ def stub(tmp_path_factory, monkeypatch):
 
 @pytest.fixture(scope="module")
 def trained(make_config, tmp_path_factory):
-    """A cell that is trained, and no more."""
+    """A run that is trained, and no more."""
     root = tmp_path_factory.mktemp("work")
-    folder = CellFolder(root / "cell")
+    folder = RunFolder(root / "run")
     config = make_config("training.max_updates=15")
-    do_work(folder, config, [], root / "prepared", command="make cell")
+    do_work(folder, config, [], root / "prepared", command="make run")
     return SimpleNamespace(folder=folder, config=config, prepared=root / "prepared")
 
 
 @pytest.fixture
-def cell(trained, tmp_path):
+def planned(trained, tmp_path):
     """A copy of it."""
-    shutil.copytree(trained.folder.path, tmp_path / "cell")
-    return CellFolder(tmp_path / "cell")
+    shutil.copytree(trained.folder.path, tmp_path / "run")
+    return RunFolder(tmp_path / "run")
 
 
 def test_steps_are_done_once_and_a_new_one_is_done_alone(
-    cell, trained, stub, monkeypatch, make_config
+    planned, trained, stub, monkeypatch, make_config
 ):
     monkeypatch.setattr(working, "train", None)  # calling it would fail
     config, first = trained.config, ["stub_measures:STUB"]
-    do_work(cell, config, first, trained.prepared, command="first")
-    do_work(cell, config, [*first, "stub_measures:OTHER"], trained.prepared, command="second")
+    do_work(planned, config, first, trained.prepared, command="first")
+    do_work(planned, config, [*first, "stub_measures:OTHER"], trained.prepared, command="second")
     assert stub.calls == ["STUB", "OTHER"]
-    records = {name: cell.record(f"stub_measures:{name}", config) for name in ("STUB", "OTHER")}
+    records = {name: planned.record(f"stub_measures:{name}", config) for name in ("STUB", "OTHER")}
     assert [record.command for record in records.values()] == ["first", "second"]
-    assert records["STUB"].measurements[0].value == 21
-    do_work(cell, make_config("training.max_updates=15", *BUCKETS), first, trained.prepared)
+    assert records["STUB"].results[0].value == 21
+    do_work(planned, make_config("training.max_updates=15", *BUCKETS), first, trained.prepared)
     assert stub.calls == ["STUB", "OTHER", "STUB"]  # other buckets measure again
-    train_record = cell.record("train", config)
-    assert train_record.command == "make cell"
+    train_record = planned.record("train", config)
+    assert train_record.command == "make run"
     assert train_record.checkpoint == records["STUB"].checkpoint
     assert len(train_record.checkpoint) == 64
     assert all("thread" in record.hardware for record in records.values())  # of a CPU
 
 
-def attempt_here(cell, trained, steps):
-    return attempt(make_order(cell, trained.config, steps, trained.prepared))
+def attempt_here(planned, trained, measures):
+    return attempt(make_order(planned, trained.config, measures, trained.prepared))
 
 
-def test_a_failing_measure_leaves_its_traceback_and_keeps_what_was_done(cell, trained):
-    steps = ["stub_measures:STUB", "stub_measures:broken", "stub_measures:OTHER"]
-    assert attempt_here(cell, trained, steps) == 1
-    assert cell.last_lines()[-1] == "RuntimeError: this measure is broken"
-    assert cell.missing(steps, trained.config) == steps[1:]
-    assert attempt_here(cell, trained, ["nothing"]) == 1
-    [line] = cell.last_lines()  # what the user can fix
+def test_a_failing_measure_leaves_its_traceback_and_keeps_what_was_done(planned, trained):
+    measures = ["stub_measures:STUB", "stub_measures:broken", "stub_measures:OTHER"]
+    assert attempt_here(planned, trained, measures) == 1
+    assert planned.last_lines()[-1] == "RuntimeError: this measure is broken"
+    assert planned.missing(measures, trained.config) == measures[1:]
+    assert attempt_here(planned, trained, ["nothing"]) == 1
+    [line] = planned.last_lines()  # what the user can fix
     assert line.startswith("error: unknown measure 'nothing'")
 
 
-def test_a_cell_that_is_locked_is_left_alone(cell, trained):
-    with locked(cell.lock):
-        cell.output.write_text("of the process at work\n", encoding="utf-8")
-        assert attempt_here(cell, trained, []) == BUSY
+def test_a_cell_that_is_locked_is_left_alone(planned, trained):
+    with locked(planned.lock):
+        planned.output.write_text("of the process at work\n", encoding="utf-8")
+        assert attempt_here(planned, trained, []) == BUSY
         with pytest.raises(LockedError):
-            do_work(cell, trained.config, [], trained.prepared)
-    assert cell.last_lines() == ["of the process at work"]
+            do_work(planned, trained.config, [], trained.prepared)
+    assert planned.last_lines() == ["of the process at work"]
 
 
-def test_other_text_is_not_measured(cell, trained, text, make_config, tmp_path):
+def test_other_text_is_not_measured(planned, trained, text, make_config, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(text, other)
     moved = make_config("training.max_updates=15", f"data.corpus.root={other}")
-    do_work(cell, moved, ["stub_measures:STUB"], trained.prepared)  # the same text, elsewhere
+    do_work(planned, moved, ["stub_measures:STUB"], trained.prepared)  # the same text, elsewhere
     for name in ("test.low", "test.up"):
         path = other / name
         path.write_text(path.read_text("utf-8").replace("a", "b").replace("A", "B"), "utf-8")
     with pytest.raises(ShapeshiftError, match="trained on other text"):
-        do_work(cell, moved, ["stub_measures:OTHER"], trained.prepared)
+        do_work(planned, moved, ["stub_measures:OTHER"], trained.prepared)
 
 
 def test_a_run_is_of_no_use_once_its_start_has_other_weights(trained, make_config, tmp_path):
     start = shutil.copytree(trained.folder.run, tmp_path / "start")
     config = make_config("training.max_updates=15", f"training.init_from={start}")
-    cell = Cell("mine", "tiny", {}, 1, config, ("stub_measures:STUB",))
-    folder, average = CellFolder(tmp_path / cell.key), start / "average.safetensors"
+    planned = PlannedRun("mine", "tiny", {}, 1, config, ("stub_measures:STUB",))
+    folder, average = RunFolder(tmp_path / planned.key), start / "average.safetensors"
     do_work(folder, config, [], trained.prepared)
     before = average.read_bytes()
     average.write_bytes(before + b" ")
     said = "began from other weights than .*start now has; give each"
     with pytest.raises(ShapeshiftError, match=said):
-        run_cells([cell], tmp_path, InProcess(), prepared_root=trained.prepared)
+        run_all([planned], tmp_path, InProcess(), prepared_root=trained.prepared)
     with pytest.raises(ShapeshiftError, match=said):
-        do_work(folder, config, cell.steps, trained.prepared)
+        do_work(folder, config, planned.measures, trained.prepared)
     average.write_bytes(before)
-    do_work(folder, config, cell.steps, trained.prepared)
+    do_work(folder, config, planned.measures, trained.prepared)
     average.unlink()  # nothing to compare with
-    assert run_cells([cell], tmp_path, InProcess(), prepared_root=trained.prepared) == []
+    assert run_all([planned], tmp_path, InProcess(), prepared_root=trained.prepared) == []
 
 
-def test_damaged_translations_are_made_again(cell, trained):
-    path = cell.run / "results" / "test.average.txt"
-    do_work(cell, trained.config, ["score-test"], trained.prepared)
-    lines = kept_lines(cell.run, "test", "average")
+def test_damaged_translations_are_made_again(planned, trained):
+    path = planned.run / "results" / "test.average.txt"
+    do_work(planned, trained.config, ["score-test"], trained.prepared)
+    lines = kept_lines(planned.run, "test", "average")
     path.write_text(path.read_text("utf-8").swapcase(), "utf-8")
     with pytest.raises(ShapeshiftError, match=r"average\.txt: differs .*; remove the record") as x:
-        kept_lines(cell.run, "test", "average")
-    assert f"{cell.path / 'steps'}, and it is made again" in str(x.value)
-    (record,) = (cell.path / "steps").glob("score-test.*.json")
+        kept_lines(planned.run, "test", "average")
+    assert f"{planned.path / 'measures'}, and it is made again" in str(x.value)
+    (record,) = (planned.path / "measures").glob("score-test.*.json")
     record.unlink()
-    do_work(cell, trained.config, ["score-test"], trained.prepared)
-    assert kept_lines(cell.run, "test", "average") == lines
+    do_work(planned, trained.config, ["score-test"], trained.prepared)
+    assert kept_lines(planned.run, "test", "average") == lines
 
 
 def test_translations_that_another_study_has_detokenised_are_not_compared(
@@ -165,26 +165,26 @@ def test_translations_that_another_study_has_detokenised_are_not_compared(
 ):
     pytest.importorskip("sacremoses")
     moses = make_config("training.max_updates=15", "evaluation.detokenize=moses")
-    cells = [Cell("mine", "tiny", {}, 1, config) for config in (trained.config, moses)]
-    raw = cells[0]
-    folder = CellFolder(tmp_path / raw.key)
+    runs = [PlannedRun("mine", "tiny", {}, 1, config) for config in (trained.config, moses)]
+    raw = runs[0]
+    folder = RunFolder(tmp_path / raw.key)
     shutil.copytree(trained.folder.path, folder.path)
-    for cell in cells:
-        do_work(folder, cell.config, ["score-test"], trained.prepared)
-    assert translations(cells[1], tmp_path, "test") == kept_lines(folder.run, "test", "average")
+    for planned in runs:
+        do_work(folder, planned.config, ["score-test"], trained.prepared)
+    assert translations(runs[1], tmp_path, "test") == kept_lines(folder.run, "test", "average")
     with pytest.raises(ShapeshiftError, match="detokenize=moses in place of none") as error:
-        compare_cells([raw], [cells[1]], tmp_path)
+        compare_runs([raw], [runs[1]], tmp_path)
     pattern = Path(re.search(r"remove (\S+) and", str(error.value))[1])  # what the message says
     for path in tmp_path.glob(str(pattern.relative_to(tmp_path))):
         path.unlink()
     do_work(folder, raw.config, ["score-test"], trained.prepared)
-    assert compare_cells([raw], [raw], tmp_path).difference == 0
+    assert compare_runs([raw], [raw], tmp_path).difference == 0
 
 
 def test_a_cell_is_not_changed_through_a_linked_folder(make_config, prepared, tmp_path):
     config, theirs = make_config("training.max_updates=3"), tmp_path / "theirs"
-    for name in ("cell", "cell/run", "cell/steps"):
-        folder = CellFolder(tmp_path / name.replace("/", "-") / "cell")
+    for name in ("run", "run/run", "run/measures"):
+        folder = RunFolder(tmp_path / name.replace("/", "-") / "run")
         link = folder.path.parent / name
         (theirs / name).mkdir(parents=True, exist_ok=True)
         (theirs / name / ".partial-mine").write_text("precious")
@@ -200,7 +200,7 @@ def test_a_lack_of_memory_is_one_line_of_the_log(make_config, prepared, tmp_path
     def exhaust(*arguments):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    folder = CellFolder(tmp_path / "cell")
+    folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     monkeypatch.setattr(working, "work", exhaust)
     assert attempt(make_order(folder, make_config(), [], prepared)) == 1

@@ -26,18 +26,12 @@ def refuses(call: Call) -> str | None:
         return "a graph that is compiled or traced is not computed in parts"
     if call.causal and call.Q > call.K:
         return "some queries see no key"
-    if (hook := undivided(call)) is not None:
-        return f"{hook} is overridden or hooked, and may need all queries and keys at once"
+    if call.opaque:
+        return (
+            f"{call.opaque[0]} is overridden or hooked, and may need all queries and keys at once"
+        )
     if call.B * call.H * call.Q * call.K <= BLOCK:
         return "all scores fit into the cache of a CPU at once"
-    return None
-
-
-def undivided(call: Call) -> str | None:
-    """Return a hook that may not be called for a part of the queries, if there is one."""
-    for hook in ("bias", "query_bias", "value_bias"):
-        if call.position.acts(hook) and not call.position.derives(hook):
-            return hook
     return None
 
 

@@ -1,9 +1,10 @@
-"""The backend `cpu`: whole sentences by a kernel in C without tensors of scores
+"""The backend `cpu`: a kernel in C for whole sentences, without tensors of scores
 (`kernels/attention.c`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,12 +27,13 @@ from .reference import in_steps
 RECOMPUTED_FROM = 512
 """Keys from which probabilities are computed again in the backward pass, in place of being kept."""
 
+_PAIRS = 1 << 22  # scores that exist at a time in steps of PyTorch
+
 SCORING = "bias", "query_bias"
 """The hooks that add to scores."""
 
 
 def refuses(call: Call) -> str | None:
-    position = call.position
     if call.device != "cpu":
         return "it needs a CPU"
     if call.traced:
@@ -45,11 +47,10 @@ def refuses(call: Call) -> str | None:
     plain = not (call.biased or call.mixes or call.dropout_p or call.wants_gradients)
     if call.Q == 1 and plain:
         return "for a single query sdpa is faster"
-    if call.mixes and not (position.derives("value_bias") and call.lag is not None):
+    if call.mixes and ("value_bias" in call.opaque or call.lag is None):
         return "value_bias is overridden or hooked, or positions are not consecutive"
     many = call.K >= RECOMPUTED_FROM and not call.is_block
-    derived = all(not position.acts(hook) or position.derives(hook) for hook in SCORING)
-    if many and derived and _needs_pairs(call):
+    if many and not {*call.opaque} & {*SCORING} and _needs_pairs(call):
         return "a bias with a number for each pair takes too much memory for so many keys"
     return None
 
@@ -84,16 +85,16 @@ def run(call: Call) -> Tensor:
 
 
 def _needs_pairs(call: Call) -> bool:
-    """Return whether the bias has to be a number for each pair of a query and a key."""
+    """Return whether the bias needs a number for each pair of query and key."""
     position = call.position
     hooks = [hook for hook in SCORING if position.acts(hook)]
     if not hooks:
         return False
-    return len(hooks) > 1 or not position.derives(hooks[0]) or call.lag is None
+    return len(hooks) > 1 or hooks[0] in call.opaque or call.lag is None
 
 
 def _turns(call: Call) -> tuple[Turn, Turn] | None:
-    """Return how heads rotate in the kernel, or None where it does not serve for that."""
+    """Return the rotation that the kernel applies to heads, or None if it cannot."""
     if not call.rotates or not call.position.derives("rotate"):
         return None
     q, k, _ = split_heads(call.inputs, call.H)
@@ -107,7 +108,8 @@ def _turns(call: Call) -> tuple[Turn, Turn] | None:
 
 
 class Diagonals(NamedTuple):
-    """Vectors `(H|1, R, E)` of consecutive queries and keys, and which of them each pair has."""
+    """Vectors `(H|1, R, E)` by distance of consecutive queries and keys, and the row of each
+    pair."""
 
     table: Tensor
     rows: Rows
@@ -117,8 +119,8 @@ Vectors = tuple[Diagonals | None, Diagonals | None]
 
 
 class DistanceBias(NamedTuple):
-    """A bias of consecutive queries and keys, `(H|1, Q + K − 1)`: that of query i and key j is
-    `numbers[:, origin + j − i]`."""
+    """A bias by distance of consecutive queries and keys, `(H|1, Q + K − 1)`; query i and key j
+    have `numbers[:, origin + j − i]`."""
 
     numbers: Tensor
     origin: int
@@ -190,7 +192,7 @@ def _of_pairs(
     spans: tuple[Spans, Spans] | None,
     causal: bool,
 ) -> Vectors:
-    """Return the vectors without those of distances at which no query sees a key."""
+    """Return the vectors of distances at which some query sees a key."""
     if spans is None:
         Q, K = inputs[0].shape[-2], inputs[-1].shape[-2]
         ahead = K - Q
@@ -236,9 +238,14 @@ class _Attention(torch.autograd.Function):
         saved = heads[0].new_empty(attention.num_pairs) if keeps else None
 
         out = heads[0].new_empty(*shape, H * E)
-        attention.forward(split_heads((out,), H, 1)[0], drawn, saved)
-        if spans is not None:
-            out[int(spans[0].size.sum()) :] = 0
+        try:
+            attention.forward(split_heads((out,), H, 1)[0], drawn, saved)
+            if spans is not None:
+                out[int(spans[0].size.sum()) :] = 0
+        except MemoryError:
+            saved, tensors = None, (bias, keys, values, *inputs)
+            with torch.autocast("cpu", enabled=False):
+                out = _in_steps(num_heads, drawn, rows, *options, *tensors)
         ctx.num_heads, ctx.rows, ctx.options = H, rows, options
         ctx.bias_shape = None if bias is None else bias.shape
         ctx.save_for_backward(saved, bias, keys, values, *inputs)
@@ -248,20 +255,21 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         saved, bias, keys, values, *inputs = ctx.saved_tensors
         H, spans = ctx.num_heads, ctx.options[1]
-        if kernels.needs_steps(grad):
-            run = partial(_in_steps, H, ctx.drawn, ctx.rows, *ctx.options)
-            return *(None,) * 5, *kernels.differentiate(run, (bias, keys, values, *inputs), [grad])
-        made = (keys, values), ctx.rows, bias, *ctx.options
-        attention = SentenceAttention(split_heads(inputs, H), *made)
-        grad = split_heads((grad.contiguous(),), H, 1)[0]
-        grads = [torch.empty_like(x) for x in inputs]
-        grads = [x if x.stride(-1) == 1 else x.contiguous() for x in grads]
-        shape = ctx.bias_shape if ctx.needs_input_grad[5] else None
-        added = attention.backward(grad, ctx.drawn, saved, split_heads(grads, H), shape)
-        if spans is not None:
-            for x, span in zip(grads, (spans[0], *spans[1:] * 2), strict=False):
-                x[int(span.size.sum()) :] = 0
-        return *(None,) * 5, *added, *grads
+        if not kernels.needs_steps(grad):
+            made = (keys, values), ctx.rows, bias, *ctx.options
+            attention = SentenceAttention(split_heads(inputs, H), *made)
+            by_head = split_heads((grad.contiguous(),), H, 1)[0]
+            grads = [torch.empty_like(x) for x in inputs]
+            grads = [x if x.stride(-1) == 1 else x.contiguous() for x in grads]
+            shape = ctx.bias_shape if ctx.needs_input_grad[5] else None
+            with suppress(MemoryError):
+                added = attention.backward(by_head, ctx.drawn, saved, split_heads(grads, H), shape)
+                if spans is not None:
+                    for x, span in zip(grads, (spans[0], *spans[1:] * 2), strict=False):
+                        x[int(span.size.sum()) :] = 0
+                return *(None,) * 5, *added, *grads
+        run = partial(_in_steps, H, ctx.drawn, ctx.rows, *ctx.options)
+        return *(None,) * 5, *kernels.differentiate(run, (bias, keys, values, *inputs), [grad])
 
 
 def _in_steps(
@@ -276,8 +284,8 @@ def _in_steps(
     bias: Tensor | None,
     *inputs: Tensor | None,
 ) -> Tensor:
-    """As `_Attention.forward` of the same arguments, in steps of PyTorch, one sentence after the
-    other."""
+    """As `_Attention.forward` of the same arguments, in steps of PyTorch, a sentence and some
+    queries at a time: for gradients of gradients, and where the kernel has too little memory."""
     keys, values, *given = inputs
     heads = split_heads([x for x in given if x is not None], num_heads)
     if spans is None:
@@ -290,15 +298,15 @@ def _in_steps(
         ]
     seed, threshold, scale = drawn
     num_pairs = [q.shape[1] * q.shape[2] * k.shape[2] for q, k, _ in sentences]
-    drawn_numbers = torch.split(numbers(sum(num_pairs), seed), num_pairs)
+    drawn_numbers = torch.split(numbers(sum(num_pairs), seed), num_pairs) if scale != 1 else None
     by_distance = bias is not None and bias.ndim == 2
     by_pair = [
         x[(None,) * (4 - x.ndim)] for x in (None if by_distance else bias, mask) if x is not None
     ]
     outputs = []
     for b, sentence in enumerate(sentences):
-        q, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in sentence)
-        (_, H, n, _), m = q.shape, k.shape[2]
+        whole, k, v = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in sentence)
+        (_, H, n, _), m = whole.shape, k.shape[2]
 
         def own(x: Tensor, b: int = b) -> Tensor:
             return x[b : b + 1] if len(x) > 1 else x
@@ -306,30 +314,38 @@ def _in_steps(
         if turns is not None:
             by_side = [
                 Turn(own(cos)[:, : x.shape[2]], own(sin)[:, : x.shape[2]], halves)
-                for x, (cos, sin, halves, *_) in zip((q, k), turns, strict=True)
+                for x, (cos, sin, halves, *_) in zip((whole, k), turns, strict=True)
             ]
-            q, k = rotate(q, by_side[0]), rotate(k, by_side[1])
-        q = scaled(q)
-        distances = torch.arange(m, device=q.device) - torch.arange(n, device=q.device)[:, None]
-        by_table = [x and (distances - x.shift).clamp(0, x.num_rows - 1)[None] for x in rows]
-        biases = [own(x)[..., :n, :m] for x in by_pair]
-        if bias is not None and by_distance:
-            biases.append(bias[:, distances + origin])
-        if keys is not None and by_table[0] is not None:
-            biases.append(pairs.query_bias(q, keys.to(q.dtype), by_table[0]))
-        kept = (drawn_numbers[b].view(1, H, n, m) >= threshold) * scale
+            whole, k = rotate(whole, by_side[0]), rotate(k, by_side[1])
+        count = max(1, _PAIRS // (H * max(m, 1)))
+        for step, q in enumerate(torch.split(scaled(whole), count, 2)):
+            at = slice(step * count, step * count + q.shape[2])
+            seen = slice(m - max(0, n - at.stop) if causal else m)
+            to = torch.arange(m, device=q.device)[seen]
+            distances = to - torch.arange(n, device=q.device)[at, None]
+            by_table = [x and (distances - x.shift).clamp(0, x.num_rows - 1)[None] for x in rows]
+            biases = [own(x)[..., :n, :m].expand(-1, -1, n, m)[..., at, seen] for x in by_pair]
+            if bias is not None and by_distance:
+                biases.append(bias[:, distances + origin])
+            if keys is not None and by_table[0] is not None:
+                biases.append(pairs.query_bias(q, keys.to(q.dtype), by_table[0]))
+            kept = None
+            if drawn_numbers is not None:
+                draws = drawn_numbers[b].view(1, H, n, m)[:, :, at, seen]
+                kept = (draws >= threshold) * scale
 
-        def drop(probs: Tensor, kept: Tensor = kept) -> Tensor:
-            return probs if scale == 1 else probs * kept
+            def drop(probs: Tensor, kept: Tensor | None = kept) -> Tensor:
+                return probs if kept is None else probs * kept
 
-        def mix(probs: Tensor, by_row: Tensor | None = by_table[1]) -> Tensor | None:
-            if values is None or by_row is None:
-                return None
-            return pairs.value_bias(probs, values.to(probs.dtype), by_row)
+            def mix(probs: Tensor, by_row: Tensor | None = by_table[1]) -> Tensor | None:
+                if values is None or by_row is None:
+                    return None
+                return pairs.value_bias(probs, values.to(probs.dtype), by_row)
 
-        out, _ = in_steps(q, k, v, biases, causal=causal, drop=drop, mix=mix)  # (1, H, n, E)
-        outputs.append(out.transpose(1, 2).flatten(2).to(heads[0].dtype))  # (1, n, H · E)
+            keys_and_values = k[:, :, seen], v[:, :, seen]
+            out, _ = in_steps(q, *keys_and_values, biases, causal=causal, drop=drop, mix=mix)
+            outputs.append(out.transpose(1, 2).flatten(2).to(heads[0].dtype))  # (1, n, H · E)
     if spans is None:
-        return torch.cat(outputs)
+        return torch.cat(outputs, dim=1).view(len(heads[0]), heads[0].shape[2], -1)
     out = torch.cat(outputs, dim=1)[0]
     return F.pad(out, (0, 0, 0, heads[0].shape[2] - len(out)))

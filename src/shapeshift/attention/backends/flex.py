@@ -66,7 +66,7 @@ def run(call: Call) -> Tensor:
 
 
 def score_mod(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> ScoreMod:
-    """Return the function that adds `distance_bias` to a score, from its numbers by distance."""
+    """Return the `score_mod` that adds `distance_bias`, looked up by distance."""
     at_q, at_k = (as_positions(pos).expand(len(q), -1) for pos in (pos_q, pos_k))
     if position.limits is None:
         ends = at_k.min() - at_q.max(), at_k.max() - at_q.min()
@@ -113,10 +113,10 @@ def attend_flex(
 
 
 def _block_mask(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> BlockMask | None:
-    """Return which blocks have a pair that is not forbidden, None where all have.
+    """Return the blocks with at least one allowed pair, or None if all blocks have one.
 
-    Computed from blocks alone, without a tensor of all pairs. Of `mask`, only padding counts here,
-    `(B|1, 1, 1, K)`; any other forbids by what it adds to the scores.
+    Computed from blocks alone, without a tensor of all pairs. Only a padding `mask (B|1, 1, 1, K)`
+    counts here; other masks act through the scores.
     """
     (B, _, Q, _), K = q.shape, k.shape[2]
     by_key = None
@@ -154,7 +154,8 @@ def _block_mask(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Bloc
 
 
 def _ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Return how many blocks of each row there are, and the numbers of all, these first."""
+    """Return the number of selected blocks in each row, and the block numbers, selected ones
+    first."""
     counts = blocks.sum(-1, dtype=torch.int32)
     order = blocks.to(torch.int8).argsort(dim=-1, descending=True, stable=True)
     return counts, order.to(torch.int32)

@@ -16,7 +16,7 @@ from shapeshift.attention.call import Call, split_heads
 from shapeshift.attention.packing import Packing
 from shapeshift.positions import Representation
 from shapeshift.positions.pairs import autocast_inputs
-from shapeshift.positions.turns import Turn, rotate
+from shapeshift.positions.turns import Turn, in_steps, rotate
 
 aten = torch.ops.aten
 
@@ -28,8 +28,8 @@ WIDEST_FLASH = 192
 
 
 def takes(position: Representation, width: int, dtype: torch.dtype, dropout_p: float) -> bool:
-    """Return whether the kernels take heads of `width` channels, in a precision, with a position
-    that adds nothing to scores and values."""
+    """Return whether PyTorch's kernels accept heads of `width` channels in this dtype, and a
+    position that adds nothing to scores and values."""
     if any(map(position.acts, ("bias", "query_bias", "value_bias"))) or width % 8:
         return False
     return _has_flash(dtype, width) or (dtype == torch.float32 and not dropout_p)
@@ -75,7 +75,7 @@ def _rotated(x: Tensor, turn: Turn, side: Packing) -> Tensor:
         from shapeshift.kernels import gpu
 
         heads = x.transpose(0, 1).unsqueeze(0)  # (1, H, N, E)
-        rotated = gpu.rotate(heads, turn, turn.scale, places=side.real)
+        rotated = gpu.rotate(heads, turn, in_steps, places=side.real)
         return rotated.squeeze(0).transpose(0, 1)
     places = side.real % turn.cos.shape[:2].numel()  # those of one sentence, if all share them
     cos, sin = (y.flatten(0, 1).index_select(0, places).unsqueeze(1) for y in turn[:2])

@@ -78,8 +78,8 @@ def in_steps(
     drop: Callable[[Tensor], Tensor] = lambda probs: probs,
     mix: Callable[[Tensor], Tensor | None] = lambda probs: None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output and the probabilities for scaled queries, what is added to the scores,
-    dropout, and what is added to the output for probabilities."""
+    """Return the output and the probabilities. Takes scaled queries, terms to add to the scores,
+    dropout, and a function that returns the term to add to the output for given probabilities."""
     # Not `mT`, which the older exporter to ONNX lacks.
     scores = q @ k.transpose(-1, -2)  # (B, H, Q, K)
     if causal:
@@ -103,7 +103,7 @@ def softmax(scores: Tensor) -> Tensor:
 
 
 def _plus(x: Tensor, added: Tensor) -> Tensor:
-    """Return the sum, in place of `x` where possible: under vmap, `added` alone may be a batch."""
+    """Return x + added, in place if possible; under vmap, only `added` may be a batch."""
     return x + added if kernels.is_traced() else x.add_(added)
 
 

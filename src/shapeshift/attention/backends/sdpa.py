@@ -64,11 +64,15 @@ def run(call: Call) -> Tensor:
         mask = mask.to(q.dtype)
         if mask.stride(-1) != 1:  # which no fused kernel of a GPU takes
             mask = mask.contiguous()
+    # Its output has the order of the query's strides, in which a kernel for a CPU does not look for
+    # it: where queries overlap in memory, another dimension may come after E.
+    if any(n > 1 and step < call.E for n, step in zip(q.shape[:3], q.stride()[:3], strict=True)):
+        q = q.contiguous()
     options: dict[str, Any] = {"dropout_p": p, "is_causal": is_triangle}
     out: Tensor
     if call.device == "cpu" and call.wants_gradients and not call.traced:
         # Its gradients in bf16 refuse rows that overlap in memory.
-        q, k, v = (x if x.stride(2) >= call.E else x.contiguous() for x in (q, k, v))
+        k, v = (x if x.stride(2) >= call.E else x.contiguous() for x in (k, v))
         out = _Attention.apply(q, k, v, mask, options)  # type: ignore[no-untyped-call]
     else:
         out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, **options)
@@ -76,8 +80,8 @@ def run(call: Call) -> Tensor:
 
 
 class _Attention(torch.autograd.Function):
-    """PyTorch's fused attention without dropout, whose gradients have gradients in turn: by the
-    steps of `reference`, for its kernel for a CPU has none."""
+    """PyTorch's fused attention without dropout, with second derivatives. PyTorch's kernel for a
+    CPU has none, so the steps of `reference` compute them."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:

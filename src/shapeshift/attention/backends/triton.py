@@ -20,9 +20,10 @@ def refuses(call: Call) -> str | None:
         return "the position adds nothing by distance"
     if position.acts("bias") and position.acts("query_bias"):
         return "it takes one table for the scores, and here are a bias and vectors"
-    for hook in ("bias", "query_bias", "value_bias"):
-        if position.acts(hook) and not position.derives(hook):
-            return f"{hook} is overridden or hooked, and it reads descriptions by distance alone"
+    if call.opaque:
+        return (
+            f"{call.opaque[0]} is overridden or hooked, and it reads descriptions by distance alone"
+        )
     if position.acts("bias") and position.limits is None:
         return "the kind has no limits, beyond which its distances are clipped"
     if call.dropout_p:

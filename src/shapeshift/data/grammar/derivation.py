@@ -195,7 +195,7 @@ class Derivation:
     def _gapped(
         self, frame: str, num_words: int, noun: Noun, context: Context
     ) -> RelativeClause | None:
-        """Return a relative clause whose pronoun is the object, or None where none fits."""
+        """Return a relative clause whose pronoun is the object, or None if none fits."""
         verbs = choices.VERBS_WITH_GAP[frame, noun]
         rest = num_words - (2 if frame == "oblique" else 1)
         if not verbs or not 2 <= rest <= 12:
@@ -261,7 +261,7 @@ class Derivation:
         return predicate
 
     def _verb_group(self, verb: lexicon.Verb, subject: Nominal, context: Context) -> Predicate:
-        """Return a predicate of a verb with tense, modal and negation, and nothing else yet."""
+        """Return a predicate with its verb, tense, modal and negation; objects follow later."""
         tense = context.tense
         if context.freedom == "plain":
             return Predicate(verb if verb.past != verb.base else lexicon.SEE, tense)
@@ -453,7 +453,7 @@ class Derivation:
         return self._coordination(num_words, noun, pool, determiners)
 
     def _simple(self, num_words: int, noun: Noun, determiners: Determiners) -> NounPhrase:
-        """Return one to four words without anything behind the noun."""
+        """Return a phrase of one to four words with no modifier after the noun."""
         plural = bool(determiners.plural) and (num_words == 1 or self._chance(0.3))
         if num_words == 1:
             return NounPhrase(noun, True, lexicon.BARE)
@@ -483,7 +483,7 @@ class Derivation:
     def _modified(
         self, num_words: int, noun: Noun, determiners: Determiners, context: Context
     ) -> NounPhrase | None:
-        """Return a phrase with something behind the noun, or None where none fits."""
+        """Return a phrase with a modifier after the noun, or None if none fits."""
         if noun.sense == "person" and 4 <= num_words <= 6 and self._chance(0.3):
             phrase = self._simple(num_words - 2, noun, determiners)
             phrase.modifier = PrepositionalPhrase(lexicon.FROM, self.pick(lexicon.CITIES))

@@ -52,7 +52,7 @@ def read_table(name: str) -> Iterator[dict[str, str]]:
 
 
 def expand(names: str) -> list[str]:
-    """Return the words of a field, each group by the classes that it stands for."""
+    """Return the words of a field, with each group replaced by the classes in it."""
     return [each for name in names.split() for each in _GROUPS.get(name, (name,))]
 
 

@@ -54,7 +54,7 @@ class NounPhrase:
 
     @property
     def definite(self) -> bool:
-        """Whether it picks out someone or something definite."""
+        """Whether the phrase is definite."""
         return self.possessor is not None or self.determiner.definite
 
     @property
@@ -123,7 +123,7 @@ class Coordination:
 
     @property
     def definite(self) -> bool:
-        """Whether all of it is definite."""
+        """Whether all items are definite."""
         return all(item.definite for item in self.items)
 
     def in_english(self, **_: bool) -> list[str]:
@@ -286,7 +286,7 @@ class Clause:
     front: Word | PrepositionalPhrase | Subordinate | None = None
 
     def in_english(self, person: int = 1) -> list[str]:
-        """Return the English words; `person` is of what a relative pronoun refers to."""
+        """Return the English words; `person` is that of the noun a relative pronoun refers to."""
         front = [] if self.front is None else [*self.front.in_english(), _COMMA]
         subject = [] if self.subject is None else self.subject.in_english(subject=True)
         person = person if self.subject is None else self.subject.person

@@ -48,7 +48,7 @@ _WAITS_S = (1, 2, 4)  # before another attempt
 def watched(
     items: Iterable[T], stage: str, total: int | None, on_progress: Progress | None
 ) -> Iterator[T]:
-    """Yield what a stage works on, and report how much has gone by."""
+    """Yield the items of a stage, and report its progress."""
     report, done = on_progress or (lambda *_: None), 0
     report(stage, done, total)
     for done, each in enumerate(items, start=1):
@@ -59,7 +59,7 @@ def watched(
 
 
 class _NetworkError(Exception):
-    """What may work when it is tried again."""
+    """A network error after which another attempt may succeed."""
 
 
 def download(archive: Archive, folder: Path, on_progress: Progress | None = None) -> Path:
@@ -110,7 +110,8 @@ def _receive(url: str, path: Path, on_progress: Progress | None) -> Iterator[byt
 
 
 def _compare(file: Path, path: Path, archive: Archive) -> None:
-    """Raise `ShapeshiftError` if a file, which is or will be `path`, has another hash."""
+    """Raise `ShapeshiftError` if a file does not have the expected hash; messages name it
+    `path`."""
     algorithm, _, expected = archive.hash.partition(":")
     with open_regular(file) as stream:
         actual = hashlib.file_digest(stream, algorithm).hexdigest()
@@ -123,7 +124,7 @@ def _compare(file: Path, path: Path, archive: Archive) -> None:
 
 
 def unpack(archive: Path, folder: Path, wanted: Callable[[str], bool]) -> list[Path]:
-    """Put the wanted files of an archive into a folder; nothing appears before all are read.
+    """Unpack the wanted files of an archive into a folder; none appears until all are read.
 
     Args:
         archive: a zip file, or a tar file, which may be compressed.
@@ -204,7 +205,8 @@ def own_name(path: Path, paths: Sequence[Path]) -> str:
 def find_prefixes(
     path: Path, languages: tuple[str, str], folder: Path, paths: Sequence[Path] = ()
 ) -> list[str]:
-    """Return what a path names, without the ending of a language; an archive is unpacked.
+    """Return the file prefixes (without a language ending) that a path names; archives are
+    unpacked.
 
     Args:
         path: parallel files without their ending, one of the two, or an archive that has both.

@@ -113,7 +113,7 @@ def read_stream(stream: BinaryIO, name: str | Path) -> Iterator[str]:
 
 
 def hold(lines: Iterable[str], name: str | Path) -> list[str]:
-    """Return all lines of a text that is held in memory.
+    """Read all lines of a text into memory.
 
     Args:
         lines: of `read_lines` or `read_stream`.

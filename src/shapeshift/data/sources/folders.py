@@ -12,7 +12,7 @@ from shapeshift._system.locks import locked
 
 
 def exclusive(path: Path) -> AbstractContextManager[None]:
-    """Let one process at a time work on `path`; the others wait. Its folder exists."""
+    """Let one process at a time work on `path`, whose folder must exist; the others wait."""
     return locked(path.with_name(f".{path.name}.lock"), wait=True, optional=True)
 
 

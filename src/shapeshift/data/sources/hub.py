@@ -44,7 +44,7 @@ def export(corpus: HubCorpus, on_progress: Progress | None = None) -> FilesCorpu
 
 
 def exported(corpus: HubCorpus) -> FilesCorpus:
-    """Return the corpus of the text files, which are there and have not changed."""
+    """Return the corpus of the exported text files, after checking that they have not changed."""
     folder = folder_of(corpus)
     if not folder.is_dir():
         raise ShapeshiftError(
@@ -68,7 +68,7 @@ def as_files(corpus: HubCorpus) -> FilesCorpus:
 
 
 def folder_of(corpus: HubCorpus) -> Path:
-    """Return where the text is or will be: one folder for each way to read the dataset."""
+    """Return the folder of the exported text; each way to read the dataset has its own."""
     settings = corpus.model_dump_json(exclude={"root"})
     # Of those with such names an earlier version may have written one file over another.
     settings += "".join(x for split in SPLITS for x in corpus.prefixes(split) if _is_renamed(x))
@@ -82,7 +82,7 @@ def _plain(name: str) -> str:
 
 
 def _file(split: Split, entry: str) -> str:
-    """Return the name of an entry's files, which no other has."""
+    """Return a unique file name for an entry."""
     if is_test_set(entry):
         return entry
     name = f"{split}-{_plain(entry)}"
@@ -132,8 +132,8 @@ def _export(datasets: Any, corpus: HubCorpus, folder: Path, on_progress: Progres
 
 
 def _commit(corpus: HubCorpus) -> str | None:
-    """Return the commit to read, so that all splits are of one, whatever is pushed meanwhile; None
-    for a folder."""
+    """Return the commit to read, so that all splits come from the same one; None for a local
+    folder."""
     if Path(corpus.repo).exists():
         return None
     if corpus.revision is not None and re.fullmatch(r"[0-9a-f]{40}", corpus.revision):

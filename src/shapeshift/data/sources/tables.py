@@ -122,7 +122,7 @@ def _read_tmx(path: Path, languages: tuple[str, str]) -> Iterator[tuple[str, str
 
 
 class _RefusedError(Exception):
-    """What a TMX file may not have."""
+    """A TMX file contains something that is refused."""
 
 
 class _Tmx:

@@ -67,7 +67,7 @@ class ShapeshiftConfig(PretrainedConfig):
 
 
 class Encoder(nn.Module):
-    """The first half of a model, as `generate` calls it. It owns no weights."""
+    """The encoder of a model, as `generate` calls it. It owns no weights."""
 
     main_input_name = "input_ids"
 
@@ -85,7 +85,7 @@ class Encoder(nn.Module):
 
 
 class Cache:
-    """The state of decoding, with what `generate` asks of a cache."""
+    """The decoding state, with the methods that `generate` calls on a cache."""
 
     is_compileable = False
 
@@ -137,7 +137,7 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
     def tie_weights(
         self, missing_keys: set[str] | None = None, recompute_mapping: bool = True
     ) -> None:
-        """Put each tensor under all its names; files have the first one alone."""
+        """Assign each shared tensor to all its names; files store only the first one."""
         tie(self, self._tied_weights_keys)
         if missing_keys is not None:
             missing_keys.difference_update(self._tied_weights_keys)
@@ -155,7 +155,7 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
         pad_to_multiple_of: int | None = None,
         mean_resizing: bool = True,
     ) -> nn.Embedding:
-        """Give source, target and output as many tokens, as `PreTrainedModel` does.
+        """Resize the source, target and output tables together, as `PreTrainedModel` does.
 
         Raises:
             ShapeshiftError: source and target have vocabularies of different sizes.
@@ -190,7 +190,7 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
         return tokens
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        """Return `labels (B, T)` moved by one, after `<s>`."""
+        """Return `labels (B, T)` shifted right by one, with `<s>` first."""
         shifted = labels.new_full(labels.shape, BOS)
         shifted[:, 1:] = labels[:, :-1]
         return shifted.masked_fill(shifted == IGNORED, PAD)
@@ -227,7 +227,8 @@ class ShapeshiftForSeq2SeqLM(PreTrainedModel, GenerationMixin):
         return_dict: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Seq2SeqLMOutput:
-        """Return logits `(B, T, V)`, and the mean cross-entropy of `labels (B, T)`; −100 is none.
+        """Return logits `(B, T, V)`, and the mean cross-entropy of `labels (B, T)`, without those
+        of −100.
 
         `decoder_input_ids` come from the labels by default; with a cache they are the new tokens
         alone. `cache` and `past_key_values` are the same: transformers 5.24 renamed the argument.

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 
 def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024) -> Report:
-    """Write a model for transformers, after a check that what `from_pretrained` opens computes what
-    ours does. `generate` searches as its decoding says, as far as transformers can.
+    """Write a model for transformers, and check that the model `from_pretrained` opens computes the
+    same. `generate` uses the run's decoding settings, as far as transformers has them.
 
     Raises:
         ShapeshiftError: transformers is not installed; the text was split by another program; the
@@ -78,7 +78,7 @@ def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024)
 
 
 class Engine:
-    """An exported model as `from_pretrained` opens it, for `parity.check`."""
+    """An exported model, opened by `from_pretrained`, for `parity.check`."""
 
     def __init__(self, folder: Path):
         from transformers import AutoModelForSeq2SeqLM
@@ -150,7 +150,8 @@ def _set_generation(exported: Any, decoding: DecodingConfig, max_length: int) ->
 
 
 def _write_tokenizer(folder: Path, subwords: Subwords, models: Path, max_length: int) -> None:
-    """Write what MarianMT's tokenizer reads: SentencePiece models, and pieces → ids."""
+    """Write the files of MarianMT's tokenizer: SentencePiece models, and a map from pieces to
+    ids."""
     from transformers import MarianTokenizer
 
     for side in ("source", "target"):

@@ -84,7 +84,7 @@ class MultiheadAttention(nn.MultiheadAttention):
         self.position = built.to(device=device, dtype=dtype)
 
     def _reset_parameters(self) -> None:
-        """Draw the projections again, as torch's; the position keeps its weights."""
+        """Reinitialise the projections as torch does; the position keeps its weights."""
         for weight in [self.in_proj_weight] if self._has_one_width() else self._weights():
             nn.init.xavier_uniform_(weight)
         for bias in (self.in_proj_bias, self.out_proj.bias):
@@ -210,7 +210,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         return out if self.batch_first else out.transpose(0, 1), probs
 
     def _extended(self, x: Tensor, learned: Tensor | None) -> Tensor:
-        """Return heads `x (B, H, K, E)` with the learned key or value `(1, 1, D)` and zeros."""
+        """Return heads `x (B, H, K, E)`, extended by the learned key or value `(1, 1, D)` and by
+        zeros."""
         B, H, _, E = x.shape
         heads = [x]
         if learned is not None:

@@ -82,8 +82,8 @@ def check_extra_keys(position: Representation, num_extra: int) -> None:
 
 
 def check_counting(position: Representation, num_queries: int, num_keys: int) -> None:
-    """Raise a `ShapeshiftError` if `position` compares positions in one sequence, and Q ≠ K:
-    counted from 0, queries that are its last tokens would be its first."""
+    """Raise a `ShapeshiftError` if `position` compares positions within one sequence and Q ≠ K:
+    counted from 0, queries at the end of the sequence would get the first positions."""
     for kind in position.kinds():
         if "cross" not in kind.places and num_queries != num_keys:
             name = type(kind).__name__

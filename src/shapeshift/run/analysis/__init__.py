@@ -1,2 +1,2 @@
-"""Analyses of a trained model, one file each: `compute` returns numbers, `measure` is a step of a
-grid."""
+"""Analyses of a trained model, one file each: `compute` returns numbers, `measure` is the measure
+of a grid."""

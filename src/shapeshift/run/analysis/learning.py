@@ -7,16 +7,16 @@ from shapeshift.data.prepared import Prepared
 from shapeshift.evaluation.scores import evaluate
 from shapeshift.run.analysis import similarity, swapped_order
 from shapeshift.run.folder import Run
-from shapeshift.run.measures import Measurement, measurements_of
+from shapeshift.run.measures import Result, results_of
 
 SHIFTS = (10, 40, 100, 500)
 """The largest offsets under which states are compared."""
 
 
-def measure(run: Run, data: Prepared) -> list[Measurement]:
+def measure(run: Run, data: Prepared) -> list[Result]:
     """Measure shift invariance during training: what `similarity` and `swapped-order` measure, and
     BLEU on the validation set, of the last checkpoint in each eighth of training, if one is kept;
-    `step` is its update. Offsets are 0, K/5, K/2 and K for each K of `SHIFTS` (bucket
+    `update` is that of the checkpoint. Offsets are 0, K/5, K/2 and K for each K of `SHIFTS` (bucket
     `layer n to K`): 500 are the paper's.
 
     Raises:
@@ -28,12 +28,12 @@ def measure(run: Run, data: Prepared) -> list[Measurement]:
         which = str(update)
         hypotheses = list(run.translator(which).translate(sources))
         scores = evaluate(hypotheses, references, metrics=("bleu",), tokenizer=tokenizer)
-        own = measurements_of(scores, "valid")
+        own = results_of(scores, "valid")
         for most in SHIFTS:
             offsets = (0, most // 5, most // 2, most)
             own += similarity.measure(run, data, which, offsets, f" to {most}")
         own += swapped_order.measure(run, data, which)
-        rows += [each.model_copy(update={"step": update}) for each in own]
+        rows += [each.model_copy(update={"update": update}) for each in own]
     return rows
 
 

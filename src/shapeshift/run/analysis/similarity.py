@@ -20,7 +20,7 @@ from shapeshift.data.prepared import Prepared
 from shapeshift.decoding.scoring import evaluating
 from shapeshift.model import Transformer
 from shapeshift.run.folder import Run
-from shapeshift.run.measures import Measurement
+from shapeshift.run.measures import Result
 
 OFFSETS = (0, 100, 250, 500)
 """Those of the paper."""
@@ -35,7 +35,7 @@ def measure(
     which: str = "average",
     offsets: Sequence[int] = OFFSETS,
     suffix: str = "",
-) -> list[Measurement]:
+) -> list[Result]:
     """Measure the cosine similarity of the encoder's states under different offsets, for each layer
     (bucket `layer n`, 0 the embeddings, and the suffix), on the first sentences of validation: 1 is
     shift invariant."""
@@ -43,8 +43,8 @@ def measure(
     sentences = [data.valid[number][0].tolist() for number in numbers]
     matrices = compute(run.model(which, run.device), sentences, offsets).mean(0)  # (L + 1, K, K)
     return [
-        Measurement(
-            metric="shift_similarity", value=value, dataset="valid", bucket=f"layer {layer}{suffix}"
+        Result(
+            metric="shift_similarity", value=value, split="valid", bucket=f"layer {layer}{suffix}"
         )
         for layer, value in enumerate(invariance(matrices).tolist())
     ]

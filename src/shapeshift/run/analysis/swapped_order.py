@@ -20,7 +20,7 @@ from shapeshift.data.subwords import SEP
 from shapeshift.decoding.translator import Translator
 from shapeshift.evaluation.scores import evaluate
 from shapeshift.run.folder import Run
-from shapeshift.run.measures import ORIGINAL, SWAPPED, Measurement, keep_lines, measurements_of
+from shapeshift.run.measures import ORIGINAL, SWAPPED, Result, keep_lines, results_of
 
 NUM_PAIRS = 10_000
 """Size of the paper's sample."""
@@ -31,7 +31,7 @@ _SAMPLED, _MIN_SAMPLE = 45, 500
 Pair = tuple[list[int], list[int]]
 
 
-def measure(run: Run, data: Prepared, which: str = "average") -> list[Measurement]:
+def measure(run: Run, data: Prepared, which: str = "average") -> list[Result]:
     """Measure BLEU of the first sentence of joined training pairs in its place and at the end
     (Kiyono et al. 2021, Table 1) on one in 45 training pairs, 500 at least and 10,000 at most;
     nothing for a run whose pairs are not joined. Of the final model the translations of both orders
@@ -44,11 +44,11 @@ def measure(run: Run, data: Prepared, which: str = "average") -> list[Measuremen
         for name, outputs in zip((ORIGINAL, SWAPPED), both, strict=True):
             keep_lines(run.directory, name, "average", outputs)
         keep_lines(run.directory, ORIGINAL, "references", references)
-    rows: list[Measurement] = []
+    rows: list[Result] = []
     for name, outputs in zip(("original order", "swapped order"), both, strict=True):
         tokenizer = run.config.bleu_tokenizer
         scores = evaluate(outputs, references, metrics=("bleu",), tokenizer=tokenizer)
-        rows += measurements_of(scores, "train", name)
+        rows += results_of(scores, "train", name)
     return rows
 
 

@@ -30,7 +30,7 @@ from shapeshift.evaluation.scores import evaluate
 from shapeshift.evaluation.tokenizers import make_bleu
 from shapeshift.positions import SCHEMES
 from shapeshift.run.folder import Run, detokenizer
-from shapeshift.run.measures import Measurement, files_of, mean_measurement, measurements_of
+from shapeshift.run.measures import Result, files_of, mean_result, results_of
 from shapeshift.run.record import tail
 from shapeshift.training.config import Cosine, Noam
 
@@ -131,7 +131,7 @@ class Toolkit:
             return None
         return f"{self.name} is left out: {absent[0]} is not on the PATH; {self.install}"
 
-    def __call__(self, run: Run, data: Prepared) -> list[Measurement]:
+    def __call__(self, run: Run, data: Prepared) -> list[Result]:
         """Train, translate and score, all in `toolkits/NAME` next to the run's folder.
 
         Raises:
@@ -149,7 +149,7 @@ class Toolkit:
         run_commands(self.commands(baseline, paths), baseline.directory)
         return [row for split in TEST_SPLITS for row in self._score(baseline, split)]
 
-    def _score(self, baseline: Baseline, split: TestSplit) -> list[Measurement]:
+    def _score(self, baseline: Baseline, split: TestSplit) -> list[Result]:
         data, detokenize = baseline.data, detokenizer(baseline.config)
         lines = self.translations(baseline, split)
         hypotheses = [detokenize(text) for text in join(lines, data, split)]
@@ -160,8 +160,8 @@ class Toolkit:
             texts = hypotheses[part], references[part]
             tokenizer = baseline.config.bleu_tokenizer
             scores = evaluate(*texts, metrics=("bleu",), tokenizer=tokenizer)
-            rows += measurements_of(scores, name, self.name)
-        return [*rows, mean_measurement(rows, split)]
+            rows += results_of(scores, name, self.name)
+        return [*rows, mean_result(rows, split)]
 
 
 def export(data: Prepared, directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Analyses that items name: each takes the study and returns a `Content`."""
+"""Analyses that studies name: each takes the study and returns a `Content`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from matplotlib.colors import Normalize
 from matplotlib.image import AxesImage
 from numpy.typing import NDArray
 
-from shapeshift.study.grid import Cell
-from shapeshift.study.study import Study
+from shapeshift.study.grid import PlannedRun
+from shapeshift.study.measured import Measured
 
 PAIR = ("ape", "shape")
-"""The positions that most items of the SHAPE paper compare."""
+"""The positions that most studies of the SHAPE paper compare."""
 
 
-def paired(study: Study, axes: Mapping[str, str]) -> dict[int, tuple[Cell, Cell]]:
+def paired(measured: Measured, axes: Mapping[str, str]) -> dict[int, tuple[PlannedRun, PlannedRun]]:
     """Return seed → the finished runs of APE and of SHAPE, where both are there."""
     ape, shape = (
-        {cell.seed: cell for cell in study.finished({**axes, "position": name})} for name in PAIR
+        {planned.seed: planned for planned in measured.finished({**axes, "position": name})}
+        for name in PAIR
     )
     return {seed: (ape[seed], shape[seed]) for seed in sorted(ape.keys() & shape.keys())}
 

@@ -6,24 +6,24 @@ from __future__ import annotations
 from math import exp
 
 from shapeshift.study.document import Content, DocumentTable, number, words
-from shapeshift.study.grid import Cell
-from shapeshift.study.study import Study
+from shapeshift.study.grid import PlannedRun
+from shapeshift.study.measured import Measured
 from shapeshift.training.log import read_log
 
 NEAR = 1.05
 """Training has converged where validation perplexity is at most this times its last one."""
 
 
-def updates(study: Study) -> Content:
+def updates(measured: Measured) -> Content:
     """Make a table of the updates that each run needs to converge, and for each dataset the values
     of a claim: seed → the largest number of updates divided by the smallest."""
     rows, values = [], dict[str, dict[int, float]]()
-    for dataset in study.settings("dataset"):
+    for dataset in measured.settings("recipe"):
         needed = dict[int, list[int]]()
-        for cell in study.finished({"dataset": dataset}):
-            update = _converged(study, cell)
-            needed.setdefault(cell.seed, []).append(update)
-            name = words(dataset, cell.axes["position"], str(cell.seed))
+        for planned in measured.finished({"recipe": dataset}):
+            update = _converged(measured, planned)
+            needed.setdefault(planned.seed, []).append(update)
+            name = words(dataset, planned.axes["position"], str(planned.seed))
             rows.append((*name, number(update, ",")))
         ratios = {seed: max(own) / min(own) for seed, own in needed.items() if len(own) > 1}
         if ratios:
@@ -31,15 +31,15 @@ def updates(study: Study) -> Content:
     table = DocumentTable(
         name="convergence",
         title="Updates to converge",
-        header=("dataset", "position", "seed", "updates"),
+        header=("recipe", "position", "seed", "updates"),
         rows=tuple(rows),
         notes=(f"the first whose validation perplexity is at most {NEAR} times the last one",),
     )
     return Content([table], values=values)
 
 
-def _converged(study: Study, cell: Cell) -> int:
-    log = read_log(study.run(cell).directory / "log.jsonl")
+def _converged(measured: Measured, planned: PlannedRun) -> int:
+    log = read_log(measured.run(planned).directory / "log.jsonl")
     losses = [(line["update"], line["valid_loss"]) for line in log if "valid_loss" in line]
     last = exp(losses[-1][1])
     return next(int(update) for update, loss in losses if exp(loss) <= NEAR * last)

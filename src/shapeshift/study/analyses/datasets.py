@@ -12,17 +12,17 @@ from matplotlib.ticker import EngFormatter
 from shapeshift.data.store import TokenStore
 from shapeshift.study.document import Content, DocumentTable, number, words
 from shapeshift.study.figures import TEXT_WIDTH_IN, look, styled
-from shapeshift.study.study import Study
+from shapeshift.study.measured import Measured
 
 _NUM_BINS = 40
 
 
-def histograms(study: Study) -> Content:
+def histograms(measured: Measured) -> Content:
     """Draw the lengths of the training sentences, a panel for each setting of `dataset`; the
     table has a row for each range of lengths."""
     stores = {
-        name: study.prepared(study.cells({"dataset": name})[0]).train
-        for name in study.settings("dataset")
+        name: measured.prepared(measured.runs({"recipe": name})[0]).train
+        for name in measured.settings("recipe")
     }
     rows = []
     for name, store in stores.items():
@@ -33,7 +33,7 @@ def histograms(study: Study) -> Content:
     table = DocumentTable(
         name="figure5",
         title="Training sentences by length in subwords",
-        header=("dataset", "length", "source sentences", "target sentences"),
+        header=("recipe", "length", "source sentences", "target sentences"),
         rows=tuple(rows),
         figure="Lengths of the training sentences",
         drawing=_plot(stores),

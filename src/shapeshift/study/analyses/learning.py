@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from shapeshift.run.analysis.learning import SHIFTS
 from shapeshift.study.document import Content, DocumentTable, number, words
 from shapeshift.study.figures import Line, Panel, bars_note, draw_lines
+from shapeshift.study.measured import Measured
 from shapeshift.study.results import Row
-from shapeshift.study.study import Study
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,14 +33,14 @@ _NOTES = (
 )
 
 
-def checkpoints(study: Study) -> Content:
+def checkpoints(measured: Measured) -> Content:
     """Make a table of what the measure `learning` found at the checkpoints of each position, and a
     figure with a panel for each column."""
     columns = (_BLEU, _ORIGINAL, _SWAPPED, _DROP, *_SIMILARITY)
     rows, lines = [], dict[str, list[Line]]()
-    for position in study.settings("position"):
-        points = _points(study, position)
-        means = points.groupby("step").mean()
+    for position in measured.settings("position"):
+        points = _points(measured, position)
+        means = points.groupby("update").mean()
         for update, found in means.iterrows():
             fields = (number(found[x], ".3f" if x in _SIMILARITY else ".2f") for x in columns)
             rows.append((*words(position), number(update, ","), *fields))
@@ -64,18 +64,18 @@ def checkpoints(study: Study) -> Content:
     return Content([table])
 
 
-def _points(study: Study, position: str) -> pd.DataFrame:
+def _points(measured: Measured, position: str) -> pd.DataFrame:
     """Return a row for each update and seed, and a column for each measurement, over the layers of
     the encoder together."""
     import pandas as pd
 
     found = [
-        (row.step, row.seed, column, row.value)
-        for row in study.results
-        if row.step is not None and row.axes["position"] == position and (column := _column(row))
+        (row.update, row.seed, column, row.value)
+        for row in measured.results
+        if row.update is not None and row.axes["position"] == position and (column := _column(row))
     ]
-    frame = pd.DataFrame(found, columns=["step", "seed", "column", "value"])
-    points = frame.pivot_table("value", ["step", "seed"], "column")
+    frame = pd.DataFrame(found, columns=["update", "seed", "column", "value"])
+    points = frame.pivot_table("value", ["update", "seed"], "column")
     points[_DROP] = points[_ORIGINAL] - points[_SWAPPED] if found else 0.0
     return points
 

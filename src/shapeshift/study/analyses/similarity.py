@@ -15,8 +15,8 @@ from shapeshift.run.analysis.similarity import OFFSETS, compute, invariance
 from shapeshift.study.analyses import PAIR, draw_matrix, paired
 from shapeshift.study.document import Content, DocumentTable, number, words
 from shapeshift.study.figures import TEXT_WIDTH_IN, styled
-from shapeshift.study.grid import Cell
-from shapeshift.study.study import Study
+from shapeshift.study.grid import PlannedRun
+from shapeshift.study.measured import Measured
 
 CLAIM = "mean cosine of states, SHAPE's minus APE's"
 """Name of the values for a claim."""
@@ -31,45 +31,48 @@ Array = NDArray[np.float64]
 Matrices = list[list[list[list[float]]]]
 
 
-def one_sentence(study: Study) -> Content:
+def one_sentence(measured: Measured) -> Content:
     """Make Figure 2, of the first validation sentence."""
-    return _heat_maps(study, {"figure2": 0})
+    return _heat_maps(measured, {"figure2": 0})
 
 
-def ten_sentences(study: Study) -> Content:
+def ten_sentences(measured: Measured) -> Content:
     """Make Figure 6: a figure for each of ten further sentences."""
-    return _heat_maps(study, {f"figure6-{n}": n for n in range(1, _NUM_SENTENCES)})
+    return _heat_maps(measured, {f"figure6-{n}": n for n in range(1, _NUM_SENTENCES)})
 
 
-def _similarity(study: Study, cell: Cell) -> Matrices:
+def _similarity(measured: Measured, planned: PlannedRun) -> Matrices:
     """Return how similar a run's states are on the first validation sentences, see `compute`:
     (N, L + 1, K, K)."""
-    store = study.prepared(cell).valid
+    store = measured.prepared(planned).valid
     sentences = [store[i][0].tolist() for i in range(min(_NUM_SENTENCES, len(store)))]
-    run = study.run(cell)
+    run = measured.run(planned)
     matrices: Matrices = compute(run.model(device=run.device), sentences).tolist()
     return matrices
 
 
-def _heat_maps(study: Study, sentences: Mapping[str, int]) -> Content:
+def _heat_maps(measured: Measured, sentences: Mapping[str, int]) -> Content:
     """Make the heat maps of the first seed and the tables behind them: name → sentence. The values
     are means over the sentences."""
-    runs = paired(study, {"dataset": "interpolate"})
-    if not runs:
+    pairs = paired(measured, {"recipe": "interpolate"})
+    if not pairs:
         return Content()
     file = f"similarity-{_NUM_SENTENCES}-{'-'.join(map(str, OFFSETS))}"
     similarity = np.array(
         [
-            [study.computed(file, Matrices, [x], partial(_similarity, study, x)) for x in pair]
-            for pair in runs.values()
+            [
+                measured.computed(file, Matrices, [x], partial(_similarity, measured, x))
+                for x in pair
+            ]
+            for pair in pairs.values()
         ]
     )  # (seeds, 2, N, L + 1, K, K)
     chosen = {name: n for name, n in sentences.items() if n < similarity.shape[2]}
     layers = invariance(similarity[:, :, [*chosen.values()]].mean(2))[:, :, 1:]  # (seeds, 2, L)
     leads = [shape - ape for ape, shape in layers.mean(2).tolist()]
-    seed = next(iter(runs))
+    seed = next(iter(pairs))
     tables = [_table(name, similarity[0, :, n], n, seed) for name, n in chosen.items()]
-    return Content(tables, values={CLAIM: dict(zip(runs, leads, strict=True))})
+    return Content(tables, values={CLAIM: dict(zip(pairs, leads, strict=True))})
 
 
 def _table(name: str, similarity: Array, sentence: int, seed: int) -> DocumentTable:

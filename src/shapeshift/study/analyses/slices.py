@@ -7,20 +7,21 @@ from statistics import fmean
 
 from shapeshift.study.by_length import length_bounds
 from shapeshift.study.document import Content
-from shapeshift.study.study import Study
+from shapeshift.study.measured import Measured
 
 CLAIM = "BLEU on the own lengths, middle slice minus short slice"
 """Name of the values for a claim."""
 
-SYSTEMS = ("less-feeding-cross-pe", "relative-cross-pe")
+POSITIONS = ("less-feeding-cross-pe", "relative-cross-pe")
 """Those of the paper's table."""
 
 
-def own_lengths(study: Study) -> Content:
-    """Return the values of a claim: seed → the mean difference over the systems, of the seeds that
-    all of them have. The table is one of the item's own."""
+def own_lengths(measured: Measured) -> Content:
+    """Return the values of a claim: seed → the mean difference over the positions, of the seeds
+    that all of them have. The table is one of the study's own."""
     found = [
-        {name: _bleu(study, system, name) for name in ("short", "middle")} for system in SYSTEMS
+        {name: _bleu(measured, position, name) for name in ("short", "middle")}
+        for position in POSITIONS
     ]
     seeds = set.intersection(*({*own} for each in found for own in each.values()))
     leads = {
@@ -30,12 +31,12 @@ def own_lengths(study: Study) -> Content:
     return Content(values={CLAIM: leads} if leads else {})
 
 
-def _bleu(study: Study, system: str, lengths: str) -> dict[int, float]:
+def _bleu(measured: Measured, position: str, lengths: str) -> dict[int, float]:
     """Return seed → BLEU of finished runs on the sentences of the lengths in training."""
     values = {}
-    for cell in study.finished({"system": system, "lengths": lengths}):
-        bounds = length_bounds(cell.config, "inside")
-        bleu = bounds and study.bleu(cell, "test", bounds)
+    for planned in measured.finished({"position": position, "lengths": lengths}):
+        bounds = length_bounds(planned.config, "inside")
+        bleu = bounds and measured.bleu(planned, "test", bounds)
         if bleu is not None:
-            values[cell.seed] = bleu
+            values[planned.seed] = bleu
     return values

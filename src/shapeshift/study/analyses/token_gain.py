@@ -24,8 +24,8 @@ from shapeshift.study.analyses import draw_matrix, paired
 from shapeshift.study.by_length import bounds_label, length_bounds
 from shapeshift.study.document import Content, DocumentTable, number, words
 from shapeshift.study.figures import TEXT_WIDTH_IN, styled
-from shapeshift.study.grid import Cell
-from shapeshift.study.study import Study
+from shapeshift.study.grid import PlannedRun
+from shapeshift.study.measured import Measured
 from shapeshift.training.precision import choose_device
 
 FREQUENCY_EDGES = (10, 100, 1_000, 10_000, 100_000, 1_000_000)
@@ -47,21 +47,21 @@ Counts = Array
 before. (2, frequencies, positions)"""
 
 
-def by_position_and_frequency(study: Study) -> Content:
+def by_position_and_frequency(measured: Measured) -> Content:
     """Draw a heat map for each dataset, all seeds together, and compute for each seed the shares of
     tokens that SHAPE scores higher, in percent."""
     content = Content()
     for dataset in ("extrapolate", "interpolate"):
-        runs = paired(study, {"dataset": dataset})
-        if not runs:
+        pairs = paired(measured, {"recipe": dataset})
+        if not pairs:
             continue
-        first = next(iter(runs.values()))[0]
+        first = next(iter(pairs.values()))[0]
         bounds = length_bounds(first.config, "beyond")
         unseen = bounds[0] if bounds else None
-        edges = position_edges(study, first, unseen)
+        edges = position_edges(measured, first, unseen)
         total = np.zeros((2, len(FREQUENCY_EDGES) + 1, len(edges) + 1))
-        for seed, pair in runs.items():
-            counts = compare(study, pair, edges)
+        for seed, pair in pairs.items():
+            counts = compare(measured, pair, edges)
             total += counts
             num_rare = FREQUENCY_EDGES.index(RARE) + 1
             parts = (counts, counts[:, :num_rare], counts[:, num_rare:])
@@ -108,23 +108,25 @@ def share(counts: Counts) -> Array:
     return shares
 
 
-def position_edges(study: Study, cell: Cell, unseen: int | None) -> tuple[int, ...]:
+def position_edges(measured: Measured, planned: PlannedRun, unseen: int | None) -> tuple[int, ...]:
     """Return bounds of positions: one is where training ends, and there are some eight. `(10, 20)`
     makes [0, 10), [10, 20) and [20, ∞)."""
-    longest = int(study.prepared(cell).valid.target_lengths.max())
+    longest = int(measured.prepared(planned).valid.target_lengths.max())
     wide = 10 * max(1, -(-longest // (10 * _MOST_COLUMNS)))
     first = unseen % wide if unseen else wide
     first += wide if first < wide / 2 else 0
     return tuple(range(first, max(longest, first + 1), wide))
 
 
-def compare(study: Study, pair: tuple[Cell, Cell], edges: Sequence[int]) -> Counts:
+def compare(
+    measured: Measured, pair: tuple[PlannedRun, PlannedRun], edges: Sequence[int]
+) -> Counts:
     """Return where one run scores validation tokens higher than another."""
 
     def measure() -> list[list[list[float]]]:
-        data, training = study.prepared(pair[0]), pair[0].config.training
+        data, training = measured.prepared(pair[0]), pair[0].config.training
         device = choose_device(training.device)
-        baseline, system = (study.run(cell).model(device=device) for cell in pair)
+        baseline, system = (measured.run(planned).model(device=device) for planned in pair)
         store = data.valid
         plan = plan_in_order(store.source_lengths, store.target_lengths, training.batch)
         batches = (collate(store, pairs).to(device) for pairs in plan)
@@ -134,7 +136,7 @@ def compare(study: Study, pair: tuple[Cell, Cell], edges: Sequence[int]) -> Coun
         return counts
 
     name = f"token-gain-{'-'.join(map(str, edges))}"
-    return np.array(study.computed(name, list[list[list[float]]], pair, measure))
+    return np.array(measured.computed(name, list[list[list[float]]], pair, measure))
 
 
 def compute(

@@ -1,4 +1,4 @@
-"""The items that were reproduced, found below a folder and put in order."""
+"""The studies that were reproduced, found below a folder and put in order."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import get_args
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.study.catalogue import PAPERS
-from shapeshift.study.document import FILE, Finding, ItemDocument, Verdict
+from shapeshift.study.document import FILE, Finding, StudyDocument, Verdict
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-SCALES = ("tiny", "small", "paper")
+PROFILES = ("tiny", "small", "paper")
 
 
 @dataclass(frozen=True)
-class ReportItem:
-    """An item at one scale.
+class ReportStudy:
+    """A study in one profile.
 
     Attributes:
         document: its results.
@@ -27,54 +27,54 @@ class ReportItem:
         anchor: its place on the page.
     """
 
-    document: ItemDocument
+    document: StudyDocument
     directory: Path
     anchor: str
 
 
 @dataclass(frozen=True)
 class ReportPaper:
-    """A paper, and its items in the paper's order, each from the smallest scale up.
+    """A paper, and its studies in the paper's order, each from the smallest profile up.
 
     Attributes:
         name: as in `shapeshift reproduce NAME`.
         title: for people.
         citation: authors, year, title, venue; of studies, their files.
-        items: what was reproduced.
+        studies: what was reproduced.
     """
 
     name: str
     title: str
     citation: str
-    items: tuple[ReportItem, ...]
+    studies: tuple[ReportStudy, ...]
 
 
 def collect(directory: Path) -> list[ReportPaper]:
-    """Return the papers that have an item below a folder: ours in the catalogue's order, then
+    """Return the papers that have a study below a folder: ours in the catalogue's order, then
     others by name.
 
     Raises:
-        ShapeshiftError: no such folder, no item in it, or a file that is not an item's document.
+        ShapeshiftError: no such folder, no study in it, or a file that is not a study's document.
     """
     if not directory.is_dir():
         raise ShapeshiftError(
             "no such folder; name the one that `shapeshift reproduce` or `compare` wrote to",
             path=directory,
         )
-    items: list[ReportItem] = []
+    studies: list[ReportStudy] = []
     for path in sorted(directory.rglob(FILE)):
-        document = ItemDocument.load(path)
-        words = ("item", document.paper, document.item, document.labelled_scale)
+        document = StudyDocument.load(path)
+        words = ("study", document.paper, document.study, document.labelled_profile)
         anchor = re.sub(r"[^A-Za-z0-9]+", "-", "-".join(words)).strip("-").lower()
-        if any(item.anchor == anchor for item in items):
-            anchor += f"-{len(items)}"
-        items.append(ReportItem(document, path.parent, anchor))
-    if not items:
+        if any(study.anchor == anchor for study in studies):
+            anchor += f"-{len(studies)}"
+        studies.append(ReportStudy(document, path.parent, anchor))
+    if not studies:
         raise ShapeshiftError(
             f"no {FILE} in it or below; run `shapeshift reproduce PAPER` first", path=directory
         )
-    names = {item.document.paper for item in items}
-    return [_paper(name, items) for name in sorted(names, key=lambda x: (_rank(x, [*PAPERS]), x))]
+    names = {study.document.paper for study in studies}
+    return [_paper(name, studies) for name in sorted(names, key=lambda x: (_rank(x, [*PAPERS]), x))]
 
 
 def count(findings: Iterable[Finding]) -> dict[Verdict, int]:
@@ -83,18 +83,18 @@ def count(findings: Iterable[Finding]) -> dict[Verdict, int]:
     return {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
 
 
-def _paper(name: str, items: Iterable[ReportItem]) -> ReportPaper:
-    known = PAPERS.get(name, {"title": name.capitalize(), "items": []})
+def _paper(name: str, studies: Iterable[ReportStudy]) -> ReportPaper:
+    known = PAPERS.get(name, {"title": name.capitalize(), "studies": []})
     own = sorted(
-        (item for item in items if item.document.paper == name),
-        key=lambda item: (
-            _rank(item.document.item, known["items"]),
-            item.document.item,
-            _rank(item.document.scale, SCALES),
-            item.document.labelled_scale,
+        (study for study in studies if study.document.paper == name),
+        key=lambda study: (
+            _rank(study.document.study, known["studies"]),
+            study.document.study,
+            _rank(study.document.profile, PROFILES),
+            study.document.labelled_profile,
         ),
     )
-    citation = "; ".join(dict.fromkeys(item.document.citation for item in own))
+    citation = "; ".join(dict.fromkeys(study.document.citation for study in own))
     return ReportPaper(name, known["title"], citation, tuple(own))
 
 

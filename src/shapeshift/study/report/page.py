@@ -17,7 +17,7 @@ from jinja2 import Environment, StrictUndefined
 
 from shapeshift._system.files import read, replacing
 from shapeshift.study.document import FILE, DocumentTable
-from shapeshift.study.report.collect import VERDICTS, ReportItem, ReportPaper, collect, count
+from shapeshift.study.report.collect import VERDICTS, ReportPaper, ReportStudy, collect, count
 from shapeshift.study.verdicts import shown
 
 PAGE = "report.html"
@@ -28,10 +28,10 @@ _FILE_KINDS = {"md": "Markdown", "tex": "LaTeX"}
 
 
 def write_page(directory: Path, path: Path) -> list[ReportPaper]:
-    """Write the page of all items below a folder, and return them.
+    """Write the page of all studies below a folder, and return them.
 
     Raises:
-        ShapeshiftError: there is no item, or one that cannot be read.
+        ShapeshiftError: there is no study, or one that cannot be read.
     """
     papers = collect(directory)
     text = page(papers, path.parent)
@@ -47,13 +47,13 @@ def page(papers: Sequence[ReportPaper], root: Path) -> str:
     title, a setting or a figure can run or load anything.
     """
     script = asset("page.js")
-    documents = [item.document for paper in papers for item in paper.items]
+    documents = [study.document for paper in papers for study in paper.studies]
     return render(
         "page.html",
         style=asset("page.css"),
         script=script,
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        papers=[(paper, [_item(item, root) for item in paper.items]) for paper in papers],
+        papers=[(paper, [_study(study, root) for study in paper.studies]) for paper in papers],
         documents=documents,
         count=count,
         counts=count(finding for document in documents for finding in document.findings),
@@ -74,33 +74,33 @@ def render(template: str, **variables: Any) -> str:
     return environment.from_string(asset(template)).render(**variables)
 
 
-def _item(item: ReportItem, root: Path) -> dict[str, Any]:
-    """Return what the template shows of an item. `blocks` are what stands side by side: each of our
+def _study(study: ReportStudy, root: Path) -> dict[str, Any]:
+    """Return what the template shows of a study. `blocks` are what stands side by side: each of our
     tables with the paper's that it is compared with; if there is but one of ours, with all of the
     paper's."""
-    document = item.document
+    document = study.document
     ours = [table for table in document.tables if table.origin == "ours"]
     papers = [table for table in document.tables if table.origin == "paper"]
     blocks = []
     for table in ours:
         compared = [x for x in papers if len(ours) == 1 or x.name == f"{table.name}-paper"]
         papers = [paper for paper in papers if paper not in compared]
-        own = _table(item, table, root) | {"compared": bool(compared)}
-        blocks.append([own, *(_table(item, each, root) for each in compared)])
+        own = _table(study, table, root) | {"compared": bool(compared)}
+        blocks.append([own, *(_table(study, each, root) for each in compared)])
     return {
-        "anchor": item.anchor,
+        "anchor": study.anchor,
         "document": document,
-        "blocks": blocks + [[_table(item, table, root)] for table in papers],
+        "blocks": blocks + [[_table(study, table, root)] for table in papers],
         "compared": any(table.origin == "paper" for table in document.tables),
-        "files": _files([item.directory / FILE, item.directory / "results.csv"], root),
+        "files": _files([study.directory / FILE, study.directory / "results.csv"], root),
     }
 
 
-def _table(item: ReportItem, table: DocumentTable, root: Path) -> dict[str, Any]:
-    stem = item.directory / table.name
+def _table(study: ReportStudy, table: DocumentTable, root: Path) -> dict[str, Any]:
+    stem = study.directory / table.name
     image, width = _image(Path(f"{stem}.svg")) if table.figure else ("", "")
     return {
-        "anchor": f"{item.anchor}-table-{item.document.tables.index(table)}",
+        "anchor": f"{study.anchor}-table-{study.document.tables.index(table)}",
         "table": table,
         "files": _files([f"{stem}.{kind}" for kind in ("md", "tex", "csv")], root),
         "compared": False,

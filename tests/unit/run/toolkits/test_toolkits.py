@@ -77,12 +77,12 @@ def test_a_toolkit_s_translations_are_scored_as_ours(make_config, data, tmp_path
 
     measure = Toolkit("copying", ("cp",), "", copy, read)
     config = make_config(*SETTINGS, "evaluation.tokenize=char")
-    rows = measure(Run.create(tmp_path / "cell" / "run", config), data)
+    rows = measure(Run.create(tmp_path / "run" / "run", config), data)
     [bleu] = score_corpus(*[data.text("test")[1]] * 2, ["bleu"], tokenizer="char")
-    assert [row.dataset for row in rows] == ["valid", "valid mean", "test", "test mean"]
+    assert [row.split for row in rows] == ["valid", "valid mean", "test", "test mean"]
     assert {(row.metric, row.bucket) for row in rows} == {("BLEU", "copying")}
     assert (rows[2].value, rows[2].signature) == (bleu.value, bleu.signature)
-    assert (tmp_path / "cell" / "toolkits" / "copying" / "test.done").exists()
+    assert (tmp_path / "run" / "toolkits" / "copying" / "test.done").exists()
 
 
 def commands_of(toolkit, run, folder):

@@ -34,13 +34,13 @@ def words(node):
 
 
 def article(tree, name):
-    [found] = tree.xpath(f"//article[@id='item-{name}']")
+    [found] = tree.xpath(f"//article[@id='study-{name}']")
     return found
 
 
 def fields(node):
     """The fields of the first table of an element."""
-    return [[words(cell) for cell in row] for row in node.xpath("(.//tbody)[1]/tr")]
+    return [[words(planned) for planned in row] for row in node.xpath("(.//tbody)[1]/tr")]
 
 
 def links(tree):
@@ -56,7 +56,7 @@ def test_findings_and_items_stand_first(tree):
         "RPE is slower to train than APE.", "✗ contradicted", "0.98 times", "0.91", "SHAPE table2",
         "tiny",
     ]  # fmt: skip
-    first, second, _ = (row[:5] for row in fields(tree.get_element_by_id("items")))
+    first, second, _ = (row[:5] for row in fields(tree.get_element_by_id("studies")))
     verdicts = "1 supported, 1 contradicted, 1 inconclusive"
     assert first == ["Table 2: BLEU and speed", "SHAPE", "tiny", verdicts, "12 of 14"]
     assert second == ["Figure 3: BLEU by source length", "SHAPE", "small", "–", "3 of 3"]
@@ -103,11 +103,11 @@ def test_a_figure_is_inside_with_its_table_even_if_its_file_is_damaged(tree, rep
     assert "lengths.svg is missing or damaged" in words(figure(made))
     assert figure(made).xpath(".//details[@open]")
     for path in directory.rglob("*"):
-        if path.is_file() and path.name != "item.json":
+        if path.is_file() and path.name != "study.json":
             path.unlink()
     made = html.document_fromstring(page(collect(directory), directory))
     assert "lengths.svg is missing or damaged" in words(figure(made))
-    assert {link.rpartition("/")[2] for link in links(made)} == {"item.json"}
+    assert {link.rpartition("/")[2] for link in links(made)} == {"study.json"}
 
 
 def test_no_text_becomes_markup_and_the_same_results_give_the_same_page(tree, text, reproduced):
@@ -123,7 +123,7 @@ def test_a_study_has_what_was_expected_and_no_paper(tmp_path):
     changes = {"paper": "studies", "tables": document.tables[:1]}
     document.model_copy(update=changes).save(tmp_path)
     for name in ("same", "again"):
-        other = changes | {"item": "other", "findings": ()}
+        other = changes | {"study": "other", "findings": ()}
         document.model_copy(update=other).save(tmp_path / name)
     made = html.document_fromstring(page(collect(tmp_path), tmp_path))
     own = words(article(made, "studies-table2-tiny"))
@@ -142,7 +142,7 @@ def test_the_head_says_that_too_few_runs_give_no_verdict(tmp_path):
     assert words(made.xpath("//dl[@class='counts']")[0]) == "no verdict from two runs 1"
 
 
-def test_papers_items_and_scales_are_in_order(tmp_path):
+def test_papers_items_and_profiles_are_in_order(tmp_path):
     places = [
         ("zebra", "table10", "tiny"),
         ("shape", "unknown", "tiny"),
@@ -151,8 +151,8 @@ def test_papers_items_and_scales_are_in_order(tmp_path):
         ("shape", "table2", "tiny"),
         ("adder", "table1", "tiny"),
     ]
-    for number, (paper, item, scale) in enumerate(places):
-        own = {"paper": paper, "item": item, "scale": scale, "citation": f"of {paper}"}
+    for number, (paper, study, profile) in enumerate(places):
+        own = {"paper": paper, "study": study, "profile": profile, "citation": f"of {paper}"}
         table_item().model_copy(update=own).save(tmp_path / str(number))
     papers = collect(tmp_path)
     titles = [(paper.name, paper.title, paper.citation) for paper in papers]
@@ -161,11 +161,11 @@ def test_papers_items_and_scales_are_in_order(tmp_path):
         ("adder", "Adder", "of adder"),
         ("zebra", "Zebra", "of zebra"),
     ]
-    items = [(item.document.item, item.document.scale) for item in papers[0].items]
-    assert items == [
+    studies = [(study.document.study, study.document.profile) for study in papers[0].studies]
+    assert studies == [
         ("table2", "tiny"), ("table2", "paper"), ("table2", "huge"), ("unknown", "tiny")
     ]  # fmt: skip
-    assert papers[0].items[0].directory == tmp_path / "4"
+    assert papers[0].studies[0].directory == tmp_path / "4"
 
 
 def test_a_folder_without_items_and_a_foreign_document_are_named(tmp_path):
@@ -173,8 +173,8 @@ def test_a_folder_without_items_and_a_foreign_document_are_named(tmp_path):
         collect(tmp_path)
     with pytest.raises(ShapeshiftError, match="nowhere: no such folder"):
         collect(tmp_path / "nowhere")
-    (tmp_path / "item.json").write_text('{"name": "someone else\'s"}')
-    with pytest.raises(ShapeshiftError, match=r"item\.json: not the document of an item"):
+    (tmp_path / "study.json").write_text('{"name": "someone else\'s"}')
+    with pytest.raises(ShapeshiftError, match=r"study\.json: not the document of a study"):
         collect(tmp_path)
 
 
@@ -183,10 +183,10 @@ def test_the_command_writes_the_page_where_it_is_told(tmp_path, capsys):
     report(results)
     page = tmp_path / "pages" / "all.html"
     report(results, page)
-    counts = "items: 1; claims: 1 supported, 1 contradicted, 1 inconclusive"
+    counts = "studies: 1; claims: 1 supported, 1 contradicted, 1 inconclusive"
     shown = [counts, str(results / "report.html"), counts, str(page)]
     assert capsys.readouterr().out.splitlines() == shown
-    assert 'href="tiny/item.json"' in (results / "report.html").read_text("utf-8")
-    assert 'href="../results/tiny/item.json"' in page.read_text("utf-8")
+    assert 'href="tiny/study.json"' in (results / "report.html").read_text("utf-8")
+    assert 'href="../results/tiny/study.json"' in page.read_text("utf-8")
     with pytest.raises(ShapeshiftError, match=r"report\.html: cannot be written: "):
         report(results, page / "report.html")

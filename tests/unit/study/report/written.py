@@ -1,24 +1,25 @@
-"""A folder as `shapeshift reproduce` leaves it: three items of two papers, one of them hostile."""
+"""A folder as `shapeshift reproduce` leaves it: three studies of two papers, one of them
+hostile."""
 
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from shapeshift.study.document import DocumentTable, Entry, Finding, ItemDocument, number, words
-from shapeshift.study.write import write_item
+from shapeshift.study.document import DocumentTable, Entry, Finding, StudyDocument, number, words
+from shapeshift.study.write import write_study
 
 HOSTILE = "<script>alert('title')</script> & \"quotes\""
 
 
-def make_item(item, title, *tables, findings=(), **changes):
+def make_item(study, title, *tables, findings=(), **changes):
     common = {
         "paper": "shape", "citation": "Kiyono, Kobayashi, Suzuki and Inui 2021, SHAPE, EMNLP",
-        "scale": "tiny", "command": "shapeshift reproduce shape --jobs 2", "version": "0.1.0",
-        "time": "2026-11-20T10:00:00+00:00", "item": item, "title": title, "tables": tables,
+        "profile": "tiny", "command": "shapeshift reproduce shape --jobs 2", "version": "0.1.0",
+        "time": "2026-11-20T10:00:00+00:00", "study": study, "title": title, "tables": tables,
     }  # fmt: skip
     names = ("claim", "verdict", "measured", "paper")
     found = tuple(Finding(**dict(zip(names, each, strict=True))) for each in findings)
-    return ItemDocument(**common | {"findings": found} | changes)
+    return StudyDocument(**common | {"findings": found} | changes)
 
 
 def table_item():
@@ -36,7 +37,7 @@ def table_item():
     ours = DocumentTable(
         name="table2",
         title="BLEU and training speed",
-        header=("dataset", "position", "test BLEU", "speed", "COMET"),
+        header=("recipe", "position", "test BLEU", "speed", "COMET"),
         rows=rows,
         notes=("mean ± standard deviation over seeds", "speed: over ape's"),
     )
@@ -70,16 +71,20 @@ def write_reproduced(directory: Path) -> Path:
         figure="BLEU by length of the source",
         drawing=drawing,
     )
-    runs = {"configs": dict.fromkeys(("ape", "rpe", "shape"), ""), "seeds": (1,), "scale": "small"}
+    runs = {
+        "configs": dict.fromkeys(("ape", "rpe", "shape"), ""),
+        "seeds": (1,),
+        "profile": "small",
+    }
     figure = make_item("figure3", "Figure 3: BLEU by source length", lengths, **runs)
-    header = ("system", *(f"column {number}" for number in range(20)))
+    header = ("position", *(f"column {number}" for number in range(20)))
     row = (*words(HOSTILE), *(Entry(text="1.0", value=1.0) for _ in header[1:]))
     wide = DocumentTable(name="wide", title=HOSTILE, header=header, rows=(row, row))
     hostile = {"paper": "outside", "citation": HOSTILE, "command": HOSTILE}
     finding = (HOSTILE, "inconclusive", HOSTILE, HOSTILE)
-    for item in (
+    for study in (
         table_item(), figure,
         make_item("table10", HOSTILE, wide, findings=[finding], **hostile),
     ):  # fmt: skip
-        write_item(item, directory / item.scale / item.paper / item.item)
+        write_study(study, directory / study.profile / study.paper / study.study)
     return directory

@@ -1,4 +1,4 @@
-"""What a study finds in the folders of cells; the records are made by hand."""
+"""What a study finds in the folders of runs; the records are made by hand."""
 
 from types import SimpleNamespace
 
@@ -9,82 +9,82 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import parse_config
 from shapeshift.evaluation.metrics import score_corpus
 from shapeshift.run.measures import keep_lines, mean_of
-from shapeshift.run.record import CellFolder
-from shapeshift.study.grid import Cell
-from shapeshift.study.study import Study
+from shapeshift.run.record import RunFolder
+from shapeshift.study.grid import PlannedRun
+from shapeshift.study.measured import Measured
 
-from .conftest import REFERENCES, measured, put
+from .conftest import REFERENCES, put, result
 
 WORSE = [f"a dog number {n} sat on a blue mat" for n in range(20)]
 LENGTHS = [5] * 10 + [50] * 10
 """Source lengths: the second half is long."""
 
 
-def make_cell(position, seed, *settings):
+def plan_run(position, seed, *settings):
     config = parse_config({"position": position, "training": {"seed": seed}}, settings)
-    return Cell("mine", "tiny", {"position": position}, seed, config, ("score-test",))
+    return PlannedRun("mine", "tiny", {"position": position}, seed, config, ("score-test",))
 
 
-CELLS = [make_cell(position, seed) for position in ("ape", "shape") for seed in (1, 2, 3)]
+RUNS = [plan_run(position, seed) for position in ("ape", "shape") for seed in (1, 2, 3)]
 
 
-def make_study(root, cells=CELLS):
+def make_study(root, runs=RUNS):
     """The study of runs in a folder, whose text has the `LENGTHS`."""
-    study = Study(cells, root, root / "prepared")
+    measured = Measured(runs, root, root / "prepared")
     store = SimpleNamespace(source_lengths=np.array(LENGTHS))
-    study.prepared = lambda cell: SimpleNamespace(store=lambda split: store)
-    return study
+    measured.prepared = lambda planned: SimpleNamespace(store=lambda split: store)
+    return measured
 
 
-def compare(study, test="shape", against="ape", **options):
-    return study.compare({"position": test}, {"position": against}, **options)
+def compare(measured, test="shape", against="ape", **options):
+    return measured.compare({"position": test}, {"position": against}, **options)
 
 
-def compared(root, cells=CELLS, **options):
-    return compare(make_study(root, cells), **options).comparison
+def compared(root, runs=RUNS, **options):
+    return compare(make_study(root, runs), **options).comparison
 
 
 @pytest.fixture
 def scored(tmp_path):
     """`ape` gets the long sentences wrong; `shape` gets all right; each has three seeds."""
     test, valid = mean_of("test"), mean_of("valid")
-    for cell in CELLS:
-        better = cell.axes["position"] == "shape"
+    for planned in RUNS:
+        better = planned.axes["position"] == "shape"
         found = [
-            measured("BLEU", 20.0 + cell.seed + 10 * better, dataset=test),
-            measured("BLEU", 50.0, dataset=test, bucket="[0, 10)"),
-            measured("BLEU", 5.0, dataset=test, step=7),
-            measured("BLEU", 99.0, dataset=valid),
-            measured("chrF", 1.0, dataset=test),
+            result("BLEU", 20.0 + planned.seed + 10 * better, split=test),
+            result("BLEU", 50.0, split=test, bucket="[0, 10)"),
+            result("BLEU", 5.0, split=test, update=7),
+            result("BLEU", 99.0, split=valid),
+            result("chrF", 1.0, split=test),
         ]
         lines = REFERENCES if better else REFERENCES[:10] + WORSE[10:]
-        put(tmp_path, cell, found, hypotheses=lines)
+        put(tmp_path, planned, found, hypotheses=lines)
     return tmp_path
 
 
 def test_rows_are_those_of_a_metric_with_the_settings_asked_for(scored):
-    study = make_study(scored)
-    rows = study.rows("BLEU", {"position": "shape"}, dataset=mean_of("test"))
+    measured = make_study(scored)
+    rows = measured.rows("BLEU", {"position": "shape"}, split=mean_of("test"))
     assert [(row.seed, row.value) for row in rows] == [(1, 31.0), (2, 32.0), (3, 33.0)]
-    some = study.rows("BLEU", {"position": ["ape"], "seed": (1, 3)}, dataset=mean_of("test"))
+    some = measured.rows("BLEU", {"position": ["ape"], "seed": (1, 3)}, split=mean_of("test"))
     assert [row.value for row in some] == [21.0, 23.0]
-    [short] = study.rows("BLEU", {"position": "ape", "seed": 1}, bucket="[0, 10)")
+    [short] = measured.rows("BLEU", {"position": "ape", "seed": 1}, bucket="[0, 10)")
     assert short.value == 50.0
-    assert len(study.rows("BLEU")) == 12  # test and valid
-    frame = study.frame()
-    assert frame.value.tolist() == [row.value for row in study.results]
-    assert frame["axis:position"].tolist() == [row.axes["position"] for row in study.results]
+    assert len(measured.rows("BLEU")) == 12  # test and valid
+    frame = measured.frame()
+    assert frame.value.tolist() == [row.value for row in measured.results]
+    assert frame["axis:position"].tolist() == [row.axes["position"] for row in measured.results]
 
 
 def test_unfinished_cells_are_left_out(scored):
-    missing = make_cell("rpe", 1)
-    half = make_cell("learned", 1)
-    put(scored, half, [measured("parameters", 7.0)], steps=("train",))
-    study = make_study(scored, [*CELLS, missing, half])
-    assert study.settings("position") == ["ape", "shape", "rpe", "learned"]
-    assert study.finished() == CELLS
-    assert {row.axes["position"] for row in study.results} == {"ape", "shape"}
-    assert compare(study, "rpe").reason == "no finished run with position = rpe"
+    missing = plan_run("rpe", 1)
+    half = plan_run("learned", 1)
+    put(scored, half, [result("parameters", 7.0)], measures=("train",))
+    measured = make_study(scored, [*RUNS, missing, half])
+    assert measured.settings("position") == ["ape", "shape", "rpe", "learned"]
+    assert measured.finished() == RUNS
+    assert {row.axes["position"] for row in measured.results} == {"ape", "shape"}
+    assert compare(measured, "rpe").reason == "no finished run with position = rpe"
 
 
 def test_a_comparison_tests_the_seeds_that_both_systems_have(scored):
@@ -92,7 +92,7 @@ def test_a_comparison_tests_the_seeds_that_both_systems_have(scored):
     assert list(full.p_values) == [1, 2, 3]
     assert full.difference > 0
     assert full.p_value < 0.05
-    some = [cell for cell in CELLS if cell.name != "shape/2"]
+    some = [planned for planned in RUNS if planned.name != "shape/2"]
     part = compare(make_study(scored, some))
     assert [*part.values] == [1, 3]
     assert part.values[1] == pytest.approx(100 - full.baseline_score)
@@ -114,8 +114,8 @@ def test_lengths_choose_the_sentences_that_are_compared(scored):
 
 def test_of_several_files_the_mean_is_tested(scored):
     """Of which the first has one sentence alone, in which `shape` is no better."""
-    for cell in CELLS:
-        run = CellFolder(scored / cell.key).run
+    for planned in RUNS:
+        run = RunFolder(scored / planned.key).run
         keep_lines(run, "test", "files", ["0 1", f"1 {len(REFERENCES)}"])
     mean = compared(scored)
     ape, files = REFERENCES[:10] + WORSE[10:], (slice(0, 1), slice(1, None))
@@ -124,15 +124,15 @@ def test_of_several_files_the_mean_is_tested(scored):
 
 
 def test_texts_that_do_not_compare_are_refused(scored):
-    run = CellFolder(scored / CELLS[0].key).run
+    run = RunFolder(scored / RUNS[0].key).run
     keep_lines(run, "test", "references", ["x", *REFERENCES[1:]])
     with pytest.raises(ShapeshiftError, match="against other references"):
         compared(scored)
-    char = make_cell("shape", 1, "evaluation.tokenize=char")
-    for cell in (CELLS[0], char):
-        put(scored, cell, hypotheses=REFERENCES)
+    char = plan_run("shape", 1, "evaluation.tokenize=char")
+    for planned in (RUNS[0], char):
+        put(scored, planned, hypotheses=REFERENCES)
     with pytest.raises(ShapeshiftError, match=r"tokenizer of BLEU \(13a and char\)"):
-        compared(scored, [CELLS[0], char])
+        compared(scored, [RUNS[0], char])
 
 
 def test_what_is_computed_is_kept_until_a_checkpoint_changes_or_it_is_damaged(scored):
@@ -146,7 +146,7 @@ def test_what_is_computed_is_kept_until_a_checkpoint_changes_or_it_is_damaged(sc
         path.write_text(damaged, encoding="utf-8")
         assert compared(scored) == first
         assert path.read_text(encoding="utf-8") == text
-    put(scored, CELLS[0], hypotheses=REFERENCES, checkpoint="another")
+    put(scored, RUNS[0], hypotheses=REFERENCES, checkpoint="another")
     assert compared(scored).difference < first.difference
     compare(make_study(scored), "ape", "shape")
     compared(scored, split="valid")
@@ -157,13 +157,13 @@ def test_scores_and_tests_are_made_again_with_another_tokenizer(scored):
     found = {}
     for tokenizer in ("auto", "char", "auto"):
         setting = f"evaluation.tokenize={tokenizer}"
-        cells = [make_cell(cell.axes["position"], cell.seed, setting) for cell in CELLS]
-        for cell in cells:
-            put(scored, cell)
-            config = CellFolder(scored / cell.key).run / "config.yaml"
-            config.write_text(cell.config.to_yaml(), encoding="utf-8")
-        bleu = make_study(scored, cells).scores(cells[0]).scores[0]
-        assert compared(scored, cells).baseline_score == pytest.approx(bleu.value)
+        runs = [plan_run(planned.axes["position"], planned.seed, setting) for planned in RUNS]
+        for planned in runs:
+            put(scored, planned)
+            config = RunFolder(scored / planned.key).run / "config.yaml"
+            config.write_text(planned.config.to_yaml(), encoding="utf-8")
+        bleu = make_study(scored, runs).scores(runs[0]).scores[0]
+        assert compared(scored, runs).baseline_score == pytest.approx(bleu.value)
         found[bleu.signature.split("|")[3]] = bleu.value
     assert found["tok:13a"] != found["tok:char"]
     assert len(list((scored / "computed").iterdir())) == 4
