@@ -61,12 +61,12 @@ def test_a_path_in_the_overrides_of_a_study_is_relative_to_the_study(key: str) -
     base = {"data": {"corpus": HUB if key.endswith("repo") else FILES}}
     axes = {"x": {"one": [f"{key}=texts"]}}
     Path("sub/study.yaml").write_text(yaml.safe_dump({"base": base, "axes": axes}))
-    (cell,) = Grid("sub/study.yaml").cells("full")
-    assert value(cell.config, key) == "sub/texts"
-    (cell,) = Grid("sub/study.yaml").cells("full", ["training.init_from=texts"])
-    assert str(cell.config.training.init_from) == "texts"
+    (planned,) = Grid("sub/study.yaml").runs("full")
+    assert value(planned.config, key) == "sub/texts"
+    (planned,) = Grid("sub/study.yaml").runs("full", ["training.init_from=texts"])
+    assert str(planned.config.training.init_from) == "texts"
     if "data.corpus" not in key:  # the text of a corpus that a study gives is next to the study
-        assert str(cell.config.data.corpus.root) == "sub"
+        assert str(planned.config.data.corpus.root) == "sub"
 
 
 def test_text_is_by_default_next_to_the_file_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
