@@ -23,9 +23,9 @@ from shapeshift.data.config import CORPORA
 from shapeshift.model import SIZES
 from shapeshift.positions import KINDS, POSITION_IDS, SCHEMES
 from shapeshift.positions.registry import Entry
-from shapeshift.run.measures import MEASURES
+from shapeshift.run.measures import MEASURES, TRAIN, Metric, find_measure
+from shapeshift.study.check import FACTS
 from shapeshift.study.grid import GridConfig, Profile, Rule
-from shapeshift.study.measurements import FACTS, METRICS, Metric
 from shapeshift.study.spec import (
     ByLengthSpec,
     ClaimSpec,
@@ -137,21 +137,30 @@ def study_document() -> str:
     measures = ", ".join(f"`{name}`" for name in MEASURES)
     parts = [part.replace("`MEASURES`", measures) for part in parts]
     parts.append(
-        "## Metrics\n\nThe values of `metric`. Your own measures may add others. `score-SPLIT` is"
-        "\n`score-valid` or `score-test`, and `evaluation.metrics` has to name the score.\n"
+        "## Metrics\n\nThe values of `metric`. Your own measures declare others: see"
+        "\n[a measure of your own](tutorials/own-study.md#a-measure-of-your-own). `score-SPLIT` is"
+        "\n`score-valid` or `score-test`, and `evaluation.metrics` has to name the score."
+        "\nDifferences of a metric that keeps examples are tested by the paired bootstrap,"
+        "\nthose of others over seeds alone.\n"
     )
-    rows = [(f"`{name}`", *_metric(metric)) for name, metric in METRICS.items()]
-    rows += [(f"`{name}`", meaning, "") for name, meaning in FACTS.items()]
-    parts.append(_table(("metric", "what it is", "measure"), rows))
+    makers: dict[str, dict[str, Metric]] = {}
+    for measure in (TRAIN, *MEASURES):
+        for metric in find_measure(measure).metrics:
+            place = "score-SPLIT" if measure.startswith("score-") else measure
+            makers.setdefault(metric.name, {}).setdefault(place, metric)
+    rows = [(f"`{name}`", *_metric(found)) for name, found in makers.items()]
+    rows += [(f"`{name}`", meaning, "", "", "") for name, meaning in FACTS.items()]
+    parts.append(_table(("metric", "what it is", "better", "examples", "measure"), rows))
     return "\n".join(parts)
 
 
-def _metric(metric: Metric) -> tuple[str, str]:
-    """Return what a metric is and what makes it."""
-    part = f"; has a `bucket`, such as `{metric.bucket}`" * bool(metric.bucket)
-    score = f" (`{metric.setting}`)" * metric.is_score
-    measures = ("score-SPLIT",) if metric.is_score else metric.measures
-    return metric.meaning + score + part, " or ".join(f"`{each}`" for each in measures)
+def _metric(found: dict[str, Metric]) -> tuple[str, ...]:
+    """Return what a metric is, which values are better, what it keeps, and what makes it."""
+    metric = found.get("score-SPLIT") or next(iter(found.values()))
+    part = f"; has a `bucket`, such as `{metric.buckets[0]}`" if metric.buckets else ""
+    score = f" (`{metric.setting}`)" if metric.setting else ""
+    measures = " or ".join(f"`{name}`" for name in found if name != TRAIN)
+    return metric.meaning + score + part, metric.better or "", metric.examples or "", measures
 
 
 def _section(name: str, annotation: Any) -> Iterator[str]:

@@ -35,7 +35,7 @@ def test_a_script_measures(command, monkeypatch, capsys):
     "command",
     [
         f"training_step.py {SMALL}",
-        "instruction_sets.py --repeats 1",
+        pytest.param("instruction_sets.py --repeats 1", marks=pytest.mark.slow),  # it compiles
         "compare.py decoding --apart --size tiny --sentences 64 --forced-steps 3 --repeats 1"
         " --text text.en text.de --vocabulary 200",
     ],

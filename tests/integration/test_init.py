@@ -2,6 +2,7 @@
 
 import gzip
 import random
+from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
@@ -76,33 +77,27 @@ def test_what_is_missing_is_asked_for_on_a_terminal(text):
     assert (status, "--target: is missing" in said) == (2, True)
 
 
-def test_an_archive_is_unpacked(text):
-    with ZipFile(text / "opus.zip", "w") as archive:
+def pack(path, name, lines=slice(None)):
+    """Write an archive with some lines of both files, called NAME.en and NAME.de."""
+    path.parent.mkdir(exist_ok=True)
+    with ZipFile(path, "w") as archive:
         archive.writestr("README", "from OPUS")
         for ending in ("en", "de"):
-            archive.write(text / f"mine.{ending}", f"Grammar.de-en.{ending}")
-    given = ("init", "--train", "opus.zip", "--source", "en", "--target")
-    assert shapeshift(text, *given, "de", "--output", "a.yaml")[0] == 0
-    assert load_config("a.yaml").data.corpus.train == ["a/train"]
-    assert (text / "a" / "opus" / "Grammar.de-en.en").exists()
-    assert "no two files" in shapeshift(text, *given, "fr", "--output", "b.yaml")[2]
+            text = Path(f"mine.{ending}").read_text("utf-8").splitlines(keepends=True)
+            archive.writestr(f"{name}.{ending}", "".join(text[lines]))
 
 
 def test_archives_of_one_name_are_unpacked_next_to_each_other(text):
     for number, corpus in enumerate(("Books", "News", "Talks")):
-        (text / corpus).mkdir()
-        with ZipFile(text / corpus / "de-en.txt.zip", "w") as archive:
-            for ending in ("en", "de"):
-                lines = (text / f"mine.{ending}").read_text("utf-8").splitlines(keepends=True)
-                part = lines[400 * number : 400 * (number + 1)]
-                archive.writestr(f"text.{ending}", "".join(part))
+        part = slice(400 * number, 400 * (number + 1))
+        pack(text / corpus / "de-en.txt.zip", "Grammar.de-en", part)
     given = ("init", *LANGUAGES, "--train", "Books/de-en.txt.zip", "--train", "News/de-en.txt.zip")
     more = ("--valid", "Talks/de-en.txt.zip", "--test", "Talks/de-en.txt.zip")
     status, _, said = shapeshift(text, *given, *more)
     assert status == 0, said
     corpus = load_config("mine.yaml").data.corpus
-    assert corpus.train == ["mine/de-en/text", "mine/de-en-2/text"]
-    assert corpus.valid == corpus.test == ["mine/de-en-3/text"]
+    assert corpus.train == ["mine/de-en/Grammar.de-en", "mine/de-en-2/Grammar.de-en"]
+    assert corpus.valid == corpus.test == ["mine/de-en-3/Grammar.de-en"]
     here = "".join((text / f"{x}.en").read_text("utf-8") for x in (*corpus.train, *corpus.valid))
     assert here == (text / "mine.en").read_text("utf-8")
 
@@ -111,15 +106,16 @@ def test_an_archive_never_replaces_a_file_of_the_user(text):
     (text / "mine" / "opus").mkdir(parents=True)
     own = text / "mine" / "opus" / "text.en"
     own.write_text("my own\n")
-    with ZipFile(text / "opus.zip", "w") as archive:
-        for ending in ("en", "de"):
-            archive.write(text / f"mine.{ending}", f"text.{ending}")
-    status, _, said = shapeshift(text, "init", *LANGUAGES, "--train", "opus.zip")
+    pack(text / "opus.zip", "text")
+    given = ("init", "--train", "opus.zip", "--source", "en", "--target")
+    status, _, said = shapeshift(text, *given, "de")
     assert (status, "text.en: exists already and differs" in said) == (1, True), said
     assert own.read_text() == "my own\n"
     assert not own.with_suffix(".de").exists()
     own.rename(text / "away")
-    assert shapeshift(text, "init", *LANGUAGES, "--train", "opus.zip")[0] == 0
+    assert "no two files" in shapeshift(text, *given, "fr")[2]
+    assert shapeshift(text, *given, "de")[0] == 0
+    assert load_config("mine.yaml").data.corpus.train == ["mine/train"]
 
 
 def test_files_of_both_languages_are_taken_apart(text):

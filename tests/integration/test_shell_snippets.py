@@ -26,6 +26,7 @@ NOT_RUN = {
     r"pip install|mtdata|wget|corpora/|^for |^done$": "needs the internet",
     r"check gpt2|import Helsinki|runs/opus": "needs a model of the Hugging Face hub",
     r"check my_models": "a model of one's own: unit/cli/test_check.py",
+    r"check runs/mine": "exports to each engine: unit/export/test_export_command.py",
     r"torchrun|srun|SLURM|SBATCH|MASTER_ADDR|scontrol|rdzv": "several machines or processes:"
     " integration/test_distributed.py, unit/study/test_launchers.py",
     r"shapeshift serve|^curl": "serves until it is stopped: integration/test_serve_in_browser.py",
@@ -116,8 +117,6 @@ def run(folder: Path, line: str) -> None:
         arguments += [f"{key}={value}" for key, value in small.items()]
     if command == "compare":
         arguments.append("--dry-run")
-    if command == "check":
-        arguments += ["--max-length", "5"]
     if command == "reproduce" and not {"--dry-run", "--list"} & {*arguments}:
         arguments.append("--no-run")
     stdin = f"{said[1]}\n".encode() if said else b""

@@ -71,19 +71,10 @@ def positions(
     number of parameters is the one that it adds to transformer-base. With --explain, prints how its
     attention is computed in a layer of transformer-base instead.
     """
-    given = {
-        "--device": device,
-        "--dtype": dtype,
-        "--train": train,
-        "--decode": decode,
-        "--compiled": compiled,
-        "--dropout": dropout,
-        "--length": length,
-        "--no-kernels": no_kernels,
-    }
-    for option, value in given.items():
-        if value is not None and value is not False and not explain:
-            raise usage_error(option, "describes an attention for --explain; add --explain")
+    flags = {"train": train, "decode": decode, "compiled": compiled, "no_kernels": no_kernels}
+    options: dict[str, Any] = {"device": device, "dtype": dtype, "dropout": dropout}
+    options |= {"length": length} | {flag: True for flag, is_given in flags.items() if is_given}
+    given = {key: value for key, value in options.items() if value is not None}
     if explain:
         if name is None:
             raise usage_error("--explain", "needs the NAME of a scheme or a kind, such as rope")
@@ -91,18 +82,11 @@ def positions(
             raise usage_error("--decode", "excludes --train: gradients are of whole sentences")
         if no_kernels and device == "cuda":
             raise usage_error("--no-kernels", "has no effect on a GPU; leave one of them out")
-        _explain(
-            name,
-            device=device or "cpu",
-            dtype=dtype or "fp32",
-            train=train,
-            decode=decode,
-            compiled=compiled,
-            dropout_p=dropout or 0.0,
-            length=64 if length is None else length,
-            with_kernels=False if no_kernels else None,
-        )
+        _explain(name, **given)
         return
+    for option in given:
+        flag = f"--{option.replace('_', '-')}"
+        raise usage_error(flag, "describes an attention for --explain; add --explain")
     if name is not None:
         _describe(name)
         return
@@ -185,7 +169,18 @@ def _scheme(name: str) -> Scheme:
     return find_scheme(name)
 
 
-def _explain(name: str, *, dtype: str, **options: Any) -> None:
+def _explain(
+    name: str,
+    *,
+    device: str = "cpu",
+    dtype: str = "fp32",
+    dropout: float = 0.0,
+    length: int = 64,
+    train: bool = False,
+    decode: bool = False,
+    compiled: bool = False,
+    no_kernels: bool = False,
+) -> None:
     """Print which backend serves for each attention of a scheme or a kind, and why those before it
     do not."""
     import torch
@@ -203,41 +198,36 @@ def _explain(name: str, *, dtype: str, **options: Any) -> None:
         scheme = Scheme(parts=tuple(Part(name, place, stacks) for place in places))
     precisions = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     found: dict[str, list[str]] = {}
-    attentions = [*_attentions(scheme, decode=options["decode"])]
+    attentions = [*_attentions(scheme, decode=decode)]
     if name not in SCHEMES:  # where the kind acts, if it does in an attention
         attentions = [x for x in attentions if not x[0].endswith(NOTHING)] or attentions
     for where, position in attentions:
-        explanation = str(explain(position, dtype=precisions[dtype], **options))
-        found.setdefault(explanation, []).append(where)
+        answer = explain(
+            position,
+            device=device,
+            dtype=precisions[dtype],
+            train=train,
+            decode=decode,
+            compiled=compiled,
+            dropout_p=dropout,
+            length=length,
+            with_kernels=False if no_kernels else None,
+        )
+        found.setdefault(str(answer), []).append(where)
     show(f"{name}: {str(scheme).removesuffix(', position ids absolute')}")
-    show(_described(dtype, **options))
+    texts = {
+        "training" if train else "a step of decoding" if decode else "evaluation": True,
+        "on a GPU (NVIDIA, from Ampere on)" if device == "cuda" else "on a CPU": True,
+        "without compiled kernels": no_kernels,
+        "compiled by torch.compile": compiled,
+        f"in {dtype}": True,
+        f"{length:,} tokens": True,
+        f"dropout of attention {dropout:g}": dropout > 0,
+    }
+    show(", ".join(text for text, is_said in texts.items() if is_said))
     for explanation, alike in found.items():
         show("\n" + "\n".join(alike))
         show(re.sub("^", "  ", explanation, flags=re.MULTILINE))
-
-
-def _described(
-    dtype: str,
-    *,
-    device: str,
-    train: bool,
-    decode: bool,
-    compiled: bool,
-    dropout_p: float,
-    length: int,
-    with_kernels: bool | None,
-) -> str:
-    """Describe the attention that the options of `--explain` select."""
-    texts = [
-        "training" if train else "a step of decoding" if decode else "evaluation",
-        "on a GPU (NVIDIA, from Ampere on)" if device == "cuda" else "on a CPU",
-        *(["without compiled kernels"] if with_kernels is False else []),
-        *(["compiled by torch.compile"] if compiled else []),
-        f"in {dtype}",
-        f"{length:,} tokens",
-        *([f"dropout of attention {dropout_p:g}"] if dropout_p else []),
-    ]
-    return ", ".join(texts)
 
 
 def _attentions(scheme: Scheme, *, decode: bool) -> Iterator[tuple[str, Representation]]:

@@ -28,7 +28,8 @@ def reproduce(
         str | None,
         typer.Argument(
             metavar="PAPER[:STUDY,...] or FILE.yaml",
-            help="A paper or its studies, such as shape or shape:table2,figure3; or a study file.",
+            help="A paper or its studies, such as shape or shape:table2,figure3; a study file; or"
+            " the folder of a paper of your own, with a paper.yaml.",
         ),
     ] = None,
     overrides: Overrides = None,
@@ -42,7 +43,7 @@ def reproduce(
     grid: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME or FILE.yaml",
+            metavar="PAPER:STUDY or FILE.yaml",
             help="Make the studies from the runs of this grid instead of their own. It must have"
             " the same axes.",
         ),
@@ -84,11 +85,11 @@ def reproduce(
     Studies are written to DIRECTORY/PROFILE/PAPER/STUDY, and a page with all results to
     DIRECTORY/report.html. If a study with other settings exists there, name another --directory.
     """
-    from shapeshift.study.catalogue import find_grid, find_studies, read_own_study
+    from shapeshift.study.catalogue import find_grid, find_studies
     from shapeshift.study.planning import plan_studies
 
     settings, seeds, label = overrides or [], seed or [], ""
-    is_study = target is not None and ("/" in target or "." in target)  # as in no paper's name
+    is_study = target is not None and target.endswith((".yaml", ".yml"))
     if show_list:
         if is_study:
             raise usage_error("--list", "lists papers; see a study with --dry-run")
@@ -102,17 +103,14 @@ def reproduce(
         return
     if target is None:
         raise usage_error("PAPER", "name a paper; --list shows them")
-    if is_study:
-        if grid is not None:
-            raise usage_error("--grid", "has no effect: the study's file names its grid")
-        paper = read_own_study(Path(target))
-    else:
-        paper = find_studies(target)
-        if grid is not None:
-            other = find_grid(grid)
-            label = other.name
-            studies = {name: study.on(other) for name, study in paper.studies.items()}
-            paper = replace(paper, studies=studies)
+    if is_study and grid is not None:
+        raise usage_error("--grid", "has no effect: the study's file names its grid")
+    paper = find_studies(target)
+    if grid is not None:
+        other = find_grid(grid)
+        label = other.name.replace(":", "-")
+        studies = {name: study.on(other) for name, study in paper.studies.items()}
+        paper = replace(paper, studies=studies)
     profiles = {each for own in paper.grids.values() for each in own.config.profiles}
     profile = profile or (profiles.pop() if len(profiles) == 1 else "tiny")
     command = shell_command(*sys.argv[1:])

@@ -115,13 +115,13 @@ def run_all(plan: Plan, directory: Path, prepared: Path, launcher: Launcher) -> 
         hardware = not isinstance(launcher, Slurm)
         get_ready(unfinished, directory, prepared, display, hardware=hardware)
     for name in dict.fromkeys(planned.grid for planned in plan.to_train):
-        grid = plan.paper.grids[name].config
+        measures = plan.paper.grids[name].config.measures
         runs = {
             planned.key for planned in plan.to_train if planned.grid == name
         }  # runs may share one
         finished = runs - {planned.key for planned in unfinished}
-        notice(f"{grid.title or name}: {len(finished)} of {len(runs)} runs are finished")
-        for line in usable(grid.measures)[1]:
+        notice(f"{name}: {len(finished)} of {len(runs)} runs are finished")
+        for line in usable(measures)[1]:
             notice(line)
     with Display() as display:
         failed = runner.run_all(

@@ -43,7 +43,7 @@ PATHS = (("data", "corpus", "root"), ("data", "subwords", "models"), ("training"
 _NAMES_OR_PATHS = (("data", "corpus", "repo"), ("evaluation", "comet_model"))
 """Settings that are a path if there is such a file or folder, and else a name on a hub."""
 
-_SHIPPED = Path(str(files("shapeshift"))) / "config" / "shipped"
+_PACKAGE = Path(str(files("shapeshift")))
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Layer:
     def folder(self) -> Path | None:
         """The folder that paths are relative to; None is the working directory, also for shipped
         files."""
-        if self.path is None or self.path.resolve().is_relative_to(_SHIPPED.resolve()):
+        if self.path is None or self.path.resolve().is_relative_to(_PACKAGE.resolve()):
             return None
         return self.path.parent
 
@@ -126,7 +126,7 @@ def find_config(name: str | Path, folder: Path | None = None) -> Path:
     path = Path(name) if folder is None else folder / name
     if Path(name).name != str(name) or path.suffix or (path.exists() and not path.is_dir()):
         return path
-    shipped = {each.stem: each for each in _SHIPPED.glob("*.yaml")}
+    shipped = {each.stem: each for each in _PACKAGE.glob("config/shipped/*.yaml")}
     if str(name) not in shipped:
         own = Path(f"{path}.yaml")
         meant = f"; did you mean '{own}'?" if own.is_file() else nearest(str(name), shipped)
@@ -374,12 +374,13 @@ def _index(items: list[Any], key: Any, keys: Keys) -> int:
 
 def _moved(setting: Setting) -> Any:
     """Return the value of a setting; a relative path, from the working directory on."""
-    value, folder = setting.value, setting.layer.folder or Path()
-    if not isinstance(value, str) or value.startswith("~") or os.path.isabs(value):
+    keys, value = setting.keys, setting.value
+    if keys not in (*PATHS, *_NAMES_OR_PATHS) or not isinstance(value, str):
         return value
-    if setting.keys in _NAMES_OR_PATHS and not (folder / value).exists():
+    if value.startswith("~") or os.path.isabs(value):
         return value
-    return from_here(folder / value) if setting.keys in (*PATHS, *_NAMES_OR_PATHS) else value
+    path = (setting.layer.folder or Path()) / value
+    return value if keys in _NAMES_OR_PATHS and not path.exists() else from_here(path)
 
 
 def from_here(path: str | Path) -> str:

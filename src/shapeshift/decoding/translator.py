@@ -141,14 +141,21 @@ class Translator:
             ShapeshiftError: a line has so many characters that it must exceed the limit; the
                 subword model would need much memory to say so.
         """
-        if any(map(self._is_huge, lines)):
+        encoded = [ids for ids in self._ids(lines) if ids is not None]
+        if len(encoded) < len(lines):
             raise self._too_long(None)
-        return self._encode(lines)
+        return encoded
 
     def _encode(self, lines: Sequence[str]) -> list[list[int]]:
         # A blank line may still have ids, depending on how the subword model normalises.
         texts = ["" if line.isspace() else line.removesuffix("\n") for line in lines]
         return self.subwords.encode_source(texts, joined=self._joined)
+
+    def _ids(self, lines: Sequence[str | None]) -> list[list[int] | None]:
+        """Return the source ids of each line, None where it is too long to be encoded or kept."""
+        texts = [None if line is None or self._is_huge(line) else line for line in lines]
+        encoded = iter(self._encode([text for text in texts if text is not None]))
+        return [None if text is None else next(encoded) for text in texts]
 
     def _read(
         self, lines: Iterator[str], size: int, number: int, name: str | Path
@@ -167,10 +174,8 @@ class Translator:
                 texts.append(None if skips and self._is_huge(line) else line)
         except ShapeshiftError as error:
             fault = error
-        encoded = iter(self.encode([x for x in texts if x is not None and not self._is_huge(x)]))
         plans: list[tuple[int | None, Pieces]] = []
-        for text in texts:
-            ids = None if text is None or self._is_huge(text) else next(encoded)
+        for text, ids in zip(texts, self._ids(texts), strict=True):
             try:
                 pieces = [] if text is None else self._pieces(text, ids)
             except ShapeshiftError as error:
@@ -200,12 +205,9 @@ class Translator:
     def _count(self, texts: Sequence[str]) -> list[int]:
         """Return the number of subwords of each text; limit + 1 for one that is too long to
         encode."""
-        counts = []
-        for start in range(0, len(texts), _COUNTED):
-            chunk = texts[start : start + _COUNTED]
-            ids = iter(self.encode([x for x in chunk if not self._is_huge(x)]))
-            counts += [self.limit + 1 if self._is_huge(x) else len(next(ids)) for x in chunk]
-        return counts
+        chunks = (texts[start : start + _COUNTED] for start in range(0, len(texts), _COUNTED))
+        encoded = (ids for chunk in chunks for ids in self._ids(chunk))
+        return [self.limit + 1 if ids is None else len(ids) for ids in encoded]
 
     def _pieces(self, line: str, ids: list[int] | None) -> Pieces:
         """Split, skip or refuse a line that is too long.

@@ -28,7 +28,7 @@ def score(
     hypotheses: Sequence[str],
     references: Sequence[str],
     model: str = DEFAULT_MODEL,
-) -> tuple[float, str]:
+) -> tuple[float, str, tuple[float, ...]]:
     """Score translations over the whole corpus, on a GPU where there is one.
 
     Args:
@@ -36,8 +36,9 @@ def score(
         model: its name on the Hugging Face hub, or the path of a checkpoint or of its folder.
 
     Returns:
-        A hundred times the mean score of a segment, which may lie below 0 or above 100; and the
-        signature: model, SHA-256 of its checkpoint, version of the package, scale.
+        A hundred times the mean score of a segment, which may lie below 0 or above 100; the
+        signature: model, SHA-256 of its checkpoint, version of the package, scale; and a hundred
+        times the score of each segment.
 
     Raises:
         ShapeshiftError: as `load`.
@@ -51,7 +52,8 @@ def score(
     ]
     gpus = int(torch.cuda.is_available())
     prediction = network.predict(samples, batch_size=16, gpus=gpus, progress_bar=False)
-    return SCALE * float(prediction.system_score), signature
+    segments = tuple(SCALE * float(each) for each in prediction.scores)
+    return SCALE * float(prediction.system_score), signature, segments
 
 
 @lru_cache(maxsize=1)

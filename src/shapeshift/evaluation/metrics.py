@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
+from pydantic import Field
 from sacrebleu.metrics.base import Metric as SacrebleuMetric
 from sacrebleu.metrics.chrf import CHRF
 
@@ -54,12 +55,14 @@ class Score(Strict):
             smoothing, version; COMET's: see `evaluation.comet`.
         details: parts of the value, as sacreBLEU names them. BLEU: `bp`, `precisions` in percent
             (one for each n-gram order), `sys_len`, `ref_len` in tokens and their `ratio`.
+        examples: the value of each segment, where the score is their mean; not in documents.
     """
 
     name: str
     value: float
     signature: str
     details: dict[str, int | float | tuple[float, ...]]
+    examples: tuple[float, ...] = Field(default=(), exclude=True, repr=False)
 
 
 def score_corpus(
@@ -111,8 +114,9 @@ def score_corpus(
                 "COMET needs the sources: give the file that was translated (--source FILE)"
             )
         else:
-            value, signature = comet.score(sources, hypotheses, references, comet_model)
-            scores.append(Score(name="COMET", value=value, signature=signature, details={}))
+            value, signature, own_scores = comet.score(sources, hypotheses, references, comet_model)
+            own = {"name": "COMET", "signature": signature, "examples": own_scores}
+            scores.append(Score(**own, value=value, details={}))
     return scores
 
 

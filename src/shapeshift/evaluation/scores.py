@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -159,9 +159,11 @@ def bleu_by_length(
     lengths: Sequence[int],
     length_buckets: Sequence[int],
     *,
+    metric: str = "bleu",
     tokenizer: str = DEFAULT,
 ) -> list[LengthBucket]:
-    """Compute corpus BLEU separately for each bucket of source lengths.
+    """Compute corpus BLEU, or another metric of sacreBLEU, separately for each bucket of source
+    lengths.
 
     Args:
         hypotheses, references, tokenizer: see `metrics.score_corpus`.
@@ -178,17 +180,27 @@ def bleu_by_length(
     """
     check_parallel(len(hypotheses), len(references))
     check_parallel(len(hypotheses), len(lengths), "source lengths")
+
+    def score(segments: Sequence[int]) -> Score:
+        own, wanted = ([texts[i] for i in segments] for texts in (hypotheses, references))
+        return score_corpus(own, wanted, (metric,), tokenizer=tokenizer)[0]
+
+    return by_length(lengths, length_buckets, score)
+
+
+def by_length(
+    lengths: Sequence[int], length_buckets: Sequence[int], score: Callable[[Sequence[int]], Score]
+) -> list[LengthBucket]:
+    """Return the score of the segments of each bucket of lengths, which `score` computes from their
+    numbers; see `bleu_by_length`."""
     members: list[list[int]] = [[] for _ in range(len(length_buckets) + 1)]
     for segment, length in enumerate(lengths):
         members[bisect_right(length_buckets, length)].append(segment)
     buckets = []
     bounds = zip([0, *length_buckets], [*length_buckets, None], strict=True)
     for (low, high), segments in zip(bounds, members, strict=True):
-        score = None
-        if segments:
-            own, wanted = ([texts[i] for i in segments] for texts in (hypotheses, references))
-            [score] = score_corpus(own, wanted, ("bleu",), tokenizer=tokenizer)
-        buckets.append(LengthBucket(low=low, high=high, num_segments=len(segments), score=score))
+        found = score(segments) if segments else None
+        buckets.append(LengthBucket(low=low, high=high, num_segments=len(segments), score=found))
     return buckets
 
 

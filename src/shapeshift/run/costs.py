@@ -25,7 +25,7 @@ from shapeshift.decoding.capacity import capacity
 from shapeshift.model import Transformer, build
 from shapeshift.positions import SCHEMES, Scheme
 from shapeshift.run.folder import Run
-from shapeshift.run.measures import Result
+from shapeshift.run.measures import Metric, Result, declares
 from shapeshift.training.precision import autocast, choose_precision, tuned
 from shapeshift.training.step import TrainingStep, random_batch
 
@@ -44,6 +44,7 @@ Work = Callable[[int], object]
 """Some work; its argument counts how often it was done."""
 
 
+@declares(Metric("speed", "training speed relative to `ape`, on the same batches", "higher"))
 def measure_speed(run: Run, data: Prepared, budget_s: float = 4.0) -> list[Result]:
     """Measure the speed of training over that of the same configuration with `position=ape` (Kiyono
     et al. 2021, Table 2): ape's time for a step over the model's own, the median over rounds of one
@@ -68,6 +69,7 @@ def measure_speed(run: Run, data: Prepared, budget_s: float = 4.0) -> list[Resul
     return [Result(metric="speed", value=ratio, split="train")]
 
 
+@declares(Metric("decoding_speed", "decoding speed relative to `ape`", "higher"))
 def measure_decoding_speed(run: Run, data: Prepared) -> list[Result]:
     """Measure the speed of decoding token by token with a cache and fresh weights: APE's time over
     the model's own, the median over rounds (`decoding_speed`; 1 for APE itself, by definition).
@@ -92,6 +94,22 @@ def measure_decoding_speed(run: Run, data: Prepared) -> list[Result]:
     return [Result(metric="decoding_speed", value=ratio)]
 
 
+@declares(
+    Metric(
+        "step_bytes",
+        "peak memory of a training step in bytes",
+        "lower",
+        "bytes",
+        buckets=(f"length {MEMORY_LENGTH}",),
+        is_whole=True,
+    ),
+    Metric(
+        "step_memory",
+        "peak memory relative to `ape`",
+        "lower",
+        buckets=(f"length {MEMORY_LENGTH}",),
+    ),
+)
 def measure_step_memory(run: Run, data: Prepared) -> list[Result]:
     """Measure the most bytes of tensors alive at a time in a training step (forward, backward,
     update) with fresh weights on sentences of `MEMORY_LENGTH` subwords, or as many as the model has

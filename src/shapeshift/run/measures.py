@@ -1,30 +1,40 @@
 """What can be measured on a trained run, by name.
 
-A measure is a function of a trained run and its data. `MEASURES` says where each is; a grid may
-also name one that is not in it, as `package.module:function`; see `own_modules`.
+A measure is a function of a trained run and its data that declares its metrics. `MEASURES` says
+where each is; a grid may also name one that is not in it, as `package.module:function`; see
+`own_modules`.
+
+    @declares(Metric("accuracy", better="higher", splits=("test",), examples="values"))
+    def accuracy(run: Run, data: Prepared) -> list[Result]:
+        right = [float(x == y) for x, y in zip(run.translate(data.text("test")[0]), ...)]
+        return [Result(metric="accuracy", value=fmean(right), split="test", examples=right)]
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import fmean, median
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from shapeshift._system import own_modules
 from shapeshift._system.errors import ShapeshiftError, unknown
 from shapeshift._system.files import refuse_link
 from shapeshift._system.hashes import hash_file, store, verify
+from shapeshift._system.own_modules import is_own
 from shapeshift._system.schema import Strict
 from shapeshift.data.config import GrammarCorpus
 from shapeshift.data.corpora import file_ends, labels, local_corpus
 from shapeshift.data.prepared import Prepared
 from shapeshift.data.sources.files import read_lines
+from shapeshift.evaluation.metrics import BY_SENTENCE
 from shapeshift.evaluation.metrics import Score as MetricScore
 from shapeshift.evaluation.scores import Scores, evaluate
 from shapeshift.evaluation.tokenizers import make_bleu
@@ -46,6 +56,7 @@ class Result(Strict):
         update: at which it was measured, if that is not the end of training.
         signature: of the metric.
         hypotheses, references: SHA-256 of the texts, where there are any.
+        examples: the value of each example, whose mean is the value; kept in a file of their own.
     """
 
     metric: Text
@@ -56,10 +67,97 @@ class Result(Strict):
     signature: Text | None = None
     hypotheses: Text | None = None
     references: Text | None = None
+    examples: tuple[float, ...] = Field(default=(), exclude=True, repr=False)
+
+    @model_validator(mode="after")
+    def _is_mean(self) -> Result:
+        mean = fmean(self.examples or (self.value,))
+        if not math.isclose(mean, self.value, rel_tol=1e-3, abs_tol=1e-6):
+            raise ValueError(f"{self.metric} is {self.value}, and the mean of its examples {mean}")
+        return self
 
 
-Measure = Callable[[Run, Prepared], Sequence[Result]]
-"""Finds something out about a trained run and its data."""
+@dataclass(frozen=True)
+class Metric:
+    """What a measure finds, declared next to it.
+
+    Attributes:
+        name: as in `Result.metric`.
+        meaning: what it is, for people.
+        better: which values are; None where that is no question. Claims of `better` and `no worse`
+            need it.
+        unit: for the axes of figures.
+        splits: that a study names to show it; none for a property of the run.
+        examples: what keeps the paired bootstrap's draws: `texts`, translations and references that
+            sacreBLEU scores again; `values`, see `Result.examples`; None: differences are tested
+            over seeds alone.
+        buckets: parts that it is measured in, and not as a whole; a number in one stands for any.
+        by_length: whether it also has a bucket for each length of `evaluation.length_buckets`.
+        setting: its name in `evaluation.metrics`, without which it is not computed.
+        is_whole: whether it is a whole number, and is shown as one.
+        floor: two values below it come of runs that have learned nothing, and do not compare.
+        min_span: least range of the vertical axis of a figure.
+    """
+
+    name: str
+    meaning: str = ""
+    better: Literal["higher", "lower"] | None = None
+    unit: str = ""
+    splits: tuple[str, ...] = ()
+    examples: Literal["texts", "values"] | None = None
+    buckets: tuple[str, ...] = ()
+    by_length: bool = False
+    setting: str = ""
+    is_whole: bool = False
+    floor: float | None = None
+    min_span: float = 0.0
+
+    @property
+    def title(self) -> str:
+        """The name, with the unit if there is one."""
+        return f"{self.name} ({self.unit})" if self.unit else self.name
+
+    def is_measured(self, split: str | None, bucket: str | None, lengths: Collection[str]) -> bool:
+        """Return whether there is a value of a split, or of the run, and of a bucket, or the whole;
+        `lengths` are the names of length buckets."""
+        if (split is None) == bool(self.splits) or (split and split not in self.splits):
+            return False
+        if bucket is None:
+            return not self.buckets
+        return any(map(partial(_is_like, bucket), self.buckets)) or (
+            self.by_length and bucket in lengths
+        )
+
+
+def _is_like(bucket: str, declared: str) -> bool:
+    """Return whether a bucket is the declared one, up to a number in its name."""
+    return bucket == declared or re.split(r"\d", bucket)[0] == re.split(r"\d", declared)[0]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A function that measures a trained run, and what it finds; see `declares`.
+
+    Attributes:
+        function: of the run and its data.
+        metrics: all that it may find; none: whatever it likes.
+    """
+
+    function: Callable[..., Sequence[Result]]
+    metrics: tuple[Metric, ...] = ()
+
+    def __post_init__(self) -> None:
+        # The source of the function counts, see `own_modules`.
+        object.__setattr__(self, "__module__", getattr(self.function, "__module__", ""))
+
+    def __call__(self, *args: Any, **options: Any) -> list[Result]:
+        return [*self.function(*args, **options)]
+
+
+def declares(*metrics: Metric) -> Callable[[Callable[..., Sequence[Result]]], Measure]:
+    """Return a decorator that declares the metrics of a measure."""
+    return lambda function: Measure(function, metrics)
+
 
 MEASURES: dict[str, str] = {
     "score-valid": "shapeshift.run.measures:SCORE_VALID",
@@ -94,14 +192,38 @@ def check_measures(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def find_measure(name: str) -> Measure:
-    """Import the measure `name`.
+    """Import the measure `name`; one that declares nothing may find whatever it likes.
 
     Raises:
         ShapeshiftError: there is none of this name, or it cannot be imported.
     """
+    if name == TRAIN:
+        return measure_training
     check_measures((name,))
-    found: Measure = find_function(MEASURES.get(name, name), "measure")
-    return found
+    found: Any = find_function(MEASURES.get(name, name), "measure")
+    return found if hasattr(found, "metrics") else Measure(found)
+
+
+def declared(names: Iterable[str]) -> list[Metric]:
+    """Return the metrics that training and these measures declare."""
+    return [metric for name in (TRAIN, *names) for metric in find_measure(name).metrics]
+
+
+def take(name: str, run: Run, data: Prepared) -> list[Result]:
+    """Take a measure.
+
+    Raises:
+        ShapeshiftError: it returns what it does not declare, or no values of examples although it
+            declares them.
+    """
+    measure = find_measure(name)
+    results, known = measure(run, data), {metric.name: metric for metric in measure.metrics}
+    for result in results if is_own(name) and known else ():
+        if result.metric not in known:
+            raise ShapeshiftError(unknown(f"{name} does not declare", result.metric, known))
+        if known[result.metric].examples == "values" and not (result.bucket or result.examples):
+            raise ShapeshiftError(f"{name}: {result.metric} has no examples, which it declares")
+    return results
 
 
 def find_function(name: str, what: str, path: Path | None = None) -> Callable[..., Any]:
@@ -126,6 +248,13 @@ def usable(names: Sequence[str]) -> tuple[list[str], list[str]]:
     return [name for name in names if name not in lines], list(lines.values())
 
 
+@declares(
+    Metric("parameters", "number of trained parameters", is_whole=True),
+    Metric("training_s", "seconds of training", "lower", "s"),
+    Metric("tokens_per_s", "median target tokens per second in training", "higher"),
+    Metric("valid_loss", "validation loss at the end of training", "lower"),
+    Metric("valid_perplexity", "validation perplexity at the end of training", "lower"),
+)
 def measure_training(run: Run) -> list[Result]:
     """Return what the log of a trained run holds: losses, median speed, time, parameters."""
     log = read_log(run.directory / "log.jsonl")
@@ -234,7 +363,7 @@ def mean_result(rows: Sequence[Result], split: str) -> Result:
     """Return the mean of a metric over the files of a split."""
     mean = fmean(each.value for each in rows)
     changes = {"value": mean, "split": mean_of(split), "hypotheses": None, "references": None}
-    return rows[0].model_copy(update=changes)
+    return rows[0].model_copy(update=changes | {"examples": ()})
 
 
 def mean_of(split: str) -> str:
@@ -286,6 +415,7 @@ def results_of(scores: Scores, split: str, bucket: str | None = None) -> list[Re
             signature=score.signature,
             hypotheses=scores.hypotheses_sha256,
             references=scores.references_sha256,
+            examples=score.examples,
         )
         for bucket, score in buckets
     ]
@@ -307,4 +437,33 @@ def files_of(data: Prepared, split: Literal["valid", "test"]) -> dict[str, slice
     }
 
 
-SCORE_VALID, SCORE_TEST = partial(score, split="valid"), partial(score, split="test")
+BLEU = Metric(
+    "BLEU",
+    "sacreBLEU",
+    "higher",
+    examples="texts",
+    setting="bleu",
+    floor=2.0,
+    min_span=2.0,  # less is within the noise of most test sets
+)
+
+_PARTED = "on Interpolate, where the joined sentences are scored one by one"
+
+SCORES = (
+    BLEU,
+    Metric("chrF2", "sacreBLEU's chrF", "higher", examples="texts", setting="chrf"),
+    Metric("chrF2++", "sacreBLEU's chrF++", "higher", examples="texts", setting="chrf++"),
+    Metric("COMET", "COMET, times 100", "higher", examples="values", setting="comet"),
+    Metric(f"BLEU{BY_SENTENCE}", f"BLEU {_PARTED}", "higher", setting="bleu"),
+    Metric(f"chrF2{BY_SENTENCE}", f"chrF {_PARTED}", "higher", setting="chrf"),
+    Metric(f"chrF2++{BY_SENTENCE}", f"chrF++ {_PARTED}", "higher", setting="chrf++"),
+)
+"""Of translations."""
+
+SCORE_VALID, SCORE_TEST = (
+    Measure(
+        partial(score, split=split),
+        tuple(replace(each, splits=(split,), by_length=each is BLEU) for each in SCORES),
+    )
+    for split in ("valid", "test")
+)

@@ -30,6 +30,13 @@ from shapeshift.run.identity import how_to_score
 from shapeshift.run.machine import Machine
 from shapeshift.run.measures import TRAIN, Result
 
+EXAMPLES = ".examples.json"
+"""Ends the name of the file of the values of examples, next to the record."""
+
+
+def _of(metric: str, split: str | None) -> str:
+    return f"{metric} of {split}"
+
 
 class MeasureRecord(Strict):
     """The results of a finished measure, and how they were made.
@@ -129,7 +136,26 @@ class RunFolder:
     def write_record(self, record: MeasureRecord, config: Config) -> None:
         """Keep what a measure found."""
         path = self.record_path(record.measure, config)
-        store(path.parent, {path.name: record.model_dump_json(indent=1).encode() + b"\n"})
+        contents = {path.name: record.model_dump_json(indent=1).encode() + b"\n"}
+        if examples := {_of(x.metric, x.split): x.examples for x in record.results if x.examples}:
+            contents[path.stem + EXAMPLES] = json.dumps(examples).encode()
+        store(path.parent, contents)
+
+    def examples(self, measure: str, config: Config, metric: str, split: str) -> list[float]:
+        """Return the values of examples that a measure found of a split.
+
+        Raises:
+            ShapeshiftError: they are missing or damaged.
+        """
+        path = self.record_path(measure, config)
+        path, remedy = path.with_name(path.stem + EXAMPLES), f"remove {path.name}, too, and it"
+        remedy += " is measured again"
+        verify(path.parent, path.name, remedy=remedy)
+        try:
+            found: list[float] = json.loads(read(path))[_of(metric, split)]
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise ShapeshiftError(f"no values of the examples; {remedy}", path=path) from error
+        return found
 
     def last_lines(self) -> list[str]:
         """Return the end of what the last process at work printed."""

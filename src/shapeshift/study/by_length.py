@@ -1,4 +1,4 @@
-"""BLEU by source length as a table and a figure, with the lengths that training never showed.
+"""A metric by source length as a table and a figure, with the lengths that training never showed.
 
 Kiyono et al. 2021 (SHAPE), Figure 7 (absolute) and Figure 3 (gain over APE); Miyazaki et al. 2024
 (NHK), Figure 3. Differs from the papers: each bucket names its number of segments, and buckets with
@@ -24,21 +24,18 @@ from shapeshift.study.spec import ByLengthSpec, Lengths, Where
 from shapeshift.study.verdicts import Part, mark_note, significant, with_p_value
 
 UNSEEN_MARK = "‡"
-MIN_SPAN = 2.0
-"""Of the vertical axis, BLEU: less is within the noise of most test sets."""
-
 Values = dict[str, list[list[float]]]
-"""Name of a line → for each bucket the BLEU of each run (seed); none for an empty bucket."""
+"""Name of a line → for each bucket the value of each run (seed); none for an empty bucket."""
 
 
 @dataclass(frozen=True)
-class LengthBleu:
-    """BLEU over buckets of source lengths: a panel of the figure, and a group of rows of
+class LengthValues:
+    """Values over buckets of source lengths: a panel of the figure, and a group of rows of
     the table.
 
     Attributes:
         buckets: of all lines.
-        lines: BLEU.
+        lines: values.
         trained: source lengths in training; `None` where they are not limited.
         tests: line → number of a bucket → its comparison with the first line there.
         name: its setting of the axis of panels; empty if there is but one.
@@ -67,7 +64,9 @@ class LengthBleu:
             bucket.high is not None and bucket.high <= low
         )
 
-    def panel(self, y_title: str = "BLEU", title: str = "", *, zero: bool = False) -> Panel:
+    def panel(
+        self, y_title: str = "", title: str = "", *, zero: bool = False, min_span: float = 0.0
+    ) -> Panel:
         """Return the panel of a figure, with the buckets that training never showed shaded."""
         places = range(len(self.buckets))
         small = [place for place in places if self.buckets[place].is_small]
@@ -78,14 +77,14 @@ class LengthBleu:
             places=[f"{bucket.label}\n{bucket.num_segments:,}" for bucket in self.buckets],
             shaded=[(n - 0.5, n + 0.5) for n in places if self.is_unseen(self.buckets[n])],
             zero=zero,
-            min_span=MIN_SPAN,
+            min_span=min_span,
         )
 
 
 def gather(
     lines: Mapping[str, Sequence[Scores]], baseline: str = ""
 ) -> tuple[Sequence[LengthBucket], Values]:
-    """Return the buckets up to the longest segment, and the BLEU of lines in each: with a
+    """Return the buckets up to the longest segment, and the values of lines in each: with a
     baseline the gain of the others over its mean, as their runs do not come in pairs.
 
     Raises:
@@ -94,13 +93,13 @@ def gather(
     first, *others = (_basis(run) for runs in lines.values() for run in runs)
     if any(other != first for other in others):
         raise ShapeshiftError(
-            f"{', '.join(lines)} have different references, source lengths or BLEU signatures;"
+            f"{', '.join(lines)} have different references, source lengths or signatures;"
             " by_length compares runs that translate the same text and are scored alike"
         )
     buckets = up_to_longest(next(iter(lines.values()))[0].by_length or ())
     values = {
         name: [
-            [bucket.bleu for bucket in same if bucket.bleu is not None]
+            [bucket.score.value for bucket in same if bucket.score is not None]
             for same in zip(*((run.by_length or ())[: len(buckets)] for run in runs), strict=True)
         ]
         for name, runs in lines.items()
@@ -150,9 +149,10 @@ def bounds_label(bounds: Bounds | None) -> str:
     return LengthBucket(low=bounds[0], high=bounds[1], num_segments=0, score=None).label
 
 
-def bleu_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Content:
-    """Return BLEU by source length as a table and a figure of this name; nothing where no run is
-    finished."""
+def values_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Content:
+    """Return a metric by source length as a table and a figure of this name; nothing where no run
+    is finished."""
+    metric = measured.metric(spec.metric, spec.splits[0])
     settings = measured.settings(spec.panels) if spec.panels else [""]
     axes = (spec.only | ({spec.panels: setting} if setting else {}) for setting in settings)
     panels = [panel for each in axes if (panel := _panel(measured, spec, each))]
@@ -162,9 +162,10 @@ def bleu_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Content
     lines = [name for name in measured.settings(spec.lines) if name in found]
     drawn = [
         panel.panel(
-            f"BLEU gain over {spec.gain_over}" if spec.gain_over else "BLEU",
+            f"{metric.title} gain over {spec.gain_over}" if spec.gain_over else metric.title,
             f"({chr(ord('a') + n)}) {panel.full_name}" if panel.name else "",
             zero=bool(spec.gain_over),
+            min_span=metric.min_span,
         )
         for n, panel in enumerate(panels)
     ]
@@ -181,7 +182,7 @@ def bleu_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Content
     if spec.tested:
         first = _baseline(measured, spec)
         if any(panel.is_compared for panel in panels):
-            notes.append(mark_note(first, "lengths of the line"))
+            notes.append(mark_note(first, [metric], "lengths of the line"))
         untested = ", ".join(panel.name or "all" for panel in panels if not panel.is_compared)
         if untested:
             notes.append(
@@ -200,7 +201,7 @@ def bleu_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Content
     return Content([table])
 
 
-def _panel(measured: Measured, spec: ByLengthSpec, axes: Where) -> LengthBleu | None:
+def _panel(measured: Measured, spec: ByLengthSpec, axes: Where) -> LengthValues | None:
     """Return the panel of these runs, of the lines that have some finished."""
     for name in measured.settings(spec.lines):
         remedy = f"add it to only of by_length {spec.title!r}, or give it as panels"
@@ -212,8 +213,12 @@ def _panel(measured: Measured, spec: ByLengthSpec, axes: Where) -> LengthBleu | 
     }
     if not finished or (spec.gain_over and (spec.gain_over not in finished or len(finished) == 1)):
         return None
-    buckets, bleu = gather(
-        {name: [measured.scores(x, spec.splits) for x in own] for name, own in finished.items()},
+    metric = measured.metric(spec.metric, spec.splits[0])
+    buckets, values = gather(
+        {
+            name: [measured.scores(x, spec.splits, metric=metric) for x in own]
+            for name, own in finished.items()
+        },
         spec.gain_over,
     )
     first = _baseline(measured, spec)
@@ -223,6 +228,7 @@ def _panel(measured: Measured, spec: ByLengthSpec, axes: Where) -> LengthBleu | 
                 axes | {spec.lines: name},
                 axes | {spec.lines: first},
                 spec.splits[0],
+                metric=spec.metric,
                 lengths=(bucket.low, bucket.high),
             )
             for place, bucket in enumerate(buckets)
@@ -232,7 +238,7 @@ def _panel(measured: Measured, spec: ByLengthSpec, axes: Where) -> LengthBleu | 
         if name != first
     }
     trained = trained_lengths(next(iter(finished.values()))[0].config)
-    return LengthBleu(buckets, bleu, trained, tests, axes.get(spec.panels, ""))
+    return LengthValues(buckets, values, trained, tests, axes.get(spec.panels, ""))
 
 
 def _baseline(measured: Measured, spec: ByLengthSpec) -> str:
@@ -240,7 +246,7 @@ def _baseline(measured: Measured, spec: ByLengthSpec) -> str:
     return spec.gain_over or measured.settings(spec.lines)[0]
 
 
-def _rows(panel: LengthBleu, lines: Sequence[str], is_gain: bool) -> Iterable[tuple[Entry, ...]]:
+def _rows(panel: LengthValues, lines: Sequence[str], is_gain: bool) -> Iterable[tuple[Entry, ...]]:
     differing = {name: significant(own) for name, own in panel.tests.items()}
     for place, bucket in enumerate(panel.buckets):
         fields = [number(bucket.num_segments, ",")]

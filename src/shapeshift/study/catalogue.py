@@ -1,4 +1,4 @@
-"""The papers that can be reproduced and studies of one's own, as their files say."""
+"""The papers that can be reproduced and papers and studies of one's own, as their files say."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from shapeshift._system.errors import ShapeshiftError, nearest, shell_command, unknown
+from shapeshift._system.schema import Strict
 from shapeshift.config.errors import messages
 from shapeshift.config.files import read_document
 from shapeshift.study.grid import Grid, GridConfig
@@ -19,13 +20,47 @@ from shapeshift.study.study import OWN, Paper, Study
 
 FOLDER = Path(str(files("shapeshift"))) / "studies"
 
-PAPERS: dict[str, dict[str, Any]] = read_document(FOLDER / "papers.yaml")
-"""Name → title, citation, names of the studies, and aliases, as the file says."""
+FILE = "paper.yaml"
+"""In the folder of a paper, next to the files of its studies."""
+
+
+class PaperSpec(Strict):
+    """A paper: a list of studies, each a file `NAME.yaml` next to this one.
+
+    Attributes:
+        title: for people.
+        citation: authors, year, title, venue.
+        studies: their names, in the paper's order.
+        aliases: another name → the study that holds this table or figure too.
+    """
+
+    title: str
+    citation: str = "a paper of one's own"
+    studies: tuple[str, ...] = Field(min_length=1)
+    aliases: dict[str, str] = Field(default_factory=dict)
+
+
+def read_paper_spec(folder: Path) -> PaperSpec:
+    """Read the file of a paper.
+
+    Raises:
+        ShapeshiftError: there is none, and once for all that is wrong in it.
+    """
+    path = folder / FILE
+    document = read_document(path)
+    try:
+        return PaperSpec.model_validate(document)
+    except ValidationError as error:
+        raise ShapeshiftError("; ".join(messages(error, PaperSpec, document)), path=path) from error
+
+
+PAPERS = {name: read_paper_spec(FOLDER / name) for name in ("shape", "shaw", "nhk", "beyond")}
+"""Name → what the file of a paper says."""
 
 
 @cache
 def find_paper(name: str) -> Paper:
-    """Return a paper.
+    """Return a paper that comes with the package.
 
     Raises:
         ShapeshiftError: there is none of this name.
@@ -33,34 +68,58 @@ def find_paper(name: str) -> Paper:
     if name not in PAPERS:
         file = f"; or a study: {name}.yaml" if Path(f"{name}.yaml").is_file() else ""
         raise ShapeshiftError(unknown("unknown paper", name, PAPERS, file))
-    paper = PAPERS[name]
-    studies = {
-        study: read_study(FOLDER / name / f"{study}.yaml", study) for study in paper["studies"]
-    }
-    return Paper(name, paper["title"], paper["citation"], studies)
+    return _read_paper(name, FOLDER / name)
 
 
-def find_grid(name: str, relative_to: Path = Path()) -> Grid:
-    """Return a grid that comes with the package, or the one in a file.
+def _read_paper(name: str, folder: Path, path: Path | None = None) -> Paper:
+    spec = read_paper_spec(folder)
+    studies = {x: read_study(folder / f"{x}.yaml", x, f"{name}:{x}") for x in spec.studies}
+    return Paper(name, spec.title, spec.citation, studies, path, spec.aliases)
+
+
+def find_grid(name: str, folder: Path = Path()) -> Grid:
+    """Return the grid of a study.
 
     Args:
-        name: of a file in `config/shipped/grids` without its suffix, or a path.
-        relative_to: folder of a relative path.
+        name: `PAPER:STUDY`; `STUDY`, a file in `folder`; or the path of a study's file or of a file
+            that holds a grid alone.
+        folder: of a relative path.
 
     Raises:
-        ShapeshiftError: there is no such grid or file, or something is wrong in it.
+        ShapeshiftError: there is no such study or file, or something is wrong in it.
     """
-    shipped = Path(str(files("shapeshift"))) / "config" / "shipped" / "grids"
-    known = sorted(path.stem for path in shipped.glob("*.yaml"))
-    if name in known:
-        return Grid(shipped / f"{name}.yaml")
-    if not name.endswith((".yaml", ".yml")):
-        raise ShapeshiftError(unknown("no grid", name, known, "; or the path of a YAML file"))
-    return Grid(relative_to / name)
+    shipped = {f"{paper}:{x}": (paper, x) for paper, spec in PAPERS.items() for x in spec.studies}
+    if name in shipped:
+        paper, study = shipped[name]
+        return _read_grid(FOLDER / paper / f"{study}.yaml", name)
+    if name.endswith((".yaml", ".yml")):
+        return _read_grid(folder / name)
+    if not (path := folder / f"{name}.yaml").is_file():
+        known = sorted(x.stem for x in folder.glob("*.yaml") if x.name != FILE)
+        raise ShapeshiftError(
+            unknown("no grid", name, [*known, *shipped], "; or the path of a YAML file")
+        )
+    return _read_grid(path, f"{folder.name}:{name}" if (folder / FILE).is_file() else "")
 
 
-def read_study(path: Path, name: str) -> Study:
+def _read_grid(path: Path, name: str = "") -> Grid:
+    """Return the grid that a file holds, alone or as that of a study; `name`: not the file's."""
+    document = read_document(path)
+    given = document.get("grid", document)
+    if isinstance(given, str):
+        raise ShapeshiftError(
+            f"has no grid of its own but names {given!r}; name that one", path=path
+        )
+    return Grid(path, given, name)
+
+
+def read_study(path: Path, name: str, grid_name: str = "") -> Study:
     """Read a study of this name.
+
+    Args:
+        path: of its file.
+        name: of its tables that have no other.
+        grid_name: of the grid that the file holds; by default the file's.
 
     Raises:
         ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
@@ -72,9 +131,17 @@ def read_study(path: Path, name: str) -> Study:
             f" this one: {shell_command('compare', path)}",
             path=path,
         )
+    if "axes" in document and "grid" not in document:
+        raise ShapeshiftError(
+            "is a grid, and a study has title, grid and tables; write a study with"
+            f" `grid: {path.name}`",
+            path=path,
+        )
 
     def find(given: str | GridConfig) -> Grid:
-        return Grid(path, given) if isinstance(given, GridConfig) else find_grid(given, path.parent)
+        if isinstance(given, GridConfig):
+            return Grid(path, given, grid_name)
+        return find_grid(given, path.parent)
 
     context: dict[str, Any] = {"find_grid": find}
     try:
@@ -84,32 +151,29 @@ def read_study(path: Path, name: str) -> Study:
     return Study(name, spec, context["grid"], path)
 
 
-def read_own_study(path: Path) -> Paper:
-    """Return a study of one's own, as a paper of one study; see `study.spec`.
-
-    Raises:
-        ShapeshiftError: a file that cannot be read, and for all that is wrong in it.
-    """
-    study = read_study(path, path.stem)
-    return Paper(OWN, study.spec.title, "a study of one's own", {path.stem: study}, path)
-
-
 def find_studies(target: str) -> Paper:
-    """Return a paper with the studies that `PAPER` or `PAPER:STUDY[,STUDY…]` names.
+    """Return what `PAPER`, `PAPER:STUDY[,STUDY…]`, `FILE.yaml`, `FOLDER` or `FOLDER:STUDY[,STUDY…]`
+    names: a paper with these studies. A file is a study of one's own, a folder a paper of one's own
+    with its `paper.yaml`.
 
     Raises:
-        ShapeshiftError: there is no such paper or study.
+        ShapeshiftError: there is no such paper or study, and for all that is wrong in a file.
     """
     name, colon, wanted = target.partition(":")
-    paper = find_paper(name)
+    if name not in PAPERS and Path(name).is_dir():
+        paper = _read_paper(Path(name).resolve().name, Path(name), Path(name))
+    elif name not in PAPERS and ("/" in target or "." in target):
+        study = read_study(Path(target), Path(target).stem)
+        return Paper(OWN, study.spec.title, "a study of one's own", {study.name: study}, study.path)
+    else:
+        paper = find_paper(name)
     if not colon:
         return paper
-    aliases = PAPERS[name].get("aliases", {})
-    chosen = [aliases.get(study, study) for study in wanted.split(",")]
-    for study in chosen:
-        if study not in paper.studies:
+    chosen = [paper.aliases.get(each, each) for each in wanted.split(",")]
+    for each in chosen:
+        if each not in paper.studies:
             raise ShapeshiftError(
-                f"{name} has no study {study!r}{nearest(study, paper.studies)} (it has"
+                f"{name} has no study {each!r}{nearest(each, paper.studies)} (it has"
                 f" {', '.join(paper.studies)})"
             )
-    return replace(paper, studies={x: study for x, study in paper.studies.items() if x in chosen})
+    return replace(paper, studies={x: y for x, y in paper.studies.items() if x in chosen})

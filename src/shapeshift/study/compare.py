@@ -11,9 +11,9 @@ from shapeshift.config.files import find_config, read_layers
 from shapeshift.model.position_config import check_label
 from shapeshift.run.costs import MEMORY_LENGTH
 from shapeshift.study.grid import Grid, seed_of
+from shapeshift.study.significance import MIN_SEEDS
 from shapeshift.study.spec import StudySpec
 from shapeshift.study.study import Paper, Study
-from shapeshift.study.verdicts import MIN_SEEDS
 
 STUDY = "comparison"
 """Name of the study, and of its folder."""
@@ -42,7 +42,6 @@ def comparison(
     grid = Grid(
         path,
         {
-            "title": title,
             "axes": {AXIS: {name: [*settings] for name, settings in positions.items()}},
             "profiles": {path.stem: {}},
             "seeds": [*range(first_seed, first_seed + num_seeds)],

@@ -162,6 +162,7 @@ class StudyDocument(Strict):
     Attributes:
         paper, study: their names, as in `shapeshift reproduce PAPER:STUDY`.
         title: what the study is in the paper.
+        paper_title: of a paper of one's own.
         citation: of the paper.
         profile: of the runs.
         command: what was typed.
@@ -190,6 +191,7 @@ class StudyDocument(Strict):
     settings: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
     label: str = ""
+    paper_title: str = ""
 
     @property
     def labelled_profile(self) -> str:

@@ -1,7 +1,7 @@
 """A grid of runs: named axes, seeds and profiles in one YAML file, resolved to runs.
 
-`config/shipped/grids/shape-table2.yaml` is an example; `GridConfig` describes each key. Overrides
-are
+The key `grid` of a study holds one, such as that of `studies/shape/table2.yaml`; `GridConfig`
+describes each key. Overrides are
 applied in this order: those of the profile, of the axes in the order of the file, of the rules in
 the order of the file, and the seed, which only `seeds` and the base set.
 """
@@ -106,7 +106,6 @@ class GridConfig(Strict):
     """The runs: all combinations of the settings of named axes, each once for every seed.
 
     Attributes:
-        title: what the grid reproduces or asks.
         axes: axis → setting → overrides.
         profiles: name → section; by default there is one profile, `full`, which changes nothing.
         seeds: seeds of training, in place of the one of the base; there is a run for each. By
@@ -119,7 +118,6 @@ class GridConfig(Strict):
         measures: the results of a trained run: `MEASURES`, or `package.module:function`.
     """
 
-    title: str = ""
     axes: dict[Name, Annotated[dict[Name, Overrides], Field(min_length=1)]] = Field(min_length=1)
     profiles: dict[Name, Profile] = Field(default={ONLY_PROFILE: Profile()}, min_length=1)
     seeds: Seeds | None = None
@@ -206,11 +204,12 @@ class Grid:
     Args:
         path: the file.
         document: the grid, where it is a part of what the file says; by default all of it.
+        name: by default that of the file, without its suffix.
         typed: whether its overrides come from the command line: paths in them are relative to the
             working directory, not to the file.
 
     Attributes:
-        name: the file's, without its suffix.
+        name: in results, such as `shape:table2`.
         path: the file.
         config: what it says.
 
@@ -218,10 +217,12 @@ class Grid:
         ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
     """
 
-    def __init__(self, path: str | Path, document: Any = None, *, typed: bool = False):
+    def __init__(
+        self, path: str | Path, document: Any = None, name: str = "", *, typed: bool = False
+    ):
         self.path = Path(path)
+        self.name = name or self.path.stem
         self._typed = typed
-        self.name = self.path.stem
         document = read_document(self.path) if document is None else document
         try:
             self.config = GridConfig.model_validate(document)
@@ -230,7 +231,7 @@ class Grid:
             raise ShapeshiftError("; ".join(lines), path=self.path) from error
 
     @cached_property
-    def metrics(self) -> dict[str, set[str]]:
+    def scored(self) -> dict[str, set[str]]:
         """Profile → the metrics that its runs are scored with."""
         return {
             profile: {

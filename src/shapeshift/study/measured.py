@@ -7,7 +7,9 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
+from statistics import fmean
 from types import EllipsisType
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -16,22 +18,35 @@ from pydantic import TypeAdapter
 from shapeshift import __version__
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.files import read, save
-from shapeshift._system.hashes import digest
+from shapeshift._system.hashes import digest, read_sums
 from shapeshift._system.own_modules import definition_sha256
 from shapeshift.data.prepare import prepare
 from shapeshift.data.prepared import Prepared
-from shapeshift.evaluation.scores import Scores, evaluate
-from shapeshift.run.folder import Run, prepared_directory
+from shapeshift.evaluation.metrics import Score, check_parallel
+from shapeshift.evaluation.scores import Scores, bleu_by_length, by_length, evaluate
+from shapeshift.run.folder import RESULTS, Run, prepared_directory
 from shapeshift.run.identity import other_tokenizer
-from shapeshift.run.measures import OPTIONAL, ORIGINAL, TRAIN, kept_lines
+from shapeshift.run.measures import (
+    BLEU,
+    OPTIONAL,
+    ORIGINAL,
+    TRAIN,
+    Metric,
+    declared,
+    kept_lines,
+    mean_of,
+)
 from shapeshift.run.record import RunFolder
 from shapeshift.study.grid import PlannedRun
 from shapeshift.study.results import Row, collect, tabulate
 from shapeshift.study.significance import (
+    ALL,
     METHOD,
     NUM_SAMPLES,
     Comparison,
     compare_runs,
+    compare_values,
+    slices,
     translations,
 )
 from shapeshift.study.spec import Split
@@ -123,47 +138,89 @@ class Measured:
         """Return the run of a run that is finished."""
         return Run(RunFolder(self._root / planned.key).run)
 
+    @cached_property
+    def declared(self) -> list[Metric]:
+        """What training and the measures of the runs declare."""
+        return declared(self._runs[0].measures)
+
+    def metric(self, name: str, split: str | None = None) -> Metric:
+        """Return what a measure of the runs declares of a metric, on a split if one is given; a
+        metric that nothing declares is only known by its name."""
+        every = [each for each in self.declared if each.name == name]
+        of_split = [each for each in every if not split or split in each.splits]
+        return next(iter([*of_split, *every]), Metric(name))
+
+    def examples(self, planned: PlannedRun, metric: Metric, split: Texts) -> list[float]:
+        """Return the values of a metric of the examples of a split."""
+        axes: Axes = {**planned.axes, "seed": planned.seed}
+        row = next(iter(self.rows(metric.name, axes, split=split)), None)
+        if row is None:
+            raise ShapeshiftError(f"the run {planned.name} has no {metric.name} of {split}")
+        folder = RunFolder(self._root / planned.key)
+        return folder.examples(row.measure, planned.config, metric.name, split)
+
     def scores(
         self,
         planned: PlannedRun,
         splits: Sequence[Split] = ("test",),
         buckets: Sequence[int] | None = None,
+        metric: Metric = BLEU,
     ) -> Scores:
-        """Return BLEU of a run that is finished, over some splits together, also by source length.
+        """Return a score of a run that is finished, over some splits together, also by source
+        length.
 
         Args:
             run: of the study.
             splits: that were translated.
             buckets: bounds between lengths; by default those of the run's settings. The run's own
                 file has those of the grid that scored last.
+            metric: that keeps texts or values of examples.
         """
         if buckets is None:
             buckets = planned.config.evaluation.length_buckets
+        values: list[float] = []
+        if metric.examples == "values":
+            values = [x for split in splits for x in self.examples(planned, metric, split)]
 
         def compute() -> Scores:
-            run, data = self.run(planned).directory, self.prepared(planned)
-            hypotheses, references, lengths = [], [], []
-            for split in splits:
-                hypotheses += translations(planned, self._root, split)
-                references += kept_lines(run, split, "references")
-                lengths += [int(n) for n in data.store(split).source_lengths]
-            return evaluate(
-                hypotheses,
-                references,
-                metrics=("bleu",),
-                tokenizer=planned.config.bleu_tokenizer,
-                lengths=lengths,
-                length_buckets=buckets,
-            )
+            run, data = RunFolder(self._root / planned.key).run, self.prepared(planned)
+            stores = [data.store(split).source_lengths for split in splits]
+            lengths = [int(n) for store in stores for n in store]
+            if metric.examples == "values":
+                check_parallel(len(values), len(lengths), "source lengths")
 
-        name = "-".join(("scores", *splits, *map(str, buckets)))
+                def score(chosen: Sequence[int]) -> Score:
+                    mean = fmean(values[each] for each in chosen)
+                    return Score(name=metric.name, value=mean, signature="", details={})
+
+                return Scores(
+                    version=__version__,
+                    num_segments=len(values),
+                    hypotheses_sha256="",
+                    references_sha256="",
+                    scores=(score(range(len(values))),),
+                    by_length=tuple(by_length(lengths, buckets, score)),
+                )
+            hypotheses = [x for each in splits for x in translations(planned, self._root, each)]
+            references = [x for each in splits for x in kept_lines(run, each, "references")]
+            tokenizer, names = planned.config.bleu_tokenizer, (metric.setting,)
+            scores = evaluate(hypotheses, references, metrics=names, tokenizer=tokenizer)
+            texts = hypotheses, references, lengths, buckets
+            found = bleu_by_length(*texts, metric=metric.setting, tokenizer=tokenizer)
+            return scores.model_copy(update={"by_length": tuple(found)})
+
+        kind = digest([metric.name, values])[:8]
+        name = "-".join(("scores", kind, *splits, *map(str, buckets)))
         return self.computed(name, Scores, [planned], compute)
 
-    def bleu(self, planned: PlannedRun, split: Split, lengths: Bounds) -> float | None:
-        """Return BLEU of a run on the sentences of these source lengths; `None` if there are
+    def score_at(
+        self, planned: PlannedRun, metric: Metric, split: Split, lengths: Bounds
+    ) -> float | None:
+        """Return a score of a run on the sentences of these source lengths; `None` if there are
         none."""
-        scores = self.scores(planned, (split,), [bound for bound in lengths if bound])
-        return next(x.bleu for x in scores.by_length or () if (x.low, x.high) == lengths)
+        scores = self.scores(planned, (split,), [bound for bound in lengths if bound], metric)
+        found = next(x.score for x in scores.by_length or () if (x.low, x.high) == lengths)
+        return None if found is None else found.value
 
     def prepared(self, planned: PlannedRun) -> Prepared:
         """Return a run's data, prepared if need be."""
@@ -203,16 +260,19 @@ class Measured:
         against: Axes,
         split: Texts = "test",
         *,
+        metric: str = BLEU.name,
         lengths: Bounds | None = None,
         minus: str | None = None,
     ) -> Part:
-        """Compare two sets of runs, one of each seed, on BLEU over the seeds that both have.
+        """Compare two sets of runs, one of each seed, on a metric over the seeds that both have: by
+        the paired bootstrap if it keeps examples.
 
         Args:
             test, against: settings of the runs, one for each axis.
-            split: that was translated.
+            split: that was translated; no matter for a metric of the run.
+            metric: its name.
             lengths: only sentences whose source length in subwords is in `[from, to)`.
-            minus: that was translated as well: test the BLEU that is lost from `split` to this.
+            minus: that was translated as well: test what is lost from `split` to this.
 
         Raises:
             ShapeshiftError: the settings leave an axis open.
@@ -229,15 +289,59 @@ class Measured:
             named = " and ".join(map(_settings, sides))
             return Part({}, reason=f"no finished seed of both {named}")
         own, theirs = ([runs[seed] for seed in seeds] for runs in finished)
-        both = [*own, *theirs]
+        both, found = [*own, *theirs], self.metric(metric, split)
+        scores, others = {}, {}
+        if found.examples != "texts":
+            scores, others = (self.values(metric, {**x, "seed": seeds}, split) for x in sides)
+            if not (scores and others):
+                return Part({}, reason="not measured")
+        values: list[list[float]] = []
+        if found.examples == "values":
+            values = [self.examples(planned, found, split) for planned in both]
 
         def compute() -> Comparison:
             wanted = self.of_length(both, split, lengths) if lengths else None
-            return compare_runs(own, theirs, self._root, split=split, wanted=wanted, minus=minus)
+            if found.examples == "texts":
+                return compare_runs(
+                    own,
+                    theirs,
+                    self._root,
+                    metric=found.setting,
+                    split=split,
+                    wanted=wanted,
+                    minus=minus,
+                )
+            chosen, files = values, self.files(own[0], found, split)
+            if wanted is not None:
+                chosen, files = [[*compress(each, wanted)] for each in values], ALL
+            parts = chosen[: len(own)], chosen[len(own) :]
+            system, baseline = (dict(zip(seeds, part, strict=True)) for part in parts)
+            return compare_values(system, baseline, files=files)
 
-        name = digest([METHOD, NUM_SAMPLES, split, lengths, minus])[:8]
-        comparison = self.computed(f"comparison-{name}", Comparison, both, compute)
-        return Part(comparison.differences, comparison)
+        if found.examples is None:
+            comparison = Comparison(scores, others, {})
+        else:
+            name = digest([METHOD, NUM_SAMPLES, split, lengths, minus, metric, values])[:8]
+            comparison = self.computed(f"comparison-{name}", Comparison, both, compute)
+        sign = -1 if found.better == "lower" else 1
+        gains = {seed: sign * value for seed, value in comparison.differences.items()}
+        return Part(gains, comparison, metric=found)
+
+    def values(self, metric: str, axes: Axes, split: str | None = None) -> dict[int, float]:
+        """Return seed → the value of a metric over the files of a split together, or of the run."""
+        found = self.metric(metric, split)
+        names = (mean_of(split), split) if split and found.splits else (None,)
+        rows = (self.rows(metric, axes, split=name) for name in names)
+        return {row.seed: row.value for row in next(filter(None, rows), [])}
+
+    def files(self, planned: PlannedRun, metric: Metric, split: Texts) -> Sequence[slice]:
+        """Return the examples of each file of a split, if a metric is the mean over files."""
+        axes: Axes = {**planned.axes, "seed": planned.seed}
+        results = RunFolder(self._root / planned.key).run / RESULTS
+        is_kept = f"{split}.files.txt" in read_sums(results)
+        if not (is_kept and self.rows(metric.name, axes, split=mean_of(split))):
+            return ALL
+        return slices(kept_lines(results.parent, split, "files"))
 
     def computed(
         self, name: str, kind: type[_Data], runs: Sequence[PlannedRun], compute: Callable[[], _Data]

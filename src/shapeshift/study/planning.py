@@ -101,7 +101,7 @@ class Plan:
         return (
             f"profile {self.profile} tests {len(claims) - num_untested} of {len(claims)} claims;"
             " the others are shown as not tested in this profile (a paper's claim needs an effect"
-            f" of {TESTABLE:g} BLEU or more in the paper, or profile {PAPER_PROFILE})"
+            f" of {TESTABLE:g} or more in the paper, or profile {PAPER_PROFILE})"
         )
 
     @cached_property
@@ -294,6 +294,7 @@ def write_studies(
                     settings=tuple(plan.overrides),
                     seeds=tuple(sorted({x.seed for x in done})) if study.spec.trained else (),
                     label=plan.label,
+                    paper_title=plan.paper.title if plan.paper.is_own else "",
                 )
                 if document.is_empty and (folder / name / FILE).is_file():
                     there = StudyDocument.load(folder / name / FILE)

@@ -26,6 +26,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from sacrebleu.metrics.base import Metric as SacrebleuMetric
+from scipy.special import stdtr
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.hashes import read_sums
@@ -38,6 +39,9 @@ from shapeshift.study.grid import PlannedRun
 
 LEVEL = 0.05
 """A p-value below this is called significant."""
+
+MIN_SEEDS = 3
+"""That a verdict, and a test over seeds, takes."""
 
 MARK = "*"
 """Stands behind a difference that is significant."""
@@ -55,7 +59,13 @@ _SEED = 12345
 Outputs = Mapping[int, Sequence[str]]
 """Seed → translations, one for each reference."""
 
-_ALL = (slice(None),)
+Values = Mapping[int, Sequence[float]]
+"""Seed → the value of each example."""
+
+Samples = Mapping[int, NDArray[np.float64]]
+"""Seed → the score of all examples, then of each resample."""
+
+ALL = (slice(None),)
 
 _Name = TypeVar("_Name")
 
@@ -110,7 +120,7 @@ class Comparison:
     Attributes:
         scores, baseline_scores: seed → score.
         p_values: seed → of its paired bootstrap test; 1 where the seed's own difference has not the
-            sign of the means'.
+            sign of the means'. Empty for a metric without examples, see `over_seeds`.
     """
 
     scores: Mapping[int, float]
@@ -133,15 +143,35 @@ class Comparison:
         return {seed: score - self.baseline_scores[seed] for seed, score in self.scores.items()}
 
     @property
+    def scores_of_both(self) -> tuple[float, float]:
+        """The system's and the baseline's."""
+        return self.score, self.baseline_score
+
+    @property
     def difference(self) -> float:
         """The system's score minus the baseline's."""
         return self.score - self.baseline_score
 
     @property
     def p_value(self) -> float:
-        """Twice the mean of the seeds' p-values, 1 at most; one seed's own."""
+        """Twice the mean of the seeds' p-values, 1 at most; one seed's own; that of `over_seeds`
+        for a metric without examples."""
+        if not self.p_values:
+            return self.over_seeds
         mean = statistics.fmean(self.p_values.values())
         return mean if len(self.p_values) == 1 else min(1.0, 2 * mean)
+
+    @property
+    def over_seeds(self) -> float:
+        """Of Student's t over the differences of seeds, two-sided; 1 with fewer than three seeds,
+        which show nothing."""
+        found = [*self.differences.values()]
+        if len(found) < MIN_SEEDS:
+            return 1.0
+        error = statistics.stdev(found) / len(found) ** 0.5
+        if not error:
+            return float(not self.difference)
+        return float(2 * stdtr(len(found) - 1, -abs(self.difference) / error))
 
 
 def compare(
@@ -152,7 +182,7 @@ def compare(
     metric: str = "bleu",
     tokenizer: str = DEFAULT,
     num_samples: int = NUM_SAMPLES,
-    files: Sequence[slice] = _ALL,
+    files: Sequence[slice] = ALL,
     minus: tuple[Outputs, Outputs] | None = None,
 ) -> Comparison:
     """Test a system against a baseline, seed by seed.
@@ -183,6 +213,39 @@ def compare(
     for samples, lost in zip((own, base), minus or (), strict=False):
         for seed in samples:
             samples[seed] -= _sampled(lost[seed], *shared)
+    return _compared(own, base)
+
+
+def compare_values(
+    system: Values,
+    baseline: Values,
+    *,
+    num_samples: int = NUM_SAMPLES,
+    files: Sequence[slice] = ALL,
+) -> Comparison:
+    """Test a system against a baseline, seed by seed, on a metric that is the mean of a value of
+    each example; see `compare`.
+
+    Args:
+        system, baseline: seed → the values of all examples.
+        num_samples, files: see `compare`.
+
+    Raises:
+        ShapeshiftError: unequal counts.
+    """
+    sides = [{x: np.asarray(y, np.float64) for x, y in side.items()} for side in (system, baseline)]
+    first = next(iter(sides[0].values()))
+    for values in (each for side in sides for each in side.values()):
+        check_parallel(len(values), len(first), "values of the other run")
+    own, base = (
+        {seed: _sampled_means(values, files, num_samples) for seed, values in side.items()}
+        for side in sides
+    )
+    return _compared(own, base)
+
+
+def _compared(own: Samples, base: Samples) -> Comparison:
+    """Return the comparison of the scores of both sides and of their resamples."""
     scores, baseline_scores = ({x: float(y[0]) for x, y in side.items()} for side in (own, base))
     gain = statistics.fmean(scores.values()) - statistics.fmean(baseline_scores.values())
     p_values = {seed: _p_value(drawn - base[seed], gain) for seed, drawn in own.items()}
@@ -194,11 +257,12 @@ def compare_runs(
     against: Sequence[PlannedRun],
     root: Path,
     *,
+    metric: str = "bleu",
     split: str = "test",
     wanted: Sequence[bool] | None = None,
     minus: str | None = None,
 ) -> Comparison:
-    """Test the BLEU of some runs against that of others, one of each seed on both sides.
+    """Test the translations of some runs against those of others, one of each seed on both sides.
 
     BLEU has the runs' own tokenizer, see `Config.bleu_tokenizer`. Of a split of several files it
     is the mean over them, as `run.measures.mean_of` has it; of chosen sentences it is that
@@ -207,6 +271,7 @@ def compare_runs(
     Args:
         test, against: scored, the same seeds on both sides.
         root: folder of the runs' folders.
+        metric: see `compare`.
         split: that was translated.
         wanted: which sentences count, the same for all runs; by default all of them.
         minus: that was translated as well, see `compare`.
@@ -245,10 +310,16 @@ def compare_runs(
         outputs(test, split),
         outputs(against, split),
         references,
+        metric=metric,
         tokenizer=tokenizer,
-        files=[slice(*map(int, line.split())) for line in bounds] or _ALL,
+        files=slices(bounds),
         minus=None if minus is None else (outputs(test, minus), outputs(against, minus)),
     )
+
+
+def slices(lines: Sequence[str]) -> Sequence[slice]:
+    """Return the examples of each file of a split, from what `run.measures.keep_lines` kept."""
+    return [slice(*map(int, line.split())) for line in lines] or ALL
 
 
 def translations(planned: PlannedRun, root: Path, split: str) -> list[str]:
@@ -297,6 +368,20 @@ def _sampled(
         whole = metric._aggregate_and_compute(counts)
         parts = (metric._compute_score_from_stats(table[chosen].sum(0)) for chosen in drawn)
         scores.append([score.score for score in (whole, *parts)])
+    mean: NDArray[np.float64] = np.mean(scores, axis=0)  # (1 + samples,)
+    return mean
+
+
+def _sampled_means(
+    values: NDArray[np.float64], files: Sequence[slice], num_samples: int
+) -> NDArray[np.float64]:
+    """Return what `_sampled` does, of the mean of values."""
+    rng = np.random.default_rng(_SEED)
+    scores = []
+    for part in files:
+        own = values[part]
+        drawn = rng.choice(len(own), size=(num_samples, len(own)))
+        scores.append([own.mean(), *(own[chosen].mean() for chosen in drawn)])
     mean: NDArray[np.float64] = np.mean(scores, axis=0)  # (1 + samples,)
     return mean
 

@@ -1,7 +1,7 @@
 """A study of a paper as data: which runs, which tables and plots, which claims.
 
 A study is a YAML file, such as `studies/shaw/table2.yaml`; `study.build` makes its content.
-Besides `tables`, a study may have `by_length` (BLEU by source length), `curves` (validation
+Besides `tables`, a study may have `by_length` (a metric by source length), `curves` (validation
 perplexity during training) and `analyses` (functions of this package or of your own). Numbers of
 the paper stand here and nowhere else.
 """
@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from shapeshift._system.errors import unknown
 from shapeshift._system.schema import PlainName, Strict
+from shapeshift.run.measures import BLEU
 from shapeshift.study.grid import Condition, Grid, GridConfig, Name, unknown_name
 
 ALL = "*"
@@ -26,7 +27,8 @@ Lengths = Literal["inside", "beyond"]
 """Test sentences whose source length training has shown, or those whose length it has not."""
 
 TESTABLE = 3.0
-"""BLEU: smaller effects of a paper show in its own models, data and length of training alone."""
+"""In the unit of the metric: smaller effects of a paper show in its own models, data and length of
+training alone."""
 
 PAPER_PROFILE = "paper"
 """The profile whose runs have the paper's settings."""
@@ -97,7 +99,8 @@ class ColumnSpec(Strict):
             a column for each file of both splits, and one for their average; `null` is for
             results of a run.
         bucket: part of a result, such as `length 256` of `step_memory`.
-        lengths: show BLEU on the sentences of `split` inside or beyond the training lengths.
+        lengths: only sentences of `split` inside or beyond the training lengths, for a metric that
+            keeps examples.
         layers: `lowest`, for a result with one value for each layer: show that of the layer
             where it is lowest, without the embeddings (`layer 0`).
         count: instead of a metric: show a number of the prepared data of `split` (which may be
@@ -108,7 +111,7 @@ class ColumnSpec(Strict):
             of a metric or a count.
     """
 
-    metric: str = "BLEU"
+    metric: str = BLEU.name
     only: Where = Field(default_factory=dict)
     split: Literal["valid", "test", "train", "each set"] | None = None
     bucket: str | None = None
@@ -192,8 +195,8 @@ class TableSpec(Strict):
             `header`.
         across: axis with one group of columns for each of its settings.
         columns: title → column.
-        baseline: settings of the row that the other rows are tested against, in each column of
-            BLEU. For axes that are not named here, the baseline has the setting of the tested row.
+        baseline: settings of the row that the other rows are tested against, in each column of a
+            split. For axes that are not named here, the baseline has the setting of the tested row.
         plot: a figure of the table.
         published: the paper's table, which is shown next to ours.
         notes: lines below the table.
@@ -216,9 +219,9 @@ class TableSpec(Strict):
     profile_notes: dict[ProfileName, str] = Field(default_factory=dict)
 
     def is_tested(self, column: ColumnSpec) -> bool:
-        """Return whether a column is compared with the baseline: BLEU of all of a split."""
-        is_bleu = column.metric == "BLEU" and column.split in ("valid", "test") and column.is_metric
-        return bool(self.baseline) and is_bleu and not column.bucket and not self.buckets
+        """Return whether a column is compared with the baseline: a metric of all of a split."""
+        is_of_split = column.is_metric and column.split in ("valid", "test")
+        return bool(self.baseline) and is_of_split and not column.bucket and not self.buckets
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> TableSpec:
@@ -238,8 +241,8 @@ class TableSpec(Strict):
                 raise ValueError(f"columns.{title}: {problem}")
         if self.baseline and not any(map(self.is_tested, self.columns.values())):
             raise ValueError(
-                "baseline: no column is tested: that takes BLEU of split: valid or test, without"
-                " buckets; add one, or leave baseline out"
+                "baseline: no column is tested: that takes a metric of split: valid or test,"
+                " without buckets; add one, or leave baseline out"
             )
         if self.plot:
             if self.plot.x not in self.rows:
@@ -264,10 +267,9 @@ class TableSpec(Strict):
             if column.gain_of not in self.columns or not self.baseline:
                 return "gain_of needs a column and a baseline"
             if not self.is_tested(self.columns[column.gain_of]):
-                return "gain_of needs a column of BLEU of split: valid or test, without buckets"
-        is_bleu = column.metric == "BLEU" and column.split in ("valid", "test")
-        if column.lengths and not is_bleu:
-            return "lengths is for BLEU of split: valid or test"
+                return "gain_of needs a column of a metric of split: valid or test, without buckets"
+        if column.lengths and column.split not in ("valid", "test"):
+            return "lengths is for split: valid or test"
         if self.buckets and (column.bucket or column.lengths or column.layers):
             return "bucket, lengths and layers are for tables without buckets"
         if axes := column.only.keys() & {*self.rows, self.across}:
@@ -280,7 +282,7 @@ class TableSpec(Strict):
 
 
 class ByLengthSpec(Strict):
-    """BLEU by source length: a table, and a figure with a line for each setting of an axis.
+    """A metric by source length: a table, and a figure with a line for each setting of an axis.
 
     Attributes:
         name: name of the files of both; by default that of the study file, with a number if the
@@ -290,7 +292,8 @@ class ByLengthSpec(Strict):
         only: settings of the runs, on other axes than `lines` and `panels`.
         panels: axis with one panel of the figure for each of its settings.
         splits: the sentences of these splits are taken together.
-        gain_over: show BLEU minus the BLEU of this setting of `lines`.
+        metric: that keeps examples, see [Metrics](#metrics).
+        gain_over: show the difference to this setting of `lines`.
         tested: mark the lengths at which a line differs significantly from the first one, or from
             that of `gain_over`, on one split.
         notes: lines below the table.
@@ -302,6 +305,7 @@ class ByLengthSpec(Strict):
     only: Where = Field(default_factory=dict)
     panels: Axis = ""
     splits: tuple[Split, ...] = Field(default=("test",), min_length=1)
+    metric: str = BLEU.name
     gain_over: str = ""
     tested: bool = False
     notes: tuple[str, ...] = ()
@@ -346,16 +350,17 @@ class ClaimSpec(Strict):
         lengths: only use sentences inside or beyond the training lengths of the tested runs; or
             `each`: the claim must hold in each bucket of `evaluation.length_buckets` that has
             enough sentences.
-        metric: for `rule: threshold`: a metric, or a value that an analysis returns.
-        margin: for `no worse` and `equivalent`, in BLEU.
+        metric: what is compared; for `rule: threshold` it may be a value that an analysis returns.
+        margin: for `no worse` and `equivalent`, in the unit of the metric.
         at_most, at_least: the limit of `threshold`; give one of the two.
         test: settings of the tested runs.
         against: settings in which the compared runs differ from the tested runs.
         each: axis → settings; the claim must hold for all of their combinations.
         pairs: further pairs (test, against) for which the claim must hold.
         effect: in place of `profiles`, for a claim of a paper: the smallest difference of a part in
-            the paper, in BLEU; 0 if the paper gives none. A claim of `better` is tested at every
-            profile if it is 3 or more. All others are tested in profile `paper` alone.
+            the paper, in the unit of the metric; 0 if the paper gives none. A claim of `better` is
+            tested at every profile if it is 3 or more. All others are tested in profile `paper`
+            alone.
         profiles: profiles whose models, data and training lengths can test the claim; by default
             all.
         expected: the expected result, such as the paper's numbers, which is shown next to ours.
@@ -366,7 +371,7 @@ class ClaimSpec(Strict):
     split: Literal["valid", "test", "original-order"] = "test"
     minus: Literal["swapped-order"] | None = None
     lengths: ClaimLengths | None = None
-    metric: str = "BLEU"
+    metric: str = BLEU.name
     margin: float = Field(default=0.5, gt=0)
     at_most: float | None = None
     at_least: float | None = None
@@ -404,8 +409,6 @@ class ClaimSpec(Strict):
             raise ValueError(f"{self.rule} has no margin; leave it out")
         if self.lengths and self.split == "original-order":
             raise ValueError("lengths needs split: valid or test")
-        if self.rule != "threshold" and self.metric != "BLEU":
-            raise ValueError(f"{self.rule} compares BLEU alone; leave out metric: {self.metric}")
         if self.rule == "threshold":
             if self.lengths or self.minus or self.split == "original-order":
                 raise ValueError(
@@ -434,12 +437,12 @@ class StudySpec(Strict):
 
     Attributes:
         title: title of the study.
-        grid: the runs: the name of a file in `config/shipped/grids`, a path relative to this file,
-            or the contents of such a file.
+        grid: the runs, or the name of a study whose runs they are: `STUDY`, a file next to this
+            one, `PAPER:STUDY`, or the path of a YAML file, relative to this one.
         trained: whether the study needs trained runs; if not, prepared data suffice.
         only: settings of the runs that the study needs; by default all runs.
         tables: tables of results.
-        by_length: BLEU by source length, each as a table and a figure.
+        by_length: a metric by source length, each as a table and a figure.
         curves: validation perplexity during training, as tables and figures.
         analyses: functions, as `module:function`. Each is called with the study and returns a
             `study.document.Content`: tables with figures, and values for claims.

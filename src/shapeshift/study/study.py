@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from itertools import pairwise, product
 from os.path import relpath
@@ -13,12 +13,12 @@ from tempfile import TemporaryDirectory
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.evaluation.scores import FEW_SEGMENTS
-from shapeshift.run.measures import find_function, mean_of
-from shapeshift.study.by_length import bleu_by_length, bounds_label, length_bounds
+from shapeshift.run.measures import find_function
+from shapeshift.study.by_length import bounds_label, length_bounds, values_by_length
+from shapeshift.study.check import check_results
 from shapeshift.study.document import Content, Finding
 from shapeshift.study.grid import Grid, PlannedRun
 from shapeshift.study.measured import Bounds, Measured, Texts, fits
-from shapeshift.study.measurements import METRICS, check_measurements
 from shapeshift.study.spec import ALL, ClaimSpec, StudySpec, Where
 from shapeshift.study.tables import TableBuilder, curves, published_table
 from shapeshift.study.verdicts import Part, finding
@@ -72,7 +72,7 @@ class Study:
             ShapeshiftError: runs lack what is measured on them; or settings take different models
                 for seeds of one.
         """
-        check_measurements(self.spec, self.grid, runs, self.path)
+        check_results(self.spec, self.grid, runs, self.path)
         # Nothing is prepared: what prepared data suffice for is made of no run that is finished.
         spec = self.spec.model_copy(update={"analyses": (), "trained": True})
         with TemporaryDirectory() as empty:
@@ -92,7 +92,7 @@ class Study:
             if table.published:
                 published.append(published_table(table, table.published, content.tables[-1]))
         for figure in spec.by_length:
-            content.add(bleu_by_length(measured, figure, figure.name or self.name))
+            content.add(values_by_length(measured, figure, figure.name or self.name))
         if spec.curves:
             content.add(curves(measured, spec.curves, self.name))
         for each in spec.analyses:
@@ -111,7 +111,9 @@ class Paper:
         title: for people.
         citation: authors, year, title, venue.
         studies: name → study.
-        path: of the file of a study of one's own, or of the configuration that is compared.
+        path: of the file of a study, or the folder of a paper, of one's own, or of the
+            configuration that is compared.
+        aliases: another name → the study that holds this table or figure too.
     """
 
     name: str
@@ -119,6 +121,7 @@ class Paper:
     citation: str
     studies: dict[str, Study]
     path: Path | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def source(self, directory: Path) -> str:
         """Return where the studies are from: the citation, and the file as it is seen from the
@@ -128,6 +131,11 @@ class Paper:
         shipped = self.path.is_relative_to(str(files("shapeshift")))
         file = self.path.stem if shipped else relpath(self.path.resolve(), directory.resolve())
         return f"{self.citation}, {file}"
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the folder of a paper of one's own."""
+        return self.path is not None and self.path.is_dir()
 
     @property
     def grids(self) -> dict[str, Grid]:
@@ -159,7 +167,7 @@ def _compared(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
         for side in (test, against):
             measured.require_one_model(side, _remedy(claim))
         if claim.minus:
-            label += f", BLEU lost from {claim.split} to {claim.minus}"
+            label += f", {claim.metric} lost from {claim.split} to {claim.minus}"
         runs = measured.finished(test)
         every = _lengths(claim, measured.runs(test)[0])
         if runs:
@@ -168,8 +176,9 @@ def _compared(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
             parts[label] = Part({}, reason=f"fewer than {FEW_SEGMENTS} sentences of these lengths")
         for bounds in every:
             at = label + (f", source lengths {bounds_label(bounds)}" if bounds else "")
+            sides = test, against, claim.split
             parts[at] = measured.compare(
-                test, against, claim.split, lengths=bounds, minus=claim.minus
+                *sides, metric=claim.metric, lengths=bounds, minus=claim.minus
             )
     return parts
 
@@ -222,14 +231,12 @@ def _label(place: Where, test: Where, against: Where, *, named: bool = False) ->
 def _measured(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
     """Return a result of the runs themselves."""
     parts = {}
-    metric = METRICS.get(claim.metric)
-    split = mean_of(claim.split) if metric and metric.is_score else None
+    is_declared = any(x.name == claim.metric for x in measured.declared)
     for place in _combinations(claim, measured):
         settings = place | claim.test
-        rows = measured.rows(claim.metric, settings, split=split)
-        if metric or rows:  # of another, an analysis may not have made the values yet
+        values = measured.values(claim.metric, settings, claim.split)
+        if is_declared or values:  # of another, an analysis may not have made the values yet
             measured.require_one_model(settings, _remedy(claim))
-        values = {row.seed: row.value for row in rows}
         label = " ".join([claim.metric, *place.values()])
         parts[label] = Part(values, reason="" if values else "not measured")
     return parts

@@ -15,12 +15,12 @@ from shapeshift.config import Config
 from shapeshift.data.corpora import labels
 from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.positions.registry import find_kind
-from shapeshift.run.measures import mean_of, usable
-from shapeshift.study.by_length import MIN_SPAN, bounds_label, length_bounds, trained_lengths
+from shapeshift.run.measures import Metric, mean_of, usable
+from shapeshift.study.by_length import bounds_label, length_bounds, trained_lengths
+from shapeshift.study.check import FACTS
 from shapeshift.study.document import Content, DocumentTable, Entry, number, summary, words
 from shapeshift.study.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.study.measured import Measured
-from shapeshift.study.measurements import FACTS, METRICS
 from shapeshift.study.significance import MARK
 from shapeshift.study.spec import (
     ColumnSpec,
@@ -46,7 +46,7 @@ class TableBuilder:
     def __init__(self, spec: TableSpec, measured: Measured, *, trained: bool = True):
         self._spec, self._measured, self._trained = spec, measured, trained
         axis = spec.across
-        self._is_compared, self._untested = False, dict[str, None]()
+        self._compared, self._untested = dict[Metric, None](), dict[str, None]()
         self._groups: list[Where] = [{axis: x} for x in measured.settings(axis)] if axis else [{}]
         runs = measured.runs(spec.only)
         places = dict.fromkeys(tuple(planned.axes[axis] for axis in spec.rows) for planned in runs)
@@ -117,7 +117,8 @@ class TableBuilder:
         lines = [Line(name, range(len(settings)), x) for name, x in values.items() if any(x)]
         if not lines:
             return "", None
-        panel = Panel(lines, plot.y, places=settings, min_span=MIN_SPAN)
+        metric = self._measured.metric(column.metric, column.split)
+        panel = Panel(lines, plot.y, places=settings, min_span=metric.min_span)
         return plot.title + bars_note(lines), draw_lines([panel], plot.x_title or plot.x)
 
     def _values(self, place: Where, column: ColumnSpec, text: str | None = None) -> list[float]:
@@ -133,7 +134,8 @@ class TableBuilder:
             assert split in ("valid", "test")
             bounds = length_bounds(runs[0].config, column.lengths)
             if bounds:
-                found = (self._measured.bleu(planned, split, bounds) for planned in runs)
+                metric = self._measured.metric(column.metric, split)
+                found = (self._measured.score_at(x, metric, split, bounds) for x in runs)
                 return [value for value in found if value is not None]
             if column.lengths == "beyond":
                 return []
@@ -141,7 +143,7 @@ class TableBuilder:
             text = mean_of(split)
         part = self._spec.buckets.get(place.get(_BUCKET, "")) or column.bucket
         rows = self._measured.rows(column.metric, settings, split=text, bucket=part)
-        if part and not rows:  # lengths are of all files together
+        if not rows and split:  # lengths, and what has no files, are of all files together
             rows = self._measured.rows(column.metric, settings, split=split, bucket=part)
         return [row.value for row in rows]
 
@@ -184,7 +186,7 @@ class TableBuilder:
                 self._one_model(place, column)  # which names the axis
             return Entry(text=facts.pop()) if facts else number(None)
         decimals = 3 if column.layers else 2
-        is_whole = column.metric in METRICS and METRICS[column.metric].is_whole
+        is_whole = self._measured.metric(column.metric).is_whole
         show = "whole number" if is_whole else column.show
         return summary(self._values(place, column), show, mark, decimals=decimals)
 
@@ -226,7 +228,7 @@ class TableBuilder:
         return columns
 
     def _tests(self, group: Where, column: ColumnSpec) -> dict[int, Part]:
-        """Return line → comparison with the baseline, of columns of BLEU over a split."""
+        """Return line → comparison with the baseline, of columns of a split."""
         if not self._spec.is_tested(column):
             return {}
         assert column.split in ("valid", "test")
@@ -239,10 +241,12 @@ class TableBuilder:
                 continue
             bounds = length_bounds(runs[0].config, column.lengths) if column.lengths else None
             if bounds or column.lengths != "beyond":
-                tests[at] = self._measured.compare(settings, against, column.split, lengths=bounds)
-                if tests[at].comparison:
-                    self._is_compared = True
-                elif self._measured.finished(settings):
+                tests[at] = self._measured.compare(
+                    settings, against, column.split, metric=column.metric, lengths=bounds
+                )
+                if tests[at].comparison and (metric := tests[at].metric):
+                    self._compared[metric] = None
+                elif self._values(place | group, column):
                     self._untested[" ".join((place | group).values())] = None
         return tests
 
@@ -266,8 +270,8 @@ class TableBuilder:
             yield "mean ± standard deviation over seeds" if several else "one seed"
         if self._spec.baseline:
             baseline = ", ".join(f"{axis} = {x}" for axis, x in self._spec.baseline.items())
-            if self._is_compared:
-                yield mark_note(baseline)
+            if self._compared:
+                yield mark_note(baseline, [*self._compared])
             if self._untested:
                 reason = f"there is no finished run of {baseline} with the same seed"
                 yield f"not tested, as {reason}: {', '.join(self._untested)}"
@@ -280,7 +284,7 @@ class TableBuilder:
 
 
 def _fact(name: str, config: Config) -> str:
-    """Return one of `measurements.FACTS`."""
+    """Return one of `check.FACTS`."""
     if name == "trained lengths":
         return bounds_label(trained_lengths(config))
     kinds = (find_kind(part.kind).build for part in config.position.scheme.parts)

@@ -25,14 +25,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from shapeshift.run.measures import Metric
 from shapeshift.study.document import Entry, Finding, Verdict
 from shapeshift.study.significance import (
     LEVEL,
     MARK,
+    MIN_SEEDS,
     Comparison,
     holm,
     student,
@@ -41,11 +43,6 @@ from shapeshift.study.significance import (
 from shapeshift.study.spec import ClaimSpec
 
 _Name = TypeVar("_Name")
-
-LEARNED = 2.0
-"""BLEU: runs below it have learned nothing, and a comparison of two such sides says nothing."""
-
-MIN_SEEDS = 3
 
 NO_RUNS = "no runs in this profile"
 
@@ -61,11 +58,19 @@ class Part:
         values: seed → what the rule is about: a difference or a value.
         comparison: the paired bootstrap, for rules that compare runs; `None` without runs of both.
         reason: why there are no values.
+        metric: of the values; they are differences by which a run is better.
     """
 
     values: Mapping[int, float]
     comparison: Comparison | None = None
     reason: str = ""
+    metric: Metric | None = None
+
+    @property
+    def is_untrained(self) -> bool:
+        """Whether neither side has learned anything."""
+        test, floor = self.comparison, None if self.metric is None else self.metric.floor
+        return floor is not None and test is not None and max(test.scores_of_both) < floor
 
     @property
     def mean(self) -> float:
@@ -106,8 +111,7 @@ def judge(claim: ClaimSpec, parts: Mapping[str, Part], profile: str) -> Verdict:
     num_seeds = min(len(part.values) for part in parts.values())
     if num_seeds < MIN_SEEDS:
         return "one run" if num_seeds == 1 else "two runs"
-    tests = [part.comparison for part in parts.values() if part.comparison is not None]
-    if any(map(_is_untrained, tests)):
+    if any(part.is_untrained for part in parts.values()):
         return "inconclusive"
     if claim.rule == "better":
         better, worse = _by_sign(parts)
@@ -145,7 +149,7 @@ def significant(parts: Mapping[_Name, Part]) -> set[_Name]:
     p_values = {
         name: x.comparison.p_value
         for name, x in parts.items()
-        if x.comparison and not _is_untrained(x.comparison)
+        if x.comparison and not x.is_untrained
     }
     return {name for name, p_value in holm(p_values).items() if p_value < LEVEL}
 
@@ -157,17 +161,15 @@ def with_p_value(entry: Entry, part: Part | None) -> Entry:
     return entry.model_copy(update={"p_value": part.comparison.p_value})
 
 
-def mark_note(baseline: str, tests: str = "tests of the column") -> str:
+def mark_note(baseline: str, metrics: Sequence[Metric], tests: str = "tests of the column") -> str:
     """Return the note of a table that says what `MARK` means."""
-    return (
-        f"{MARK} significantly different from {baseline}: paired bootstrap, p < {LEVEL} after"
-        f" Holm's correction over the {tests}; not where both are below {LEARNED:g} BLEU"
+    named = dict.fromkeys("paired bootstrap" if x.examples else "Student's t" for x in metrics)
+    floors = dict.fromkeys(f"{x.floor:g} {x.name}" for x in metrics if x.floor is not None)
+    note = (
+        f"{MARK} significantly different from {baseline}: {' or '.join(named)}, p < {LEVEL} after"
+        f" Holm's correction over the {tests}"
     )
-
-
-def _is_untrained(test: Comparison) -> bool:
-    """Return whether neither side has learned anything."""
-    return max(test.score, test.baseline_score) < LEARNED
+    return note + (f"; not where both are below {' or '.join(floors)}" if floors else "")
 
 
 def _by_sign(parts: Mapping[str, Part]) -> tuple[int, int]:
@@ -195,7 +197,7 @@ def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
         counted.append(f"{len(parts) - len(ordered)} without runs")
     if claim.rule == "better" and all(len(parts[x].values) >= MIN_SEEDS for x in ordered):
         counted.append("{} significantly better and {} worse".format(*_by_sign(parts)))
-    untrained = [p for p in parts.values() if p.comparison and _is_untrained(p.comparison)]
+    untrained = [part for part in parts.values() if part.is_untrained]
     if untrained and not claim.minus:
         counted.append(f"{len(untrained)} of runs that have both learned nothing")
     extremes = [f"{x}: {_described(claim, parts[x])}" for x in (*ordered[:1], *ordered[-1:])]
@@ -223,9 +225,10 @@ def _described(claim: ClaimSpec, part: Part) -> str:
         f"{test.score:.2f} against {test.baseline_score:.2f} ({test.difference:+.2f},"
         f" {shown(test.p_value)}{spread}, {seeds})"
     )
-    if _is_untrained(test):
-        why = f"both are under {LEARNED:g} BLEU and have learned nothing"
+    if part.metric and part.is_untrained:
+        least = f"{part.metric.floor:g} {part.metric.name}"
+        why = f"both are under {least} and have learned nothing"
         if claim.minus:
-            why = f"both lose less than {LEARNED:g} BLEU"
+            why = f"both lose less than {least}"
         text += f": {why}, so that no verdict can be formed"
     return text

@@ -26,7 +26,7 @@ from shapeshift.config import Config
 from shapeshift.data.corpora import corpus_fingerprint, fetch
 from shapeshift.data.prepare import prepare
 from shapeshift.run.folder import Run, has_begun, prepared_directory
-from shapeshift.run.measures import TRAIN, find_measure, measure_training
+from shapeshift.run.measures import TRAIN, measure_training, take
 from shapeshift.run.record import MeasureRecord, RunFolder, start_of
 from shapeshift.run.train import train
 from shapeshift.training.observer import Observer
@@ -95,7 +95,7 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
             began = time.monotonic()
             if measure != TRAIN:
                 data = prepare(config.data, directory)
-                results = find_measure(measure)(Run.create(folder.run, config), data)
+                results = take(measure, Run.create(folder.run, config), data)
             else:
                 run = train(config, folder.run, Observer(), prepared_root=root, stop=stop)
                 results = measure_training(run)

@@ -122,8 +122,8 @@ def test_a_step_is_really_measured_with_few_positions(shown):
 def test_all_runs_of_a_paper_each_model_measured_once(shown, measured):
     settings = ["--profile", "paper", "model.size=tiny", "training.max_updates=1800"]
     rows = shown("reproduce", "shape:table2", *settings)
-    assert rows["shape-table2 vanilla/ape/1"][2:4] == ["2 s", "1.0 h"]
-    number = sum(name.startswith("shape-table2 ") for name in rows)
+    assert rows["shape:table2 vanilla/ape/1"][2:4] == ["2 s", "1.0 h"]
+    number = sum(name.startswith("shape:table2 ") for name in rows)
     assert number == 22
     assert rows["all"][0] == f"{number}.0 h"
     assert len(measured) < number

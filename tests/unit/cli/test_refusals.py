@@ -68,7 +68,7 @@ REFUSED = [  # in text, settings and folders
         "position is given twice, position=kerple and position=rope",
     ),
     ("reproduce mine.yaml", "shapeshift compare mine.yaml"),
-    ("reproduce shape:figure4 --grid shaw-table2", "needs position, recipe"),
+    ("reproduce shape:figure4 --grid shaw:table2", "needs position, recipe"),
 ]
 MISUSED = [
     ("reproduce shape:table1 --scale small", "--scale is now --profile"),
@@ -104,7 +104,7 @@ MISUSED = [
         "training.seed=4: give",
     ),
     ("demo training.seed=4", "give `shapeshift compare` --seeds NUMBER"),
-    ("reproduce study.yaml --grid shape-table2", "the study's file names its grid"),
+    ("reproduce study.yaml --grid shape:table2", "the study's file names its grid"),
     ("reproduce study.yaml --list", "see a study with --dry-run"),
 ]
 

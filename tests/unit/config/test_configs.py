@@ -10,7 +10,7 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import load_config
 from shapeshift.data.config import Extrapolate, Interpolate, Vanilla
 from shapeshift.positions import SCHEMES, Scheme
-from shapeshift.study.grid import Grid
+from shapeshift.study.catalogue import find_grid
 from shapeshift.training.config import Noam
 
 ROOT = Path(__file__).parents[3]
@@ -129,8 +129,8 @@ def test_a_generated_page_is_fresh(page):
 
 def test_nhk_scores_english_japanese_in_words_and_all_else_as_ever():
     """Miyazaki et al. 2024, footnote 3."""
-    for name in ("nhk-table1", "nhk-table3"):
-        runs = Grid(SHIPPED / "grids" / f"{name}.yaml").runs("paper")
+    for name in ("nhk:table1", "nhk:table3"):
+        runs = find_grid(name).runs("paper")
         found = {(planned.axes["languages"], planned.config.bleu_tokenizer) for planned in runs}
         wanted = {"fr-de": "13a", "de-fr": "13a", "ja-en": "13a", "en-ja": "ja-mecab"}
         assert found == set(wanted.items())

@@ -6,13 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shapeshift._system.errors import ShapeshiftError
-from shapeshift.export.ctranslate2 import export
-from shapeshift.export.huggingface import write as huggingface
 from shapeshift.export.support import VARIANTS, table, unsupported
 from shapeshift.model import ModelConfig
-from shapeshift.positions import KINDS, SCHEMES, ALiBi, Part, PositionIds, Scheme, Shaw
-from shapeshift.positions.registry import Entry
+from shapeshift.positions import SCHEMES, Part, PositionIds, Scheme
 
 SINUSOIDAL = Part("sinusoidal", "embedding")
 
@@ -51,33 +47,6 @@ def test_a_refusal_has_a_reason_and_what_works(name):
     said = unsupported(scheme, ModelConfig(size="tiny"))
     assert reason in said
     assert remedy in said.partition("; use ")[2]
-
-
-class OtherRows(Shaw):
-    shift_invariant = True
-
-    def query_bias(self, q, pos_q, pos_k):
-        return super().query_bias(q, 2 * pos_q, 2 * pos_k)
-
-
-class OneSlope(ALiBi):
-    shift_invariant = True
-
-    def bias(self, pos_q, pos_k, *, dtype):
-        return super().bias(pos_q, pos_k, dtype=dtype)[:, :1]
-
-
-@pytest.mark.parametrize("kind", [OtherRows, OneSlope])
-def test_a_subclass_is_not_its_base(kind, make, tmp_path, monkeypatch):
-    """What a subclass overrides, a hook or a part of one, is in the export or it is refused."""
-    pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")
-    pytest.importorskip("transformers", reason="the extra hf is not installed")
-    monkeypatch.setitem(KINDS, "mine", Entry(kind, "", ""))
-    made = make(Scheme(parts=(Part("mine", stacks="decoder"),)), norm="post")
-    with pytest.raises(ShapeshiftError, match="does not compute mine; use "):
-        export(made.trained, tmp_path / "model")
-    report = huggingface.export(made.trained, tmp_path / "hf", card="")
-    assert report.opened_by == "ShapeshiftForSeq2SeqLM"
 
 
 def test_the_guide_compares_every_row_of_the_table():

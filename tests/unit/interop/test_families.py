@@ -62,22 +62,6 @@ def test_training_shifts_each_sequence_and_each_side(example: Example) -> None:
 
 
 @each(ALL)
-def test_a_shift_is_nothing_but_other_rows_of_the_table(example: Example) -> None:
-    model, ids = example.build(), some_ids(3)
-    shift_positions(model, 9)
-    with watched(model, example.modules) as seen:
-        shifted = example.outputs(model, ids)
-    for i in range(len(ids)):
-        plain = example.build()
-        for name in example.modules:
-            table = example.rows(plain, name)
-            (k,) = offsets(seen[name][i : i + 1], table, example.first)
-            table[example.first : len(table) - k] = table[example.first + k :].clone()
-        expected = example.outputs(plain, ids[i : i + 1])
-        torch.testing.assert_close(shifted[i : i + 1], expected, rtol=1e-4, atol=1e-5)
-
-
-@each(ALL)
 def test_evaluation_is_unchanged_and_unshift_is_exact(example: Example) -> None:
     model, ids = example.build(), some_ids(3)
     weights = {name: value.clone() for name, value in model.state_dict().items()}

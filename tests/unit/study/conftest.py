@@ -41,7 +41,7 @@ MINUSCULE = (
 SPEEDS = {"ape": 1.0, "rpe": 0.75, "shape": 0.97}
 
 LONGER_PIECES = ("data.subwords.vocab_size=600", "data.corpus.num_train=600")
-"""So that every slice of nhk-figure3 has some pairs."""
+"""So that every slice of nhk:figure3 has some pairs."""
 
 
 def given_speed(run, data):
@@ -128,7 +128,7 @@ def make_study(papers_root):
 
     def make(name, done=lambda planned: True, seeds=(1, 2)):
         grid = find_grid(name)
-        extra = LONGER_PIECES if name == "nhk-figure3" else ()
+        extra = LONGER_PIECES if name == "nhk:figure3" else ()
         given = {each.partition("=")[0]: each for each in (*minuscule(grid), *extra)}
         first = (grid.config.profiles["tiny"].seeds or grid.config.seeds or (1,))[0]
         runs = [
@@ -158,25 +158,25 @@ def is_done(planned):
     """Which runs are trained: enough for every kind of table and figure, with gaps."""
     axes, first = planned.axes, planned.seed == 1
     match planned.grid:
-        case "shape-table2":
+        case "shape:table2":
             return first or (axes["recipe"] == "interpolate" and axes["position"] != "rpe")
-        case "shape-offsets":
+        case "shape:offsets":
             return first and axes["K"] in ("10", "40", "500")
-        case "nhk-table2":
+        case "nhk:table2":
             return (axes["position"], planned.seed) in [
                 ("original-qkv", 1), ("original-qkv", 2), ("original-qkv-cross-pe", 1)
             ]  # fmt: skip
-        case "nhk-figure3":
+        case "nhk:figure3":
             place = axes["lengths"], axes["position"]
             return first and axes["lengths"] != "middle" and place != ("short", "original-qkv")
-        case "beyond-datasets":
+        case "beyond:master":
             return first and axes["position"] in ("ape", "alibi")
-        case "beyond-learning":
+        case "beyond:learning":
             return first and axes["position"] in ("ape", "shape-40")
-        case "beyond-places":
+        case "beyond:places":
             places = ("none", "self"), ("alibi", "self"), ("sinusoidal", "cross")
             return first and tuple(axes.values()) in places
-    return first and planned.grid.startswith("shaw-")
+    return first and planned.grid.startswith("shaw:")
 
 
 @pytest.fixture(scope="session")

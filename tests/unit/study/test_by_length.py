@@ -3,7 +3,7 @@ import pytest
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import Score
 from shapeshift.evaluation.scores import LengthBucket, Scores
-from shapeshift.study.by_length import LengthBleu, bleu_by_length, gather
+from shapeshift.study.by_length import LengthValues, gather, values_by_length
 from shapeshift.study.catalogue import find_grid
 from shapeshift.study.figures import draw_lines
 from shapeshift.study.measured import Measured
@@ -42,7 +42,7 @@ SHAPE = [scores(24, 25, None, 20)]
 
 
 def panel(systems, trained=None):
-    return LengthBleu(*gather(systems), trained).panel()
+    return LengthValues(*gather(systems), trained).panel()
 
 
 def test_gains_are_measured_from_the_mean_of_the_baseline():
@@ -85,14 +85,14 @@ def test_places_name_lengths_and_counts_and_small_buckets_are_hollow():
 
 def test_the_first_system_is_the_baseline_even_without_runs(monkeypatch, tmp_path):
     """A test against the next one would be another test in each panel."""
-    runs = find_grid("shape-table2").runs("tiny")
+    runs = find_grid("shape:table2").runs("tiny")
     done = [x for x in runs if x.axes["position"] != "ape" and x.axes["recipe"] == "vanilla"]
     compared = []
     monkeypatch.setattr(Measured, "is_finished", lambda self, planned: planned in done)
-    monkeypatch.setattr(Measured, "scores", lambda *_: scores(20, 24, None, 4))
+    monkeypatch.setattr(Measured, "scores", lambda *_, **__: scores(20, 24, None, 4))
     monkeypatch.setattr(Measured, "compare", lambda *given, **_: compared.append(given) or Part({}))
     spec = ByLengthSpec(title="t", lines="position", panels="recipe", tested=True)
-    [table] = bleu_by_length(Measured(runs, tmp_path, tmp_path), spec, "t").tables
+    [table] = values_by_length(Measured(runs, tmp_path, tmp_path), spec, "t").tables
     assert {"rpe", "shape"} <= {*table.header}
     assert compared == []
     assert table.notes[-1] == "not tested, as there is no finished run of ape and another: vanilla"

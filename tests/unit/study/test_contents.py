@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.run.measures import ORIGINAL, SWAPPED, mean_of
+from shapeshift.run.measures import BLEU, ORIGINAL, SWAPPED, mean_of
 from shapeshift.study.analyses import similarity, slices
 from shapeshift.study.catalogue import find_grid
 from shapeshift.study.measured import Measured
@@ -19,7 +19,7 @@ from shapeshift.training.log import read_log
 
 from .conftest import column, find_study, table, texts
 
-GRID = "shape-table2"
+GRID = "shape:table2"
 
 
 @pytest.fixture(scope="session")
@@ -137,8 +137,8 @@ def test_bleu_by_length_has_the_buckets_of_the_cell_that_asks(shape, max_length)
     assert [len(shape.scores(x).by_length) for x in (planned, other)] == [6, 2]
     axes, beyond = planned.axes, (max_length + 1, None)
     tested = shape.compare(axes, {**axes, "position": "rpe"}, lengths=beyond).comparison
-    assert shape.bleu(planned, "test", beyond) == pytest.approx(tested.score)
-    assert shape.bleu(planned, "test", (1, 2)) is None
+    assert shape.score_at(planned, BLEU, "test", beyond) == pytest.approx(tested.score)
+    assert shape.score_at(planned, BLEU, "test", (1, 2)) is None
 
 
 def test_figure_4_counts_every_token_of_every_seed(build, shape, max_length):
@@ -202,7 +202,7 @@ def test_the_clipping_distances_stand_next_to_the_papers_and_in_the_figure(build
     assert [row[1] for row in texts(paper)] == published
     for row in ours.rows:
         axes = {"k": row[0].text}
-        [valid] = studies("shaw-table2").rows("BLEU", axes, split="valid")
+        [valid] = studies("shaw:table2").rows("BLEU", axes, split="valid")
         assert row[1].value == valid.value
     [line], names = ours.drawing.axes[0].get_legend_handles_labels()
     assert names == ["valid BLEU"]
@@ -214,7 +214,7 @@ def test_the_clipping_distances_stand_next_to_the_papers_and_in_the_figure(build
 
 def test_nhks_table_2_has_the_mean_and_deviation_of_ours_and_theirs(build, studies):
     ours, paper = build("nhk:table2").tables
-    rows = studies("nhk-table2").rows("BLEU", {"position": "original-qkv"}, split=mean_of("test"))
+    rows = studies("nhk:table2").rows("BLEU", {"position": "original-qkv"}, split=mean_of("test"))
     assert len(rows) == 2
     assert ours.rows[0][2].value == pytest.approx(fmean(row.value for row in rows))
     assert " ± " in ours.rows[0][2].text
@@ -223,7 +223,7 @@ def test_nhks_table_2_has_the_mean_and_deviation_of_ours_and_theirs(build, studi
 
 
 def test_corpora_are_counted_without_a_run(studies):
-    measured = studies("nhk-table1")
+    measured = studies("nhk:table1")
     content = find_study("nhk:table1").build(measured)
     ours, paper = content.tables
     assert texts(ours) == [["en-de", "240", "20", "30"], ["de-en", "240", "20", "30"]]
@@ -234,7 +234,7 @@ PANELS = ("all", "short, trained on 0–9", "long, trained on ≥ 26")
 
 
 def test_figure3_shows_what_is_finished(build, studies):
-    measured, content = studies("nhk-figure3"), build("nhk:figure3")
+    measured, content = studies("nhk:figure3"), build("nhk:figure3")
     sizes, by_length, _ = content.tables
     titles = [axes.get_title(loc="left") for axes in by_length.drawing.axes[:3]]
     assert titles == [f"({x}) {y}" for x, y in zip("abc", PANELS, strict=True)]
@@ -261,7 +261,7 @@ def test_figure3_shows_what_is_finished(build, studies):
 
 def test_slices_compare_bleu_on_the_lengths_in_training(monkeypatch, tmp_path):
     """The mean over the systems, of the seeds that all of them have."""
-    runs = find_grid("nhk-figure3").runs("tiny")
+    runs = find_grid("nhk:figure3").runs("tiny")
     scores = {"short": 1.0, "middle": 4.0}
     done = [
         planned
@@ -271,14 +271,14 @@ def test_slices_compare_bleu_on_the_lengths_in_training(monkeypatch, tmp_path):
     ]
     asked = set()
 
-    def bleu(self, planned, split, bounds):
+    def score_at(self, planned, metric, split, bounds):
         asked.add((planned.axes["lengths"], bounds))
         return scores[planned.axes["lengths"]] + planned.seed * (
             planned.axes["lengths"] == "middle"
         )
 
     monkeypatch.setattr(Measured, "is_finished", lambda self, planned: planned in done)
-    monkeypatch.setattr(Measured, "bleu", bleu)
+    monkeypatch.setattr(Measured, "score_at", score_at)
     made = slices.own_lengths(Measured(runs, tmp_path, tmp_path))
     assert made.values == {slices.CLAIM: {1: 4.0, 2: 5.0}}
     assert asked == {("short", (0, 10)), ("middle", (16, 22))}
@@ -290,7 +290,7 @@ def test_slices_compare_bleu_on_the_lengths_in_training(monkeypatch, tmp_path):
 def test_the_master_table_has_numbers_of_what_is_finished(build, studies):
     ours = table(build("beyond:master"), "master")
     rows = {row[0].text: dict(zip(ours.header, row, strict=True)) for row in ours.rows}
-    assert list(rows) == studies("beyond-datasets").settings("position")
+    assert list(rows) == studies("beyond:master").settings("position")
     for name in ("ape", "alibi"):
         unknown = {title for title, entry in rows[name].items() if entry.value is None}
         assert unknown == {"position", "shift invariant"}
@@ -309,7 +309,7 @@ def test_learning_has_a_row_for_each_checkpoint(build, studies):
     assert last["drop"].value == pytest.approx(original - swapped)
     [layer] = [  # without the embeddings
         row.value
-        for row in studies("beyond-learning").results
+        for row in studies("beyond:learning").results
         if (row.axes.get("position"), row.update, row.bucket) == ("ape", 4, "layer 1 to 100")
     ]
     assert last["similarity to 100"].value == layer
@@ -322,9 +322,9 @@ def test_comparisons_whose_settings_have_the_same_names_are_all_judged(studies):
         [both, {"keys": "no"}],
         [both, {"values": "no", "keys": "no"}],
     ]
-    spec = {"title": "t", "grid": "shaw-table3", "analyses": ["x:y"]}
+    spec = {"title": "t", "grid": "shaw:table3", "analyses": ["x:y"]}
     spec["claims"] = [{**claim, "pairs": pairs}]
-    [finding] = judge_claims(StudySpec.model_validate(spec), studies("shaw-table3"), {})
+    [finding] = judge_claims(StudySpec.model_validate(spec), studies("shaw:table3"), {})
     assert list(finding.p_values) == [
         "values=yes keys=yes against values=no",
         "values=yes keys=yes against keys=no",

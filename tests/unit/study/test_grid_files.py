@@ -1,4 +1,4 @@
-"""The papers' grids in configs/grids."""
+"""The grids of the papers' studies."""
 
 from functools import cache
 from pathlib import Path
@@ -8,16 +8,16 @@ import pytest
 from shapeshift.config import load_config
 from shapeshift.positions import KINDS, SCHEMES
 from shapeshift.run.identity import run_key
-from shapeshift.study.grid import Grid
+from shapeshift.study.catalogue import PAPERS, find_grid, find_paper
 
 CONFIGS = Path(__file__).parents[3] / "src" / "shapeshift" / "config" / "shipped"
-NAMES = sorted(path.stem for path in (CONFIGS / "grids").glob("*.yaml"))
+NAMES = sorted({grid for paper in PAPERS for grid in find_paper(paper).grids})
 PROFILES = ["tiny", "small", "paper"]
 
 
 @cache
 def grid(name):
-    return Grid(CONFIGS / "grids" / f"{name}.yaml")
+    return find_grid(name)
 
 
 @cache
@@ -38,16 +38,15 @@ def one(name, profile, **axes):
 def test_every_profile_resolves_to_runs_that_differ(name):
     config = grid(name).config
     assert list(config.profiles) == PROFILES
-    assert config.title
     for profile in PROFILES:
         assert len(keys(name, profile)) == len(runs(name, profile))
 
 
 def test_every_scheme_and_every_kind_has_its_runs():
-    assert [*grid("beyond-datasets").config.axes["position"]] == [*SCHEMES]
-    assert [*grid("beyond-places").config.axes["kind"]] == [*KINDS]
-    found = {planned.axes["kind"]: set() for planned in runs("beyond-places", "small")}
-    for planned in runs("beyond-places", "small"):
+    assert [*grid("beyond:master").config.axes["position"]] == [*SCHEMES]
+    assert [*grid("beyond:places").config.axes["kind"]] == [*KINDS]
+    found = {planned.axes["kind"]: set() for planned in runs("beyond:places", "small")}
+    for planned in runs("beyond:places", "small"):
         found[planned.axes["kind"]].add(planned.axes["place"].partition("-")[0])
     assert found == {k: {*x.build.places} if k != "none" else {"self"} for k, x in KINDS.items()}
 
@@ -55,12 +54,12 @@ def test_every_scheme_and_every_kind_has_its_runs():
 def test_runs_that_have_files_are_runs_of_the_papers():
     for recipe in ("vanilla", "extrapolate", "interpolate"):
         for position in ("ape", "rpe", "shape"):
-            planned = one("shape-table2", "paper", recipe=recipe, position=position)
+            planned = one("shape:table2", "paper", recipe=recipe, position=position)
             file = load_config("shape-paper", [f"data.recipe={recipe}", f"position={position}"])
             assert planned.key == run_key(file)
-    base = one("shaw-table1", "paper", model="base", position="relative")
+    base = one("shaw:table1", "paper", model="base", position="relative")
     assert base.key == run_key(load_config(CONFIGS / "shaw-paper.yaml"))
-    vanilla = [x for x in runs("shape-table2", "paper") if x.axes["recipe"] == "vanilla"]
+    vanilla = [x for x in runs("shape:table2", "paper") if x.axes["recipe"] == "vanilla"]
     assert len(vanilla) == 15  # five seeds
 
 
@@ -70,27 +69,27 @@ def test_runs_that_have_files_are_runs_of_the_papers():
 def test_grids_share_the_runs_that_are_the_same(profile, offsets):
     """One K on Extrapolate stands in Table 2 and in the search for K; Shaw's tables share the
     relative base model; the NHK paper has a tenth of the text for Tables 5 and 6."""
-    search = {planned.key: planned.axes["K"] for planned in runs("shape-offsets", profile)}
-    assert [search[key] for key in search if key in keys("shape-table2", profile)] == offsets
+    search = {planned.key: planned.axes["K"] for planned in runs("shape:offsets", profile)}
+    assert [search[key] for key in search if key in keys("shape:table2", profile)] == offsets
     shared = (
-        keys("shaw-table1", profile) & keys("shaw-table2", profile) & keys("shaw-table3", profile)
+        keys("shaw:table1", profile) & keys("shaw:table2", profile) & keys("shaw:table3", profile)
     )
-    base = one("shaw-table1", profile, model="base", languages="en-de", position="relative")
+    base = one("shaw:table1", profile, model="base", languages="en-de", position="relative")
     assert base.key in shared
     assert len(shared) == (1 if profile == "paper" else 3)  # the seeds
-    assert keys("shaw-speed", profile) <= keys("shaw-table1", profile)
-    second_and_fifth = keys("nhk-table2", profile) & keys("nhk-table5", profile)
+    assert keys("shaw:speed", profile) <= keys("shaw:table1", profile)
+    second_and_fifth = keys("nhk:table2", profile) & keys("nhk:table5", profile)
     assert len(second_and_fifth) == (0 if profile == "paper" else 6)  # none and qk
     if profile != "paper":
         first = {
-            planned.key for planned in runs("nhk-table6", profile) if planned.axes["layers"] == "1"
+            planned.key for planned in runs("nhk:table6", profile) if planned.axes["layers"] == "1"
         }
-        assert first | keys("nhk-table1", profile) <= keys("nhk-table3", profile)
+        assert first | keys("nhk:table1", profile) <= keys("nhk:table3", profile)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_each_slice_of_nhks_figure_is_a_bucket_of_its_own(profile):
-    for planned in runs("nhk-figure3", profile):
+    for planned in runs("nhk:figure3", profile):
         dataset, edges = (
             planned.config.data.recipe,
             (0, *planned.config.evaluation.length_buckets, None),
@@ -104,7 +103,7 @@ def test_each_slice_of_nhks_figure_is_a_bucket_of_its_own(profile):
 
 @pytest.mark.parametrize(("profile", "num_layers"), [("tiny", 2), ("small", 3), ("paper", 6)])
 def test_nhk_first_n_layers(profile, num_layers):
-    table = runs("nhk-table6", profile)
+    table = runs("nhk:table6", profile)
     assert {int(planned.axes["layers"]) for planned in table} == set(range(1, num_layers + 1))
     for planned in table:
         assert planned.config.model.encoder_layers == num_layers

@@ -2,6 +2,7 @@
 
 import pytest
 
+from shapeshift.run.measures import BLEU
 from shapeshift.study import verdicts
 from shapeshift.study.catalogue import find_paper
 from shapeshift.study.measured import Measured
@@ -20,7 +21,7 @@ def build(tmp_path):
     """Makes the first table of a study of runs whose translations are given: settings → `ALL`."""
 
     def make(name, given):
-        paper, _, study = name.partition("-")
+        paper, _, study = name.partition(":")
         study = find_paper(paper).studies[study]
         runs = [planned for planned in study.grid.runs("tiny") if planned.seed == 1]
         for planned in runs:
@@ -37,11 +38,13 @@ def build(tmp_path):
 
 def test_what_has_learned_nothing_is_not_marked():
     def part(score, baseline):
-        return Part({1: score - baseline}, Comparison({1: score}, {1: baseline}, {1: 0.0}))
+        return Part(
+            {1: score - baseline}, Comparison({1: score}, {1: baseline}, {1: 0.0}), metric=BLEU
+        )
 
     parts = {"nothing": part(0.04, 0.0), "something": part(20.0, 0.0)}
     assert significant(parts) == {"something"}
-    assert f"not where both are below {verdicts.LEARNED:g} BLEU" in verdicts.mark_note("ape")
+    assert "not where both are below 2 BLEU" in verdicts.mark_note("ape", [BLEU])
 
 
 def marked(table):
@@ -55,8 +58,8 @@ def marked(table):
 
 
 MARKED = {
-    "nhk-table2": ("position = original-qkv", {("less-feeding",): ALL, ("none",): HALF}, set()),
-    "nhk-table3": (  # each direction by itself
+    "nhk:table2": ("position = original-qkv", {("less-feeding",): ALL, ("none",): HALF}, set()),
+    "nhk:table3": (  # each direction by itself
         "position = original-qkv",
         {
             ("original-qkv", "en-de"): HALF,
@@ -66,12 +69,12 @@ MARKED = {
         },
         {("relative", "yes", "", "de-en BLEU")},
     ),
-    "shaw-table3": (  # each split by itself
+    "shaw:table3": (  # each split by itself
         "values = yes, keys = yes",
         {("yes", "yes"): HALF, ("no", "yes"): {"valid": 2, "test": 1}, ("yes", "no"): HALF},
         {("no", "yes", "test BLEU")},
     ),
-    "beyond-places": (  # a baseline in another column
+    "beyond:places": (  # a baseline in another column
         "kind = none, place = self",
         {
             ("none", "self"): HALF,
@@ -101,7 +104,7 @@ def test_a_column_marks_what_differs_from_its_baseline(grid, build):
 
 def test_what_has_no_baseline_is_said_to_be_untested(build):
     """Else a score without a mark reads as one that does not differ."""
-    table = build("nhk-table2", {("less-feeding",): ALL, ("none",): HALF})
+    table = build("nhk:table2", {("less-feeding",): ALL, ("none",): HALF})
     [note] = [note for note in table.notes if "test" in note]
     assert "no finished run of position = original-qkv" in note
     assert note.endswith(": less-feeding, none")
@@ -110,7 +113,7 @@ def test_what_has_no_baseline_is_said_to_be_untested(build):
         ("relative", "en-de"): ALL,
         ("relative", "de-en"): ALL,
     }
-    table = build("nhk-table3", given)
+    table = build("nhk:table3", given)
     marks, untested = (note for note in table.notes if "test" in note)
     assert marks.startswith("* significantly different from position = original-qkv")
     assert untested.endswith(": relative de-en")

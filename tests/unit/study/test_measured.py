@@ -1,5 +1,7 @@
 """What a study finds in the folders of runs; the records are made by hand."""
 
+from dataclasses import replace
+from statistics import fmean
 from types import SimpleNamespace
 
 import numpy as np
@@ -167,3 +169,31 @@ def test_scores_and_tests_are_made_again_with_another_tokenizer(scored):
         found[bleu.signature.split("|")[3]] = bleu.value
     assert found["tok:13a"] != found["tok:char"]
     assert len(list((scored / "computed").iterdir())) == 4
+
+
+ERRORS = """\
+from shapeshift.run.measures import Metric, declares
+
+
+@declares(Metric("error", better="lower", splits=("test",), examples={!r}))
+def errors(run, data):
+    pass
+"""
+
+
+@pytest.mark.parametrize("examples", [None, "values"])
+def test_less_of_what_is_better_lower_is_a_gain(examples, tmp_path, monkeypatch):
+    """The values of twenty examples: those of `shape` are lower, more so for each seed."""
+    (tmp_path / f"errors_{examples}.py").write_text(ERRORS.format(examples), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    runs = [replace(planned, measures=(f"errors_{examples}:errors",)) for planned in RUNS]
+    for planned in runs:
+        less = (planned.axes["position"] == "shape") * (1 + planned.seed / 10)
+        values = tuple(5.0 + n % 3 - less for n in range(20)) if examples else ()
+        value = fmean(values or (6.0 - less,))
+        put(tmp_path, planned, [result("error", value, split="test", examples=values)])
+    part = compare(make_study(tmp_path, runs), metric="error")
+    assert part.values == pytest.approx({1: 1.1, 2: 1.2, 3: 1.3})
+    assert part.comparison.difference == pytest.approx(-1.2)
+    assert part.comparison.p_value < 0.05
+    assert bool(part.comparison.p_values) == (examples is not None)

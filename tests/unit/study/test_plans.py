@@ -381,7 +381,7 @@ def test_another_grid_has_the_axes_and_the_measurements():
         plan("mine", paper=paper(mine=made.on(untested)))
     shipped = catalogue.find_paper("shape").studies["table2"]
     assert shipped.spec.tables[0].profile_notes["tiny"].startswith("shape: K = 10")
-    elsewhere = shipped.on(catalogue.find_grid("beyond-datasets")).spec.tables[0]
+    elsewhere = shipped.on(catalogue.find_grid("beyond:master")).spec.tables[0]
     assert (elsewhere.profile_notes, elsewhere.notes) == ({}, shipped.spec.tables[0].notes)
     other = GRIDS["one"] | {"axes": {"K": {"1": ["position=ape"]}}}
     with pytest.raises(ShapeshiftError, match="has the axes K, but what is made of one needs pos"):

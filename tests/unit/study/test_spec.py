@@ -11,15 +11,15 @@ import yaml
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config.errors import key_paths
 from shapeshift.evaluation import metrics as evaluation
-from shapeshift.run.measures import MEASURES
-from shapeshift.study.catalogue import FOLDER, PAPERS, find_paper, read_own_study
+from shapeshift.run.measures import MEASURES, declared
+from shapeshift.study.catalogue import FILE, FOLDER, PAPERS, find_paper, find_studies
+from shapeshift.study.check import FACTS
 from shapeshift.study.compare import comparison
 from shapeshift.study.measured import Measured
-from shapeshift.study.measurements import FACTS, METRICS
 from shapeshift.study.planning import plan_studies
 from shapeshift.study.spec import StudySpec
 
-SHIPPED = {f"{name}-{study}" for name, paper in PAPERS.items() for study in paper["studies"]}
+SHIPPED = {f"{name}-{study}" for name, paper in PAPERS.items() for study in paper.studies}
 
 STUDY = """\
 title: Positions on my text
@@ -43,6 +43,10 @@ claims:
 """
 
 
+def find_own(path):
+    return find_studies(str(path))
+
+
 def shipped(name):
     paper, _, study = name.partition("-")
     return find_paper(paper).studies[study]
@@ -59,13 +63,14 @@ def test_a_shipped_item_can_be_measured_and_one_rule_says_which_profiles_test_it
         assert claim.is_tested_in("tiny") == claim.is_tested_in("small") == is_large
         assert claim.is_tested_in("paper")
     asked = {column.metric for table in study.spec.tables for column in table.columns.values()}
-    assert asked <= {*METRICS, *FACTS}
+    assert asked <= {x.name for x in declared(MEASURES)} | {*FACTS}
 
 
 def test_every_file_is_an_item_of_its_paper_and_every_metric_can_be_measured():
-    assert {f"{path.parent.name}-{path.stem}" for path in FOLDER.glob("*/*.yaml")} == SHIPPED
-    assert {measure for metric in METRICS.values() for measure in metric.measures} <= set(MEASURES)
-    assert {metric.setting for metric in METRICS.values()} - {""} == set(evaluation.METRICS)
+    assert {
+        f"{path.parent.name}-{path.stem}" for path in FOLDER.glob("*/*.yaml") if path.name != FILE
+    } == SHIPPED
+    assert {x.setting for x in declared(MEASURES)} - {""} == set(evaluation.METRICS)
 
 
 def test_the_numbers_copied_from_the_shape_paper_agree_with_each_other():
@@ -99,12 +104,12 @@ def write(tmp_path):
 
 def test_a_study_of_ones_own_has_a_grid_that_is_inside_or_shipped_or_lies_beside_it(write):
     document = yaml.safe_load(STUDY)
-    study = read_own_study(write(STUDY)).studies["mine"]
+    study = find_own(write(STUDY)).studies["mine"]
     assert [planned.name for planned in study.grid.runs("full")][:2] == ["ape/1", "ape/2"]
     own = write(document).with_name("own.yaml")
     own.write_text(yaml.safe_dump(document["grid"]), encoding="utf-8")
-    for name, expected in (("own.yaml", "own"), ("shape-table2", "shape-table2")):
-        found = read_own_study(write({**document, "grid": name})).studies["mine"].grid
+    for name, expected in (("own.yaml", "own"), ("own", "own"), ("shape:table2", "shape:table2")):
+        found = find_own(write({**document, "grid": name})).studies["mine"].grid
         assert found.name == expected
 
 
@@ -128,7 +133,7 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         ("y: test BLEU", "y: BLEU", "plot: no column 'BLEU'; did you mean 'test BLEU'?"),
         ("x: position", "x: positon", "plot: no axis of rows 'positon'; did you mean 'position'?"),
         ("seeds: [1, 2, 3]", "seed: [1]", "grid.seed: unknown key; did you mean 'grid.seeds'"),
-        ("split: valid", "lengths: inside", "lengths is for BLEU of split: valid or test"),
+        ("split: valid", "lengths: inside", "lengths is for split: valid or test"),
         ("expected: none", "effect: 1\n    expected: none", "the grid has no profile 'paper'"),
         ("expected: none", "expected: none\n    profiles: [tiny]", "the grid has no profile 'tin"),
         ("position: {ape:", "position: {ape: [position=apee], a:", "apee"),
@@ -136,8 +141,8 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         ("split: valid", "metric: speed", "speed needs the measure speed, which is not among the"),
         ("split: valid", "metric: training_s, split: valid", "leave split out"),
         ("split: valid", "metric: COMET, split: valid", "add comet to evaluation.metrics"),
-        ("rule: better", "rule: better\n    metric: chrF2", "better compares BLEU alone"),
-        ("{split: valid}", "{metric: chrF2, split: valid}" + GAIN, "gain_of needs a column"),
+        (BETTER, BETTER + "\n    metric: parameters", "does not say which values are better"),
+        ("split: valid", "metric: speed, split: valid, lengths: inside", "leave split out"),
         ("{split: valid}", "{split: each set}" + GAIN, "gain_of needs a column"),
         ("{split: valid}", "{count: kept, split: valid}" + GAIN, "gain_of needs a column"),
         ("rule: better", THRESHOLD + "lengths: beyond", "threshold is about all"),
@@ -178,7 +183,7 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         (COLUMNS, "{b: {split: valid}, test BLEU: {gain_of: b}}", "plot: y needs a column"),
         (COLUMNS, "{b: {split: valid}, test BLEU: {count: kept}}", "plot: y needs a column of a"),
         (COLUMNS, "{b: {split: valid}, test BLEU: {split: each set}}", "plot: y needs a column"),
-        (COLUMNS, "{test BLEU: {split: test, metric: chrF2}}", "baseline: no column is tested"),
+        (COLUMNS, "{test BLEU: {metric: parameters}}", "baseline: no column is tested"),
         (COLUMNS, "{}", "tables.0.columns: "),
         ("    plot", "    profile_notes: {tiny: t}\n    plot", "the grid has no profile 'tiny'"),
         ("    plot", "    across: position\n    plot", "position is also in rows or only"),
@@ -197,7 +202,7 @@ def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
     assert old in STUDY
     path = write(STUDY.replace(old, new, 1))
     with pytest.raises(ShapeshiftError) as error:
-        plan_studies(read_own_study(path), "full")
+        plan_studies(find_studies(str(path)), "full")
     assert expected in str(error.value)
     assert str(path) in str(error.value)
 
@@ -205,7 +210,7 @@ def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
 def test_a_study_is_known_by_its_path_however_that_is_given(write, monkeypatch):
     path = write(STUDY)
     monkeypatch.chdir(path.parent)
-    assert read_own_study(Path(path.name)).citation == read_own_study(path).citation
+    assert find_studies(path.name).citation == find_studies(str(path)).citation
 
 
 def test_a_comparison_begins_with_the_seed_of_its_configuration(tmp_path):
@@ -219,7 +224,7 @@ def test_a_comparison_begins_with_the_seed_of_its_configuration(tmp_path):
 
 def test_settings_of_the_command_line_are_checked(write):
     with pytest.raises(ShapeshiftError, match=r"mine.yaml: .*\.valid BLEU: BLEU is not"):
-        plan_studies(read_own_study(write(STUDY)), "full", ["evaluation.metrics=[chrf]"])
+        plan_studies(find_own(write(STUDY)), "full", ["evaluation.metrics=[chrf]"])
     paper = comparison("demo-fast", {"ape": ["position=ape"], "rpe": ["position=rpe"]}, 1)
     with pytest.raises(ShapeshiftError, match="chrF: chrF2 is not computed; add chrf to"):
         plan_studies(paper, "demo-fast", ["evaluation.metrics=[bleu]"])
@@ -231,9 +236,9 @@ def test_a_score_may_be_computed_at_another_profile_alone(write):
         "  profiles: {a: {}, b: {overrides: ['evaluation.metrics=[bleu,comet]']}}\n  seeds:",
     )
     for profile in "ab":
-        assert plan_studies(read_own_study(write(text)), profile)
+        assert plan_studies(find_own(write(text)), profile)
     with pytest.raises(ShapeshiftError, match=r"add comet to evaluation\.metrics"):
-        plan_studies(read_own_study(write(text)), "b", ["evaluation.metrics=[bleu]"])
+        plan_studies(find_own(write(text)), "b", ["evaluation.metrics=[bleu]"])
 
 
 def test_buckets_of_a_table_are_those_that_its_runs_have(write):
@@ -244,14 +249,14 @@ def test_buckets_of_a_table_are_those_that_its_runs_have(write):
 
     def planned(buckets, **column):
         tables = [{**table, "buckets": buckets, "columns": {"BLEU": column}}]
-        return plan_studies(read_own_study(write({**document, "tables": tables})), "full")
+        return plan_studies(find_own(write({**document, "tables": tables})), "full")
 
     assert planned({"a": "original order", "b": "swapped order"})
     assert planned({"a": "0–9", "b": None}, split="test")
     for buckets, column, expected in (
         ({"a": "original order", "b": None}, {}, "split: missing"),
         ({"a": "original order"}, {"split": "test"}, "BLEU of test has none that is called"),
-        ({"a": "fairseq"}, {"split": "test"}, "BLEU of test has none that is called 'fairseq'"),
+        ({"a": "fairseq"}, {"split": "test"}, "BLEU needs the measure fairseq"),
     ):
         with pytest.raises(ShapeshiftError, match=expected):
             planned(buckets, **column)
@@ -261,7 +266,7 @@ def test_a_condition_may_name_a_seed_of_any_scale(write):
     text = STUDY.replace("  seeds:", "  profiles: {a: {}, b: {seeds: [7]}}\n  seeds:")
     for seed in (3, 7):
         rule = f"  rules: [{{when: {{seed: {seed}}}, overrides: []}}]\n  seeds:"
-        read_own_study(write(text.replace("  seeds:", rule)))
+        find_own(write(text.replace("  seeds:", rule)))
 
 
 def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):
@@ -270,7 +275,7 @@ def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):
     named = ("mine-2", "Mine", "results")
     document["tables"] = [table, table, *({**table, "name": name} for name in named)]
     document["curves"] = {"each": "position", "lines": "position", "against": "updates"}
-    study = read_own_study(write(document)).studies["mine"]
+    study = find_own(write(document)).studies["mine"]
     content = study.build(Measured(study.grid.runs("full"), tmp_path, tmp_path))
     assert [each.name for each in content.tables] == [
         "mine", "mine-2", "mine-2-2", "Mine-3", "results-2", "mine-ape", "mine-rope", "mine-shape"
@@ -279,7 +284,7 @@ def test_the_tables_of_one_study_have_files_of_their_own(write, tmp_path):
 
 def test_own_steps_measure_anything(write):
     text = STUDY.replace("measures: [", "measures: ['statistics:fmean', ")
-    measured = read_own_study(write(text.replace("{split: valid}", "{metric: speed of light}")))
+    measured = find_own(write(text.replace("{split: valid}", "{metric: speed of light}")))
     assert plan_studies(measured, "full")
 
 

@@ -11,7 +11,7 @@ from shapeshift.study.measured import Measured
 
 from .conftest import find_study, minuscule
 
-FOLDER = [f"{name}:{study}" for name, paper in PAPERS.items() for study in paper["studies"]]
+FOLDER = [f"{name}:{study}" for name, paper in PAPERS.items() for study in paper.studies]
 NO_RUNS = ["shape:table7", "nhk:table3", "nhk:table5", "nhk:table6"]
 """Studies whose runs no test trains."""
 

@@ -4,6 +4,7 @@ from statistics import stdev
 
 import pytest
 
+from shapeshift.run.measures import BLEU
 from shapeshift.study.significance import Comparison, student
 from shapeshift.study.spec import ClaimSpec
 from shapeshift.study.verdicts import Part, describe, finding, judge, significant
@@ -18,7 +19,7 @@ def compared(*gains, p=0.01, base=30.0):
     """A part of one value for each seed."""
     scores = {seed: base + gain for seed, gain in enumerate(gains, 1)}
     test = Comparison(scores, dict.fromkeys(scores, base), dict.fromkeys(scores, p))
-    return Part(dict(enumerate(gains, 1)), test)
+    return Part(dict(enumerate(gains, 1)), test, metric=BLEU)
 
 
 def verdict(given, *parts):

@@ -6,6 +6,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from shapeshift.run.measures import BLEU
 from shapeshift.study.significance import LEVEL, Comparison, compare
 from shapeshift.study.spec import ClaimSpec
 from shapeshift.study.verdicts import Part, judge
@@ -37,7 +38,7 @@ def simulated(rng, truth, num_seeds, seed_noise, sentence_noise):
     }
     base = dict.fromkeys(values, 30.0)
     scores = {seed: 30.0 + value for seed, value in values.items()}
-    return Part(values, Comparison(scores, base, p_values))
+    return Part(values, Comparison(scores, base, p_values), metric=BLEU)
 
 
 def verdicts(rule, truths, num_seeds, seed_noise, sentence_noise=1e-9):
@@ -127,6 +128,6 @@ def test_translations_that_are_equally_good_are_seldom_better_or_worse():
         for name in "abcd":
             system = {seed: translated() for seed in (1, 2, 3)}
             test = compare(system, baseline, references, num_samples=300)
-            parts[name] = Part(test.differences, test)
+            parts[name] = Part(test.differences, test, metric=BLEU)
         wrong += judge(claim("better"), parts, "paper") != "inconclusive"
     assert wrong / num_claims <= LEVEL + 3 * (LEVEL * (1 - LEVEL) / num_claims) ** 0.5

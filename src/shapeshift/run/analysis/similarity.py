@@ -20,7 +20,7 @@ from shapeshift.data.prepared import Prepared
 from shapeshift.decoding.scoring import evaluating
 from shapeshift.model import Transformer
 from shapeshift.run.folder import Run
-from shapeshift.run.measures import Result
+from shapeshift.run.measures import Metric, Result, declares
 
 OFFSETS = (0, 100, 250, 500)
 """Those of the paper."""
@@ -29,6 +29,13 @@ _NUM_SENTENCES = 10
 """Number of sentences in the figures of the paper's appendix C."""
 
 
+@declares(
+    Metric(
+        "shift_similarity",
+        "how similar the encoder's states are under different offsets",
+        buckets=("layer 1",),
+    )
+)
 def measure(
     run: Run,
     data: Prepared,

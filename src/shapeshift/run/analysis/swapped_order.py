@@ -9,6 +9,7 @@ pairs come from training, so that no sentence is unseen and only its place diffe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -20,7 +21,15 @@ from shapeshift.data.subwords import SEP
 from shapeshift.decoding.translator import Translator
 from shapeshift.evaluation.scores import evaluate
 from shapeshift.run.folder import Run
-from shapeshift.run.measures import ORIGINAL, SWAPPED, Result, keep_lines, results_of
+from shapeshift.run.measures import (
+    BLEU,
+    ORIGINAL,
+    SWAPPED,
+    Result,
+    declares,
+    keep_lines,
+    results_of,
+)
 
 NUM_PAIRS = 10_000
 """Size of the paper's sample."""
@@ -31,6 +40,7 @@ _SAMPLED, _MIN_SAMPLE = 45, 500
 Pair = tuple[list[int], list[int]]
 
 
+@declares(replace(BLEU, buckets=("original order", "swapped order")))
 def measure(run: Run, data: Prepared, which: str = "average") -> list[Result]:
     """Measure BLEU of the first sentence of joined training pairs in its place and at the end
     (Kiyono et al. 2021, Table 1) on one in 45 training pairs, 500 at least and 10,000 at most;

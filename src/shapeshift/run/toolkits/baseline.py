@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -30,7 +30,14 @@ from shapeshift.evaluation.scores import evaluate
 from shapeshift.evaluation.tokenizers import make_bleu
 from shapeshift.positions import SCHEMES
 from shapeshift.run.folder import Run, detokenizer
-from shapeshift.run.measures import Result, files_of, mean_result, results_of
+from shapeshift.run.measures import (
+    BLEU,
+    Metric,
+    Result,
+    files_of,
+    mean_result,
+    results_of,
+)
 from shapeshift.run.record import tail
 from shapeshift.training.config import Cosine, Noam
 
@@ -123,6 +130,11 @@ class Toolkit:
     install: str
     commands: Callable[[Baseline, Mapping[str, str]], Commands]
     translations: Callable[[Baseline, TestSplit], list[str]]
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """What it finds, as a measure declares it."""
+        return (replace(BLEU, splits=TEST_SPLITS, buckets=(self.name,)),)
 
     def missing(self) -> str | None:
         """Return how to install the toolkit, in one line; `None` if it is installed."""

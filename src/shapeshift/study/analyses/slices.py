@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from shapeshift.run.measures import BLEU
 from shapeshift.study.by_length import length_bounds
 from shapeshift.study.document import Content
 from shapeshift.study.measured import Measured
@@ -36,7 +37,7 @@ def _bleu(measured: Measured, position: str, lengths: str) -> dict[int, float]:
     values = {}
     for planned in measured.finished({"position": position, "lengths": lengths}):
         bounds = length_bounds(planned.config, "inside")
-        bleu = bounds and measured.bleu(planned, "test", bounds)
+        bleu = bounds and measured.score_at(planned, BLEU, "test", bounds)
         if bleu is not None:
             values[planned.seed] = bleu
     return values

@@ -84,18 +84,19 @@ def count(findings: Iterable[Finding]) -> dict[Verdict, int]:
 
 
 def _paper(name: str, studies: Iterable[ReportStudy]) -> ReportPaper:
-    known = PAPERS.get(name, {"title": name.capitalize(), "studies": []})
+    order = PAPERS[name].studies if name in PAPERS else ()
     own = sorted(
         (study for study in studies if study.document.paper == name),
         key=lambda study: (
-            _rank(study.document.study, known["studies"]),
+            _rank(study.document.study, order),
             study.document.study,
             _rank(study.document.profile, PROFILES),
             study.document.labelled_profile,
         ),
     )
     citation = "; ".join(dict.fromkeys(study.document.citation for study in own))
-    return ReportPaper(name, known["title"], citation, tuple(own))
+    title = PAPERS[name].title if name in PAPERS else own[0].document.paper_title
+    return ReportPaper(name, title or name.capitalize(), citation, tuple(own))
 
 
 def _rank(name: str, order: Sequence[str]) -> int:
