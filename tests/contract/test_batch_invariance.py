@@ -30,9 +30,9 @@ def pairs() -> tuple[Ids, Ids]:
 
 
 @pytest.fixture
-def model(cell, make_model) -> Transformer:
+def model(compiled_scheme, make_model) -> Transformer:
     one_layer = {"encoder_layers": 1, "decoder_layers": 1}
-    return make_model(cell, vocabulary=VOCABULARY, activation="gelu", **one_layer)
+    return make_model(compiled_scheme, vocabulary=VOCABULARY, activation="gelu", **one_layer)
 
 
 def translate(

@@ -26,8 +26,8 @@ TOKENS, CHUNKS = [1] * 16, [5, 1, 1, 6, 3]
 
 @pytest.mark.parametrize(
     ("sizes", "offset"),
-    [(TOKENS, None), (TOKENS, EACH), (CHUNKS, 40)],
-    ids=["tokens", "tokens, an offset each", "chunks, one offset"],
+    [(TOKENS, EACH), (CHUNKS, 40)],
+    ids=["tokens, an offset each", "chunks, one offset"],
 )
 @torch.no_grad()
 def test_incremental_is_full(scheme, sizes, offset, make_model, logits, sentences) -> None:
@@ -116,9 +116,7 @@ def test_steps_by_a_kernel_are_full(scheme, make_model, logits, sentences, monke
 
 
 @torch.no_grad()
-def test_padding_and_neighbours_change_nothing(
-    scheme, make_model, logits, sentences, backend
-) -> None:
+def test_padding_and_neighbours_change_nothing(scheme, make_model, logits, sentences) -> None:
     model = make_model(scheme)
     source, target = sentences
     together = logits(model, source, target)
@@ -128,7 +126,7 @@ def test_padding_and_neighbours_change_nothing(
 
 
 @torch.no_grad()
-def test_later_target_tokens_change_nothing(scheme, make_model, logits, sentences, backend) -> None:
+def test_later_target_tokens_change_nothing(scheme, make_model, logits, sentences) -> None:
     model = make_model(scheme)
     source, target = sentences
     other = target.clone()
@@ -189,7 +187,7 @@ def test_copies_share_what_the_model_shares_and_nothing_with_it(
 
 
 @torch.no_grad()
-def test_bfloat16_stays_close(scheme, make_model, logits, sentences, backend) -> None:
+def test_bfloat16_stays_close(scheme, make_model, logits, sentences) -> None:
     model = make_model(scheme).bfloat16().float()
     exact = logits(model, *sentences)
     with torch.autocast("cpu", torch.bfloat16):

@@ -61,7 +61,7 @@ def attend(
             other, heads have different dtypes (outside autocast), or the mask is neither boolean
             nor float.
     """
-    call = _checked(q, k, v, mask, position, pos_q, pos_k, dropout_p, causal=causal)
+    call = _checked((q, k, v), mask, position, (pos_q, pos_k), dropout_p, causal)
     return run(call).transpose(1, 2)
 
 
@@ -79,24 +79,19 @@ def attend_with_probs(
 ) -> tuple[Tensor, Tensor]:
     """Like `attend`, computed by `reference`. Also return the probabilities `(B, H, Q, K)` after
     dropout, zeros for a query that may see no key."""
-    call = _checked(q, k, v, mask, position, pos_q, pos_k, dropout_p, causal=causal)
+    call = _checked((q, k, v), mask, position, (pos_q, pos_k), dropout_p, causal)
     return reference.with_probabilities(call)
 
 
 def _checked(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    heads: tuple[Tensor, Tensor, Tensor],
     mask: Tensor | None,
     position: Representation,
-    pos_q: Tensor,
-    pos_k: Tensor,
+    at: tuple[Tensor, Tensor],
     dropout_p: float,
-    *,
     causal: bool,
 ) -> Call:
-    check_call(q, k, v, position, pos_q, pos_k)
+    check_call(*heads, position, *at)
     if mask is not None:
-        mask = additive_for(mask, q, k.shape[2])
-    options = {"dropout_p": dropout_p, "causal": causal}
-    return Call((q, k, v), position, pos_q, pos_k, mask, rotated=True, **options)  # type: ignore[arg-type]
+        mask = additive_for(mask, heads[0], heads[1].shape[2])
+    return Call(heads, position, *at, mask, dropout_p=dropout_p, causal=causal, rotated=True)
