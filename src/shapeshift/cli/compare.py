@@ -91,6 +91,7 @@ def demo(
             " works; they say nothing about the positions.",
         ),
     ] = False,
+    directory: Results = Path("compared"),
 ) -> None:
     """Compare APE, SHAPE and RPE on the built-in corpus.
 
@@ -98,7 +99,8 @@ def demo(
     position.position_ids.max_offset=10' --position rpe`, which takes more options: training pairs
     of at most 20 subwords, test pairs of all lengths. Some minutes on two cores.
     """
-    compare(Path("demo-fast" if fast else "demo"), overrides, ["ape", SHAPE_10, "rpe"])
+    config = Path("demo-fast" if fast else "demo")
+    compare(config, overrides, ["ape", SHAPE_10, "rpe"], directory=directory)
     notice(
         "these runs are short and have one seed: compare them at lengths of training (up to 20) and"
         " just beyond. Further out all three translate badly, the order changes with the seed, and"
@@ -108,8 +110,7 @@ def demo(
 
 def _parse_positions(texts: list[str]) -> dict[str, tuple[str, ...]]:
     """Return name → settings; the setting of a scheme is its name."""
-    from shapeshift.model.position_config import no_scheme
-    from shapeshift.positions import SCHEMES
+    from shapeshift.positions.scheme import is_scheme, no_scheme
 
     option = "--position"
     found: dict[str, tuple[str, ...]] = {}
@@ -120,9 +121,9 @@ def _parse_positions(texts: list[str]) -> dict[str, tuple[str, ...]]:
             raise usage_error(option, f"{text!r}: {error}") from error
         if name in found:
             raise usage_error(option, f"{name!r} is given twice")
-        if not settings and name not in SCHEMES:
+        if not settings and not is_scheme(name):
             raise usage_error(option, no_scheme(name))
-        scheme = [f"position={name}"] if name in SCHEMES else []
+        scheme = [f"position={name}"] if is_scheme(name) else []
         found[name] = (*scheme, *settings)
     if len(found) < 2:
         raise usage_error(

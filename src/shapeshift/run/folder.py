@@ -118,7 +118,7 @@ class Run:
         if not has_begun(directory):
             for name in (SUMS, REPORT_OF_RUN, SUBWORDS, KINDS):
                 delete(directory / name)
-        contents = {CONFIG: config.to_yaml().encode()}
+        contents = {CONFIG: config.to_yaml(directory).encode()}
         if sources := _kind_sources(config):
             contents[KINDS] = json.dumps(sources, indent=1).encode() + b"\n"
         store(directory, contents)
@@ -137,7 +137,7 @@ class Run:
         for name in ("checkpoints", SUBWORDS, RESULTS, "tensorboard"):
             refuse_link(directory / name)
         if has_begun(directory):
-            restore(directory, {CONFIG: config.to_yaml().encode()})
+            restore(directory, {CONFIG: config.to_yaml(directory).encode()})
             run = cls(directory)
             run._check_kinds()
             return _check_same(run, config)
@@ -145,7 +145,9 @@ class Run:
         ours = CONFIG in names or all(x.startswith(PARTIAL) or x in (LOCK, SUMS) for x in names)
         if not ours:
             raise ShapeshiftError(
-                "holds something that is not a run; name a new folder with --run", path=directory
+                "holds something that is not a run; remove it, or name a new folder with"
+                " `shapeshift train --run`",
+                path=directory,
             )
         return False
 
@@ -191,7 +193,7 @@ class Run:
         raise ShapeshiftError(
             f"has no weights {which!r} (expected average, the file {AVERAGE}, best, last or an"
             f" update; checkpoints: {', '.join(map(str, updates)) or 'none'}); finish training with"
-            " the same command" + ", or take --checkpoint last" * bool(updates),
+            " the same command" + ", or `shapeshift translate --checkpoint last`" * bool(updates),
             path=self.directory,
         )
 
@@ -365,10 +367,10 @@ def delete(path: Path) -> None:
 
 def _import_kinds(directory: Path) -> None:
     """Import the kinds of the user's own that a run names, never from the run's folder."""
-    position = read_document(directory / CONFIG).get("position")
-    parts = position.get("parts") if isinstance(position, dict) else None
-    kinds = [str(each.get("kind")) for each in parts or () if isinstance(each, dict)]
     with own_modules.outside(directory):
+        position = read_document(directory / CONFIG).get("position")
+        parts = position.get("parts") if isinstance(position, dict) else None
+        kinds = [str(each.get("kind")) for each in parts or () if isinstance(each, dict)]
         for kind in filter(own_modules.is_own, kinds):
             try:
                 find_kind(kind)
