@@ -21,11 +21,11 @@ from pydantic import ValidationError
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.files import open_regular, read
-from shapeshift._system.hashes import digest, hash_file, store, verify
+from shapeshift._system.hashes import digest, hash_file, restore, store, verify
 from shapeshift._system.own_modules import is_own, source_sha256
 from shapeshift._system.schema import Strict
 from shapeshift.config import Config
-from shapeshift.run.folder import AVERAGE, has_begun
+from shapeshift.run.folder import AVERAGE, CONFIG, Run, has_begun, other_settings
 from shapeshift.run.identity import how_to_score
 from shapeshift.run.machine import Machine
 from shapeshift.run.measures import TRAIN, Result
@@ -112,6 +112,23 @@ class RunFolder:
     def missing(self, measures: Sequence[str], config: Config) -> list[str]:
         """Return those of `train` and `measures` that are not done."""
         return [measure for measure in (TRAIN, *measures) if self.record(measure, config) is None]
+
+    def check_settings(self, config: Config) -> None:
+        """Raise `ShapeshiftError` if the run was made with other settings. The name of the folder
+        leaves out defaults, which were others in another version."""
+        if not has_begun(self.run):
+            return
+        restore(self.run, {CONFIG: config.to_yaml().encode()})
+        # A path says where the weights or the pieces were, which are compared themselves.
+        paths = ("training.init_from", "data.subwords.models")
+        changed = [x for x in other_settings(Run(self.run).config, config) if x not in paths]
+        if changed:
+            raise ShapeshiftError(
+                f"holds a run with another {', '.join(changed)}, made by a version with other"
+                " defaults; give these runs a --directory of their own, or remove this folder, and"
+                " the run is made again",
+                path=self.path,
+            )
 
     def check_text(self, text: str, config: Config) -> None:
         """Raise `ShapeshiftError` if the run was trained on text with another fingerprint."""
