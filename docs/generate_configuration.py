@@ -50,24 +50,40 @@ shapeshift train multi30k training.max_updates=5000 position=shape
 ```
 
 - Name the file by its path, or, if it comes with the package, by its name: `multi30k`, `short`,
-  `shape-vanilla-ape`, … (the folder `config/shipped` of the package).
+  `shape-paper`, … (the folder `config/shipped` of the package).
 - `section.key=value` after the file replaces a setting. The value is YAML: `null`, `[10, 20]`, or
-  `{...}` for several keys of a section. The order does not matter; two values for one key are an
-  error.
-- `extends: other.yaml` at the top of a file starts from another file, whose path is relative to
-  this one, or from a shipped configuration (`extends: multi30k`). Sections are merged key by key;
-  lists are replaced as a whole.
-- Other paths in a file, such as `data.corpus.root`, are relative to the folder in which you run
-  the command. The `base` of a study is relative to the study's file.
-- `position` and `data.corpus` also take the name of a scheme, which replaces the whole section. If
-  you choose another `name` or `corpus` within a section, its other keys are kept. A key that the
-  new choice does not have is an error; remove it with `null`:
-  `data.recipe.name=vanilla data.recipe.max_length=null`.
+  `{...}` for several keys of a section. [Overrides](#overrides) has the rules.
+- `extends: other.yaml` at the top of a file starts from another file, or from a shipped
+  configuration (`extends: multi30k`).
+- A relative path in a file starts in the folder of that file, and a path on the command line in the
+  working directory. This holds for every path: `extends`, the `base` of a study, `data.corpus.root`
+  (by default the folder of the file that gives the corpus), `data.subwords.models`,
+  `training.init_from`, and, where there is such a file, `data.corpus.repo` and
+  `evaluation.comet_model`. In a shipped configuration, paths start in the working directory.
+- A plain name stands for the choice of a section: `model=tiny`, `position=shape`,
+  `data.corpus=wmt14-en-de`, `data.recipe=extrapolate`, `training.optimizer=adamw`,
+  `training.schedule=cosine`, `decoding.length_penalty=gnmt`.
 - `shapeshift train CONFIG --dry-run` checks all settings, measures a few steps, and prints
   parameters, time and disk space. It needs no data.
 - `yes`, `no`, `on` and `off` are text; only `true` and `false` are true and false.
 - All settings of a run, with defaults, are saved in its folder as `config.yaml`. Change them on the
   command line, not in that file: its hash is in `SHA256SUMS`, and an edited file is refused.
+
+## Overrides
+
+Settings are laid over each other from left to right: the file at the bottom of `extends`, each file
+that extends it, in a study the overrides of the profile, of the axes and of the rules, and last the
+command line. Each of these is a *layer*. A later layer replaces values and lists of earlier ones,
+and sections are merged key by key. The name of a scheme or of a corpus replaces the whole section
+by what it stands for. Another choice in a section (a schedule, a recipe) keeps the fields that both
+have; a field that the new choice does not have is an error, and `null` removes it:
+`training.schedule=noam training.schedule.peak=null`. Within one layer, an override that would undo
+an earlier one is an error that names both: a key given twice,
+`position.position_ids.max_offset=40 position=shape` (give `position=shape` first), or
+`model.dim=96 model=base`. `model.size` fills in widths and depths that nothing else gives; a layer
+with another size must also give each of them that an earlier layer gives. In a file, the choice of
+a section counts before its fields, wherever it stands. Otherwise the order within a layer has no
+effect.
 """
 
 STUDY_INTRO = """\

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from shapeshift.config import parse_config
-from shapeshift.config.files import lay_over
+from shapeshift.config.config import parse_layers
+from shapeshift.config.files import Layer
 from shapeshift.data.prepared import Prepared
 from shapeshift.data.store import write_store
 from shapeshift.model import ModelConfig, build
@@ -104,10 +104,7 @@ def make_config(toy):
     """Makes configurations of tiny runs; overrides are those of the command line."""
 
     def make(*overrides):
-        document = toy
-        for override in overrides:  # a later one counts
-            document = lay_over(document, [override])
-        return parse_config(document)
+        return parse_layers([Layer(toy), *(Layer([each]) for each in overrides)])
 
     return make
 

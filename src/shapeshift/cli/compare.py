@@ -110,8 +110,7 @@ def demo(
 
 def _parse_positions(texts: list[str]) -> dict[str, tuple[str, ...]]:
     """Return name → settings; the setting of a scheme is its name."""
-    from shapeshift.model.position_config import no_scheme
-    from shapeshift.positions import SCHEMES
+    from shapeshift.positions.scheme import is_scheme, no_scheme
 
     option = "--position"
     found: dict[str, tuple[str, ...]] = {}
@@ -122,9 +121,9 @@ def _parse_positions(texts: list[str]) -> dict[str, tuple[str, ...]]:
             raise usage_error(option, f"{text!r}: {error}") from error
         if name in found:
             raise usage_error(option, f"{name!r} is given twice")
-        if not settings and name not in SCHEMES:
+        if not settings and not is_scheme(name):
             raise usage_error(option, no_scheme(name))
-        scheme = [f"position={name}"] if name in SCHEMES else []
+        scheme = [f"position={name}"] if is_scheme(name) else []
         found[name] = (*scheme, *settings)
     if len(found) < 2:
         raise usage_error(

@@ -107,7 +107,7 @@ def init(
     subwords = suggest_subwords(surveys, lambda: read_split(corpus, "train"))
     for line in _remarks(surveys, corpus):
         show(line)
-    write(output, suggest(corpus, surveys, subwords))
+    write(output, suggest(corpus, surveys, subwords, output.parent))
     config = load_config(output)
     show(f"{output}: a {config.model.size} model")
     announce(config)

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from shapeshift._system.errors import ShapeshiftError, nearest
-from shapeshift._system.own_modules import is_own
 from shapeshift.cli.options import usage_error
 from shapeshift.cli.output import show, show_table
 
@@ -124,7 +122,7 @@ def _describe(name: str) -> None:
     from shapeshift import kernels
     from shapeshift.export.support import ENGINES, support
     from shapeshift.model import ModelConfig, catalogue
-    from shapeshift.positions import POSITION_IDS, SCHEMES, Representation
+    from shapeshift.positions import POSITION_IDS, Representation
     from shapeshift.positions.registry import find_kind
 
     scheme = _scheme(name)
@@ -132,9 +130,6 @@ def _describe(name: str) -> None:
     if name in POSITION_IDS:
         part = "{kind: sinusoidal, place: embedding}"
         usage = f"position: {{name: mine, position_ids: {{name: {name}}}, parts: [{part}]}}"
-    elif name not in SCHEMES:
-        place = scheme.parts[0].place
-        usage = f"position: {{name: mine, parts: [{{kind: {name}, place: {place}}}]}}"
     kinds = [] if name in POSITION_IDS else [part.kind for part in scheme.parts] or ["none"]
     show(f"{name}: {scheme}")
     ids = scheme.position_ids.name
@@ -165,20 +160,13 @@ def _describe(name: str) -> None:
 
 
 def _scheme(name: str) -> Scheme:
-    """Return a scheme, or a kind at its first place, or position ids with sinusoidal positions."""
-    from shapeshift.positions import KINDS, POSITION_IDS, SCHEMES, Part, PositionIds, Scheme
-    from shapeshift.positions.registry import FOREIGN_POSITIONS, find_kind, kind_names
+    """Return a scheme, or position ids with sinusoidal positions."""
+    from shapeshift.positions import POSITION_IDS, Part, PositionIds, Scheme
+    from shapeshift.positions.scheme import find_scheme
 
-    if name in SCHEMES:
-        return SCHEMES[name]
-    if name in KINDS or is_own(name) or name in kind_names():
-        return Scheme(parts=(Part(name, find_kind(name).build.places[0]),))
     if name in POSITION_IDS:
         return Scheme(PositionIds(name), (Part("sinusoidal", "embedding"),))
-    known = [*SCHEMES, *KINDS, *POSITION_IDS]
-    meant = FOREIGN_POSITIONS.get(name.lower().replace("-", "_"), name)
-    remedy = nearest(meant, known) or "; `shapeshift positions` lists all"
-    raise ShapeshiftError(f"no scheme or kind {name!r}{remedy}")
+    return find_scheme(name)
 
 
 def _explain(

@@ -13,8 +13,15 @@ from pydantic import ValidationError, ValidationInfo, field_validator, model_val
 
 from shapeshift._system.errors import ShapeshiftError, shell_command
 from shapeshift._system.schema import Strict
-from shapeshift.config.errors import messages
-from shapeshift.config.files import find_config, lay_over, merge, read_document, try_to_lay_over
+from shapeshift.config.errors import faults
+from shapeshift.config.files import (
+    Keys,
+    Layer,
+    find_config,
+    lay_over,
+    paths_from,
+    read_layers,
+)
 from shapeshift.data.config import DataConfig, GrammarCorpus
 from shapeshift.decoding.config import DecodingConfig
 from shapeshift.evaluation.config import EvaluationConfig
@@ -24,7 +31,7 @@ from shapeshift.model.position_config import (
     DEFAULT_POSITION,
     PositionConfig,
     check_in_model,
-    expand_scheme,
+    expand_position,
 )
 from shapeshift.training.config import TrainingConfig
 
@@ -35,7 +42,7 @@ class Config(Strict):
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     position: PositionConfig = PydanticField(
-        default_factory=lambda: PositionConfig(**expand_scheme(DEFAULT_POSITION))
+        default_factory=lambda: PositionConfig(**expand_position(DEFAULT_POSITION))
     )
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingConfig = DecodingConfig()
@@ -47,7 +54,10 @@ class Config(Strict):
         """Let a run that starts from another one have its subword models."""
         match given:
             case {"training": {"init_from": str() | Path() as start}}:
-                return merge({"data": {"subwords": {"models": start}}}, given)
+                data = given.get("data", {})
+                subwords = data.get("subwords", {}) if isinstance(data, dict) else None
+                if isinstance(subwords, dict):
+                    return {**given, "data": {**data, "subwords": {"models": start, **subwords}}}
         return given
 
     @field_validator("position", mode="after")
@@ -61,7 +71,7 @@ class Config(Strict):
 
     @model_validator(mode="after")
     def _check_together(self) -> Config:
-        if problems := [*_conflicts(dict(self))]:
+        if problems := [text for _, text in _conflicts(dict(self))]:
             raise ValueError("; ".join(problems))
         return self
 
@@ -73,9 +83,11 @@ class Config(Strict):
         language = "" if isinstance(corpus, GrammarCorpus) else corpus.target
         return resolve(self.evaluation.tokenize, language)
 
-    def to_yaml(self) -> str:
-        """Return the configuration with every default spelled out."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    def to_yaml(self, folder: str | Path = "") -> str:
+        """Return the configuration with every default spelled out, for a file in this folder, where
+        relative paths start."""
+        document = paths_from(self.model_dump(mode="json"), Path(folder))
+        return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -90,47 +102,56 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
             settings that are wrong, each with its name and what would be right.
     """
     path = find_config(path)
-    document = read_document(path)
-    if {"grid", "axes"} & document.keys():
+    layers = read_layers(path)
+    if {"grid", "axes"} & {*layers[-1].given}:
         raise ShapeshiftError(
             "is a study, not the configuration of one run; use"
             f" `{shell_command('reproduce', path)}`",
             path=path,
         )
-    return parse_config(document, overrides, path)
+    return parse_layers([*layers, Layer(overrides)])
 
 
 def parse_config(
     document: Mapping[str, Any], overrides: Sequence[str] = (), path: str | Path | None = None
 ) -> Config:
-    """Check a configuration that is already a mapping; see `load_config`."""
-    changed, problems = try_to_lay_over(document, overrides)
+    """Check a configuration that is already a mapping, with the file it is from; see
+    `load_config`."""
+    return parse_layers([Layer(document, None if path is None else Path(path)), Layer(overrides)])
+
+
+def parse_layers(layers: Sequence[Layer]) -> Config:
+    """Lay layers over each other and check the result; see `load_config`."""
+    resolved = lay_over(layers)
+    problems = list(resolved.problems)
     try:
-        config = Config.model_validate(changed)
+        config = Config.model_validate(resolved.document)
     except ValidationError as error:
-        problems += messages(error, Config, changed)
-        if any(each["loc"] for each in error.errors()):  # else conflicts have been looked for
-            problems += _conflicts(_valid_sections(changed))
-        at_fault = None if overrides and _is_valid(document) else path
-        raise ShapeshiftError("; ".join(problems), path=at_fault) from error
+        wrong = [each for each in faults(error, Config, resolved.document) if each[0]]
+        wrong += _conflicts(_valid_sections(resolved.document))
+        problems += [resolved.located(text, keys) for keys, text in wrong]
+        raise ShapeshiftError("; ".join(dict.fromkeys(problems))) from error
     if problems:
         raise ShapeshiftError("; ".join(problems))
     return config
 
 
-def _conflicts(sections: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is wrong with sections together; one that is wrong itself is not among them."""
+def _conflicts(sections: Mapping[str, Any]) -> Iterator[tuple[Keys, str]]:
+    """Yield what is wrong with sections together, and the key at fault; a section that is wrong
+    itself is not among them."""
     data, model, evaluation = (sections.get(each) for each in ("data", "model", "evaluation"))
     if data and model and model.share_embeddings and not data.subwords.joint:
         yield (
+            ("data", "subwords", "joint"),
             "model.share_embeddings needs one vocabulary for both sides: set"
-            " data.subwords.joint=true or model.share_embeddings=false"
+            " data.subwords.joint=true or model.share_embeddings=false",
         )
     is_grammar = data and isinstance(data.corpus, GrammarCorpus)
     if is_grammar and evaluation and evaluation.detokenize != "none":
         yield (
+            ("evaluation", "detokenize"),
             f"evaluation.detokenize={evaluation.detokenize} has no effect on the built-in"
-            " grammar, whose text is not tokenised; leave it out"
+            " grammar, whose text is not tokenised; leave it out",
         )
 
 
@@ -141,11 +162,3 @@ def _valid_sections(document: Mapping[str, Any]) -> dict[str, Any]:
             section: Any = Config.model_fields[name].annotation
             sections[name] = section.model_validate(document.get(name, {}))
     return sections
-
-
-def _is_valid(document: Mapping[str, Any]) -> bool:
-    try:
-        Config.model_validate(lay_over(document, ()))
-    except ValidationError:
-        return False
-    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, get_args
@@ -21,6 +20,14 @@ Place = tuple[int | str, ...]
 
 def messages(error: ValidationError, config: type[BaseModel], document: Any) -> Iterator[str]:
     """Yield a message for each setting that is wrong."""
+    for _, text in faults(error, config, document):
+        yield text
+
+
+def faults(
+    error: ValidationError, config: type[BaseModel], document: Any
+) -> Iterator[tuple[Place, str]]:
+    """Yield the place of each setting that is wrong, and a message that names it."""
     found: dict[Place, list[Any]] = {}
     for problem in error.errors(include_url=False):
         found.setdefault(_place(problem, document), []).append(problem)
@@ -29,7 +36,7 @@ def messages(error: ValidationError, config: type[BaseModel], document: Any) -> 
         # lacks another one, or entries.
         if not any(other != place and other[: len(place)] == place for other in found):
             text = _text(place, problems, config)
-            yield f"{dotted(place)}: {text}" if place else text
+            yield place, f"{dotted(place)}: {text}" if place else text
 
 
 def dotted(place: Sequence[Any]) -> str:
@@ -69,16 +76,51 @@ def _text(place: Place, problems: Sequence[Any], config: type[BaseModel]) -> str
             return f"`{field.discriminator}:` is missing ({', '.join(variants(field))})"
         case "union_tag_invalid" if field is not None:
             return f"{problem['msg']}{nearest(str(problem['ctx']['tag']), variants(field))}"
-    expected = " or ".join(dict.fromkeys(each["msg"] for each in problems))
-    # In words of YAML, not Python.
-    expected = expected.replace("Input should be a valid boolean", "expected true or false")
-    expected = expected.replace("a valid tuple", "a list, as in [a, b]")
-    expected = expected.replace("a valid path for <class 'pathlib.Path'>", "a path")
-    expected = re.sub(
-        r"a valid dictionary( or instance of \w+)?", "a section of settings", expected
-    )
-    got = repr(problem["input"])
-    return f"{expected}, got {got if len(got) <= 100 else f'{got[:99]}…'}"
+    expected = " or ".join(dict.fromkeys(map(_expected, problems)))
+    got = problem["input"]
+    shown = str(got).lower() if isinstance(got, bool) else "null" if got is None else repr(got)
+    return f"expected {expected}, got {shown if len(shown) <= 100 else f'{shown[:99]}…'}"
+
+
+_WHOLE, _NUMBER, _LIST, _SECTION = "a whole number", "a number", "a list, as in [a, b]", "a section"
+_EXPECTED = {
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "int_type": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_parsing_size": _WHOLE,
+    "int_from_float": _WHOLE,
+    "float_type": _NUMBER,
+    "float_parsing": _NUMBER,
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "path_type": "a path",
+    "list_type": _LIST,
+    "tuple_type": _LIST,
+    "dict_type": _SECTION,
+    "model_type": _SECTION,
+    "model_attributes_type": _SECTION,
+    "literal_error": "{expected}",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "{ge} or more",
+    "less_than": "less than {lt}",
+    "less_than_equal": "{le} or less",
+    "too_short": "{min_length} or more entries",
+    "too_long": "{max_length} or fewer entries",
+    "string_too_short": "text of {min_length} or more characters",
+    "string_pattern_mismatch": "text of the form {pattern}",
+}
+"""Type of pydantic's error → what is expected; see https://docs.pydantic.dev/latest/errors."""
+
+
+def _expected(problem: Any) -> str:
+    """Return what a setting may be, in words of YAML; pydantic's own for an unknown error."""
+    template = _EXPECTED.get(problem["type"])
+    if template is None:
+        return str(problem["msg"]).removeprefix("Input should be ")
+    limits = problem.get("ctx", {}).items()
+    whole = {x: int(y) if isinstance(y, float) and y.is_integer() else y for x, y in limits}
+    return template.format_map(whole)
 
 
 def _keys(place: Place, config: type[BaseModel]) -> tuple[list[str], FieldInfo | None]:

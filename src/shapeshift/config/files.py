@@ -1,37 +1,119 @@
 """Configuration files, those that they extend, and what is laid over them.
 
-Files and overrides follow one rule: what is laid over a configuration replaces values and lists and
-leaves all else as it is. The name of a scheme (`position`, `data.corpus`) replaces the whole
-section by that scheme. Nothing that was given is ever dropped: a value that the section does not
-take in the end, since another schedule was chosen, say, is an error when the configuration is
-checked. What a scheme has filled in for its position ids goes with it.
+A *layer* holds settings that are given together: those of one file, of one list of overrides in a
+study, or of the command line. Layers are laid over each other in order; a later one replaces what
+earlier ones gave. Within a layer, nothing may undo anything else; see `lay_over`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shapeshift._system.errors import ShapeshiftError, nearest
 from shapeshift.config.errors import dotted
-from shapeshift.config.yaml_file import parse_yaml, read_yaml
+from shapeshift.config.yaml_file import line_of, parse_yaml, read_yaml
 from shapeshift.data.config import CORPORA
 from shapeshift.model.config import SIZES
-from shapeshift.model.position_config import expand_scheme, lay_over_scheme
-from shapeshift.positions import SCHEMES
+from shapeshift.model.position_config import DEFAULT_POSITION, expand_position
+from shapeshift.positions.scheme import is_scheme, no_scheme
 
-_Keys = tuple[Any, ...]
+Keys = tuple[Any, ...]
 
-_CHOICES: dict[_Keys, str] = {
+_CHOICES: dict[Keys, str] = {
+    ("model",): "size",
     ("position",): "name",
+    ("position", "position_ids"): "name",
     ("data", "corpus"): "corpus",
     ("data", "recipe"): "name",
+    ("training", "optimizer"): "name",
     ("training", "schedule"): "name",
     ("decoding", "length_penalty"): "name",
 }
 """Sections that a plain name may stand for, and the key of that name in the section."""
+
+PATHS = (("data", "corpus", "root"), ("data", "subwords", "models"), ("training", "init_from"))
+"""Settings that are paths."""
+
+_NAMES_OR_PATHS = (("data", "corpus", "repo"), ("evaluation", "comet_model"))
+"""Settings that are a path if there is such a file or folder, and else a name on a hub."""
+
+_PACKAGE = Path(str(files("shapeshift")))
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Settings that are given together.
+
+    Attributes:
+        given: sections, or overrides such as `training.seed=5`.
+        path: the file that they stand in; None for the command line.
+    """
+
+    given: Mapping[str, Any] | Sequence[str]
+    path: Path | None = None
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that paths are relative to; None is the working directory, also for shipped
+        files."""
+        if self.path is None or self.path.resolve().is_relative_to(_PACKAGE.resolve()):
+            return None
+        return self.path.parent
+
+
+class Setting(NamedTuple):
+    """One value that a layer gives, and the text that gives it."""
+
+    keys: Keys
+    value: Any
+    text: str
+    layer: Layer
+
+    def __str__(self) -> str:
+        place = self.place()
+        return f"{self.text} ({place})" if place else self.text
+
+    def located(self, problem: str, keys: Keys = ()) -> str:
+        """Return a problem with the file and line of this setting, or of an item in it, in front;
+        an override has none."""
+        place = self.place(keys)
+        return f"{place}: {problem}" if place else problem
+
+    def place(self, keys: Keys = ()) -> str:
+        """Return `FILE:LINE` of this setting, or of an item in it; empty for an override."""
+        path = self.layer.path
+        if path is None or not isinstance(self.layer.given, Mapping):
+            return ""
+        line = line_of(path, keys or self.keys) or line_of(path, self.keys)
+        return str(path) if line is None else f"{path}:{line}"
+
+
+@dataclass
+class Resolved:
+    """Layers laid over each other.
+
+    Attributes:
+        document: the result.
+        given: key → the setting that gave its value; not what a scheme or a corpus filled in.
+        problems: what is wrong with the settings; those are left out.
+    """
+
+    document: dict[str, Any] = field(default_factory=dict)
+    given: dict[Keys, Setting] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    def located(self, problem: str, keys: Keys) -> str:
+        """Return what is wrong with a value, with the file and line that gave it in front."""
+        for length in range(len(keys), 0, -1):
+            if found := [x for key, x in self.given.items() if key[:length] == keys[:length]]:
+                return found[-1].located(problem, keys)
+        return problem
 
 
 def find_config(name: str | Path, folder: Path | None = None) -> Path:
@@ -44,9 +126,7 @@ def find_config(name: str | Path, folder: Path | None = None) -> Path:
     path = Path(name) if folder is None else folder / name
     if Path(name).name != str(name) or path.suffix or (path.exists() and not path.is_dir()):
         return path
-    shipped = {
-        each.stem: each for each in Path(str(files("shapeshift"))).glob("config/shipped/*.yaml")
-    }
+    shipped = {each.stem: each for each in _PACKAGE.glob("config/shipped/*.yaml")}
     if str(name) not in shipped:
         own = Path(f"{path}.yaml")
         meant = f"; did you mean '{own}'?" if own.is_file() else nearest(str(name), shipped)
@@ -57,11 +137,11 @@ def find_config(name: str | Path, folder: Path | None = None) -> Path:
     return shipped[str(name)]
 
 
-def read_document(path: str | Path, extending: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """Read a YAML file, and those it extends, without checking what they say.
+def read_layers(path: str | Path, extending: tuple[Path, ...] = ()) -> list[Layer]:
+    """Read a YAML file and those it extends, the lowest first, without checking what they say.
 
     With `extends: other.yaml`, a path relative to its own folder, or `extends: multi30k`, a shipped
-    configuration, a file is laid over another one; `extends` itself is gone from the result.
+    configuration, a file is laid over another one.
 
     Args:
         path: the file.
@@ -84,7 +164,7 @@ def read_document(path: str | Path, extending: tuple[Path, ...] = ()) -> dict[st
             path=path,
         )
     if "extends" not in document:
-        return document
+        return [Layer(document, path)]
     other = document.pop("extends")
     if not isinstance(other, str) or not other:
         raise ShapeshiftError(f"extends: expected the path of one file, got {other!r}", path=path)
@@ -92,149 +172,229 @@ def read_document(path: str | Path, extending: tuple[Path, ...] = ()) -> dict[st
         below = find_config(other, path.parent)
     except ShapeshiftError as error:
         raise ShapeshiftError(f"extends: {error}", path=path) from error
-    base = read_document(below, (*extending, path.resolve()))
-    try:
-        return merge(base, document)
-    except ShapeshiftError as error:
-        raise ShapeshiftError(str(error), path=path) from error
+    return [*read_layers(below, (*extending, path.resolve())), Layer(document, path)]
 
 
-def lay_over(document: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """Return a configuration with settings such as `training.max_updates=500` laid over it, in
-    whatever order they are given. `position=rope position.name=mine` is a scheme under another
-    name.
+def read_document(path: str | Path) -> dict[str, Any]:
+    """Return what a YAML file says, with those that it extends; see `read_layers`."""
+    resolved = lay_over(read_layers(path))
+    if resolved.problems:
+        raise ShapeshiftError("; ".join(resolved.problems))
+    return resolved.document
 
-    Raises:
-        ShapeshiftError: once for all settings that are not of this form, that contradict each
-            other, or that name an item of a list which is not there.
+
+def lay_over(layers: Iterable[Layer]) -> Resolved:
+    """Lay layers over each other, from left to right; docs/configuration.md has the rules.
+
+    A value or a list replaces what is there, and a section is merged key by key. The name of a
+    scheme or a corpus replaces the section by what it stands for. Another choice within a section
+    (a schedule, a recipe) keeps the fields: the check of the configuration refuses one that it
+    does not take.
     """
-    changed, errors = try_to_lay_over(document, settings)
-    if errors:
-        raise ShapeshiftError("; ".join(errors))
-    return changed
+    result = Resolved()
+    document, given = result.document, result.given
+    for layer in layers:
+        own: dict[Keys, Setting] = {}
+        before, name = given.copy(), _at(document, _LABEL)
+        settings = [*_settings(layer, result)]
+        for setting in settings:
+            keys, value = setting.keys, _moved(setting)
+            try:
+                if keys == _LABEL and not _is_label(setting, own):
+                    keys, value = keys[:1], expand_position(value)
+                elif keys == _CORPUS and str(value) in CORPORA:
+                    keys, value = keys[:2], CORPORA[str(value)]
+                if keys in own:
+                    raise ShapeshiftError(
+                        f"{dotted(keys)} is given twice, {own[keys]} and {setting}; give one"
+                    )
+                if undone := [own[key] for key in own if _undoes(keys, key)]:
+                    raise ShapeshiftError(
+                        f"{setting} would undo {undone[0]}; give it first, or give one of them"
+                    )
+                if keys == _SIZE and str(value) in SIZES:
+                    _check_size(setting, before, {each.keys for each in settings})
+                if keys[0] == "position" and document.get("position") is None:
+                    document["position"] = expand_position(DEFAULT_POSITION)
+                node: Any = document
+                for depth, key in enumerate(keys[:-1], start=1):
+                    node = _below(node, key, keys[: depth + 1])
+                if keys == _POSITION_IDS and node.get("name") != value:
+                    for option in [x for x in node if (*keys[:-1], x) not in given]:
+                        del node[option]  # what the scheme has filled in goes with it
+                elif keys == _PARTS and is_scheme(node.get("name")):
+                    del node["name"]  # which is not that of other parts
+                last = _index(node, keys[-1], keys) if isinstance(node, list) else keys[-1]
+                if value != {} or not isinstance(_at(node, (last,)), dict):
+                    node[last] = deepcopy(value)
+            except ShapeshiftError as error:
+                result.problems.append(setting.located(str(error)))
+                continue
+            for key in [key for key in given if key[: len(keys)] == keys]:
+                del given[key]
+            for key in (keys, *(_leaves(keys, value) if keys == setting.keys else ())):
+                own[key] = given[key] = setting
+        _check_label(result, own, name)
+        if layer.folder and own.keys() & {_CORPUS} and _at(document, _CORPUS) == "files":
+            document["data"]["corpus"].setdefault("root", from_here(layer.folder))
+    return result
 
 
-def try_to_lay_over(
-    document: Mapping[str, Any], settings: Iterable[str]
-) -> tuple[dict[str, Any], list[str]]:
-    """Return what `lay_over` does without the settings that are wrong, and what is wrong."""
-    scheme: dict[str, Any] = {}
-    given: dict[str, Any] = {}
-    errors: list[str] = []
-    for setting in settings:
+_LABEL, _PARTS = ("position", "name"), ("position", "parts")
+_POSITION_IDS = ("position", "position_ids", "name")
+_CORPUS, _SIZE = ("data", "corpus", "corpus"), ("model", "size")
+
+
+def _settings(layer: Layer, result: Resolved) -> Iterator[Setting]:
+    """Yield what a layer gives, one value at a time; the choice of a section before its fields."""
+    if isinstance(layer.given, Mapping):
+        for keys, value in _flatten((), layer.given):
+            text = f"{dotted(keys)}={value}"
+            yield Setting(keys, value, text if len(text) < 80 else f"{text[:79]}…", layer)
+        return
+    for override in layer.given:
+        name, equals, text = override.partition("=")
+        keys = tuple(name.split("."))
         try:
-            each = _parse(setting)
-            if isinstance(each.get("position"), str):
-                scheme = _unite(scheme, each, ())
-            else:
-                given = _unite(given, each, ())
+            if not equals or not all(keys):
+                problem = f"an override looks like training.max_updates=500, got {override!r}"
+                raise ShapeshiftError(problem)
+            try:
+                parsed = parse_yaml(text)
+            except ShapeshiftError as error:
+                raise ShapeshiftError(f"the value of {override[:200]!r} is {error}") from error
         except ShapeshiftError as error:
-            errors.append(str(error))
-    if scheme and isinstance(own := given.get("position"), dict):
-        named = scheme["position"]
-        if own.get("name", named) != named and str(own["name"]) in SCHEMES:
-            errors.append(f"position is given twice, {named!r} and {own['name']!r}; give one")
-        if isinstance(own.get("parts"), list):
-            errors.append(f"position.parts and the scheme {named!r} are both given; give one")
-    changed = dict(document)
-    for layer in (scheme, *({key: value} for key, value in given.items())):
-        try:
-            changed = merge(changed, layer)
-        except ShapeshiftError as error:
-            errors.append(str(error))
-    return changed, errors
+            result.problems.append(str(error))
+            continue
+        for own, value in _flatten(keys, parsed):
+            yield Setting(own, value, override, layer)
 
 
-def _parse(setting: str) -> dict[str, Any]:
-    name, equals, text = setting.partition("=")
-    keys = name.split(".")
-    if not equals or not all(keys):
-        raise ShapeshiftError(f"an override looks like training.max_updates=500, got {setting!r}")
-    try:
-        value = parse_yaml(text)
-    except ShapeshiftError as error:
-        raise ShapeshiftError(f"the value of {setting[:200]!r} is {error}") from error
-    *above, last = keys
-    given = {last: value}
-    for key in reversed(above):
-        given = {key: given}
-    return given
+def _flatten(keys: Keys, value: Any) -> Iterator[tuple[Keys, Any]]:
+    if keys in _CHOICES and isinstance(value, str):
+        value = {_CHOICES[keys]: value}
+    if not isinstance(value, Mapping) or (keys and not value):
+        yield keys, value
+        return
+    first: Any = _CHOICES.get(keys)
+    if keys == ("position",) and isinstance(value.get("parts"), list):
+        first = "parts"  # of which the name is a label
+    for key in sorted(value, key=lambda key: key != first):
+        yield from _flatten((*keys, key), value[key])
 
 
-def _unite(one: Any, other: Any, keys: _Keys) -> Any:
-    """Return what two overrides set together, which is the same in either order."""
-    if keys != ("position",):
-        one, other = _section(one, keys), _section(other, keys)
-    if isinstance(one, dict) and isinstance(other, dict):
-        both = {x: _unite(one[x], other[x], (*keys, x)) for x in one.keys() & other.keys()}
-        return {**one, **other, **both}
-    if one != other:
-        raise ShapeshiftError(f"{dotted(keys)} is given twice, {one!r} and {other!r}; give one")
-    return one
+def _leaves(keys: Keys, value: Any) -> Iterator[Keys]:
+    """Yield the keys of the values in a list."""
+    if isinstance(value, list | dict):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, below in items:
+            yield from _leaves((*keys, str(key)), below)
+    else:
+        yield keys
 
 
-def _section(value: Any, keys: _Keys) -> Any:
-    """Return a section, spelled out if a name stands for it."""
-    return {_CHOICES[keys]: value} if keys in _CHOICES and isinstance(value, str) else value
+def _is_label(setting: Setting, own: Mapping[Keys, Setting]) -> bool:
+    """Return whether a name of positions is no scheme's, or stands next to parts."""
+    parts = own.get(_PARTS)
+    whole = isinstance(setting.layer.given, Mapping) or (parts and parts.text == setting.text)
+    return bool(parts and whole) or not is_scheme(setting.value)
 
 
-def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration with another one laid over it; see the module."""
-    merged: dict[str, Any] = _merge(base, over, ())
-    return merged
+def _undoes(keys: Keys, earlier: Keys) -> bool:
+    """Return whether a setting replaces what an earlier one of its layer has set."""
+    return (
+        earlier[: len(keys)] == keys
+        or (keys == _PARTS and earlier == _PARTS[:1])
+        or (keys == _CORPUS and earlier == _CORPUS[:2])
+        or (keys == _SIZE and earlier[:1] == ("model",) and earlier[1] in SIZES["base"])
+    )
 
 
-def _merge(base: Any, over: Any, keys: _Keys) -> Any:
-    base, over = _section(base, keys), _section(over, keys)
-    if not isinstance(over, dict):
-        return over
-    if keys == ("position",):
-        base = _spell_out_position(base, over)
-    elif keys == ("data", "corpus") and str(over.get("corpus")) in CORPORA:
-        base = {}  # a scheme replaces the whole section
-    elif keys == ("model",) and isinstance(base, dict):
-        _check_size(base, over)
-    if isinstance(base, list):
-        items = {str(number): item for number, item in enumerate(base)}
-        if missing := [key for key in over if str(key) not in items]:
-            problem = f"{missing[0]!r} is not one of the {len(items)} items, from 0"
-            raise ShapeshiftError(f"{dotted((*keys, missing[0]))!r}: {problem}")
-        return [*_merge(items, {str(key): value for key, value in over.items()}, keys).values()]
-    if not isinstance(base, dict | None):
-        place = dotted((*keys, *list(over)[:1]))
-        raise ShapeshiftError(f"{place!r} goes through a plain value, which has no keys")
-    base = base or {}
-    return {**base, **{key: _merge(base.get(key), over[key], (*keys, key)) for key in over}}
-
-
-def _check_size(base: Mapping[str, Any], over: Mapping[str, Any]) -> None:
-    """Refuse another size of a model that gives all that a size stands for itself."""
-    size, own = over.get("size"), SIZES["base"].keys() - over.keys()
-    if "size" in over and size != base.get("size") and own and own <= base.keys():
-        fields = ", ".join(f"model.{key}" for key in SIZES["base"] if key in own)
+def _check_size(setting: Setting, before: Mapping[Keys, Setting], own: Collection[Keys]) -> None:
+    """Refuse a size that would undo a field which an earlier layer gives, or that has no effect."""
+    filled = SIZES[str(setting.value)]
+    fields = {("model", name): value for name, value in filled.items()}
+    for keys, value in fields.items():
+        old = before.get(keys)
+        if old and keys not in own and old.value != value:
+            raise ShapeshiftError(
+                f"{setting} would undo {old}; give {dotted(keys)} as well: {old.value} keeps it,"
+                f" {value} is that of {setting.value!r}"
+            )
+    if not isinstance(setting.layer.given, Mapping) and fields.keys() <= {*own}:
         raise ShapeshiftError(
-            f"model.size={size} has no effect: {fields} are given as well; change those instead"
+            f"{setting} has no effect: {', '.join(map(dotted, fields))} are given as well"
         )
 
 
-def _spell_out_position(base: Any, over: Mapping[str, Any]) -> Any:
-    """Return the scheme that `over` names or, spelled out, the position that it is laid over."""
-    whole = isinstance(over.get("parts"), list)
-    if not whole and str(over.get("name")) in SCHEMES:
-        return expand_scheme(over["name"])
-    if over.keys() == {"name"} and not (isinstance(base, dict) and "parts" in base):
-        return {}  # neither a scheme nor a label of parts: an error when it is checked
-    if not isinstance(base, dict | None):
-        return base
-    base = lay_over_scheme(base or {})
-    if str(base.get("name")) in SCHEMES:
-        options, chosen = base.get("position_ids"), over.get("position_ids")
-        if isinstance(options, dict) and isinstance(chosen, dict):
-            name = options.get("name")
-            if chosen.get("name", name) != name:
-                filled_in = expand_scheme(base["name"])["position_ids"].items()
-                options = {x: y for x, y in options.items() if (x, y) not in filled_in}
-                base["position_ids"] = options
-        if whole and "name" not in over:
-            del base["name"]  # which is not that of other parts
-    return base
+def _check_label(result: Resolved, own: Mapping[Keys, Setting], before: str | None) -> None:
+    """Refuse a name of positions that is no scheme's where nothing is given that it could name.
+
+    Args:
+        result: so far.
+        own: settings of one layer.
+        before: the name that earlier layers give.
+    """
+    label = own.get(_LABEL)
+    if label is None or not isinstance(label.value, str):
+        return
+    others = [keys for keys in own if keys[0] == "position" and keys != _LABEL]
+    whole = any(keys == ("position",) or keys[:2] == _PARTS for keys in others)
+    if not whole and (before is None or (not others and is_scheme(before))):
+        problem = no_scheme(label.value) + ", and no parts are given" * bool(others)
+        result.problems.append(label.located(f"position: {problem}"))
+
+
+def _at(node: Any, keys: Keys) -> Any:
+    """Return what stands at a place, or None."""
+    for key in keys:
+        node = node.get(key) if isinstance(node, dict) else None
+    return node
+
+
+def _below(node: Any, key: Any, keys: Keys) -> Any:
+    """Return the section or list `key` of a section or list, made if need be."""
+    if isinstance(node, list):
+        node = node[_index(node, key, keys[:-1])]
+    else:
+        if node.get(key) is None:
+            node[key] = {}
+        node = node[key]
+    if not isinstance(node, dict | list):
+        raise ShapeshiftError(f"{dotted(keys)!r} goes through a plain value, which has no keys")
+    return node
+
+
+def _index(items: list[Any], key: Any, keys: Keys) -> int:
+    if str(key) not in map(str, range(len(items))):
+        problem = f"{key!r} is not one of the {len(items)} items, from 0"
+        raise ShapeshiftError(f"{dotted(keys)!r}: {problem}")
+    return int(key)
+
+
+def _moved(setting: Setting) -> Any:
+    """Return the value of a setting; a relative path, from the working directory on."""
+    keys, value = setting.keys, setting.value
+    if keys not in (*PATHS, *_NAMES_OR_PATHS) or not isinstance(value, str):
+        return value
+    if value.startswith("~") or os.path.isabs(value):
+        return value
+    path = (setting.layer.folder or Path()) / value
+    return value if keys in _NAMES_OR_PATHS and not path.exists() else from_here(path)
+
+
+def from_here(path: str | Path) -> str:
+    """Return a path one way, however it is written: relative if it is below the current folder."""
+    whole, here = os.path.abspath(path), os.getcwd()
+    return os.path.relpath(whole) if Path(whole).is_relative_to(here) else whole
+
+
+def paths_from(document: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a configuration for a file in a folder: relative paths start there."""
+    document = deepcopy(document)
+    for keys in (*PATHS, *_NAMES_OR_PATHS):
+        value, section = _at(document, keys), _at(document, keys[:-1])
+        named = keys in _NAMES_OR_PATHS and not os.path.exists(value or "")
+        if value is not None and not os.path.isabs(value) and not named:
+            section[keys[-1]] = os.path.relpath(value, folder)
+    return document

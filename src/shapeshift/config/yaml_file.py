@@ -8,7 +8,7 @@ types of other languages (`!!set`), and whatever is too deep, too long or no tex
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +113,28 @@ def parse_yaml(text: str, path: Path | None = None) -> Any:
         raise ShapeshiftError(
             f"more than {_MAX_VALUES:,} values or {_MAX_DEPTH} levels: no configuration", path=path
         ) from None
+
+
+def line_of(path: Path, keys: Sequence[Any]) -> int | None:
+    """Return the line, from 1, of a file in which a value begins, or a name for its section; None
+    if the file does not give it."""
+    try:
+        node = _Loader(read(path, _MAX_BYTES).decode()).get_single_node()
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    line = None
+    for key in map(str, keys):
+        if isinstance(node, yaml.MappingNode):
+            items = {name.value: (name, value) for name, value in node.value}
+        elif isinstance(node, yaml.SequenceNode):
+            items = {str(n): (value, value) for n, value in enumerate(node.value)}
+        else:
+            return line
+        if key not in items:
+            return None
+        name, node = items[key]
+        line = name.start_mark.line + 1
+    return line
 
 
 def read_yaml(path: Path) -> Any:

@@ -155,9 +155,9 @@ def require_files(corpus: FilesCorpus) -> None:
     files = map(str, (prefix if prefix.is_dir() else prefix.parent).glob("*.*"))
     there = ", ".join(get_close_matches(str(missing[0]), files, n=5, cutoff=0))
     remedy = f"; there are {there}" if there else ""
-    if not there and not missing[0].is_absolute():
-        remedy = "; paths are relative to the folder in which you run shapeshift"
-        remedy += ", or to data.corpus.root"
+    if not there:
+        remedy = "; set data.corpus.root=PATH, the folder of the text (by default that of the file"
+        remedy += " that names it)"
     raise ShapeshiftError(
         "no such file, plain or gzipped; expected text as NAME, for the files"
         f" NAME.{corpus.source} and NAME.{corpus.target}{remedy}",

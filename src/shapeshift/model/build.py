@@ -7,7 +7,6 @@ from torch import nn
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.positions import (
-    SCHEMES,
     Representation,
     Scheme,
     Stack,
@@ -16,7 +15,7 @@ from shapeshift.positions import (
     place,
 )
 from shapeshift.positions.checks import whole_number
-from shapeshift.positions.registry import entry
+from shapeshift.positions.scheme import find_scheme
 
 from .attention import Attention
 from .config import ModelConfig
@@ -42,7 +41,7 @@ def build(
     source_size = whole_number("source_size", source_size, 1)
     target_size = whole_number("target_size", target_size, 1)
     if isinstance(scheme, str):
-        scheme = entry(SCHEMES, scheme, "scheme")
+        scheme = find_scheme(scheme)
     check(scheme)
     if config.share_embeddings and source_size != target_size:
         raise ShapeshiftError(

@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from shapeshift._system.errors import ShapeshiftError, nearest
-from shapeshift._system.own_modules import is_own
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.schema import PlainName, Strict
 from shapeshift.model.config import ModelConfig
 from shapeshift.model.meta import without_numbers
@@ -25,15 +24,16 @@ from shapeshift.positions import (
     check,
     place,
 )
-from shapeshift.positions.registry import FOREIGN_POSITIONS, find_kind, kind_names
+from shapeshift.positions.scheme import find_scheme, is_scheme, no_scheme
 
 DEFAULT_POSITION = "ape"
 
 
 class PositionConfig(Strict):
-    """How the model uses positions: the name of a scheme, or position ids and parts.
+    """How the model uses positions: the name of a scheme or a kind, or position ids and parts.
 
-    Without `parts`, `name` is a scheme (by default `ape`), and the other keys override it. With
+    Without `parts`, `name` is a scheme (by default `ape`) or a kind, which stands for itself at its
+    default place; the other keys override it. With
     `parts`, `name` is a label. It may be the name of a scheme only if these position ids and parts
     are that scheme's (options may differ), and a kind's only if that kind is one of the parts.
 
@@ -52,10 +52,8 @@ class PositionConfig(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _expand_scheme(cls, given: Any) -> Any:
-        if isinstance(given, str):
-            return expand_scheme(given)
-        return lay_over_scheme(given) if isinstance(given, dict) else given
+    def _expand(cls, given: Any) -> Any:
+        return expand_position(given) if isinstance(given, str | dict) else given
 
     @model_validator(mode="after")
     def _check(self) -> PositionConfig:
@@ -113,13 +111,6 @@ def check_label(label: str, scheme: Scheme) -> None:
 PART_FIELDS = tuple(each.name for each in fields(Part) if each.name != "options")
 
 
-def expand_scheme(name: str) -> dict[str, Any]:
-    """Return the scheme `name` spelled out as a configuration."""
-    if name not in SCHEMES:
-        raise ShapeshiftError(no_scheme(name))
-    return spelled_out(name, SCHEMES[name])
-
-
 def spelled_out(name: str, scheme: Scheme) -> dict[str, Any]:
     """Return a scheme as a configuration, `name` its label."""
     parts = []
@@ -130,38 +121,26 @@ def spelled_out(name: str, scheme: Scheme) -> dict[str, Any]:
     return {"name": name, "position_ids": {"name": ids.name, **ids.options}, "parts": parts}
 
 
-def no_scheme(name: str) -> str:
-    """Return what to say of a name that is no scheme's: how to have the kind, or which scheme is
-    meant."""
-    scheme = FOREIGN_POSITIONS.get(name.lower().replace("-", "_"))
-    if scheme is not None:
-        return f"unknown scheme {name!r}; did you mean {scheme!r}?"
-    if name in KINDS or is_own(name) or name in kind_names():
-        part = f"{{kind: {name}, place: {find_kind(name).build.places[0]}}}"
-        return f"{name!r} is a kind, not a scheme; write position='{{name: mine, parts: [{part}]}}'"
-    if name in POSITION_IDS:
-        return f"{name!r} are position ids, not a scheme; set position.position_ids.name={name}"
-    return f"unknown scheme {name!r}{nearest(name, SCHEMES)} (known: {', '.join(SCHEMES)})"
-
-
-def lay_over_scheme(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a position as it is if it has a list of `parts`, and else the scheme of its name with
-    the rest laid over it.
+def expand_position(given: str | Mapping[str, Any]) -> dict[str, Any]:
+    """Return a position spelled out: the scheme of a name, or of the name in a mapping without a
+    list of `parts`, and the rest of the mapping laid over it.
 
     Raises:
         ShapeshiftError: it has neither parts nor a scheme's name.
     """
+    given = {"name": given} if isinstance(given, str) else given
     name = given.get("name", DEFAULT_POSITION)
     if isinstance(given.get("parts"), list):
         return {"name": "custom", **given}
     if not isinstance(name, str):
         return dict(given)
-    if name not in SCHEMES and given.keys() - {"name"}:
+    if given.keys() - {"name"} and not is_scheme(name):
         raise ShapeshiftError(f"{no_scheme(name)}, and no parts are given")
-    scheme = expand_scheme(name)
-    if isinstance(given.get("position_ids"), dict):
-        given = {**given, "position_ids": {**scheme["position_ids"], **given["position_ids"]}}
-    return {**scheme, **given}
+    scheme = spelled_out(name.rpartition(":")[2], find_scheme(name))
+    rest = {key: value for key, value in given.items() if key != "name"}
+    if isinstance(rest.get("position_ids"), dict):
+        rest["position_ids"] = {**scheme["position_ids"], **rest["position_ids"]}
+    return {**scheme, **rest}
 
 
 def check_in_model(scheme: Scheme, model: ModelConfig) -> None:

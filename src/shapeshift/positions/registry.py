@@ -158,11 +158,11 @@ FOREIGN_POSITIONS = {
     elsewhere: scheme
     for scheme, names in {
         "alibi": "alibi_pos_bias",
-        "ape": "sin sincos sinusoid sinusoidal sinusoidal_absolute",
+        "ape": "sin sincos sinusoid sinusoidal_absolute",
         "learned": "embeddings learnable learned_absolute trainable",
-        "nope": "no nopos no_pos no_position no_positions none without",
-        "rope": "roformer rotary rotary_embedding rotary_embeddings rotary_pos_emb",
-        "rpe": "relative relative_key relative_key_query shaw shaw_relative",
+        "nope": "no nopos no_pos no_position no_positions without",
+        "rope": "roformer rotary_embedding rotary_embeddings rotary_pos_emb",
+        "rpe": "relative relative_key relative_key_query shaw_relative",
         "t5": "relative_bias relative_position_bias t5_bias rel_pos_bias",
         "xpos": "rotary_xpos",
     }.items()

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError, nearest
+from shapeshift._system.own_modules import is_own
 
 from .checks import check_arguments, whole_number
-from .registry import find_kind
+from .registry import FOREIGN_POSITIONS, KINDS, POSITION_IDS, find_kind, kind_names
 
 PLACES = ("embedding", "self", "cross")
 STACKS = ("encoder", "decoder", "both")
@@ -129,3 +130,35 @@ further kind in self-attention with its paper's settings (xPos is for decoders; 
 rotary); randomized sinusoidal positions; and the schemes of Miyazaki et al. 2024, which add
 positions to Q and K in the first layer: in self-attention instead of at the embedding
 (LESS-FEEDING), in cross-attention as well (CROSS-PE), and their best, skew with CROSS-PE."""
+
+
+def is_scheme(name: object) -> bool:
+    """Return whether `find_scheme` knows a name; a kind of the user's own is not looked up."""
+    return isinstance(name, str) and (
+        name in SCHEMES or name in KINDS or is_own(name) or name in kind_names()
+    )
+
+
+def find_scheme(name: str) -> Scheme:
+    """Return the scheme of a name. A kind's name, also `package.module:Class`, is the scheme that
+    has this kind at its default place, in all layers.
+
+    Raises:
+        ShapeshiftError: there is none.
+    """
+    if name in SCHEMES:
+        return SCHEMES[name]
+    if not is_scheme(name):
+        raise ShapeshiftError(no_scheme(name))
+    return Scheme(parts=(Part(name, find_kind(name).build.places[0]),))
+
+
+def no_scheme(name: str) -> str:
+    """Return what to say of a name that no scheme has: which one is meant, if one is."""
+    meant = FOREIGN_POSITIONS.get(name.lower().replace("-", "_"))
+    if meant is not None:
+        return f"unknown scheme {name!r}; did you mean {meant!r}?"
+    if name in POSITION_IDS:
+        return f"{name!r} are position ids, not a scheme; set position.position_ids.name={name}"
+    known = dict.fromkeys((*SCHEMES, *kind_names()))
+    return f"unknown scheme {name!r}{nearest(name, known)} (known: {', '.join(known)})"

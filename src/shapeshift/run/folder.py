@@ -118,7 +118,7 @@ class Run:
         if not has_begun(directory):
             for name in (SUMS, REPORT_OF_RUN, SUBWORDS, KINDS):
                 delete(directory / name)
-        contents = {CONFIG: config.to_yaml().encode()}
+        contents = {CONFIG: config.to_yaml(directory).encode()}
         if sources := _kind_sources(config):
             contents[KINDS] = json.dumps(sources, indent=1).encode() + b"\n"
         store(directory, contents)
@@ -137,7 +137,7 @@ class Run:
         for name in ("checkpoints", SUBWORDS, RESULTS, "tensorboard"):
             refuse_link(directory / name)
         if has_begun(directory):
-            restore(directory, {CONFIG: config.to_yaml().encode()})
+            restore(directory, {CONFIG: config.to_yaml(directory).encode()})
             run = cls(directory)
             run._check_kinds()
             return _check_same(run, config)
@@ -367,10 +367,10 @@ def delete(path: Path) -> None:
 
 def _import_kinds(directory: Path) -> None:
     """Import the kinds of the user's own that a run names, never from the run's folder."""
-    position = read_document(directory / CONFIG).get("position")
-    parts = position.get("parts") if isinstance(position, dict) else None
-    kinds = [str(each.get("kind")) for each in parts or () if isinstance(each, dict)]
     with own_modules.outside(directory):
+        position = read_document(directory / CONFIG).get("position")
+        parts = position.get("parts") if isinstance(position, dict) else None
+        kinds = [str(each.get("kind")) for each in parts or () if isinstance(each, dict)]
         for kind in filter(own_modules.is_own, kinds):
             try:
                 find_kind(kind)

@@ -9,15 +9,14 @@ the user's own counts with the source of its module.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from shapeshift._system.hashes import digest
 from shapeshift._system.own_modules import source_sha256
 from shapeshift.config import Config
+from shapeshift.config.files import from_here
 from shapeshift.evaluation.tokenizers import DEFAULT
 from shapeshift.positions import KINDS, POSITION_IDS, Part, Scheme
 from shapeshift.positions.registry import Entry, find_kind
@@ -70,7 +69,7 @@ def identity_fields(config: Config) -> dict[str, Any]:
         (document["data"]["subwords"], "models"),
     ):
         if section.get(key) is not None:
-            section[key] = path_from_here(section[key])
+            section[key] = from_here(section[key])
     document["position"] = _position(config.position.scheme)
     # What validation measures stands in the log, and may choose the final model.
     metrics, validation = config.training.validated_metrics, {}
@@ -83,12 +82,6 @@ def identity_fields(config: Config) -> dict[str, Any]:
     if validation:
         document["validation"] = validation
     return document
-
-
-def path_from_here(path: str) -> str:
-    """Return a path one way, however it is written: relative if it is below the current folder."""
-    whole, here = os.path.abspath(path), os.getcwd()
-    return os.path.relpath(whole) if Path(whole).is_relative_to(here) else whole
 
 
 def other_tokenizer(config: Config) -> dict[str, str]:

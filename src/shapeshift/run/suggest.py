@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 
@@ -31,12 +33,11 @@ _BATCHES = {"tiny": (2_048, 0.003), "small": (4_096, 0.002), "base": (16_384, 0.
 
 _TEMPLATE = """\
 # Written by `shapeshift init` for {pairs} pairs of training text. Paths are relative to the folder
-# in which you run shapeshift; the `base` of a study, which may name this file, is relative to the
-# study. All settings: docs/configuration.md, `shapeshift train --dry-run`.
+# of this file. All settings: docs/configuration.md, `shapeshift train --dry-run`.
 data:
   corpus:
     corpus: files
-    source: {source}
+{root}    source: {source}
     target: {target}
     train: {train}
     valid: {valid}
@@ -88,7 +89,12 @@ def suggest_subwords(surveys: Mapping[Split, Survey], pairs: PairSource) -> Subw
     return config.model_copy(update={"vocab_size": size})
 
 
-def suggest(corpus: FilesCorpus, surveys: Mapping[Split, Survey], subwords: SubwordsConfig) -> str:
+def suggest(
+    corpus: FilesCorpus,
+    surveys: Mapping[Split, Survey],
+    subwords: SubwordsConfig,
+    folder: Path = Path(),
+) -> str:
     """Return a configuration as YAML.
 
     Size, dropout and updates depend on how much training text there is, and the size on whether
@@ -98,6 +104,7 @@ def suggest(corpus: FilesCorpus, surveys: Mapping[Split, Survey], subwords: Subw
         corpus: the text.
         surveys: what was found in each split.
         subwords: see `suggest_subwords`.
+        folder: of the file that it is written to.
     """
     train = surveys["train"]
     num_pairs = train.num_pairs
@@ -116,7 +123,9 @@ def suggest(corpus: FilesCorpus, surveys: Mapping[Split, Survey], subwords: Subw
     tokens = max(1, 1.4 * words)
     updates = max(300, round(epochs * tokens / max_tokens, -2))
     every = max(50, round(updates / 15, -1))
+    root = os.path.relpath(corpus.root, folder)
     return _TEMPLATE.format(
+        root="" if root == "." else f"    root: {json.dumps(root)}\n",
         pairs=f"{num_pairs:,}",
         source=corpus.source,
         target=corpus.target,

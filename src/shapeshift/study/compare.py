@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.config.files import find_config, read_document
+from shapeshift.config.files import find_config, read_layers
 from shapeshift.model.position_config import check_label
 from shapeshift.run.costs import MEMORY_LENGTH
 from shapeshift.study.grid import Grid, seed_of
@@ -37,8 +37,7 @@ def comparison(
         ShapeshiftError: for a file or settings that are wrong.
     """
     path = find_config(config)
-    document = read_document(path)
-    first_seed = seed_of(document)
+    first_seed = seed_of(read_layers(path))
     title = f"{path.stem}: {', '.join(positions)}"
     grid = Grid(
         path,
@@ -46,9 +45,10 @@ def comparison(
             "axes": {AXIS: {name: [*settings] for name, settings in positions.items()}},
             "profiles": {path.stem: {}},
             "seeds": [*range(first_seed, first_seed + num_seeds)],
-            "base": document,
+            "base": str(path.absolute()),
             "measures": ["score-test", "speed", "step-memory"],
         },
+        typed=True,
     )
     for planned in grid.runs(path.stem):
         try:

@@ -20,9 +20,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 
 from shapeshift._system.errors import ShapeshiftError, nearest, unknown
 from shapeshift._system.schema import Strict
-from shapeshift.config import Config, parse_config
+from shapeshift.config import Config
+from shapeshift.config.config import parse_layers
 from shapeshift.config.errors import messages
-from shapeshift.config.files import find_config, lay_over, read_document
+from shapeshift.config.files import Layer, find_config, lay_over, read_document, read_layers
 from shapeshift.config.foreign_names import RENAMED
 from shapeshift.run.identity import run_key
 from shapeshift.run.measures import check_measures
@@ -48,8 +49,7 @@ def sets_seed(override: str) -> bool:
     """Return whether an override sets `training.seed`."""
     if override.partition("=")[0].partition(".")[0] != "training":
         return False
-    training = lay_over({}, [override])["training"]
-    return isinstance(training, dict) and "seed" in training
+    return ("training", "seed") in lay_over([Layer([override])]).given
 
 
 def _without_seed(overrides: tuple[str, ...]) -> tuple[str, ...]:
@@ -205,6 +205,8 @@ class Grid:
         path: the file.
         document: the grid, where it is a part of what the file says; by default all of it.
         name: by default that of the file, without its suffix.
+        typed: whether its overrides come from the command line: paths in them are relative to the
+            working directory, not to the file.
 
     Attributes:
         name: in results, such as `shape:table2`.
@@ -215,9 +217,12 @@ class Grid:
         ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
     """
 
-    def __init__(self, path: str | Path, document: Any = None, name: str = ""):
+    def __init__(
+        self, path: str | Path, document: Any = None, name: str = "", *, typed: bool = False
+    ):
         self.path = Path(path)
         self.name = name or self.path.stem
+        self._typed = typed
         document = read_document(self.path) if document is None else document
         try:
             self.config = GridConfig.model_validate(document)
@@ -270,27 +275,28 @@ class Grid:
 
     def _resolve(self, profile: str, overrides: Sequence[str]) -> tuple[PlannedRun, ...]:
         own = self.config.profiles[profile]
-        document = self._base(own)
+        base = self._base(own)
         runs: list[PlannedRun] = []
-        before: list[Sequence[str]] | None = None
+        before: list[Layer] | None = None
         found: Config | None = None
         wrong: dict[str, str] = {}  # what, and in which run first
-        seeds = own.seeds or self.config.seeds or (seed_of(document),)
+        seeds = own.seeds or self.config.seeds or (seed_of(base),)
         for values, seed in product(product(*self.config.axes.values()), seeds):
             axes = dict(zip(self.config.axes, values, strict=True))
             place = {**axes, "profile": profile, "seed": str(seed)}
             if any(_holds(condition, place) for condition in self.config.exclude):
                 continue
-            layers: list[Sequence[str]] = [
+            lists: list[Sequence[str]] = [
                 own.overrides,
                 *(settings[axes[axis]] for axis, settings in self.config.axes.items()),
                 *(rule.overrides for rule in self.config.rules if _holds(rule.when, place)),
-                overrides,
             ]
+            path = None if self._typed else self.path
+            layers = [*(Layer(each, path) for each in lists), Layer(overrides)]
             if layers != before:  # as they are for the next seed, unless a rule names one
                 before = layers
                 try:
-                    found = _parse(document, layers)
+                    found = parse_layers([*base, *layers])
                 except ShapeshiftError as error:
                     found = None
                     where = " ".join(f"{axis}={value}" for axis, value in place.items())
@@ -348,26 +354,20 @@ class Grid:
                     path=self.path,
                 )
 
-    def _base(self, own: Profile) -> Any:
+    def _base(self, own: Profile) -> list[Layer]:
         base = self.config.base if own.base is None else own.base
         if not isinstance(base, str):
-            return base
+            return [Layer(base, self.path)]
         try:
-            return read_document(find_config(base, self.path.parent))
+            return read_layers(find_config(base, self.path.parent))
         except ShapeshiftError as error:
             raise ShapeshiftError(f"base: {error}", path=self.path) from error
 
 
-def _parse(document: Any, layers: Sequence[Sequence[str]]) -> Config:
-    for layer in layers:
-        document = lay_over(document, layer) if layer else document
-    return parse_config(document)
-
-
-def seed_of(document: Mapping[str, Any]) -> int:
+def seed_of(layers: Sequence[Layer]) -> int:
     """Return the seed of training that a configuration gives, or the default, also in place of a
     value that is no seed: it is refused when the configuration is checked."""
-    training = document.get("training")
+    training = lay_over(layers).document.get("training")
     seed = training.get("seed") if isinstance(training, Mapping) else None
     default: int = TrainingConfig.model_fields["seed"].default
     return seed if isinstance(seed, int) and seed >= 0 else default

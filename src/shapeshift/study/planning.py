@@ -14,10 +14,10 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.files import free_bytes, make_directory, writing
 from shapeshift._system.locks import locked
 from shapeshift._system.own_modules import is_own
+from shapeshift.config.files import PATHS, from_here
 from shapeshift.data.corpora import fetch
 from shapeshift.data.sources.download import Progress
 from shapeshift.run.folder import prepared_directory
-from shapeshift.run.identity import path_from_here
 from shapeshift.run.measures import find_function, usable
 from shapeshift.run.record import RunFolder
 from shapeshift.run.requirements import missing_requirements
@@ -36,10 +36,6 @@ RUNS = "runs"
 
 LOCK = ".lock"
 """Held while studies are written: of two commands the second finds what the first has computed."""
-
-
-_PATHS = {"training.init_from", "data.subwords.models", "data.corpus.root"}
-"""Settings whose value is a path."""
 
 
 @dataclass(frozen=True)
@@ -321,6 +317,7 @@ def _listed(settings: Sequence[str]) -> str:
     """Return settings on one line, in one order, paths written in one way."""
     pairs = [setting.partition("=") for setting in settings]
     listed = [
-        f"{key}={path_from_here(value) if key in _PATHS else value}" for key, _, value in pairs
+        f"{key}={from_here(value) if tuple(key.split('.')) in PATHS else value}"
+        for key, _, value in pairs
     ]
     return " ".join(sorted(listed)) or "the grid's own settings"

@@ -41,7 +41,7 @@ def shown(tmp_path):
 
 
 def test_the_papers_model(shown, measured):
-    rows = shown("train", CONFIGS / "shape-extrapolate-shape.yaml")
+    rows = shown("train", "shape-paper", "data.recipe=extrapolate", "position=shape")
     [(parameters, updates, seconds, time, disk)] = [x for x in rows.values() if len(x) == 5][1:]
     assert 60e6 < int(parameters.replace(",", "")) < 63e6
     assert (updates, seconds, time) == ("200,000", "2 s", "111.1 h")

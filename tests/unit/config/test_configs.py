@@ -8,6 +8,7 @@ import pytest
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import load_config
+from shapeshift.data.config import Extrapolate, Interpolate, Vanilla
 from shapeshift.positions import SCHEMES, Scheme
 from shapeshift.study.catalogue import find_grid
 from shapeshift.training.config import Noam
@@ -15,11 +16,12 @@ from shapeshift.training.config import Noam
 ROOT = Path(__file__).parents[3]
 SHIPPED = ROOT / "src" / "shapeshift" / "config" / "shipped"
 CONFIGS = sorted((SHIPPED).glob("*.yaml"))
-RUNS = [
-    (dataset, position)
-    for dataset in ("vanilla", "extrapolate", "interpolate")
-    for position in ("ape", "rpe", "shape")
-]
+RECIPES = {
+    "vanilla": (Vanilla(), (10, 20, 30, 40, 50, 60, 70, 80)),
+    "extrapolate": (Extrapolate(max_length=50), (10, 20, 30, 40, 50, 60, 70, 80)),
+    "interpolate": (Interpolate(num_joined=10), (150, 200, 250, 300, 350, 400)),
+}
+"""The SHAPE paper's recipes, and the ends of its length buckets."""
 
 
 def write(path, **files):
@@ -32,20 +34,29 @@ def write(path, **files):
 def test_every_shipped_file_loads_and_resolves_to_one_that_extends_nothing(path, tmp_path):
     config = load_config(path)
     resolved = tmp_path / "config.yaml"
-    resolved.write_text(config.to_yaml(), encoding="utf-8")
+    resolved.write_text(config.to_yaml(tmp_path), encoding="utf-8")
     assert "extends" not in resolved.read_text(encoding="utf-8")
     assert load_config(resolved) == config
     assert load_config(path.stem) == config  # shipped configurations have names
     assert config.training.schedule.warmup_updates < config.training.max_updates
 
 
-@pytest.mark.parametrize(("dataset", "position"), RUNS)
-def test_a_cell_of_the_shape_paper_has_its_hyperparameters(dataset, position):
-    """Kiyono et al. 2021, Tables 3 and 4."""
-    config = load_config(SHIPPED / f"shape-{dataset}-{position}.yaml")
-    training, model = config.training, config.model
-    assert config.data.recipe.name == dataset
+@pytest.mark.parametrize("position", ["ape", "rpe", "shape"])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_model_of_the_shape_paper_has_its_hyperparameters(recipe, position):
+    """Kiyono et al. 2021, Tables 3 and 4, by the command lines in shape-paper.yaml."""
+    chosen, buckets = RECIPES[recipe]
+    overrides = [f"data.recipe={recipe}", f"position={position}"]
+    if recipe == "interpolate":
+        overrides.append(f"evaluation.length_buckets={[*buckets]}")
+    config = load_config("shape-paper", overrides)
+    assert (config.data.recipe, config.evaluation.length_buckets) == (chosen, buckets)
     assert config.position.scheme == SCHEMES[position]
+    given = {"max_offset": 500} if position == "shape" else {}
+    assert config.position.scheme.position_ids.options == given
+    if position == "rpe":
+        assert config.position.parts[0]["max_distance"] == 16
+    training, model = config.training, config.model
     assert (model.size, model.dim, model.ff_dim, model.encoder_layers) == ("base", 512, 2048, 6)
     assert model.dropout == training.label_smoothing == 0.1
     assert (training.optimizer.name, training.optimizer.eps) == ("adam", 1e-8)
@@ -61,19 +72,6 @@ def test_a_cell_of_the_shape_paper_has_its_hyperparameters(dataset, position):
     for split, years in (("valid", range(2010, 2014)), ("test", range(2014, 2017))):
         labels = [config.data.corpus.label(split, number) for number in range(len(years))]
         assert labels == [f"newstest{year}" for year in years]
-
-
-def test_the_papers_constants():
-    extrapolate = load_config(SHIPPED / "shape-extrapolate-shape.yaml")
-    interpolate = load_config(SHIPPED / "shape-interpolate-rpe.yaml")
-    assert extrapolate.data.recipe.max_length == 50
-    assert extrapolate.position.position_ids == {"name": "shifted", "max_offset": 500}
-    assert interpolate.data.recipe.num_joined == 10
-    assert interpolate.position.parts[0]["max_distance"] == 16
-    free = {"data": {"recipe": True}, "position": True, "evaluation": {"length_buckets": True}}
-    runs = [load_config(SHIPPED / f"shape-{d}-{p}.yaml") for d, p in RUNS]
-    first, *others = (planned.model_dump(exclude=free) for planned in runs)
-    assert all(other == first for other in others)
 
 
 def test_files_extend_in_a_chain_each_relative_to_its_own_folder(tmp_path):

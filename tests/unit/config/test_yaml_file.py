@@ -154,9 +154,9 @@ def check_fuzzed(seed: int, number: int, folder: Path) -> tuple[int, int]:
             refused += 1
             continue
         accepted += 1
-        path.write_text(config.to_yaml(), encoding="utf-8")
+        path.write_text(config.to_yaml(folder), encoding="utf-8")
         assert load_config(path) == config, text
-        yaml.safe_load(config.to_yaml())
+        yaml.safe_load(config.to_yaml(folder))
     return accepted, refused
 
 

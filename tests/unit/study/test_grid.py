@@ -148,7 +148,11 @@ def _axis(one, two, **settings):
             "model.dim=32 undoes .* axis x",
         ),
         (_axis(["model={dim: 16}"], ["model={dim: 64}"]), "model.dim=32", "model.dim, in a and b"),
-        (_axis(["model.size=tiny"], ["model.size=small"]), "model.dim=32", "model.dim, in a and b"),
+        (
+            {"axes": {"x": {"a": ["model=tiny"], "b": ["model=small"]}}},
+            "model.dim=32",
+            "model.dim, in a and b",
+        ),
         (_axis(["position=ape"], ["position=shape"]), "position.name=rope", "undoes .* axis x"),
         (
             _axis([], [], rules=[{"when": {"x": "b"}, "overrides": ["model.dim=64"]}]),

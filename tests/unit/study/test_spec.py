@@ -129,7 +129,7 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         ("tables:", "analyses: [os:nowhere]\ntables:", "no analysis 'os:nowhere'"),
         ("tables:", "curves: {each: positon, lines: position, against: updates}\ntables:", "did"),
         ("tables:", "by_length: {title: t, lines: position, gain_over: sape}\ntables:", "'sape'"),
-        ("rule: better", "rule: best", "claims.0.rule: Input should be 'better', 'no"),
+        ("rule: better", "rule: best", "claims.0.rule: expected 'better', 'no"),
         ("y: test BLEU", "y: BLEU", "plot: no column 'BLEU'; did you mean 'test BLEU'?"),
         ("x: position", "x: positon", "plot: no axis of rows 'positon'; did you mean 'position'?"),
         ("seeds: [1, 2, 3]", "seed: [1]", "grid.seed: unknown key; did you mean 'grid.seeds'"),
