@@ -224,6 +224,23 @@ def test_a_run_of_a_version_with_other_defaults_is_not_taken_for_this_one(tmp_pa
     assert run_all([planned], tmp_path, launcher) == []
 
 
+def test_a_default_of_an_option_of_a_kind_is_compared_as_well(tmp_path):
+    """A configuration leaves it out."""
+    planned = plan_run(1, settings=["position=rope"])
+    folder = RunFolder(tmp_path / planned.key)
+    (Run.create(folder.run, planned.config).directory / AVERAGE).touch()
+    finish(folder, [], planned.config)
+    record = folder.record("train", planned.config)
+    for base, told in ((10_000.0, None), (500.0, r"with another position\.parts\.0\.base, made")):
+        options = {"position.parts.0.base": base, "position.parts.0.of_old": 1}
+        folder.write_record(record.model_copy(update={"options": options}), planned.config)
+        if told is None:
+            assert run_all([planned], tmp_path, Stub()) == []
+        else:
+            with pytest.raises(ShapeshiftError, match=told):
+                run_all([planned], tmp_path, Stub())
+
+
 def test_a_finished_cell_of_other_text_is_refused_but_without_text_it_is_trusted(tmp_path):
     for name in ("a.en", "a.de"):
         (tmp_path / name).write_text("x\n", encoding="utf-8")
