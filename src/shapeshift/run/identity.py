@@ -89,7 +89,9 @@ def position_options(scheme: Scheme) -> dict[str, bool | int | float | str]:
     """Return setting → value for all options of a scheme, as text if it is no number; a
     configuration leaves defaults out."""
     ids = scheme.position_ids
-    given = {"position.position_ids": (POSITION_IDS[ids.name], ids.options)}
+    given: dict[str, tuple[Entry[Any], Mapping[str, Any]]] = {
+        "position.position_ids": (POSITION_IDS[ids.name], ids.options)
+    }
     for number, part in enumerate(scheme.parts):
         given[f"position.parts.{number}"] = find_kind(part.kind), part.options
     values = {
