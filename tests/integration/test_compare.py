@@ -1,4 +1,4 @@
-"""`shapeshift compare`, small: systems from the built-in grammar to tables and a figure."""
+"""`shapeshift compare`, small: positions from the built-in grammar to tables and a figure."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from ..unit.cli.running import shapeshift
 from .conftest import MINE
 
 SHAPE = "shape-7 position=shape position.position_ids.max_offset=7"
-SYSTEMS = ("--position", "ape,rpe", "--position", SHAPE)
+POSITIONS = ("--position", "ape,rpe", "--position", SHAPE)
 
 
 def compare(folder, *arguments):
@@ -19,14 +19,14 @@ def compare(folder, *arguments):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """The folder in which the systems have been compared."""
+    """The folder in which the positions have been compared."""
     folder = tmp_path_factory.mktemp("compare")
     (folder / "mine.yaml").write_text(MINE, encoding="utf-8")
-    compare(folder, *SYSTEMS)
+    compare(folder, *POSITIONS)
     return folder
 
 
-def test_systems_stand_side_by_side_with_unseen_lengths_marked(folder):
+def test_positions_stand_side_by_side_with_unseen_lengths_marked(folder):
     study = folder / "compared" / "mine" / "positions" / "comparison"
     overall, by_length = StudyDocument.load(study / "study.json").tables
     assert [row[0].text for row in overall.rows] == ["ape", "rpe", "shape-7"]
@@ -47,7 +47,7 @@ def test_nothing_runs_twice_and_another_system_joins(folder):
     assert len([*folder.rglob("log.jsonl")]) == 4
 
 
-def test_a_run_that_two_systems_share_is_counted_once_and_has_one_name(folder):
+def test_a_run_that_two_positions_share_is_counted_once_and_has_one_name(folder):
     same = ("--position", "ape", "--position", "same position=ape position.name=same")
     same += ("--directory", "of same")
     estimates, _ = compare(folder, *same, "--dry-run")
@@ -55,6 +55,6 @@ def test_a_run_that_two_systems_share_is_counted_once_and_has_one_name(folder):
     assert "same/1" not in estimates
     for number in range(2):
         _, err = compare(folder, *same)
-        assert f"ape, same: {number} of 1 runs are finished" in err
+        assert f"mine: {number} of 1 runs are finished" in err
         assert ("1 of 1 runs finished" in err) == (number == 0)
     assert "next: shapeshift inspect 'of same/runs/" in err

@@ -91,6 +91,7 @@ def demo(
             " works; they say nothing about the positions.",
         ),
     ] = False,
+    directory: Results = Path("compared"),
 ) -> None:
     """Compare APE, SHAPE and RPE on the built-in corpus.
 
@@ -98,7 +99,8 @@ def demo(
     position.position_ids.max_offset=10' --position rpe`, which takes more options: training pairs
     of at most 20 subwords, test pairs of all lengths. Some minutes on two cores.
     """
-    compare(Path("demo-fast" if fast else "demo"), overrides, ["ape", SHAPE_10, "rpe"])
+    config = Path("demo-fast" if fast else "demo")
+    compare(config, overrides, ["ape", SHAPE_10, "rpe"], directory=directory)
     notice(
         "these runs are short and have one seed: compare them at lengths of training (up to 20) and"
         " just beyond. Further out all three translate badly, the order changes with the seed, and"

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, islice
 from typing import NamedTuple
 
-from shapeshift.data.config import Extrapolate, Interpolate, LengthSlice, Recipe, Split
+from shapeshift._system.own_modules import find
+from shapeshift.data.config import Extrapolate, Interpolate, LengthSlice, OwnRecipe, Recipe, Split
 from shapeshift.data.filter import Dropped, empty_side
 from shapeshift.data.subwords import SEPARATOR, join_ids
 
@@ -75,10 +76,14 @@ def build(
 
 def _kept(pairs: Iterable[Pair], recipe: Recipe, dropped: Dropped) -> Iterator[Pair]:
     for pair in pairs:
-        if reason := _why_dropped(pair, recipe):
+        reason, made = _why_dropped(pair, recipe), pair
+        if isinstance(recipe, OwnRecipe) and reason is None:
+            made = find(recipe.function, "recipe")(pair, **recipe.options)
+            reason = f"left out by {recipe.function}" if made is None else empty_side(made)
+        if reason:
             dropped.add(reason, pair)
         else:
-            yield pair
+            yield made
 
 
 def _why_dropped(pair: Pair, recipe: Recipe) -> str | None:

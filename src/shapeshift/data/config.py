@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from shapeshift._system.errors import unknown
+from shapeshift._system.own_modules import is_own, source_sha256
 from shapeshift._system.schema import HomePath, PlainName, Strict, added
 from shapeshift.data.filter import FilterConfig
 
@@ -285,7 +286,27 @@ class LengthSlice(Strict):
         return max_length
 
 
-Recipe = Annotated[Vanilla | Extrapolate | Interpolate | LengthSlice, Field(discriminator="name")]
+class OwnRecipe(Strict):
+    """Calls a function of your own with each training pair, a `shapeshift.data.builders.Pair`:
+    `data.recipe=package.module:function`. It returns the pair, another one in its place, or None to
+    leave it out; valid and test do not change. If its file changes, data are prepared anew, and
+    runs are new ones."""
+
+    name: Literal["own"] = "own"
+    function: str = Field(description="`package.module:function`")
+    options: dict[str, Any] = Field(default_factory=dict, description="keywords of the function")
+    source: str = Field(default="", description="SHA-256 of its file; filled in")
+
+    @model_validator(mode="after")
+    def _fill_source(self) -> OwnRecipe:
+        if not self.source:
+            object.__setattr__(self, "source", source_sha256(self.function, "recipe"))
+        return self
+
+
+Recipe = Annotated[
+    Vanilla | Extrapolate | Interpolate | LengthSlice | OwnRecipe, Field(discriminator="name")
+]
 
 
 class DataConfig(Strict):
@@ -301,6 +322,13 @@ class DataConfig(Strict):
         " side alone",
     )
     recipe: Recipe = Vanilla()
+
+    @field_validator("recipe", mode="before")
+    @classmethod
+    def _find_own(cls, given: Any) -> Any:
+        section = {"name": given} if is_own(given) else given
+        name = section.get("name") if isinstance(section, dict) else None
+        return {**section, "name": "own", "function": name} if is_own(name) else section
 
     @field_validator("corpus", mode="before")
     @classmethod

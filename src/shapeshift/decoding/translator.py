@@ -198,8 +198,9 @@ class Translator:
         if num_subwords is None:
             expected = f"over {MAX_CHARACTERS * limit:,} characters, expected {limit:,} subwords"
         return ShapeshiftError(
-            f"{expected} ({why}); cut such lines with"
-            " --on-long split or leave them empty with --on-long skip (decoding.on_long)"
+            f"{expected} ({why}); set decoding.on_long=split,"
+            " which cuts such lines, or skip, which leaves them empty (`shapeshift translate"
+            " --on-long`)"
         )
 
     def _count(self, texts: Sequence[str]) -> list[int]:

@@ -70,7 +70,7 @@ def load(name: str) -> tuple[Any, str]:
     except Exception as error:  # the package raises `Exception` itself
         raise ShapeshiftError(
             f"the COMET model {name!r} cannot be loaded ({reason(error)}); name another"
-            " (evaluation.comet_model, or --comet-model)",
+            " (evaluation.comet_model, or `shapeshift score --comet-model`)",
             path=path,
         ) from error
     model = Path(name).name if Path(name).exists() else name
@@ -101,5 +101,5 @@ def fetch(name: str) -> Path:
         raise ShapeshiftError(
             f"the COMET model {name!r} cannot be downloaded ({reason(error)}); connect to the"
             " internet, or give the path of its model.ckpt (evaluation.comet_model, or"
-            " --comet-model)"
+            " `shapeshift score --comet-model`)"
         ) from error

@@ -111,7 +111,8 @@ def score_corpus(
             scores.append(Score(**own, value=result.score, details=details))
         elif sources is None:
             raise ShapeshiftError(
-                "COMET needs the sources: give the file that was translated (--source FILE)"
+                "COMET needs the sources: give the file that was translated (`shapeshift score"
+                " --source FILE`)"
             )
         else:
             value, signature, own_scores = comet.score(sources, hypotheses, references, comet_model)

@@ -129,7 +129,7 @@ def make_bleu(tokenizer: str = DEFAULT) -> BLEU:
         remedy = install_extra(extra) if extra else "connect to the internet"
         raise ShapeshiftError(
             f"BLEU's tokenizer {tokenizer} cannot be used ({reason(error)}); {remedy}, or use"
-            " another one (evaluation.tokenize=char, or --tokenize char)"
+            " another one (evaluation.tokenize=char, or `shapeshift score --tokenize char`)"
         ) from error
 
 

@@ -39,7 +39,7 @@ def open_export(
     if not is_onnx and (folder / "config.json").exists() and not (folder / "model.bin").exists():
         raise ShapeshiftError(
             "is a model for transformers, which `translate` does not run; export the run for"
-            " another engine: --to ctranslate2 or --to onnx",
+            " another engine: `shapeshift export --to ctranslate2`, or onnx",
             path=folder,
         )
     own = folder / "subwords"
@@ -118,8 +118,8 @@ class CTranslate2Runner(Runner):
     ):
         if config.batch_invariant:
             raise ShapeshiftError(
-                "decoding.batch_invariant has no effect in CTranslate2; translate with --engine"
-                " torch, or without it"
+                "decoding.batch_invariant has no effect in CTranslate2; use `shapeshift translate"
+                " --engine torch`, or leave it out"
             )
         model: Any = CTranslate2Model(folder, subwords, device)
         super().__init__(model, config)

@@ -145,7 +145,9 @@ class Run:
         ours = CONFIG in names or all(x.startswith(PARTIAL) or x in (LOCK, SUMS) for x in names)
         if not ours:
             raise ShapeshiftError(
-                "holds something that is not a run; name a new folder with --run", path=directory
+                "holds something that is not a run; remove it, or name a new folder with"
+                " `shapeshift train --run`",
+                path=directory,
             )
         return False
 
@@ -191,7 +193,7 @@ class Run:
         raise ShapeshiftError(
             f"has no weights {which!r} (expected average, the file {AVERAGE}, best, last or an"
             f" update; checkpoints: {', '.join(map(str, updates)) or 'none'}); finish training with"
-            " the same command" + ", or take --checkpoint last" * bool(updates),
+            " the same command" + ", or `shapeshift translate --checkpoint last`" * bool(updates),
             path=self.directory,
         )
 

@@ -182,18 +182,28 @@ def values_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Conte
     if spec.tested:
         first = _baseline(measured, spec)
         if any(panel.is_compared for panel in panels):
-            notes.append(mark_note(first, [metric], "lengths of the line"))
+            notes.append(mark_note(first, [metric], "tests of the table"))
         untested = ", ".join(panel.name or "all" for panel in panels if not panel.is_compared)
         if untested:
             notes.append(
                 f"not tested, as there is no finished run of {first} and another: {untested}"
             )
+    differing = significant(
+        {
+            (panel.name, line, place): test
+            for panel in panels
+            for line, tests in panel.tests.items()
+            for place, test in tests.items()
+        }
+    )
     heads = [*filter(None, [spec.panels]), "source length"]
     table = DocumentTable(
         name=name,
         title=spec.title,
         header=(*heads, "segments", *lines),
-        rows=tuple(row for each in panels for row in _rows(each, lines, bool(spec.gain_over))),
+        rows=tuple(
+            row for each in panels for row in _rows(each, lines, bool(spec.gain_over), differing)
+        ),
         notes=tuple(notes),
         figure=spec.title + bars_note(line for panel in drawn for line in panel.lines),
         drawing=draw_lines(drawn, "\n".join(filter(None, x_titles))),
@@ -203,6 +213,9 @@ def values_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Conte
 
 def _panel(measured: Measured, spec: ByLengthSpec, axes: Where) -> LengthValues | None:
     """Return the panel of these runs, of the lines that have some finished."""
+    first = _baseline(measured, spec)
+    if (spec.tested or spec.gain_over) and measured.runs(axes):
+        measured.require_baseline(axes | {spec.lines: first}, f"by_length {spec.title!r}")
     for name in measured.settings(spec.lines):
         remedy = f"add it to only of by_length {spec.title!r}, or give it as panels"
         measured.require_one_model(axes | {spec.lines: name}, remedy)
@@ -221,7 +234,6 @@ def _panel(measured: Measured, spec: ByLengthSpec, axes: Where) -> LengthValues 
         },
         spec.gain_over,
     )
-    first = _baseline(measured, spec)
     tests = {
         name: {
             place: measured.compare(
@@ -246,13 +258,14 @@ def _baseline(measured: Measured, spec: ByLengthSpec) -> str:
     return spec.gain_over or measured.settings(spec.lines)[0]
 
 
-def _rows(panel: LengthValues, lines: Sequence[str], is_gain: bool) -> Iterable[tuple[Entry, ...]]:
-    differing = {name: significant(own) for name, own in panel.tests.items()}
+def _rows(
+    panel: LengthValues, lines: Sequence[str], is_gain: bool, differing: set[tuple[str, str, int]]
+) -> Iterable[tuple[Entry, ...]]:
     for place, bucket in enumerate(panel.buckets):
         fields = [number(bucket.num_segments, ",")]
         for name in lines:
             seeds = panel.lines[name][place] if name in panel.lines else []
-            marks = FEW_MARK * bucket.is_small + MARK * (place in differing.get(name, ()))
+            marks = FEW_MARK * bucket.is_small + MARK * ((panel.name, name, place) in differing)
             entry = summary(seeds, "mean ± stdev", marks, "+" * is_gain)
             fields.append(with_p_value(entry, panel.tests.get(name, {}).get(place)))
         label = bucket.label + UNSEEN_MARK * panel.is_unseen(bucket)

@@ -119,6 +119,15 @@ class Measured:
                     f" models are not seeds of one; {remedy}"
                 )
 
+    def require_baseline(self, axes: Axes, what: str) -> None:
+        """Raise a `ShapeshiftError` if no run, finished or not, has the settings of a baseline;
+        `what` has the baseline."""
+        if not self.runs(axes):
+            raise ShapeshiftError(
+                f"{what}: its baseline ({_settings(axes)}) has no run in the profile"
+                f" {self.profile}; add it to the grid, or name another baseline"
+            )
+
     def settings(self, axis: str) -> list[str]:
         """Return the settings of an axis that some run has, in the grid's order."""
         return list({planned.axes[axis]: None for planned in self._runs})

@@ -21,7 +21,7 @@ from shapeshift.study.grid import Grid, PlannedRun
 from shapeshift.study.measured import Bounds, Measured, Texts, fits
 from shapeshift.study.spec import ALL, ClaimSpec, StudySpec, Where
 from shapeshift.study.tables import TableBuilder, curves, published_table
-from shapeshift.study.verdicts import Part, finding
+from shapeshift.study.verdicts import Part, findings
 
 OWN = "studies"
 """Stands for a paper's name where the study is a study of one's own."""
@@ -148,7 +148,7 @@ def judge_claims(
 ) -> list[Finding]:
     """Return a finding for each claim of a study; `values` are those of its analyses: name → seed →
     value."""
-    findings = []
+    tested = []
     for claim in spec.claims:
         if claim.metric in values:
             parts = {claim.metric: Part(values[claim.metric])}
@@ -156,8 +156,8 @@ def judge_claims(
             parts = _measured(claim, measured)
         else:
             parts = _compared(claim, measured)
-        findings.append(finding(claim, parts, measured.profile))
-    return findings
+        tested.append((claim, parts))
+    return findings(tested, measured.profile)
 
 
 def _compared(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
@@ -211,7 +211,11 @@ def _pairs(claim: ClaimSpec, measured: Measured) -> Iterator[tuple[str, Where, W
     for place in _combinations(claim, measured):
         for test, against in claim.comparisons:
             sides = place | test, place | test | against
-            if sides[0] != sides[1] and all(measured.runs(side) for side in sides):
+            if sides[0] == sides[1] or not measured.runs(sides[0]):
+                continue
+            if claim.is_tested_in(measured.profile):
+                measured.require_baseline(sides[1], f"the claim {claim.claim!r}")
+            if measured.runs(sides[1]):
                 found.append(((place, test, against), sides))
     count = Counter(_label(*given) for given, _ in found)
     for given, sides in found:

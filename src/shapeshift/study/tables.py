@@ -239,6 +239,7 @@ class TableBuilder:
             runs = self._measured.runs(settings)
             if settings == against or not runs:
                 continue
+            self._measured.require_baseline(against, f"the table {self._spec.title!r}")
             bounds = length_bounds(runs[0].config, column.lengths) if column.lengths else None
             if bounds or column.lengths != "beyond":
                 tests[at] = self._measured.compare(

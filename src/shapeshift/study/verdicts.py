@@ -2,20 +2,27 @@
 
 | rule | supported | contradicted |
 |---|---|---|
-| better | every part is significantly better | some part is significantly worse |
+| better | every difference is above 0 | some part is worse |
 | no worse | every difference is above −margin | some part is worse, by more than the margin |
 | equivalent | every difference is within ±margin | some part differs by more than the margin |
 | threshold | every value is beyond the limit | some value is on its other side |
 
-Two kinds of chance can make a difference, and *significantly* rules out both: other sentences (the
-paired bootstrap of `significance`) and other seeds (Student's t, paired by seed). The larger of
-the two p-values counts. The other rules ask for a confidence interval over seeds (Student's t,
-90 %: two one-sided tests at 5 %): all of it has to be on one side of the margin or limit. A
-difference that shows no effect is no evidence that there is none.
+Two kinds of chance make a difference: other seeds (Student's t, paired by seed) and other sentences
+(the paired bootstrap of `significance`). The 95 % confidence interval of a difference allows for
+both: its half-width is the root of the sum of their squared half-widths (Zou and Donner 2008,
+"Construction of confidence limits about effect measures"). All of it has to be on one side of zero,
+of the margin or of the limit; a value that has no test on sentences has an interval over seeds
+alone. A difference that shows no effect is no evidence that there is none.
 
-A claim of many parts is not contradicted by the one part in twenty that chance puts beyond a limit:
-*some part* is so after Holm's correction over all tests of the claim, under every rule. *Every
-part* needs no correction: a wrong verdict takes an error in each part for which the claim is false.
+At most one study in twenty has any wrong verdict, whatever is true:
+
+- All p-values are two-sided: what lies on a limit is above it in 2.5 % of the cases, and below it
+  in 2.5 %.
+- *Some part*: the smallest p-value is multiplied by the number of parts, as one of many is beyond a
+  limit by chance. *Every part* needs no correction: a wrong verdict takes an error in each part for
+  which the claim is false. So the largest counts.
+- The claims of a study are reported together, and the p-values of their verdicts are corrected
+  together (Holm 1979).
 
 Everything else is "inconclusive", or says why no test was made: "not run", "one run" and "two runs"
 (a verdict takes three seeds), "not tested in this profile" (the claim says which profiles can).
@@ -27,19 +34,15 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
+
+from scipy.optimize import brentq
+from scipy.special import ndtri, stdtrit
 
 from shapeshift.run.measures import Metric
 from shapeshift.study.document import Entry, Finding, Verdict
-from shapeshift.study.significance import (
-    LEVEL,
-    MARK,
-    MIN_SEEDS,
-    Comparison,
-    holm,
-    student,
-    student_quantile,
-)
+from shapeshift.study.significance import LEVEL, MARK, MIN_SEEDS, Comparison, holm
 from shapeshift.study.spec import ClaimSpec
 
 _Name = TypeVar("_Name")
@@ -72,38 +75,67 @@ class Part:
         test, floor = self.comparison, None if self.metric is None else self.metric.floor
         return floor is not None and test is not None and max(test.scores_of_both) < floor
 
-    @property
+    @cached_property
     def mean(self) -> float:
         """Of the values."""
         return statistics.fmean(self.values.values())
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 90 % confidence interval of the mean over seeds, of which there are two or more."""
-        half = student_quantile(LEVEL, len(self.values) - 1) * self._error
+        """The 95 % confidence interval of the mean, of two seeds or more; see the module."""
+        half = self._half_width(LEVEL)
         return self.mean - half, self.mean + half
 
-    def p_value(self, limit: float, sign: int = 0) -> float:
-        """Return how probable a mean as far from a limit is over seeds where the true one is there.
+    def p_value(self, limit: float = 0.0) -> float:
+        """Return how probable a mean as far from a limit, on either side, is where the true one is
+        there: one minus the confidence of the interval that ends at the limit."""
+        distance, least = abs(self.mean - limit), 1e-9
+        if self._half_width(least) <= distance:
+            return least if distance else 1.0
+        return float(brentq(lambda p_value: self._half_width(p_value) - distance, least, 1.0))
 
-        Args:
-            limit: of the values.
-            sign: 1 or -1 if only values above or below the limit are far from it; 0: both.
-        """
-        distance = (self.mean - limit) * sign if sign else abs(self.mean - limit)
-        if not self._error:
-            return float(distance <= 0)
-        tail = student(distance / self._error, len(self.values) - 1)
-        return tail if sign else 2 * tail
+    def _half_width(self, p_value: float) -> float:
+        """Return half the width of the interval with a confidence of one minus `p_value`."""
+        over_seeds = stdtrit(len(self.values) - 1, p_value / 2) * self._error
+        test = self.comparison
+        return math.hypot(over_seeds, ndtri(p_value / 2) * test.error if test else 0.0)
 
-    @property
+    @cached_property
     def _error(self) -> float:
-        """The standard error of the mean."""
+        """The standard error of the mean over seeds."""
         return statistics.stdev(self.values.values()) / math.sqrt(len(self.values))
 
 
-def judge(claim: ClaimSpec, parts: Mapping[str, Part], profile: str) -> Verdict:
-    """Return what the results say about a claim; see the module."""
+def findings(claims: Sequence[tuple[ClaimSpec, Mapping[str, Part]]], profile: str) -> list[Finding]:
+    """Return the claims of a study with their verdicts and what was measured; see the module."""
+    untested = [_untested(claim, parts, profile) for claim, parts in claims]
+    tests = {
+        number: _test(*given)
+        for number, (given, why) in enumerate(zip(claims, untested, strict=True))
+        if why is None
+    }
+    p_values = holm({number: p_value for number, (_, p_value) in tests.items()})
+    found = []
+    for number, (claim, parts) in enumerate(claims):
+        verdict, measured = untested[number] or "inconclusive", describe(claim, parts) or NO_RUNS
+        if number in tests and p_values[number] < LEVEL:
+            verdict = tests[number][0]
+        if number in tests and len(tests) > 1:
+            measured += f"; {shown(p_values[number])} for the verdict, of {len(tests)} in the study"
+        found.append(
+            Finding(
+                claim=claim.claim,
+                verdict=verdict,
+                measured=measured,
+                paper=claim.expected,
+                p_values={x: y.comparison.p_value for x, y in parts.items() if y.comparison},
+            )
+        )
+    return found
+
+
+def _untested(claim: ClaimSpec, parts: Mapping[str, Part], profile: str) -> Verdict | None:
+    """Return the verdict on a claim that cannot be tested, None if it can."""
     if not claim.is_tested_in(profile):
         return "not tested in this profile"
     if not parts or not all(part.values for part in parts.values()):
@@ -113,33 +145,27 @@ def judge(claim: ClaimSpec, parts: Mapping[str, Part], profile: str) -> Verdict:
         return "one run" if num_seeds == 1 else "two runs"
     if any(part.is_untrained for part in parts.values()):
         return "inconclusive"
-    if claim.rule == "better":
-        better, worse = _by_sign(parts)
-        return "contradicted" if worse else "supported" if better == len(parts) else "inconclusive"
-    low, high = -claim.margin, claim.margin if claim.rule == "equivalent" else math.inf
-    if claim.rule == "threshold":
-        low = -math.inf if claim.at_least is None else claim.at_least
-        high = math.inf if claim.at_most is None else claim.at_most
-    if all(low < part.interval[0] and part.interval[1] < high for part in parts.values()):
-        return "supported"
-    limits = [(limit, sign) for limit, sign in ((low, -1), (high, 1)) if math.isfinite(limit)]
-    beyond = {
-        (label, sign): part.p_value(limit, sign)
-        for label, part in parts.items()
-        for limit, sign in limits
-    }
-    return "contradicted" if min(holm(beyond).values()) < LEVEL else "inconclusive"
+    return None
 
 
-def finding(claim: ClaimSpec, parts: Mapping[str, Part], profile: str) -> Finding:
-    """Return a claim with its verdict and what was measured."""
-    return Finding(
-        claim=claim.claim,
-        verdict=judge(claim, parts, profile),
-        measured=describe(claim, parts) or NO_RUNS,
-        paper=claim.expected,
-        p_values={label: p.comparison.p_value for label, p in parts.items() if p.comparison},
-    )
+def _test(claim: ClaimSpec, parts: Mapping[str, Part]) -> tuple[Verdict, float]:
+    """Return the verdict that the results point to, and its p-value."""
+    low, high = {
+        "better": (0.0, math.inf),
+        "no worse": (-claim.margin, math.inf),
+        "equivalent": (-claim.margin, claim.margin),
+        "threshold": (
+            -math.inf if claim.at_least is None else claim.at_least,
+            math.inf if claim.at_most is None else claim.at_most,
+        ),
+    }[claim.rule]
+    inside, outside = list[float](), list[float]()
+    for part in parts.values():
+        p_value = max(part.p_value(limit) for limit in (low, high) if math.isfinite(limit))
+        (inside if low < part.mean < high else outside).append(p_value)
+    if outside:
+        return "contradicted", min(1.0, len(parts) * min(outside))
+    return "supported", max(inside)
 
 
 def significant(parts: Mapping[_Name, Part]) -> set[_Name]:
@@ -172,18 +198,6 @@ def mark_note(baseline: str, metrics: Sequence[Metric], tests: str = "tests of t
     return note + (f"; not where both are below {' or '.join(floors)}" if floors else "")
 
 
-def _by_sign(parts: Mapping[str, Part]) -> tuple[int, int]:
-    """Return how many parts are significantly better, and how many worse; see the module."""
-    p_values = {
-        label: max(part.comparison.p_value, part.p_value(0))
-        for label, part in parts.items()
-        if part.comparison and len(part.values) >= MIN_SEEDS
-    }
-    found = [label for label, p_value in holm(p_values).items() if p_value < LEVEL]
-    better = sum(parts[label].mean > 0 for label in found)
-    return better, len(found) - better
-
-
 def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
     """Return the results as a sentence: scores, difference, p and seeds of each part, or of
     the lowest and the highest where they are many."""
@@ -196,7 +210,9 @@ def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
     if len(ordered) < len(parts):
         counted.append(f"{len(parts) - len(ordered)} without runs")
     if claim.rule == "better" and all(len(parts[x].values) >= MIN_SEEDS for x in ordered):
-        counted.append("{} significantly better and {} worse".format(*_by_sign(parts)))
+        means = [parts[x].mean for x in ordered if parts[x].p_value() < LEVEL]
+        better = sum(mean > 0 for mean in means)
+        counted.append(f"{better} better and {len(means) - better} worse (each p < {LEVEL:g})")
     untrained = [part for part in parts.values() if part.is_untrained]
     if untrained and not claim.minus:
         counted.append(f"{len(untrained)} of runs that have both learned nothing")
@@ -215,9 +231,7 @@ def _described(claim: ClaimSpec, part: Part) -> str:
     seeds = f"{len(part.values)} seed{'s' * (len(part.values) > 1)}"
     spread = ""
     if len(part.values) >= MIN_SEEDS:
-        spread = ", 90 % interval {:.2f} to {:.2f}".format(*part.interval)
-        if claim.rule == "better":
-            spread = f", over seeds {shown(part.p_value(0))}"
+        spread = ", 95 % interval {:.2f} to {:.2f}".format(*part.interval)
     test = part.comparison
     if test is None:
         return f"{part.mean:.3f}{spread} ({seeds})"

@@ -23,8 +23,7 @@ CELLS = {part.kind: Scheme(parts=(part,)) for part in [*cells()][::-1]}
 CASES = CELLS | {name: SCHEMES[name] for name in ("shape", "randomized", "skew-cross-pe")}
 """Every kind, at the first of its places; and what else is in schemes."""
 
-ONE_LAYER = {"encoder_layers": 1, "decoder_layers": 1}
-SHAPE = {"dim": 32, "num_heads": 4, "ff_dim": 32, "encoder_layers": 2, "decoder_layers": 2}
+SHAPE = {"dim": 32, "num_heads": 4, "ff_dim": 32, "encoder_layers": 1, "decoder_layers": 1}
 
 
 def some_long(names: object) -> list[object]:
@@ -41,7 +40,7 @@ def failures(model: nn.Module, max_length: int = 300) -> list[Finding]:
 @pytest.mark.parametrize("name", some_long(CASES))
 def test_there_is_no_false_alarm_on_a_scheme_or_a_kind_at_a_place(name: str) -> None:
     torch.manual_seed(0)
-    model = build(ModelConfig(**SHAPE | ONE_LAYER), CASES[name], 60, 60)
+    model = build(ModelConfig(**SHAPE), CASES[name], 60, 60)
     assert failures(model, 300 if name in FAST else 70) == []
 
 
@@ -89,7 +88,7 @@ def test_special_tokens_are_left_out_also_where_there_are_several_ends() -> None
 
 @pytest.mark.parametrize(("source", "target"), [(60, 40), (40, 60)])
 def test_vocabularies_of_two_sizes(source: int, target: int) -> None:
-    shape = SHAPE | ONE_LAYER | {"share_embeddings": False}
+    shape = SHAPE | {"share_embeddings": False}
     marian = {"vocab_size": source, "decoder_vocab_size": target}
     both = ShapeshiftConfig(shape, {"name": "ape"}, source_size=source, target_size=target)
     for model in (
@@ -133,7 +132,7 @@ def test_positions_that_hardly_matter_yet_have_an_effect() -> None:
     """As after a few updates with a high learning rate, when the decoder ignores the source."""
     torch.manual_seed(0)
     for scheme, claim, outcome in (("t5", None, "pass"), ("nope", "relative", "FAIL")):
-        model = build(ModelConfig(**SHAPE | ONE_LAYER), scheme, 60, 60)
+        model = build(ModelConfig(**SHAPE), scheme, 60, 60)
         for layer in model.decoder:
             layer.cross_attention.out.weight.data *= 1e-5
         findings = check(model, positions=claim, max_length=10)

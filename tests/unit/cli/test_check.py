@@ -36,6 +36,7 @@ def sized(dim):
 """
 
 
+@pytest.mark.long
 def test_a_model_of_our_class_passes(tmp_path: Path) -> None:
     """In a process of its own, as importing our class registers it."""
     shape = {"dim": 16, "num_heads": 2, "ff_dim": 16, "encoder_layers": 1, "decoder_layers": 1}

@@ -24,6 +24,7 @@ main()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "heavy", "said"),
     [
@@ -53,6 +54,7 @@ runpy.run_module("shapeshift", run_name="__main__")
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="not glibc")
 @pytest.mark.parametrize(
     ("program", "before", "seen"),
@@ -77,6 +79,7 @@ runpy.run_module("shapeshift", run_name="__main__")
 """
 
 
+@pytest.mark.long
 def test_the_end_of_the_program_searches_for_no_garbage():
     done = python("-c", ENDING, "--version", check=True)
     assert done.stdout.splitlines() == [f"shapeshift {__version__}", "True"]
@@ -91,6 +94,7 @@ def test_an_argument_that_is_no_text_is_one_line(tmp_path, arguments):
     assert re.fullmatch(r"shapeshift: error: .*\\udc..' is not UTF-8, .*\n", err)
 
 
+@pytest.mark.long
 def test_a_backend_of_jupyter_that_is_not_installed_does_no_harm(tmp_path):
     environment = os.environ | {"MPLBACKEND": "not-installed"}
     command = ("-m", "shapeshift", "inspect", "nowhere", "A sentence.")  # imports matplotlib
@@ -145,6 +149,7 @@ TRACEBACK = r"Traceback \(most recent call last\):\n(?!.*local value).*\nRuntime
 FULL = "raise OSError(28, 'No space left on device', 'some/path')"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("body", "status", "out", "err"),
     [
@@ -166,6 +171,7 @@ def test_how_a_command_ends(body, status, out, err):
 
 
 # Large output fails at the write, small output at the last flush.
+@pytest.mark.long
 @pytest.mark.parametrize("body", ["print('x' * 1_000_000)", "print('short')"])
 def test_a_reader_that_went_away_is_no_error_message(body):
     reader, writer = os.pipe()

@@ -2,6 +2,8 @@
 
 import pytest
 
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.config import parse_config
 from shapeshift.data.builders import Pair, build
 from shapeshift.data.config import Extrapolate, Interpolate, LengthSlice, Vanilla
 from shapeshift.data.filter import Dropped
@@ -66,3 +68,29 @@ def test_interpolate_drops_empty_train_pairs_before_joining():
     assert joined.source == "s0 <sep> s2"
     first, _ = build(pairs, Interpolate(num_joined=2), "valid", Dropped())
     assert (first.source_ids, first.target_ids) == ([10, SEP], [50, SEP, 51])
+
+
+OWN = """\
+def short(pair, limit=9):
+    return None if len(pair.source_ids) > limit else pair._replace(target_ids=pair.target_ids[:1])
+"""
+
+
+def test_a_recipe_of_ones_own_takes_or_leaves_training_pairs_and_counts_with_its_source(
+    tmp_path, monkeypatch
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, text in (("own_recipe", OWN), ("other_recipe", OWN + "\n")):
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    recipe = parse_config({"data": {"recipe": "own_recipe:short"}}).data.recipe
+    lengths = [(3, 3), (9, 9), (0, 1)]
+    limited = recipe.model_copy(update={"options": {"limit": 5}})
+    kept, dropped = built(lengths, limited)
+    assert kept == [(3, 1)]
+    assert dropped == {"left out by own_recipe:short": 1, "empty source": 1}
+    assert built(lengths, limited, "test") == (lengths, {})
+    other = parse_config({}, ["data.recipe.name=other_recipe:short"]).data.recipe
+    assert recipe.source not in ("", other.source)
+    assert parse_config({"data": {"recipe": recipe.model_dump()}}).data.recipe == recipe
+    with pytest.raises(ShapeshiftError, match=r"no recipe 'own_recipe:long': .* has no 'long'"):
+        parse_config({"data": {"recipe": "own_recipe:long"}})

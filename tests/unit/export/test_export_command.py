@@ -224,6 +224,7 @@ def check(run):
     return result.exit_code, {line[2]: " ".join(line[3:]) for line in lines}
 
 
+@pytest.mark.long
 def test_a_run_is_checked_with_its_exports(run, monkeypatch):
     """pass, FAIL, not applicable."""
     pytest.importorskip("ctranslate2", reason="the extra ctranslate2 is not installed")

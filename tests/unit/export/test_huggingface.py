@@ -43,6 +43,7 @@ def test_every_scheme_is_the_same(scheme, named, tmp_path):
     assert report.parity.log_prob < 1e-5
 
 
+@pytest.mark.long
 def test_marian_needs_no_shapeshift(named, data, apart, tmp_path):
     expected = []
     for scheme, joint in (("ape", True), ("shape", False)):
@@ -130,6 +131,7 @@ def test_it_trains_and_generates(named, tmp_path):
     assert torch.equal(again(**batch).logits, model(**batch).logits)
 
 
+@pytest.mark.long
 def test_the_trainers_of_transformers_train_and_evaluate(named, tmp_path):
     """`Seq2SeqTrainer`, which is a `Trainer`."""
     pytest.importorskip("accelerate", reason="the extra hf is not installed")
@@ -164,6 +166,7 @@ def small(target_size=50, **shape):
     return ShapeshiftForSeq2SeqLM(config)
 
 
+@pytest.mark.long
 def test_a_step_of_accumulated_batches_is_that_of_one_batch(tmp_path):
     """Lengths differ, so the mean of the batches' means is another loss."""
     pytest.importorskip("accelerate", reason="the extra hf is not installed")

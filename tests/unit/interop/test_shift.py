@@ -86,6 +86,7 @@ def test_a_table_shared_by_two_sides_is_drawn_for_each(ids: Tensor) -> None:
     assert at_source[:30] != at_target
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["function", "method"])
 def test_what_was_compiled_before_is_shifted_and_unshifted(how: str, ids: Tensor) -> None:
     torch.compiler.reset()
@@ -120,6 +121,7 @@ def trained(compiled: bool, recompute: bool) -> list[Tensor]:
     return [parameter.detach() for parameter in model.parameters()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recompute", [False, True])
 def test_compiled_training_is_training(recompute: bool) -> None:
     for got, expected in zip(trained(True, recompute), trained(False, False), strict=True):

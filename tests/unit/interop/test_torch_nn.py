@@ -300,6 +300,28 @@ def test_function_transforms_of_one_argument(need_weights: bool, dropout: float)
             torch.testing.assert_close(batch, torch.stack([of_one(y) for y in both]))
 
 
+@pytest.mark.parametrize("name", ["learned", "shaw", "rotary", "t5", "fire"])
+def test_a_program_serves_other_batches_and_lengths(name: str) -> None:
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            position = get(name, dim=D, num_heads=H, head_dim=D // H)
+            self.attention = MultiheadAttention(D, H, batch_first=True, position=position)
+
+        def forward(self, x: Tensor, pos: Tensor) -> Tensor:
+            return self.attention(x, x, x, need_weights=False, pos_q=pos)[0]
+
+    def inputs(size: int, length: int) -> tuple[Tensor, Tensor]:
+        pos = torch.arange(length) + torch.arange(size)[:, None]
+        return torch.randn(size, length, D), pos
+
+    shape = {0: torch.export.Dim("B", max=50), 1: torch.export.Dim("T", max=50)}
+    layer = Layer().eval()
+    program = torch.export.export(layer, inputs(2, 6), dynamic_shapes=(shape, shape)).module()
+    larger = inputs(3, 9)
+    torch.testing.assert_close(program(*larger), layer(*larger))
+
+
 @pytest.mark.parametrize(
     ("position", "message"),
     [

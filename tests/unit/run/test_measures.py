@@ -1,5 +1,6 @@
 """Measures: found by name, and the scores of splits that consist of several files."""
 
+import re
 import sys
 
 import pytest
@@ -11,11 +12,13 @@ from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.run.measures import (
     MEASURES,
     SCORE_TEST,
+    Result,
     check_measures,
     files_of,
     find_measure,
     kept_lines,
     measure_training,
+    take,
 )
 from shapeshift.training.log import read_log
 
@@ -94,3 +97,36 @@ def test_training_leaves_its_losses_speed_time_and_size(two_sets):
     assert values["tokens_per_s"] > 0
     assert values["training_s"] > 0
     assert values["parameters"] == sum(p.numel() for p in run.model().parameters())
+
+
+OWN = """\
+from shapeshift.run.measures import Metric, Result, declares
+
+
+@declares(Metric("a", splits=("test",), examples="values"))
+def undeclared(run, data):
+    return [Result(metric="b", value=1.0)]
+
+
+@declares(Metric("a", splits=("test",), examples="values"))
+def without_examples(run, data):
+    return [Result(metric="a", value=1.0, split="test")]
+
+
+def anything(run, data):
+    return [Result(metric="b", value=1.0)]
+"""
+
+
+def test_a_measure_of_ones_own_finds_what_it_declares(tmp_path, monkeypatch):
+    (tmp_path / "declared.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, problem in (
+        ("undeclared", "declared:undeclared does not declare 'b' (known: a)"),
+        ("without_examples", "declared:without_examples: a has no examples, which it declares"),
+    ):
+        with pytest.raises(ShapeshiftError, match=re.escape(problem)):
+            take(f"declared:{name}", None, None)
+    assert [x.metric for x in take("declared:anything", None, None)] == ["b"]
+    with pytest.raises(ValueError, match=r"a is 2.0, and the mean of its examples 1.0"):
+        Result(metric="a", value=2.0, examples=(0.5, 1.5))

@@ -92,7 +92,9 @@ def test_weights_by_name_and_by_number(trained, copied):
         ):
             run.weights(which)
     (copied.directory / "average.safetensors").unlink()
-    with pytest.raises(ShapeshiftError, match=r"no weights .average.*or take --checkpoint last"):
+    with pytest.raises(
+        ShapeshiftError, match=r"no weights .average.*or .shapeshift translate --checkpoint last"
+    ):
         copied.weights()
     shutil.rmtree(copied.directory / "checkpoints")
     with pytest.raises(ShapeshiftError, match=r"copied: has no weights .last.*checkpoints: none"):

@@ -39,7 +39,7 @@ def build(tmp_path):
 def test_what_has_learned_nothing_is_not_marked():
     def part(score, baseline):
         return Part(
-            {1: score - baseline}, Comparison({1: score}, {1: baseline}, {1: 0.0}), metric=BLEU
+            {1: score - baseline}, Comparison({1: score}, {1: baseline}, {1: 0.0}, 0.1), metric=BLEU
         )
 
     parts = {"nothing": part(0.04, 0.0), "something": part(20.0, 0.0)}

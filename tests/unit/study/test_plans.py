@@ -172,6 +172,24 @@ def test_an_axis_that_is_left_open_is_named_before_any_run(opened, remedy, close
         assert planned(given).runs
 
 
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"tables": [{**TABLE, "baseline": {"position": "ape"}}]}, "the table 't'"),
+        ({"tables": [TABLE], "claims": [BETTER]}, "the claim 'c'"),
+        ({"tables": [TABLE], "by_length": [{**BY_LENGTH, "gain_over": "ape"}]}, "by_length 'l'"),
+    ],
+)
+def test_a_baseline_without_a_run_is_refused_before_any_run(given, named):
+    def planned(**only):
+        return plan("mine", paper=paper(mine=study("t", "one", **given, **only)))
+
+    assert planned().runs
+    told = f"{named}: its baseline .position = ape. has no run in the profile tiny; add it to the"
+    with pytest.raises(ShapeshiftError, match=told):
+        planned(only={"position": ["shape"]})
+
+
 def test_each_file_of_a_dataset_of_the_hub_has_a_column_before_it_is_fetched(tmp_path):
     table = {**TABLE, "columns": {"": {"split": "each set"}}}
     corpus = f"data.corpus={{corpus: hub, repo: a/b, source: en, target: de, root: {tmp_path},"

@@ -86,6 +86,26 @@ def test_what_two_systems_lose_is_compared_on_the_same_draws():
     assert lost.p_value == plain.p_value < LEVEL
 
 
+def test_the_error_over_sentences_is_that_of_another_text():
+    """Halves of the text are other texts: the error of one is twice the root larger."""
+    whole = against("better")
+    halves = [
+        compare(
+            *(
+                {seed: lines[part] for seed, lines in SYSTEMS[x].items()}
+                for x in ("better", "base")
+            ),
+            REFERENCES[part],
+            num_samples=200,
+        )
+        for part in (slice(0, 40), slice(40, 80))
+    ]
+    assert halves[0].error == pytest.approx(2**0.5 * whole.error, rel=0.3)
+    apart = abs(halves[0].difference - halves[1].difference)
+    assert 0 < apart < 3 * (halves[0].error ** 2 + halves[1].error ** 2) ** 0.5
+    assert against("same").error == 0
+
+
 def test_seeds_that_contradict_each_other_prove_nothing():
     base = {1: corrupt(0.3, 1), 2: corrupt(0.1, 2), 3: corrupt(0.1, 3)}
     wild = {1: corrupt(0.0, 4), 2: corrupt(0.3, 5), 3: corrupt(0.3, 6)}
@@ -111,4 +131,4 @@ def test_seeds_that_contradict_each_other_prove_nothing():
 )
 def test_p_values_of_seeds_become_twice_their_mean(p_values, combined):
     scores, baseline = dict.fromkeys(p_values, 2.0), dict.fromkeys(p_values, 1.0)
-    assert Comparison(scores, baseline, p_values).p_value == pytest.approx(combined)
+    assert Comparison(scores, baseline, p_values, 0.0).p_value == pytest.approx(combined)

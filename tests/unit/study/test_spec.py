@@ -207,6 +207,36 @@ def test_what_is_wrong_is_named_with_the_file(old, new, expected, write):
     assert str(path) in str(error.value)
 
 
+def test_a_folder_is_a_paper_whose_studies_share_grids_by_name(write, tmp_path):
+    path = write(STUDY)
+    other = yaml.safe_load(STUDY) | {"grid": "mine"}
+    (tmp_path / "other.yaml").write_text(yaml.safe_dump(other), encoding="utf-8")
+    paper = {"title": "Mine", "studies": ["other", "mine"], "aliases": {"figure1": "other"}}
+    (tmp_path / "paper.yaml").write_text(yaml.safe_dump(paper), encoding="utf-8")
+    found = find_studies(str(tmp_path))
+    assert ([*found.studies], found.is_own, found.title) == (["other", "mine"], True, "Mine")
+    assert [*found.grids] == [f"{tmp_path.name}:mine"]
+    assert [*find_studies(f"{tmp_path}:figure1").studies] == ["other"]
+    for name, text, problem in (
+        ("paper.yaml", "title: t\nitems: [a]", "items: items is now studies"),
+        ("paper.yaml", "title: t\nstudies: [none]", "none.yaml: no such file"),
+        ("other.yaml", yaml.safe_dump(other | {"grid": "othre"}), "no grid 'othre'; did you mean"),
+        ("other.yaml", yaml.safe_dump(other["claims"][0]), "other.yaml: "),
+    ):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        with pytest.raises(ShapeshiftError, match=re.escape(problem)):
+            find_studies(str(tmp_path))
+        (tmp_path / "paper.yaml").write_text(yaml.safe_dump(paper), encoding="utf-8")
+    grid = write(yaml.safe_load(STUDY)["grid"])
+    with pytest.raises(
+        ShapeshiftError, match=r"is a grid, .* write a study with `grid: mine.yaml`"
+    ):
+        find_studies(str(grid))
+    with pytest.raises(ShapeshiftError, match="has no grid of its own but names 'mine'"):
+        path.write_text(yaml.safe_dump(other), encoding="utf-8")
+        find_studies(str(path))
+
+
 def test_a_study_is_known_by_its_path_however_that_is_given(write, monkeypatch):
     path = write(STUDY)
     monkeypatch.chdir(path.parent)

@@ -1,13 +1,12 @@
 """The rules by which results become verdicts, on made-up numbers."""
 
-from statistics import stdev
-
 import pytest
+from scipy import stats
 
 from shapeshift.run.measures import BLEU
-from shapeshift.study.significance import Comparison, student
+from shapeshift.study.significance import Comparison
 from shapeshift.study.spec import ClaimSpec
-from shapeshift.study.verdicts import Part, describe, finding, judge, significant
+from shapeshift.study.verdicts import Part, describe, findings, significant
 
 
 def claim(rule="better", **given):
@@ -15,36 +14,44 @@ def claim(rule="better", **given):
     return ClaimSpec(claim="It is.", rule=rule, expected="said so", **pair, **given)
 
 
-def compared(*gains, p=0.01, base=30.0):
-    """A part of one value for each seed."""
+def compared(*gains, error=0.1, p=0.01, base=30.0):
+    """A part of one value for each seed; `error` is that over sentences."""
     scores = {seed: base + gain for seed, gain in enumerate(gains, 1)}
-    test = Comparison(scores, dict.fromkeys(scores, base), dict.fromkeys(scores, p))
+    test = Comparison(scores, dict.fromkeys(scores, base), dict.fromkeys(scores, p), error)
     return Part(dict(enumerate(gains, 1)), test, metric=BLEU)
 
 
+def finding(given, parts, profile="tiny"):
+    [found] = findings([(given, parts)], profile)
+    return found
+
+
 def verdict(given, *parts):
-    return judge(given, dict(zip("abcdefgh", parts, strict=False)), "tiny")
+    return finding(given, dict(zip("abcdefgh", parts, strict=False))).verdict
 
 
 @pytest.mark.parametrize(
-    ("rule", "gains", "p", "expected"),
+    ("rule", "gains", "error", "expected"),
     [
-        ("better", (2.0, 2.1, 1.9), 0.01, "supported"),
-        ("better", (2.0, 2.1, 1.9), 0.05, "inconclusive"),
-        ("better", (-2.0, -2.1, -1.9), 0.01, "contradicted"),
-        ("better", (-2.0, -2.1, -1.9), 0.05, "inconclusive"),
-        ("no worse", (-0.1, 0.0, -0.2), 0.01, "supported"),
-        ("no worse", (3.0, 3.1, 2.9), 0.01, "supported"),
-        ("no worse", (-2.0, -2.1, -1.9), 0.01, "contradicted"),
-        ("no worse", (-0.4, 0.4, -0.9), 0.01, "inconclusive"),
-        ("equivalent", (0.1, 0.0, -0.1), 0.01, "supported"),
-        ("equivalent", (2.0, 2.1, 1.9), 0.01, "contradicted"),
-        ("equivalent", (-2.0, -2.1, -1.9), 0.9, "contradicted"),
-        ("equivalent", (0.1, 2.0, -2.0), 0.9, "inconclusive"),  # no effect is not no difference
+        ("better", (2.0, 2.1, 1.9), 0.1, "supported"),
+        ("better", (2.0, 2.1, 1.9), 1.1, "inconclusive"),  # other sentences
+        ("better", (0.5, 1.0, 4.5), 0.1, "inconclusive"),  # other seeds
+        ("better", (-2.0, -2.1, -1.9), 0.1, "contradicted"),
+        ("better", (-2.0, -2.1, -1.9), 1.1, "inconclusive"),
+        ("no worse", (-0.1, 0.0, -0.2), 0.1, "supported"),
+        ("no worse", (-0.1, 0.0, -0.2), 0.3, "inconclusive"),
+        ("no worse", (3.0, 3.1, 2.9), 0.1, "supported"),
+        ("no worse", (-2.0, -2.1, -1.9), 0.1, "contradicted"),
+        ("no worse", (-0.4, 0.4, -0.9), 0.1, "inconclusive"),
+        ("equivalent", (0.1, 0.0, -0.1), 0.1, "supported"),
+        ("equivalent", (0.1, 0.0, -0.1), 0.3, "inconclusive"),
+        ("equivalent", (2.0, 2.1, 1.9), 0.1, "contradicted"),
+        ("equivalent", (-2.0, -2.1, -1.9), 0.1, "contradicted"),
+        ("equivalent", (0.1, 2.0, -2.0), 0.1, "inconclusive"),  # no effect is not no difference
     ],
 )
-def test_each_rule_in_both_directions(rule, gains, p, expected):
-    assert verdict(claim(rule), compared(*gains, p=p)) == expected
+def test_each_rule_in_both_directions(rule, gains, error, expected):
+    assert verdict(claim(rule), compared(*gains, error=error)) == expected
 
 
 @pytest.mark.parametrize(
@@ -63,55 +70,71 @@ def test_a_threshold_in_both_directions(limits, values, expected):
 
 
 def test_a_verdict_takes_three_seeds():
-    assert verdict(claim(), compared(0.1, p=0.001)) == "one run"
-    assert verdict(claim(), compared(0.1, 0.1, p=0.001)) == "two runs"
+    assert verdict(claim(), compared(0.1)) == "one run"
+    assert verdict(claim(), compared(0.1, 0.1)) == "two runs"
     assert verdict(claim(), compared(0.1, 0.1, 0.1), compared(0.1)) == "one run"
 
 
-@pytest.mark.parametrize(
-    ("degrees", "quantile"),
-    [(1, 6.314), (2, 2.920), (9, 1.833), (10, 1.812), (20, 1.725), (30, 1.697), (120, 1.658)],
-)
-def test_the_interval_is_students_for_any_number_of_seeds(degrees, quantile):
-    values = [float(n % 3) for n in range(degrees + 1)]
-    low, high = Part(dict(enumerate(values))).interval
-    found = (high - low) / 2 / (stdev(values) / len(values) ** 0.5)
-    assert found == pytest.approx(quantile, abs=6e-4)
+@pytest.mark.parametrize("values", [(1.0, 2.5), (1.0, 2.0, 4.0), (0.5, 0.1, 0.3, 0.2, 0.9)])
+def test_over_seeds_alone_it_is_students_test(values):
+    part, test = Part(dict(enumerate(values))), stats.ttest_1samp(values, 0.2)
+    assert part.p_value(0.2) == pytest.approx(test.pvalue)
+    assert part.interval == pytest.approx(tuple(test.confidence_interval(0.95)))
 
 
-@pytest.mark.parametrize(
-    ("t", "degrees", "expected"),
-    [(1.0, 1, 0.25), (12.706, 1, 0.025), (4.303, 2, 0.025), (-2.3534, 3, 0.95), (3.365, 5, 0.01)],
-)
-def test_students_probabilities_are_those_of_its_tables(t, degrees, expected):
-    assert student(t, degrees) == pytest.approx(expected, abs=1e-5)
+def test_over_sentences_alone_it_is_the_normal_distributions():
+    part = compared(1.0, 1.0, 1.0, error=0.5)
+    assert part.interval == pytest.approx(stats.norm.interval(0.95, 1.0, 0.5))
+    assert part.p_value(0.2) == pytest.approx(2 * stats.norm.sf(0.8 / 0.5))
 
 
-def test_some_part_beyond_a_limit_is_corrected_for_the_number_of_parts():
-    """One of two limits of one of four parts: its p-value has to be below 0.05 / 8."""
-    beyond, inside = (0.70, 0.74, 0.80), (0.1, 0.0, -0.1)
-    assert Part(dict(enumerate(beyond))).p_value(0.5, 1) == pytest.approx(0.0068, abs=1e-5)
-    assert verdict(claim("equivalent"), compared(*beyond)) == "contradicted"
-    assert verdict(claim("equivalent"), compared(*beyond), compared(*inside)) == "contradicted"
-    parts = [compared(*beyond), *[compared(*inside)] * 3]
-    assert verdict(claim("equivalent"), *parts) == "inconclusive"
-    assert verdict(claim("no worse"), *[compared(-x, -y, -z) for x, y, z in [beyond] * 8]) == (
-        "inconclusive"
-    )
+@pytest.mark.parametrize("end", [0, 1])
+def test_the_interval_allows_for_both_and_ends_where_p_is_5_percent(end):
+    values, mean = (1.0, 2.0, 4.0), 7 / 3
+    both, seeds = compared(*values, error=0.7), Part(dict(enumerate(values)))
+    widths = [part.interval[1] - mean for part in (both, seeds)]
+    assert widths[0] ** 2 == pytest.approx(widths[1] ** 2 + (1.959964 * 0.7) ** 2)
+    assert both.p_value(both.interval[end]) == pytest.approx(0.05)
 
 
-def test_better_needs_other_seeds_as_well_as_other_sentences():
-    """Of equal systems three seeds agree in sign once in four times."""
-    assert verdict(claim(), compared(0.5, 1.0, 4.5, p=0.0005)) == "inconclusive"
-    assert verdict(claim(), compared(1.9, 2.0, 2.1, p=0.0005)) == "supported"
+def test_what_never_varies_is_certain():
+    same = compared(0.2, 0.2, 0.2, error=0.0)
+    assert same.interval == pytest.approx((0.2, 0.2))
+    assert same.p_value() < 1e-6
+    assert compared(0.0, 0.0, 0.0, error=0.0).p_value() == 1.0
+
+
+def test_some_part_is_corrected_for_the_number_of_parts_and_every_part_is_not():
+    one = compared(*[-1.0, -1.1, -0.8], error=0.0)
+    assert one.p_value() == pytest.approx(0.0082, abs=1e-4)
+    alike = [compared(0.1, 0.0, -0.1)] * 6
+    assert verdict(claim(), one, *alike[:5]) == "contradicted"
+    assert verdict(claim(), one, *alike) == "inconclusive"
+    better = [compared(*[1.0, 1.1, 0.8], error=0.0)] * 8
+    assert verdict(claim(), *better) == "supported"
+    assert verdict(claim("equivalent"), alike[0], compared(0.1, 2.0, -2.0)) == "inconclusive"
+    assert verdict(claim("equivalent"), alike[0], compared(2.0, 2.1, 1.9)) == "contradicted"
+
+
+def test_the_claims_of_a_study_are_corrected_together():
+    """Those that are tested: each of five has to have a p-value below 0.01, or 0.0125 of four."""
+    gain, nothing = {"a": compared(1.0, 1.1, 0.75, error=0.0)}, {"a": compared(0.1, -0.2, 0.3)}
+    assert gain["a"].p_value() == pytest.approx(0.0118, abs=1e-4)
+    untested = [(claim(profiles=("paper",)), gain), (claim(), {"a": compared(1.0)})]
+    for others, expected in ((3, "supported"), (4, "inconclusive")):
+        found = findings([(claim(), gain), *[(claim(), nothing)] * others, *untested], "tiny")
+        assert found[0].verdict == expected
+        assert found[0].measured.endswith(f"for the verdict, of {others + 1} in the study")
+        assert [x.verdict for x in found[-2:]] == ["not tested in this profile", "one run"]
+        assert not any("for the verdict" in x.measured for x in found[-2:])
+    assert "for the verdict" not in finding(claim(), gain).measured
 
 
 def test_what_has_no_runs_or_has_learned_nothing():
     good = compared(2.0, 2.0, 2.0)
-    assert judge(claim(), {}, "tiny") == "not run"
+    assert finding(claim(), {}).verdict == "not run"
     assert verdict(claim(), good, Part({}, reason="no finished run")) == "not run"
-    nothing = {"x": compared(0.5, 0.5, 0.5, base=0.4)}
-    made = finding(claim(), nothing, "tiny")
+    made = finding(claim(), {"x": compared(0.5, 0.5, 0.5, base=0.4)})
     assert made.verdict == "inconclusive"
     assert made.measured.endswith(
         "both are under 2 BLEU and have learned nothing, so that no verdict can be formed"
@@ -119,10 +142,10 @@ def test_what_has_no_runs_or_has_learned_nothing():
     assert verdict(claim(), good) == "supported"
 
 
-def test_a_claim_is_judged_at_the_profiles_that_can_test_it():
+def test_a_claim_is_judged_in_the_profiles_that_can_test_it():
     limited = claim(profiles=("paper",))
     for profile, expected in (("tiny", "not tested in this profile"), ("paper", "supported")):
-        assert judge(limited, {"a": compared(2.0, 2.0, 2.0)}, profile) == expected
+        assert finding(limited, {"a": compared(2.0, 2.0, 2.0)}, profile).verdict == expected
 
 
 @pytest.mark.parametrize("gain", [-4.0, 4.0])
@@ -134,38 +157,27 @@ def test_what_a_profile_can_test_depends_on_the_papers_effect_not_on_ours(
     rule, effect, is_tested, gain
 ):
     parts = {"a": compared(gain, gain + 0.1, gain - 0.1)}
-    tiny, paper = (judge(claim(rule, effect=effect), parts, x) for x in ("tiny", "paper"))
+    given = claim(rule, effect=effect)
+    tiny, paper = (finding(given, parts, x).verdict for x in ("tiny", "paper"))
     assert paper in ("supported", "contradicted")
     assert tiny == (paper if is_tested else "not tested in this profile")
 
 
-def test_all_parts_of_a_claim_have_to_be_significant_together():
-    """Holm's correction: of two tests the smaller p has to be below 0.025."""
-    gain = compared(2.0, 2.0, 2.0, p=0.02)  # twice the mean of the p-values of the seeds
-    assert verdict(claim(), gain) == "supported"
-    assert verdict(claim(), gain, gain) == "inconclusive"
-    loss = compared(-2.0, -2.0, -2.0, p=0.001)
-    assert verdict(claim(), gain, loss) == "contradicted"
-    alike = compared(0.1, 0.0, -0.1)
-    assert verdict(claim("equivalent"), alike, compared(0.1, 2.0, -2.0)) == "inconclusive"
-    assert verdict(claim("equivalent"), alike, compared(2.0, 2.1, 1.9)) == "contradicted"
-
-
 def test_numbers_seeds_and_p_are_named():
-    made = finding(claim("equivalent"), {"x": compared(1.0, 1.2, 1.4)}, "tiny")
-    for part in ("x: 31.20 against 30.00", "+1.20", "p = 0.020", "3 seeds", "90 % interval"):
+    made = finding(claim("equivalent"), {"x": compared(1.0, 1.2, 1.4)})
+    for part in ("x: 31.20 against 30.00", "+1.20", "p = 0.020", "3 seeds", "95 % interval"):
         assert part in made.measured
     assert made.p_values == {"x": 0.02}
     reason = Part({}, reason="no finished run with k = 16")
     assert describe(claim(), {"x": reason}) == "x: no finished run with k = 16"
-    assert finding(claim(), {}, "tiny").measured == "no runs in this profile"
+    assert finding(claim(), {}).measured == "no runs in this profile"
 
 
 def test_many_parts_are_counted_and_the_extremes_named():
     parts = {str(n): compared(n - 3.0, n - 3.0, n - 3.0, p=0.001) for n in range(7)}
     parts["none"] = Part({}, reason="no finished run")
     told = describe(claim(), parts)
-    assert told.startswith("8 comparisons, 1 without runs, 3 significantly better and 3 worse")
+    assert told.startswith("8 comparisons, 1 without runs, 3 better and 3 worse (each p < 0.05)")
     assert "0: 27.00 against 30.00" in told
     assert "6: 33.00 against 30.00" in told
     assert "3: " not in told

@@ -1,7 +1,7 @@
-"""How often verdicts are wrong where chance alone decides: simulated claims whose parts all lie on
-their limit, where a wrong verdict is likeliest."""
+"""How often a study has a wrong verdict where chance alone decides: 1,000 simulated studies, whose
+parts all lie on the limit of their claim, where either verdict is wrong and likeliest."""
 
-from statistics import NormalDist
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,12 +9,17 @@ import pytest
 from shapeshift.run.measures import BLEU
 from shapeshift.study.significance import LEVEL, Comparison, compare
 from shapeshift.study.spec import ClaimSpec
-from shapeshift.study.verdicts import Part, judge
+from shapeshift.study.verdicts import Part, findings
 
-NUM_CLAIMS = 400
+NUM_STUDIES = 1000
 MARGIN = 0.5
-NOISE = 3 * (LEVEL * (1 - LEVEL) / NUM_CLAIMS) ** 0.5
-"""Three standard deviations of the share that is counted."""
+LIMIT = {"better": 0.0, "no worse": -MARGIN, "equivalent": MARGIN, "threshold": MARGIN}
+"""Rule → a value on the limit."""
+
+
+def noise(count):
+    """Three standard deviations of a share of 5 % that is counted in some studies."""
+    return 3 * (LEVEL * (1 - LEVEL) / count) ** 0.5
 
 
 def claim(rule):
@@ -24,70 +29,90 @@ def claim(rule):
     return ClaimSpec(claim="It is.", rule=rule, pairs=(({"k": "1"}, {"k": "0"}),), **margin)
 
 
-def simulated(rng, truth, num_seeds, seed_noise, sentence_noise):
-    """A part: the seeds' differences vary by themselves and, all together, by the choice of the
-    sentences, about which each seed's own test knows."""
-    common = rng.normal(0, sentence_noise / 2**0.5)
-    own = rng.normal(0, sentence_noise / 2**0.5, num_seeds)
-    found = truth + common + own + rng.normal(0, seed_noise, num_seeds)
+def simulated(rng, truth, num_seeds, seed_noise, sentence_noise, *, is_compared):
+    """A part: the values of the seeds vary by themselves and, together, by the choice of sentences,
+    which a comparison knows; a value of the runs themselves is about one text."""
+    common = rng.normal(0, sentence_noise) * is_compared
+    found = truth + common + rng.normal(0, seed_noise, num_seeds)
     values = dict(enumerate(found.tolist()))
-    mean = found.mean()
-    p_values = {
-        seed: 2 * NormalDist().cdf(-abs(value) / sentence_noise) if value * mean > 0 else 1.0
-        for seed, value in values.items()
-    }
-    base = dict.fromkeys(values, 30.0)
+    if not is_compared:
+        return Part(values)
     scores = {seed: 30.0 + value for seed, value in values.items()}
-    return Part(values, Comparison(scores, base, p_values), metric=BLEU)
+    ones = dict.fromkeys(values, 1.0)
+    test = Comparison(scores, dict.fromkeys(values, 30.0), ones, sentence_noise)
+    return Part(values, test, metric=BLEU)
 
 
-def verdicts(rule, truths, num_seeds, seed_noise, sentence_noise=1e-9):
-    """The verdict of each of many claims whose parts have these true values."""
+def verdicts(claims, num_seeds, *noises, count=NUM_STUDIES):
+    """Yield the verdicts of each study; `claims` are a rule and the true values of its parts,
+    `noises` the standard deviations over seeds and over sentences."""
     rng = np.random.default_rng(1)
-    given = claim(rule)
-    for _ in range(NUM_CLAIMS):
-        parts = {
-            str(n): simulated(rng, truth, num_seeds, seed_noise, sentence_noise)
-            for n, truth in enumerate(truths)
-        }
-        yield judge(given, parts, "paper")
+    specs = [claim(rule) for rule, _ in claims]
+    for _ in range(count):
+        parts = [
+            {
+                str(n): simulated(rng, truth, num_seeds, *noises, is_compared=rule != "threshold")
+                for n, truth in enumerate(truths)
+            }
+            for rule, truths in claims
+        ]
+        yield [x.verdict for x in findings([*zip(specs, parts, strict=True)], "paper")]
 
 
-@pytest.mark.parametrize(("num_parts", "num_seeds"), [(1, 3), (4, 5), (16, 3)])
+def share(claims, *arguments, wrong=("supported", "contradicted"), **options):
+    """Return the share of studies that have any of the wrong verdicts."""
+    found = [bool({*wrong} & {*each}) for each in verdicts(claims, *arguments, **options)]
+    return sum(found) / len(found)
+
+
+SHORT = [
+    ("better", 1, 3, 0.3, 0.3),
+    ("better", 4, 5, 0.2, 0.4),
+    ("no worse", 1, 5, 0.2, 0.4),
+    ("equivalent", 1, 3, 0.1, 0.2),
+    ("equivalent", 4, 3, 3.0, 0.3),  # so much noise that chance reaches both margins
+    ("threshold", 1, 5, 0.3, 0.0),
+    ("threshold", 4, 3, 0.3, 0.0),
+]
+LONG = [
+    pytest.param(*each, marks=pytest.mark.slow)
+    for each in product(LIMIT, (1, 2, 4, 8, 24), (3, 5), (0.1, 0.3, 3.0), (0.05, 0.3))
+]
+
+
 @pytest.mark.parametrize(
-    ("rule", "truth", "seed_noise"),
-    [
-        ("no worse", -MARGIN, 0.3),
-        ("equivalent", MARGIN, 0.3),
-        ("equivalent", -MARGIN, 3.0),  # so much noise that chance reaches both margins
-        ("threshold", MARGIN, 0.3),
-    ],
+    ("rule", "num_parts", "num_seeds", "seed_noise", "sentence_noise"), [*SHORT, *LONG]
 )
-def test_parts_on_the_limit_seldom_contradict_a_claim(
-    rule, truth, seed_noise, num_parts, num_seeds
+def test_claims_on_their_limit_seldom_get_a_verdict(
+    rule, num_parts, num_seeds, seed_noise, sentence_noise
 ):
-    found = [*verdicts(rule, [truth] * num_parts, num_seeds, seed_noise)]
-    assert found.count("contradicted") / NUM_CLAIMS <= LEVEL + NOISE
+    claims = [(rule, [LIMIT[rule]] * num_parts)]
+    found = share(claims, num_seeds, seed_noise, sentence_noise)
+    assert found <= LEVEL + noise(NUM_STUDIES)
 
 
-@pytest.mark.parametrize("num_parts", [1, 4])
 @pytest.mark.parametrize(
-    ("rule", "truth"), [("no worse", -MARGIN), ("equivalent", MARGIN), ("threshold", MARGIN)]
+    ("num_parts", "seed_noise"),
+    [(1, 0.2), *[pytest.param(x, y, marks=pytest.mark.slow) for x in (2, 8) for y in (0.1, 1.0)]],
 )
-def test_a_part_on_the_limit_seldom_lets_a_claim_be_supported(rule, truth, num_parts):
-    """The others are safe: nothing else keeps the claim from being supported."""
-    safe = 50.0 if rule != "equivalent" else 0.0
-    found = [*verdicts(rule, [truth, *[safe] * (num_parts - 1)], 3, 0.1)]
-    assert 0 < found.count("supported") / NUM_CLAIMS <= LEVEL + NOISE
+def test_the_claims_of_a_study_count_together(num_parts, seed_noise):
+    claims = [(rule, [truth] * num_parts) for rule, truth in LIMIT.items()]
+    assert share(claims, 3, seed_noise, 0.2) <= LEVEL + noise(NUM_STUDIES)
+    alone = [share([each], 3, seed_noise, 0.2) for each in claims]
+    assert num_parts > 1 or sum(alone) > 2 * LEVEL  # so it takes the correction
 
 
-@pytest.mark.parametrize("num_parts", [1, 4, 16])
-@pytest.mark.parametrize("seed_noise", [0.0, 0.5, 3.0])
-def test_equal_systems_are_seldom_better_or_worse(num_parts, seed_noise):
-    """Whether sentences or seeds differ: with 3.0 each seed's own test is all but sure."""
-    found = [*verdicts("better", [0.0] * num_parts, 3, seed_noise, sentence_noise=0.5)]
-    wrong = found.count("supported") + found.count("contradicted")
-    assert wrong / NUM_CLAIMS <= LEVEL + NOISE
+@pytest.mark.parametrize("rule", LIMIT)
+def test_a_part_on_the_limit_seldom_lets_a_claim_be_supported(rule):
+    """The other is safe: nothing else keeps the claim from being supported."""
+    claims = [(rule, [LIMIT[rule], 50.0 if rule != "equivalent" else 0.0])]
+    found = share(claims, 3, 0.1, 0.1, wrong=["supported"])
+    assert 0 < found <= LEVEL / 2 + noise(NUM_STUDIES)
+
+
+def test_equal_models_seldom_contradict_that_they_are_equal():
+    claims = [("no worse", [0.0] * 2), ("equivalent", [0.0] * 2)]
+    assert share(claims, 3, 3.0, 0.3, wrong=["contradicted"]) <= LEVEL
 
 
 @pytest.mark.parametrize(
@@ -104,14 +129,14 @@ def test_equal_systems_are_seldom_better_or_worse(num_parts, seed_noise):
     ],
 )
 def test_clear_effects_are_found(rule, truth, expected):
-    """Four parts, three seeds; otherwise a rule that never decides would pass."""
-    found = [*verdicts(rule, [truth] * 4, 3, 0.06, sentence_noise=0.06)]
-    assert found.count(expected) / NUM_CLAIMS > 0.8
+    """Two claims of four parts, three seeds; otherwise a rule that never decides would pass."""
+    found = [*verdicts([(rule, [truth] * 4)] * 2, 3, 0.06, 0.06, count=50)]
+    assert sum(each == [expected] * 2 for each in found) > 40
 
 
 @pytest.mark.slow
 def test_translations_that_are_equally_good_are_seldom_better_or_worse():
-    """From texts on: the bootstrap of four systems whose words are wrong equally often."""
+    """From texts on: the bootstrap of four models whose words are wrong equally often."""
     rng, num_claims = np.random.default_rng(2), 80
     references = [" ".join(map(str, rng.integers(0, 50, 12))) for _ in range(60)]
 
@@ -126,8 +151,9 @@ def test_translations_that_are_equally_good_are_seldom_better_or_worse():
         baseline = {seed: translated() for seed in (1, 2, 3)}
         parts = {}
         for name in "abcd":
-            system = {seed: translated() for seed in (1, 2, 3)}
-            test = compare(system, baseline, references, num_samples=300)
+            outputs = {seed: translated() for seed in (1, 2, 3)}
+            test = compare(outputs, baseline, references, num_samples=300)
             parts[name] = Part(test.differences, test, metric=BLEU)
-        wrong += judge(claim("better"), parts, "paper") != "inconclusive"
-    assert wrong / num_claims <= LEVEL + 3 * (LEVEL * (1 - LEVEL) / num_claims) ** 0.5
+        [found] = findings([(claim("better"), parts)], "paper")
+        wrong += found.verdict != "inconclusive"
+    assert wrong / num_claims <= LEVEL + noise(num_claims)

@@ -54,16 +54,10 @@ def test_auto_takes_bf16_where_the_processor_multiplies_it_faster(
     monkeypatch.setattr(processor, "has_tiles", lambda: False)
     monkeypatch.setattr(processor, "flags", lambda: frozenset({"avx512_bf16"}))
     monkeypatch.setattr(processor, "is_intel", lambda: not faster)
+    for clock in ("perf_counter", "monotonic", "process_time", "time"):  # others may be at work
+        monkeypatch.setattr(time, clock, lambda: pytest.fail("a clock is read"))
     assert choose_precision("auto", CPU) == expected
     assert choose_precision("fp32", CPU) == torch.float32
-
-
-def test_auto_is_read_from_the_processor_and_never_measured(monkeypatch):
-    """A stopwatch answered otherwise next to a busy program than on an idle machine."""
-    expected = choose_precision("auto", CPU)
-    for clock in ("perf_counter", "monotonic", "process_time", "time"):
-        monkeypatch.setattr(time, clock, lambda: pytest.fail("a clock is read"))
-    assert {choose_precision("auto", CPU) for _ in range(3)} == {expected}
 
 
 def test_bf16_where_there_is_none_is_refused(monkeypatch):
