@@ -84,7 +84,7 @@ def holm(p_values: Mapping[_Name, float]) -> dict[_Name, float]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A system against a baseline, seed by seed.
+    """A comparison with a baseline, seed by seed.
 
     Attributes:
         scores, baseline_scores: seed → score.
@@ -101,12 +101,12 @@ class Comparison:
 
     @property
     def score(self) -> float:
-        """The system's, the mean over the seeds."""
+        """The score of the tested side, the mean over the seeds."""
         return statistics.fmean(self.scores.values())
 
     @property
     def baseline_score(self) -> float:
-        """The baseline's."""
+        """The score of the baseline, the mean over the seeds."""
         return statistics.fmean(self.baseline_scores.values())
 
     @property
@@ -116,17 +116,17 @@ class Comparison:
 
     @property
     def scores_of_both(self) -> tuple[float, float]:
-        """The system's and the baseline's."""
+        """The scores of the tested side and of the baseline."""
         return self.score, self.baseline_score
 
     @property
     def difference(self) -> float:
-        """The system's score minus the baseline's."""
+        """The difference from the baseline."""
         return self.score - self.baseline_score
 
     @property
     def p_value(self) -> float:
-        """Twice the mean of the seeds' p-values, 1 at most; one seed's own; that of `over_seeds`
+        """The p-value: of one seed, its own; of several, twice their mean, at most 1; `over_seeds`
         for a metric without examples."""
         if not self.p_values:
             return self.over_seeds
@@ -135,8 +135,8 @@ class Comparison:
 
     @property
     def over_seeds(self) -> float:
-        """Of Student's t over the differences of seeds, two-sided; 1 with fewer than three seeds,
-        which show nothing."""
+        """The two-sided p-value of Student's t over the seeds' differences; 1 with fewer than three
+        seeds."""
         found = [*self.differences.values()]
         if len(found) < MIN_SEEDS:
             return 1.0
@@ -217,7 +217,7 @@ def compare_values(
 
 
 def _compared(own: Samples, base: Samples) -> Comparison:
-    """Return the comparison of the scores of both sides and of their resamples."""
+    """Compare two sides by their scores and the scores of their resamples."""
     scores, baseline_scores = ({x: float(y[0]) for x, y in side.items()} for side in (own, base))
     gain = statistics.fmean(scores.values()) - statistics.fmean(baseline_scores.values())
     differences = {seed: drawn - base[seed] for seed, drawn in own.items()}
@@ -295,7 +295,7 @@ def compare_runs(
 
 
 def slices(lines: Sequence[str]) -> Sequence[slice]:
-    """Return the examples of each file of a split, from what `run.measures.keep_lines` kept."""
+    """Return the examples of each file of a split, as stored by `run.measures.keep_lines`."""
     return [slice(*map(int, line.split())) for line in lines] or ALL
 
 
@@ -352,7 +352,7 @@ def _sampled(
 def _sampled_means(
     values: NDArray[np.float64], files: Sequence[slice], num_samples: int
 ) -> NDArray[np.float64]:
-    """Return what `_sampled` does, of the mean of values."""
+    """Like `_sampled`, for a metric that is the mean of values."""
     rng = np.random.default_rng(_SEED)
     scores = []
     for part in files:
@@ -364,8 +364,7 @@ def _sampled_means(
 
 
 def _p_value(differences: NDArray[np.float64], gain: float) -> float:
-    """Return how probable a difference of this seed's size is by chance; 1 if its sign is not that
-    of `gain`."""
+    """Return the p-value of this seed's difference; 1 if its sign differs from that of `gain`."""
     difference, samples = differences[0], np.abs(differences[1:])
     if difference * gain <= 0:
         return 1.0
