@@ -17,6 +17,7 @@ import pytest
 from shapeshift.data.grammar import generate
 
 from ..unit.cli.running import shapeshift
+from .test_own_paper import write_paper
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "CONTRIBUTING.md"]
@@ -85,6 +86,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tutorial = (ROOT / "docs" / "tutorials" / "own-study.md").read_text(encoding="utf-8")
     [study] = re.findall(r"```yaml\n(title: .*?)```", tutorial, re.DOTALL)
     (tmp_path / "study.yaml").write_text(study, encoding="utf-8")
+    write_paper(tmp_path)
     (tmp_path / "benchmarks").mkdir()
     shutil.copy(ROOT / "benchmarks" / "precision.yaml", tmp_path / "benchmarks")
     init = ("init", "--source", "en", "--target", "de", "--train", "text/all")

@@ -194,7 +194,7 @@ def writing(path: str | Path, remedy: str = "") -> Iterator[None]:
 
 
 def save(path: Path, data: str | bytes | memoryview, remedy: str = "") -> None:
-    """Write a file that appears complete or not at all, in place of an older one or of a link.
+    """Write a file atomically, in place of an older file or a link.
 
     Its folder is made if need be. Several processes may save the same file: one of them wins. After
     an error the old file is as it was, unless only the last flush failed.
@@ -229,12 +229,11 @@ def open_in_place(path: Path, mode: str) -> IO[Any]:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[IO[str]]:
-    """Open a text file that appears under its name when the block ends without an exception, in
-    place of an older one; until then, and otherwise, the older one is untouched.
+    """Context: a text file that replaces an older one when the block ends without an exception;
+    after an exception, the older file is untouched.
 
-    It is written in a folder next to its place, see `partial_directory`. What is no regular file,
-    such as `/dev/stdout` or a named pipe, cannot be replaced and is written into. A link stays a
-    link.
+    The file is written to a temporary folder next to it, see `partial_directory`. Devices and named
+    pipes, such as `/dev/stdout`, are written into. A link stays a link.
 
     Args:
         path: a file that the user named; its folder is made if need be.
@@ -261,10 +260,8 @@ def replacing(path: str | Path) -> Iterator[IO[str]]:
 
 @contextmanager
 def partial_directory(final: Path) -> Iterator[Path]:
-    """Make a folder next to `final` for what will be renamed to it, deleted after the block.
-
-    What killed processes have left of theirs is deleted first.
-    """
+    """Context: a temporary folder next to `final`, for content that will be renamed to `final`. It
+    is deleted at the end; folders that killed processes left are deleted first."""
     for left in final.parent.glob(f"{PARTIAL}*-{escape(final.name)}"):
         with suppress(OSError), _locked(left):
             remove(left)

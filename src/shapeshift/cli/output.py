@@ -66,7 +66,7 @@ def show_table(table: Table, *, numbers: bool = True) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file that the user named; it appears complete or not at all."""
+    """Write a file that the user named, atomically."""
     from shapeshift._system.files import replacing
 
     with replacing(path) as stream:

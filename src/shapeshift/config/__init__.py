@@ -1,4 +1,4 @@
-"""The configuration of a run: reading files, overrides, and what is said of mistakes."""
+"""The configuration of a run: files, overrides and error messages."""
 
 from .config import Config, load_config, parse_config
 

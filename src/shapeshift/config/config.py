@@ -37,7 +37,7 @@ from shapeshift.training.config import TrainingConfig
 
 
 class Config(Strict):
-    """Everything a run depends on."""
+    """Everything that a run depends on."""
 
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
@@ -51,7 +51,7 @@ class Config(Strict):
     @model_validator(mode="before")
     @classmethod
     def _keep_subwords_of_start(cls, given: Any) -> Any:
-        """Let a run that starts from another one have its subword models."""
+        """Give a run with `training.init_from` the subword models of the run it starts from."""
         match given:
             case {"training": {"init_from": str() | Path() as start}}:
                 data = given.get("data", {})
@@ -137,8 +137,8 @@ def parse_layers(layers: Sequence[Layer]) -> Config:
 
 
 def _conflicts(sections: Mapping[str, Any]) -> Iterator[tuple[Keys, str]]:
-    """Yield what is wrong with sections together, and the key at fault; a section that is wrong
-    itself is not among them."""
+    """Yield the key and a message for each conflict between sections that are valid on their
+    own."""
     data, model, evaluation = (sections.get(each) for each in ("data", "model", "evaluation"))
     if data and model and model.share_embeddings and not data.subwords.joint:
         yield (

@@ -1,4 +1,4 @@
-"""Says what is wrong with a configuration, and what is right."""
+"""Error messages for configurations: what is wrong, and what is right."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def faults(
 
 
 def dotted(place: Sequence[Any]) -> str:
-    """Return a place in a file as an override names it: `position.parts.0.kind`."""
+    """Return a place in a document as a dotted key: `position.parts.0.kind`."""
     return ".".join(map(str, place))
 
 
@@ -61,7 +61,7 @@ def _place(problem: Any, document: Any) -> Place:
 
 
 def _text(place: Place, problems: Sequence[Any], config: type[BaseModel]) -> str:
-    """Return what is wrong at a place, of whose value several types may be possible."""
+    """Return the message for a place whose value may have one of several types."""
     # Of a section that may also be text, what is wrong in it, not that it is no text.
     wrong = [each for each in problems if each["type"] == "value_error"]
     problem, field = (wrong or problems)[0], _keys(place, config)[1]
@@ -114,7 +114,8 @@ _EXPECTED = {
 
 
 def _expected(problem: Any) -> str:
-    """Return what a setting may be, in words of YAML; pydantic's own for an unknown error."""
+    """Return the values that a setting may have, in words of YAML; pydantic's own text for an
+    unknown error."""
     template = _EXPECTED.get(problem["type"])
     if template is None:
         return str(problem["msg"]).removeprefix("Input should be ")
@@ -124,8 +125,8 @@ def _expected(problem: Any) -> str:
 
 
 def _keys(place: Place, config: type[BaseModel]) -> tuple[list[str], FieldInfo | None]:
-    """Return the keys of a place that are settings, without names that a file gives and numbers of
-    entries, and the field of the last one."""
+    """Return the settings in a place, without the user's own names and indices, and the field of
+    the last one."""
     sections: list[type[BaseModel]] = [config]
     keys: list[str] = []
     field: FieldInfo | None = None
@@ -139,7 +140,7 @@ def _keys(place: Place, config: type[BaseModel]) -> tuple[list[str], FieldInfo |
 
 
 def _unknown(place: Place, config: type[BaseModel]) -> str:
-    """Return what is wrong with a key that its section does not have."""
+    """Return the message for an unknown key."""
     sections, field = _keys(place[:-1], config)
     section, name = dotted(sections), str(place[-1])
     where = dotted([*sections, name])
@@ -164,7 +165,7 @@ def _unknown(place: Place, config: type[BaseModel]) -> str:
 
 
 def find_key(name: str, config: type[BaseModel], sections: tuple[str, ...] = ()) -> str | None:
-    """Return the whole key of a setting that is called `name` here or in another toolkit.
+    """Return the full key of the setting that is called `name` here or in another toolkit.
 
     Args:
         name: such as `beam` or `learning_rate`.
@@ -179,7 +180,7 @@ def find_key(name: str, config: type[BaseModel], sections: tuple[str, ...] = ())
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the sections that a field may hold, or the items of its list."""
+    """Yield the models of the sections that a field, or the items of its list, may hold."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     else:

@@ -80,8 +80,8 @@ class Setting(NamedTuple):
         return f"{self.text} ({place})" if place else self.text
 
     def located(self, problem: str, keys: Keys = ()) -> str:
-        """Return a problem with the file and line of this setting, or of an item in it, in front;
-        an override has none."""
+        """Return a message preceded by the file and line of this setting or an item in it;
+        overrides have none."""
         place = self.place(keys)
         return f"{place}: {problem}" if place else problem
 
@@ -109,7 +109,7 @@ class Resolved:
     problems: list[str] = field(default_factory=list)
 
     def located(self, problem: str, keys: Keys) -> str:
-        """Return what is wrong with a value, with the file and line that gave it in front."""
+        """Return a message about a value, preceded by the file and line that gave it."""
         for length in range(len(keys), 0, -1):
             if found := [x for key, x in self.given.items() if key[:length] == keys[:length]]:
                 return found[-1].located(problem, keys)
@@ -176,7 +176,7 @@ def read_layers(path: str | Path, extending: tuple[Path, ...] = ()) -> list[Laye
 
 
 def read_document(path: str | Path) -> dict[str, Any]:
-    """Return what a YAML file says, with those that it extends; see `read_layers`."""
+    """Read a YAML file and those it extends; see `read_layers`."""
     resolved = lay_over(read_layers(path))
     if resolved.problems:
         raise ShapeshiftError("; ".join(resolved.problems))
@@ -246,7 +246,8 @@ _CORPUS, _SIZE = ("data", "corpus", "corpus"), ("model", "size")
 
 
 def _settings(layer: Layer, result: Resolved) -> Iterator[Setting]:
-    """Yield what a layer gives, one value at a time; the choice of a section before its fields."""
+    """Yield the values of a layer one at a time; the choice of a section comes before its
+    fields."""
     if isinstance(layer.given, Mapping):
         for keys, value in _flatten((), layer.given):
             text = f"{dotted(keys)}={value}"
@@ -284,7 +285,7 @@ def _flatten(keys: Keys, value: Any) -> Iterator[tuple[Keys, Any]]:
 
 
 def _leaves(keys: Keys, value: Any) -> Iterator[Keys]:
-    """Yield the keys of the values in a list."""
+    """Yield the keys of all values in a list."""
     if isinstance(value, list | dict):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for key, below in items:
@@ -294,14 +295,15 @@ def _leaves(keys: Keys, value: Any) -> Iterator[Keys]:
 
 
 def _is_label(setting: Setting, own: Mapping[Keys, Setting]) -> bool:
-    """Return whether a name of positions is no scheme's, or stands next to parts."""
+    """Return whether a position's name is only a label: unknown as a scheme, or given next to
+    `parts`."""
     parts = own.get(_PARTS)
     whole = isinstance(setting.layer.given, Mapping) or (parts and parts.text == setting.text)
     return bool(parts and whole) or not is_scheme(setting.value)
 
 
 def _undoes(keys: Keys, earlier: Keys) -> bool:
-    """Return whether a setting replaces what an earlier one of its layer has set."""
+    """Return whether a setting would undo an earlier one of the same layer."""
     return (
         earlier[: len(keys)] == keys
         or (keys == _PARTS and earlier == _PARTS[:1])
@@ -328,7 +330,7 @@ def _check_size(setting: Setting, before: Mapping[Keys, Setting], own: Collectio
 
 
 def _check_label(result: Resolved, own: Mapping[Keys, Setting], before: str | None) -> None:
-    """Refuse a name of positions that is no scheme's where nothing is given that it could name.
+    """Refuse a position's name that is no scheme if no parts are given that it could label.
 
     Args:
         result: so far.
@@ -346,14 +348,14 @@ def _check_label(result: Resolved, own: Mapping[Keys, Setting], before: str | No
 
 
 def _at(node: Any, keys: Keys) -> Any:
-    """Return what stands at a place, or None."""
+    """Return the value at a place, or None."""
     for key in keys:
         node = node.get(key) if isinstance(node, dict) else None
     return node
 
 
 def _below(node: Any, key: Any, keys: Keys) -> Any:
-    """Return the section or list `key` of a section or list, made if need be."""
+    """Return the section or list at `key`; create it if it is missing."""
     if isinstance(node, list):
         node = node[_index(node, key, keys[:-1])]
     else:
@@ -384,7 +386,8 @@ def _moved(setting: Setting) -> Any:
 
 
 def from_here(path: str | Path) -> str:
-    """Return a path one way, however it is written: relative if it is below the current folder."""
+    """Return a path in normal form: relative to the current folder if it is below it, else
+    absolute."""
     whole, here = os.path.abspath(path), os.getcwd()
     return os.path.relpath(whole) if Path(whole).is_relative_to(here) else whole
 

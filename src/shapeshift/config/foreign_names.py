@@ -1,10 +1,10 @@
-"""What settings are called in fairseq, Hugging Face, Eole (OpenNMT-py) and Joey NMT."""
+"""Names of settings in fairseq, Hugging Face, Eole (OpenNMT-py) and Joey NMT."""
 
 from __future__ import annotations
 
 
 def _by_name(table: str) -> dict[str, str]:
-    """Return name elsewhere → name here, of lines that begin with the name here."""
+    """Return foreign name → our name, from lines that begin with our name."""
     lines = (line.split() for line in table.strip().splitlines())
     return {name: key for key, *names in lines for name in names}
 
@@ -89,5 +89,5 @@ _OTHER_UNITS = {
 
 
 def unit_note(name: str) -> str:
-    """Return what the key here counts if it is another unit than elsewhere, in brackets."""
+    """Return a note in brackets if our key counts in another unit than the foreign one."""
     return f" ({_OTHER_UNITS[name]})" if name in _OTHER_UNITS else ""

@@ -1,4 +1,4 @@
-"""The one way to read YAML: what configurations, grids and overrides are written in.
+"""The only YAML reader, for configurations, studies and overrides.
 
 It is YAML 1.2's core in so far as `yes`, `no`, `on`, `off`, dates and `1:30` are text, `1e-3` is a
 number and `010` is ten. Refused, where YAML or its Python library allows it: a key given twice,
@@ -24,7 +24,7 @@ _MAX_DIGITS = 18  # what fits into 64 bits
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads the tags that JSON has types for."""
+    """A YAML loader limited to JSON's types."""
 
     # By the first character of the text that they are for; the base class has more of them.
     yaml_implicit_resolvers = {}  # noqa: RUF012
@@ -35,7 +35,7 @@ class _Loader(yaml.SafeLoader):
     }
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        """Refuse a key that is given twice: YAML would take the last."""
+        """Refuse a key that is given twice; YAML would take the last value."""
         keys = set()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
             if not isinstance(key, yaml.ScalarNode):
@@ -46,7 +46,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
     def construct_scalar(self, node: Any) -> Any:
-        """Refuse what cannot stand in a file's name, or in a file of text."""
+        """Refuse characters that file names or text files cannot contain."""
         text = super().construct_scalar(node)
         if re.search(r"[\0\ud800-\udfff]", text):
             raise _error("a character that is no text", node.start_mark)
@@ -65,7 +65,7 @@ _PLAIN = re.compile(
 
 
 def _read_plain(loader: _Loader, node: Any) -> Any:
-    """Return the value of plain text that is no string."""
+    """Return the value of unquoted text that is not a string."""
     text = loader.construct_scalar(node).lower()
     if text in _WORDS:
         return _WORDS[text]
@@ -81,7 +81,7 @@ _Loader.add_constructor("plain", _read_plain)
 
 
 def _depths(value: Any, depth: int = 0) -> Iterator[int]:
-    """Yield the depth of each value of a document, those that aliases (`*`) repeat included."""
+    """Yield the depth of each value of a document, including those that aliases (`*`) repeat."""
     yield depth
     for below in value.values() if isinstance(value, dict) else value:
         if isinstance(below, dict | list):
@@ -91,7 +91,7 @@ def _depths(value: Any, depth: int = 0) -> Iterator[int]:
 
 
 def parse_yaml(text: str, path: Path | None = None) -> Any:
-    """Return what a text of YAML says, which may be that of a file.
+    """Parse YAML text; messages name `path` if it is from a file.
 
     Raises:
         ShapeshiftError: it is not YAML, or refused (see the module); with the line.
@@ -138,7 +138,7 @@ def line_of(path: Path, keys: Sequence[Any]) -> int | None:
 
 
 def read_yaml(path: Path) -> Any:
-    """Return what a file of YAML says."""
+    """Read a YAML file."""
     try:
         text = read(path, _MAX_BYTES).decode()
     except FileNotFoundError:

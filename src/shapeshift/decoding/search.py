@@ -195,10 +195,8 @@ def _first(values: Tensor, columns: Tensor, k: int) -> Tensor:
 
 
 class _Live:
-    """The unfinished hypotheses: `beam` rows for each of the A sentences that are still searched.
-
-    At first all beams of a sentence are equal, so only the first has a finite score.
-    """
+    """The unfinished hypotheses: `beam` rows for each of the A sentences still in the search. At
+    first, all beams of a sentence are equal, so that only the first has a finite score."""
 
     def __init__(self, limits: Tensor, longest: int, beam: int, best_divisors: Tensor):
         num_rows = len(limits) * beam
@@ -303,8 +301,8 @@ class _Finished:
     def add(
         self, sentences: Tensor, tokens: Tensor, sums: Tensor, scores: Tensor, length: Tensor
     ) -> None:
-        """Offer C hypotheses of `length (1,)` tokens to each of some sentences: `tokens`
-        `(some, C, L)`, `sums` and `scores` `(some, C)`, where -inf is no hypothesis."""
+        """Add C finished hypotheses of `length (1,)` tokens for each of some sentences: `tokens
+        (some, C, L)`, `sums` and `scores (some, C)`; a score of -inf marks a missing hypothesis."""
         scores = torch.cat([self.scores[sentences], scores], dim=1)  # (some, n_best + C)
         scores, order = scores.sort(dim=1, descending=True, stable=True)
         order = order[:, : self.n_best]

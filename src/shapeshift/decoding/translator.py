@@ -184,8 +184,9 @@ class Translator:
         return plans, fault
 
     def _is_huge(self, line: str) -> bool:
-        """Return whether a line has more characters, white space between words apart, than `limit`
-        subwords have; unknown ones in a row, which are one subword, count as well."""
+        """Return whether a line has more characters than `limit` subwords can have, not counting
+        white space between words. A run of unknown characters is one subword, and counts fully
+        here."""
         most = MAX_CHARACTERS * self.limit
         return len(line) > most and len(" ".join(line.split())) > most
 

@@ -118,7 +118,8 @@ def _kind_of(name: str) -> tuple[str, Mapping[str, Any]]:
 
 
 def check(scheme: Scheme) -> None:
-    """Raise a `ShapeshiftError` for a name, an option or a cell that does not exist."""
+    """Raise a `ShapeshiftError` for an unknown name or option, or a kind at a place that it does
+    not have."""
     if not isinstance(scheme, Scheme):
         raise ShapeshiftError(
             f"a scheme must be a Scheme, such as Scheme(parts=(Part('rotary'),)) or SCHEMES['rope']"

@@ -1,9 +1,9 @@
-"""What a position representation costs compared with absolute positions, whatever the model has
-learned: the speed of training and of decoding, and the memory of a training step.
+"""Costs of a position representation compared with absolute positions: speed of training and
+decoding, and memory of a training step.
 
-Tokens a second from a log depend on what else ran at the time. Here both models work by turns, on
-the same batches: whatever slows the machine slows two neighbours equally, and their ratio stays. On
-a CPU the time of this process is measured.
+Tokens per second in a log depend on what else ran at the time. Here both models take turns on the
+same batches, so that whatever slows the machine slows both equally. On a CPU, processor time of
+this process is measured.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ def measure_step_memory(run: Run, data: Prepared) -> list[Result]:
 
 
 class TensorBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts, within its block, the bytes of the tensors that operations return, until they are
-    freed. What a kernel uses for itself does not show.
+    """Context: counts the bytes of live tensors that operations returned. Memory that a kernel uses
+    internally is not counted.
 
     Attributes:
         now: alive at the moment.
@@ -165,9 +165,9 @@ class TensorBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _ratio_by_turns(
     run: Run, make: Callable[[Scheme], Work], warmup: int, rounds: int, budget_s: float = 0.0
 ) -> float:
-    """Return APE's time for some work over that of the run's own scheme, the median over rounds, of
-    which there are more until the budget is used up. Each of the two is done before the other as
-    often as after; both are done a few times before, untimed."""
+    """Return APE's time for some work, divided by the time with the run's own scheme: the median
+    over rounds, repeated until the time budget is used up. The two alternate in who goes first,
+    after a few untimed rounds."""
     if run.config.position.scheme == BASELINE:
         return 1.0
     works = [make(scheme) for scheme in (BASELINE, run.config.position.scheme)]
@@ -196,7 +196,7 @@ def _now(device: torch.device) -> float:
 def _fresh_model(
     run: Run, data: Prepared, scheme: Scheme, device: torch.device | str
 ) -> Transformer:
-    """Return an untrained model of a run's settings, but with this position scheme."""
+    """Return an untrained model with a run's settings and this position scheme."""
     return build(run.config.model, scheme, *data.subwords.sizes).to(device)
 
 

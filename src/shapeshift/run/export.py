@@ -1,4 +1,4 @@
-"""Exports of a trained run, and whether they compute what its model does."""
+"""Exports a trained run, and checks that the exported models compute the same."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def export_run(
     checkpoint: str = "average",
     max_length: int = 1024,
 ) -> Report:
-    """Write a run's model for another engine, checked.
+    """Export a run's model to another engine, and check it.
 
     Args:
         run: trained.
@@ -110,8 +110,8 @@ def export_run(
 
 
 def check_exports(run: Run) -> list[Finding]:
-    """Export a run to every engine, into a folder that is removed, and return whether the exported
-    models compute what the run's does: a finding of `export parity` for each."""
+    """Export a run to every engine, into a temporary folder, and check that the exported models
+    compute the same. Return a finding `export parity` for each engine."""
     findings = []
     for engine in ENGINES:
         with tempfile.TemporaryDirectory() as folder:
@@ -158,7 +158,7 @@ def _model_card(run: Run, data: DataReport, trained: Trained, weights: Path) -> 
 
 
 def _scores(run: Run, trained: Trained) -> str:
-    """Return the scores of exactly these weights."""
+    """Return the recorded scores of exactly these weights."""
     for path in sorted((run.directory / RESULTS).glob("test.*.json")):
         scores = Scores.load(path)
         if trained.weights_sha256 and scores.weights_sha256 == trained.weights_sha256:

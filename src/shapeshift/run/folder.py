@@ -1,9 +1,7 @@
-"""A run: one model, trained and tested, in one folder, which is all that translating needs.
-
-Its files are described in docs/run-folder.md. What it holds is compared with its hash before it is
-used; settings are changed by overrides, not by editing `config.yaml`. A folder without a checkpoint
-is not a run yet: everything in it may be replaced.
-"""
+"""A run: one model, trained and tested, in one folder, which contains everything that translating
+needs. Its files are described in docs/run-folder.md. Files are checked against their hashes before
+use; settings are changed by overrides, not by editing `config.yaml`. A folder without a checkpoint
+is not a run yet: everything in it may be replaced."""
 
 from __future__ import annotations
 
@@ -107,7 +105,7 @@ class Run:
 
     @classmethod
     def create(cls, directory: str | Path, config: Config) -> Run:
-        """Make the folder, or open it again to continue, and write the settings.
+        """Create the folder, or open it to continue the run, and write the settings.
 
         Raises:
             ShapeshiftError: see `check`, or it cannot be written.
@@ -153,13 +151,13 @@ class Run:
 
     @property
     def device(self) -> torch.device:
-        """Where this run's model works, by `training.device`."""
+        """The device of this run's model, by `training.device`."""
         return choose_device(self.config.training.device)
 
     @property
     def training(self) -> TrainingConfig:
-        """The settings of training; in place of `training.precision=auto` the precision that the
-        run began with, if this run's device is of the same kind and has it."""
+        """The training settings. `training.precision=auto` is replaced by the precision with which
+        the run began, if the device is of the same kind and supports it."""
         training, machine = self.config.training, Machine.read(self.directory)
         if machine is None or training.precision != "auto" or self.device.type != machine.device:
             return training
@@ -198,8 +196,8 @@ class Run:
         )
 
     def weights_sha256(self, which: str = "average") -> str:
-        """Return the SHA-256 of the file that `weights` returns, from the run's own records where
-        they list it."""
+        """Return the SHA-256 of the file that `weights` returns, from the run's records if they
+        list it."""
         path = self.weights(which)
         if path.name == MODEL:
             return read_manifest(path.parent).files[MODEL]
@@ -208,15 +206,16 @@ class Run:
     def model(
         self, which: str | Path = "average", device: torch.device | None = None
     ) -> Transformer:
-        """Return the trained model in evaluation mode; see `weights` for `which`, or a file that
-        `weights` returned."""
+        """Return the trained model in evaluation mode. `which` is a name as in `weights`, or a file
+        that `weights` returned."""
         self._check_kinds()
         model = build(self.config.model, self.config.position.scheme, *self.subwords().sizes)
         load_weights(model, which if isinstance(which, Path) else self.weights(which))
         return model.to(device or "cpu").eval()
 
     def _check_kinds(self) -> None:
-        """Raise a `ShapeshiftError` if a kind of the user's own is not as it was in training."""
+        """Raise a `ShapeshiftError` if the source of a user's own kind has changed since
+        training."""
         path, remedy = self.directory / KINDS, "remove it to use the modules as they are now"
         if not path.exists():
             return
@@ -234,7 +233,7 @@ class Run:
             )
 
     def translator(self, which: str | Path = "average", engine: str = TORCH) -> Translator:
-        """Return what translates text with this run's model.
+        """Return a translator with this run's model.
 
         Args:
             which: weights, see `model`.
@@ -327,7 +326,7 @@ def load_run(directory: str | Path, overrides: Sequence[str] = ()) -> Run:
 
 
 def make_translator(config: Config, model: Transformer | Runner, subwords: Subwords) -> Translator:
-    """Return what translates text with a model, ours or an exported one, under these settings."""
+    """Return a translator with a model, ours or exported, and these settings."""
     if not isinstance(model, Runner):
         device = choose_device(config.training.device)
         dtype = choose_precision(config.training.precision, device)
@@ -338,15 +337,15 @@ def make_translator(config: Config, model: Transformer | Runner, subwords: Subwo
 
 
 def has_begun(directory: Path) -> bool:
-    """Return whether a folder holds what can be continued or translate: a checkpoint or the final
-    model."""
+    """Return whether a folder contains a checkpoint or the final model, so that it can continue or
+    translate."""
     return (
         bool(Checkpoints(directory / "checkpoints", 1).updates()) or (directory / AVERAGE).exists()
     )
 
 
 def detokenizer(config: Config) -> Callable[[str], str]:
-    """Return the function that brings a translation into the form in which it is scored."""
+    """Return the function that detokenises translations before scoring."""
     corpus = config.data.corpus
     if config.evaluation.detokenize == "none" or isinstance(corpus, GrammarCorpus):
         return str
@@ -354,7 +353,8 @@ def detokenizer(config: Config) -> Callable[[str], str]:
 
 
 def prepared_directory(config: DataConfig, root: str | Path = "prepared") -> Path:
-    """Return where data of this configuration are prepared: one folder for each configuration."""
+    """Return the folder of prepared data of a configuration; each data configuration has its
+    own."""
     key = hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:12]
     return Path(root) / f"{config.corpus.corpus}-{config.recipe.name}-{key}"
 
@@ -386,7 +386,8 @@ def _kind_sources(config: Config) -> dict[str, str]:
 
 
 def _check_same(run: Run, new: Config) -> bool:
-    """Return whether settings differ that results depend on, all of which may."""
+    """Return whether any changed setting influences results; raise an error for settings that must
+    not change."""
     old, directory, free = run.config, run.directory, CHANGES_RESULTS
     if isinstance(old.training.schedule, Cosine):  # which ends at max_updates
         free = free - {"training.max_updates"}

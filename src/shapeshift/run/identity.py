@@ -56,7 +56,7 @@ def run_key(config: Config) -> str:
 
 
 def identity_fields(config: Config) -> dict[str, Any]:
-    """Return what the result of a run depends on, as a document of plain values."""
+    """Return the settings that a run's result depends on, as a document of plain values."""
     document = config.model_dump(mode="json")
     for name in NEUTRAL:
         *sections, last = name.split(".")
@@ -85,14 +85,14 @@ def identity_fields(config: Config) -> dict[str, Any]:
 
 
 def other_tokenizer(config: Config) -> dict[str, str]:
-    """Return the name of BLEU's tokenizer as a setting, and nothing where it is 13a, which it was
-    everywhere before there was a choice: `auto` is what it stands for."""
+    """Return the setting of BLEU's tokenizer, with `auto` resolved; empty for 13a, the tokenizer of
+    runs made before this setting existed."""
     name = config.bleu_tokenizer
     return {} if name == DEFAULT else {"tokenize": name}
 
 
 def how_to_score(config: Config) -> dict[str, Any]:
-    """Return the settings of `evaluation` that what is measured depends on, as a document of plain
+    """Return the settings of `evaluation` that measured results depend on, as a document of plain
     values."""
     settings = config.evaluation.model_dump(mode="json", exclude={"tokenize"})
     return settings | other_tokenizer(config)

@@ -34,7 +34,7 @@ UNKNOWN = "unknown"
 def import_marian(
     name: str, directory: Path, source: str | None = None, target: str | None = None
 ) -> Run:
-    """Write the folder of a run that holds a MarianMT model.
+    """Create a run folder from a MarianMT model.
 
     Args:
         name: of the model on the Hugging Face hub, or the folder of one.
@@ -147,8 +147,8 @@ def _sides(theirs: MarianMTModel, tokenizer: Any) -> tuple[Side, Side]:
 
 
 def _check(ours: Transformer, theirs: Any, sides: tuple[Side, Side]) -> None:
-    """Raise a `ShapeshiftError` if log-probabilities of random sentences are not the same, except
-    for what transformers adds to the variance of a LayerNorm."""
+    """Raise a `ShapeshiftError` unless both models give random sentences the same
+    log-probabilities, up to transformers' different epsilon in LayerNorm."""
     generator = torch.Generator().manual_seed(0)
     rows = [torch.tensor([x or 0 for x in side.rows]) for side in sides]
     known = [

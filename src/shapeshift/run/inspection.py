@@ -56,7 +56,7 @@ class Inspection:
 
 
 def inspect_run(run: Run, sentence: str, which: str = "average") -> Inspection:
-    """Translate a sentence and record what the model does.
+    """Translate a sentence, and record attention, probabilities and the effect of shifts.
 
     Args:
         run: trained.

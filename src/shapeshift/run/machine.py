@@ -1,5 +1,5 @@
-"""What a run is trained on, kept in its folder: the settings `auto` leave it to the machine, and a
-run is continued and compared with what it began with."""
+"""The device and precision of a run, stored in its folder. `auto` settings depend on the machine; a
+run must continue, and be compared, with those it began with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REMEDY = "remove it, and the run continues as this machine would begin it"
 
 
 class Machine(Strict):
-    """What a run is trained on.
+    """Device, precision, threads and hardware of a run.
 
     Attributes:
         device: the kind of device.
@@ -37,7 +37,7 @@ class Machine(Strict):
 
     @classmethod
     def here(cls, training: TrainingConfig, local_rank: int | None = None) -> Machine:
-        """Return what this machine would begin a run with.
+        """Return the machine settings with which a new run would begin here.
 
         Raises:
             ShapeshiftError: it lacks the device or the precision.
@@ -53,7 +53,8 @@ class Machine(Strict):
 
     @classmethod
     def read(cls, run: Path) -> Machine | None:
-        """Return what a run began with, None if its folder does not say so, as earlier versions'.
+        """Return the machine settings with which a run began; None if its folder, of an earlier
+        version, lacks them.
 
         Raises:
             ShapeshiftError: the file is damaged.
@@ -73,7 +74,7 @@ class Machine(Strict):
         return f"{self.precision} on {'a CPU' if self.device == 'cpu' else 'a GPU'}"
 
     def settings(self, training: TrainingConfig) -> TrainingConfig:
-        """Return settings of training with this device and precision in place of `auto`."""
+        """Return training settings with `auto` replaced by this device and precision."""
         own: dict[str, str] = {"precision": self.precision}
         if training.device == "auto":
             own["device"] = self.device
@@ -82,7 +83,7 @@ class Machine(Strict):
     def continued(
         self, training: TrainingConfig, run: Path, local_rank: int | None = None
     ) -> TrainingConfig:
-        """Return `settings`, with which the run in a folder is continued.
+        """Check that the run in a folder can continue here, and return `settings` for it.
 
         Raises:
             ShapeshiftError: `training.device` is of another kind, or this machine lacks what the

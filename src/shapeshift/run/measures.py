@@ -79,7 +79,7 @@ class Result(Strict):
 
 @dataclass(frozen=True)
 class Metric:
-    """What a measure finds, declared next to it.
+    """A metric that a measure declares.
 
     Attributes:
         name: as in `Result.metric`.
@@ -118,8 +118,8 @@ class Metric:
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
     def is_measured(self, split: str | None, bucket: str | None, lengths: Collection[str]) -> bool:
-        """Return whether there is a value of a split, or of the run, and of a bucket, or the whole;
-        `lengths` are the names of length buckets."""
+        """Return whether the metric has a value for a split (None: for the run) and a bucket (None:
+        for the whole). `lengths` are the names of length buckets."""
         if (split is None) == bool(self.splits) or (split and split not in self.splits):
             return False
         if bucket is None:
@@ -130,7 +130,7 @@ class Metric:
 
 
 def _is_like(bucket: str, declared: str) -> bool:
-    """Return whether a bucket is the declared one, up to a number in its name."""
+    """Return whether a bucket matches a declared one, whatever number is in its name."""
     return bucket == declared or re.split(r"\d", bucket)[0] == re.split(r"\d", declared)[0]
 
 
@@ -210,7 +210,7 @@ def declared(names: Iterable[str]) -> list[Metric]:
 
 
 def take(name: str, run: Run, data: Prepared) -> list[Result]:
-    """Take a measure.
+    """Run a measure on a run.
 
     Raises:
         ShapeshiftError: it returns what it does not declare, or no values of examples although it
@@ -239,7 +239,7 @@ def find_function(name: str, what: str, path: Path | None = None) -> Callable[..
 
 
 def usable(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the measures that can be taken here, and for each other one a line: what is missing
+    """Return the measures that can run here, and for each of the others a line: what is missing,
     and how to install it."""
     lines: dict[str, str] = {}
     for name in names:
@@ -256,7 +256,7 @@ def usable(names: Sequence[str]) -> tuple[list[str], list[str]]:
     Metric("valid_perplexity", "validation perplexity at the end of training", "lower"),
 )
 def measure_training(run: Run) -> list[Result]:
-    """Return what the log of a trained run holds: losses, median speed, time, parameters."""
+    """Return results from the log of a trained run: losses, median speed, time, parameters."""
     log = read_log(run.directory / "log.jsonl")
     rows = [
         Result(metric=name, value=line[name], split="valid", update=int(line["update"]))
@@ -360,7 +360,7 @@ def score(run: Run, data: Prepared, split: Literal["valid", "test"]) -> list[Res
 
 
 def mean_result(rows: Sequence[Result], split: str) -> Result:
-    """Return the mean of a metric over the files of a split."""
+    """Return a result that is the mean of a metric over the files of a split."""
     mean = fmean(each.value for each in rows)
     changes = {"value": mean, "split": mean_of(split), "hypotheses": None, "references": None}
     return rows[0].model_copy(update=changes | {"examples": ()})
@@ -391,7 +391,7 @@ def keep_lines(run: Path, split: str, kind: str, lines: Iterable[str]) -> None:
 
 
 def kept_lines(run: Path, split: str, kind: str) -> list[str]:
-    """Read a text file of a run's results, compared with its hash.
+    """Read a text file of a run's results, after checking its hash.
 
     Raises:
         ShapeshiftError: it is missing, or not what was written.
@@ -422,7 +422,7 @@ def results_of(scores: Scores, split: str, bucket: str | None = None) -> list[Re
 
 
 def files_of(data: Prepared, split: Literal["valid", "test"]) -> dict[str, slice]:
-    """Return `split/file` → its pairs, joined or not, where a split has several files."""
+    """Return `split/file` → its range of pairs if a split has several files; empty otherwise."""
     corpus = data.report.config.corpus
     if isinstance(corpus, GrammarCorpus) or len(corpus.prefixes(split)) < 2:
         return {}

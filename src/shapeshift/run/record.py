@@ -83,8 +83,9 @@ class RunFolder:
         self.lock, self.output = path / "lock", path / "output.log"
 
     def machine(self, config: Config, *, here: bool) -> Machine | None:
-        """Return what the run began on; where it has not begun, this machine if it would run
-        `here`, else None. None also for runs of earlier versions.
+        """Return the machine settings with which the run began. If it has not begun, return those
+        of this machine if it would run `here`. Otherwise, and for runs of earlier versions, return
+        None.
 
         Raises:
             ShapeshiftError: this machine lacks the device or the precision.
@@ -94,7 +95,7 @@ class RunFolder:
         return Machine.here(config.training)
 
     def record(self, measure: str, config: Config) -> MeasureRecord | None:
-        """Return what is recorded of a measure, or `None` if it is not done.
+        """Return the record of a measure, or `None` if the measure is not finished.
 
         Raises:
             ShapeshiftError: the record is damaged.
@@ -110,7 +111,7 @@ class RunFolder:
             raise ShapeshiftError(f"not the record of a measure; {remedy}", path=path) from error
 
     def missing(self, measures: Sequence[str], config: Config) -> list[str]:
-        """Return those of `train` and `measures` that are not done."""
+        """Return the unfinished ones of `train` and `measures`."""
         return [measure for measure in (TRAIN, *measures) if self.record(measure, config) is None]
 
     def check_text(self, text: str, config: Config) -> None:
@@ -124,7 +125,8 @@ class RunFolder:
             )
 
     def check_start(self, config: Config) -> None:
-        """Raise `ShapeshiftError` if training began from other weights than its start now has."""
+        """Raise `ShapeshiftError` if the weights of `training.init_from` have changed since
+        training began."""
         now = start_of(config)
         if now and has_begun(self.run) and self.start.exists() and read(self.start) != now.encode():
             raise ShapeshiftError(
@@ -134,7 +136,7 @@ class RunFolder:
             )
 
     def write_record(self, record: MeasureRecord, config: Config) -> None:
-        """Keep what a measure found."""
+        """Store the results of a measure."""
         path = self.record_path(record.measure, config)
         contents = {path.name: record.model_dump_json(indent=1).encode() + b"\n"}
         if examples := {_of(x.metric, x.split): x.examples for x in record.results if x.examples}:
@@ -142,7 +144,7 @@ class RunFolder:
         store(path.parent, contents)
 
     def examples(self, measure: str, config: Config, metric: str, split: str) -> list[float]:
-        """Return the values of examples that a measure found of a split.
+        """Return the per-example values of a metric on a split.
 
         Raises:
             ShapeshiftError: they are missing or damaged.
@@ -158,12 +160,12 @@ class RunFolder:
         return found
 
     def last_lines(self) -> list[str]:
-        """Return the end of what the last process at work printed."""
+        """Return the end of the output of the last process that worked on the run."""
         return tail(self.output).splitlines()[-12:]
 
     def progress(self) -> dict[str, float]:
-        """Return how far training is: `update`, `loss` and `tokens_per_s` of the last line of the
-        log that has them; nothing before there is one."""
+        """Return the progress of training: `update`, `loss` and `tokens_per_s` of the last log line
+        that has them; empty before the first one."""
         for text in reversed(tail(self.run / "log.jsonl").splitlines()):
             with suppress(ValueError, LookupError, TypeError):  # of validation, incomplete, damaged
                 line = json.loads(text)
@@ -171,7 +173,7 @@ class RunFolder:
         return {}
 
     def record_path(self, measure: str, config: Config) -> Path:
-        """Return where a measure is recorded."""
+        """Return the path of a measure's record."""
         name = re.sub(r"[^\w.-]+", "-", measure)
         if measure != TRAIN:  # a measure may depend on these, which the key leaves out
             depends: Any = how_to_score(config)
@@ -182,7 +184,8 @@ class RunFolder:
 
 
 def start_of(config: Config) -> str | None:
-    """Return the SHA-256 of the weights that `training.init_from` now has; `None` without any."""
+    """Return the SHA-256 of the current weights of `training.init_from`; `None` without
+    `init_from`."""
     start = config.training.init_from
     with suppress(OSError):
         return hash_file(start / AVERAGE) if start else None

@@ -1,4 +1,4 @@
-"""What a run will need, looked for before it begins: packages, text, models, positions."""
+"""Checks before a run begins: packages, text, models, positions."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from shapeshift.training import estimate
 
 
 def missing_requirements(config: Config, prepared: Path) -> list[str]:
-    """Return a line for each thing that a run lacks: what it is for and how to get it. It is looked
-    for before a run begins, not when days have passed.
+    """Return a line for each missing requirement of a run: what it is for, and how to get it.
+    Called before a run begins, so that it does not fail days later.
 
     Args:
         config: of the run.
@@ -96,8 +96,8 @@ def check_lengths(config: Config, model: Transformer, data: Prepared, *, tested:
 
 
 def _longest(data: Prepared, split: Split, side: int) -> tuple[int, str]:
-    """Return the subwords of the longest source (0) or target (1) of a split, and what an error
-    calls the pair."""
+    """Return the length of the longest source (0) or target (1) of a split, and a description of
+    the pair for errors."""
     store, places = data.store(split), data.report.splits[split].longest
     lengths = (store.source_lengths, store.target_lengths)[side]
     name = {"train": "training", "valid": "validation", "test": "test"}[split]
@@ -106,8 +106,8 @@ def _longest(data: Prepared, split: Split, side: int) -> tuple[int, str]:
 
 
 def text_notices(config: Config, prepared: Path) -> list[str]:
-    """Return a line for each thing about prepared text that its user should know: pairs that are
-    left out, and what keeps good translations from good scores.
+    """Return notices about prepared text: pairs that are left out, and problems that lower the
+    scores of good translations.
 
     Args:
         config: of the run.
@@ -134,7 +134,8 @@ def text_notices(config: Config, prepared: Path) -> list[str]:
 
 
 def _check_batches(config: Config, data: Prepared) -> None:
-    """Raise a `ShapeshiftError` that names the line for a pair that no batch of training takes."""
+    """Raise a `ShapeshiftError`, with file and line, for a pair that is too long for any training
+    batch."""
     most = config.training.batch.max_tokens
     splits: tuple[Split, ...] = ("train", "valid")
     for split in splits:

@@ -1,4 +1,4 @@
-"""A configuration that fits a text and this machine: what `shapeshift init` writes."""
+"""Suggests a configuration for a text and this machine, for `shapeshift init`."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ decoding:
 
 
 def suggest_subwords(surveys: Mapping[Split, Survey], pairs: PairSource) -> SubwordsConfig:
-    """Return subwords that fit a text: they change no target, and have room for merges next to the
-    characters.
+    """Return subword settings for a text. They leave every target unchanged, and the vocabulary has
+    room for merges besides the characters.
 
     Args:
         surveys: what was found in each split.

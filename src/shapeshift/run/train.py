@@ -1,4 +1,4 @@
-"""Trains a run: prepares its data, continues what was stopped, and makes the final model."""
+"""Trains a run: prepares its data, continues a stopped training, and makes the final model."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def train(
     stop: StopSignals | None = None,
     parallel: Parallel | None = None,
 ) -> Run:
-    """Prepare data if need be, train, or continue to train, and make the final model.
+    """Prepare data if needed, train or continue training, and make the final model.
 
     Args:
         config: all settings.
@@ -126,9 +126,8 @@ def train(
 def _make_trainer(
     config: Config, data: Prepared, directory: Path, parallel: Parallel, *, tested: bool
 ) -> tuple[Trainer, str | None]:
-    """Build the model, with the weights of another run if it is a new one that starts from there;
-    return its trainer. Raise `ShapeshiftError` for data that are too long
-    for the model."""
+    """Build the model and return its trainer. A new run with `training.init_from` starts from the
+    weights of that run. Raise `ShapeshiftError` for data that are too long for the model."""
     subwords, training = data.subwords, config.training
     torch.manual_seed(derive(training.seed, "weights"))
     model = build(config.model, config.position.scheme, *subwords.sizes)
@@ -190,8 +189,8 @@ def _start_from(directory: Path, model: Transformer, config: Config, subwords: S
 def _find_machine(
     training: TrainingConfig, directory: Path, local_rank: int | None
 ) -> tuple[Machine, TrainingConfig]:
-    """Return what the run in a folder began on, or begins on here, and the settings with that in
-    place of `auto`.
+    """Return the machine settings of a run, new or continued, and the training settings with `auto`
+    replaced by them.
 
     Raises:
         ShapeshiftError: updates are left, and this machine cannot continue with it.
@@ -212,7 +211,8 @@ def _find_machine(
 
 
 def _agree(training: TrainingConfig, parallel: Parallel) -> TrainingConfig:
-    """Return the settings with the main process's precision, which need not be that of `auto` here.
+    """Return the settings with the main process's precision, which may differ from this process's
+    `auto`.
 
     Raises:
         ShapeshiftError: this process lacks it, or has another kind of device.
@@ -233,7 +233,7 @@ def _agree(training: TrainingConfig, parallel: Parallel) -> TrainingConfig:
 def _open_run(
     config: Config, data: Prepared, directory: Path, trainer: Trainer, machine: Machine
 ) -> tuple[Run, Resumed | None]:
-    """Load the last checkpoint and write what the folder of the run holds from the beginning.
+    """Load the last checkpoint, and write the files that a run's folder has from the start.
 
     Raises:
         ShapeshiftError: the folder or its checkpoints cannot be continued.
@@ -263,7 +263,7 @@ def _open_run(
 
 
 def _left_to_average(directory: Path, trainer: Trainer) -> list[Path] | None:
-    """Return the weights that the final model is the mean of, or `None` if it is there.
+    """Return the checkpoints to average into the final model, or `None` if it already exists.
 
     Raises:
         ShapeshiftError: a checkpoint that is due is damaged or was deleted. A mean of fewer is
@@ -293,8 +293,8 @@ def _left_to_average(directory: Path, trainer: Trainer) -> list[Path] | None:
 
 
 def _begin(run: Run, trainer: Trainer) -> Log:
-    """Return the log, once it is certain that the updates which are left have room on the disk, and
-    that what is to measure the model is there."""
+    """Open the log, after checking that the disk has room for the remaining updates and that the
+    validation metrics are available."""
     config, progress = run.config.training, trainer.progress
     if "comet" in (*config.validated_metrics, *run.config.evaluation.metrics):
         comet.load(run.config.evaluation.comet_model)
@@ -313,8 +313,8 @@ def _begin(run: Run, trainer: Trainer) -> Log:
 
 
 def _fewer_checkpoints(config: TrainingConfig, num_parameters: int, saved: int) -> str:
-    """Return the settings that keep the most checkpoints of those that save this many bytes, or
-    nothing if no number of checkpoints does."""
+    """Return the settings that keep as many checkpoints as possible and still save this many bytes,
+    or nothing if none do."""
 
     def size(kept: int) -> int:
         return disk_bytes(config.model_copy(update={"keep_checkpoints": kept}), num_parameters)
@@ -345,8 +345,8 @@ def _measure_validation(
 
 
 def _contents(data: Prepared, directory: Path) -> dict[str, bytes]:
-    """Return the files that translating needs, and the account of the data, by their names in the
-    run's folder.
+    """Return name in the run's folder → content of the files that translating needs, and of the
+    data report.
 
     Raises:
         ShapeshiftError: a run that has begun there was trained on other data.

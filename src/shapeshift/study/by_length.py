@@ -54,11 +54,11 @@ class LengthValues:
 
     @property
     def is_compared(self) -> bool:
-        """Whether some line was tested at some length."""
+        """Whether any line was tested at any length."""
         return any(part.comparison for own in self.tests.values() for part in own.values())
 
     def is_unseen(self, bucket: LengthBucket) -> bool:
-        """Return whether training has shown none of a bucket's lengths."""
+        """Return whether training had no sentences of a bucket's lengths."""
         low, high = self.trained or (0, None)
         return (high is not None and bucket.low >= high) or (
             bucket.high is not None and bucket.high <= low
@@ -84,8 +84,8 @@ class LengthValues:
 def gather(
     lines: Mapping[str, Sequence[Scores]], baseline: str = ""
 ) -> tuple[Sequence[LengthBucket], Values]:
-    """Return the buckets up to the longest segment, and the values of lines in each: with a
-    baseline the gain of the others over its mean, as their runs do not come in pairs.
+    """Return the buckets up to the longest segment, and the values of each line. With a baseline,
+    values are gains over its mean, because runs are not paired.
 
     Raises:
         ShapeshiftError: runs were scored on other references or lengths, or in another way.
@@ -114,7 +114,7 @@ def gather(
 
 
 def _basis(scores: Scores) -> object:
-    """Return what scores must have in common to be compared by length."""
+    """Return the properties that scores must share to be compared by length."""
     buckets = ((x.low, x.high, x.num_segments, x.score) for x in scores.by_length or ())
     signatures = [(*bounds, score and score.signature) for *bounds, score in buckets]
     return scores.references_sha256, signatures
@@ -131,8 +131,8 @@ def trained_lengths(config: Config) -> Bounds | None:
 
 
 def length_bounds(config: Config, lengths: Lengths) -> Bounds | None:
-    """Return the source lengths that training has shown, or has not; `None` where there are none,
-    or they are on both sides of those in training, which one test cannot take together."""
+    """Return the source lengths inside or beyond those of training. `None` if there are none, or if
+    they lie on both sides of the training lengths, which one test cannot combine."""
     trained = trained_lengths(config)
     if lengths == "inside" or trained is None:
         return trained
@@ -143,15 +143,15 @@ def length_bounds(config: Config, lengths: Lengths) -> Bounds | None:
 
 
 def bounds_label(bounds: Bounds | None) -> str:
-    """Return what people call lengths: `0–9`, `≥ 50`."""
+    """Return lengths as shown to people: `0–9`, `≥ 50`."""
     if bounds is None:
         return "all"
     return LengthBucket(low=bounds[0], high=bounds[1], num_segments=0, score=None).label
 
 
 def values_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Content:
-    """Return a metric by source length as a table and a figure of this name; nothing where no run
-    is finished."""
+    """Return a metric by source length as a table and a figure with this name; nothing if no run is
+    finished."""
     metric = measured.metric(spec.metric, spec.splits[0])
     settings = measured.settings(spec.panels) if spec.panels else [""]
     axes = (spec.only | ({spec.panels: setting} if setting else {}) for setting in settings)
@@ -212,7 +212,7 @@ def values_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Conte
 
 
 def _panel(measured: Measured, spec: ByLengthSpec, axes: Where) -> LengthValues | None:
-    """Return the panel of these runs, of the lines that have some finished."""
+    """Return the panel of these runs, with the lines that have finished runs."""
     first = _baseline(measured, spec)
     if (spec.tested or spec.gain_over) and measured.runs(axes):
         measured.require_baseline(axes | {spec.lines: first}, f"by_length {spec.title!r}")
@@ -254,7 +254,7 @@ def _panel(measured: Measured, spec: ByLengthSpec, axes: Where) -> LengthValues 
 
 
 def _baseline(measured: Measured, spec: ByLengthSpec) -> str:
-    """Return the line that the others are tested against, whether it is finished or not."""
+    """Return the baseline of the tests, finished or not."""
     return spec.gain_over or measured.settings(spec.lines)[0]
 
 

@@ -1,4 +1,4 @@
-"""The papers that can be reproduced and papers and studies of one's own, as their files say."""
+"""Finds papers and studies, the package's and the user's own, and reads their files."""
 
 from __future__ import annotations
 
@@ -103,7 +103,8 @@ def find_grid(name: str, folder: Path = Path()) -> Grid:
 
 
 def _read_grid(path: Path, name: str = "") -> Grid:
-    """Return the grid that a file holds, alone or as that of a study; `name`: not the file's."""
+    """Return the grid in a file, which holds only a grid or a study; `name` replaces the file's
+    name."""
     document = read_document(path)
     given = document.get("grid", document)
     if isinstance(given, str):

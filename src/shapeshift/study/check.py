@@ -1,5 +1,5 @@
-"""Whether the runs of a study have the results that it shows and tests, before anything is run:
-the measures of its grid declare their metrics."""
+"""Checks, before anything runs, that the measures of a study's grid declare every result that the
+study shows or tests."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SWAPPED_ORDER = "original order"
 
 
 def check_results(spec: StudySpec, grid: Grid, runs: Sequence[PlannedRun], path: Path) -> None:
-    """Raise a `ShapeshiftError` for results that a study asks for and some run lacks. A score that
-    the grid computes in other profiles alone is a dash in this one.
+    """Raise a `ShapeshiftError` for results that a study needs and some run lacks. A score that the
+    grid only computes in other profiles is shown as a dash.
 
     Args:
         spec: of the study.
@@ -53,7 +53,7 @@ def _asked(
     spec: StudySpec, elsewhere: Collection[str]
 ) -> Iterator[tuple[str, Axes, Callable[[PlannedRun], str]]]:
     """Yield each place that shows or tests results, the settings of its runs, and a function that
-    returns why a run lacks them; empty if it has them."""
+    returns why a run lacks the result (empty if it has it)."""
     for number, table in enumerate(spec.tables):
         for title, column in table.columns.items():
             if not (column.count or column.gain_of or column.difference):
@@ -101,7 +101,7 @@ def _column_problem(
 def _examples_problem(
     name: str, split: str | None, elsewhere: Collection[str], run: PlannedRun
 ) -> str:
-    """Return why a run has no values of examples; empty if it has them."""
+    """Return why a run lacks per-example values; empty if it has them."""
     if problem := _problem(run, name, split, None, elsewhere):
         return problem
     found = next((x for x in declared(run.measures) if x.name == name and x.splits), None)
@@ -129,7 +129,7 @@ def _claim_problem(
 
 
 def _declarations(name: str, run: PlannedRun) -> list[Metric]:
-    """Return what the measures of a run, or else some measure, declare of a metric."""
+    """Return the declarations of a metric by the measures of a run, or else by any measure."""
     own = [each for each in declared(run.measures) if each.name == name]
     return own or [each for each in declared(MEASURES) if each.name == name]
 
@@ -137,8 +137,8 @@ def _declarations(name: str, run: PlannedRun) -> list[Metric]:
 def _problem(
     run: PlannedRun, name: str, split: str | None, bucket: str | None, elsewhere: Collection[str]
 ) -> str:
-    """Return why a run lacks a result of a split, or of the run, and of a bucket; empty if it has
-    it. `elsewhere` are scores that are computed in other profiles alone."""
+    """Return why a run lacks a result for a split (or the run) and a bucket; empty if it has it.
+    `elsewhere` lists scores that are only computed in other profiles."""
     evaluation = run.config.evaluation
     bounds = pairwise([0, *evaluation.length_buckets, None])
     lengths = [bounds_label((low or 0, high)) for low, high in bounds]

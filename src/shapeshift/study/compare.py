@@ -26,7 +26,7 @@ def comparison(
     positions: Mapping[str, Sequence[str]],
     num_seeds: int,
 ) -> Paper:
-    """Return what compares the positions, as a paper of one study.
+    """Return a paper with one study that compares the positions.
 
     Args:
         config: a configuration file, or the name of a shipped one.

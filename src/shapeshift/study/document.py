@@ -1,4 +1,4 @@
-"""The results of a study as a document: tables, captions of figures, findings.
+"""A study's results as a document: tables, captions of figures, findings.
 
 `shapeshift reproduce` writes one as `study.json` next to the study's tables and figures;
 `shapeshift report` reads it, and needs nothing else.
@@ -38,7 +38,7 @@ Origin = Literal["ours", "paper"]
 
 
 class Entry(Strict):
-    """One field of a table.
+    """One cell of a table.
 
     Attributes:
         text: as it is shown.
@@ -52,19 +52,20 @@ class Entry(Strict):
 
 
 def words(*texts: str) -> tuple[Entry, ...]:
-    """Return fields that hold text."""
+    """Return cells of text."""
     return tuple(Entry(text=text) for text in texts)
 
 
 def number(value: float | None, show: str = ".2f") -> Entry:
-    """Return a field for a number; a dash for `None`."""
+    """Return a cell with a number, or a dash for `None`."""
     return Entry(text=NO_VALUE if value is None else format(value, show), value=value)
 
 
 def summary(
     values: Sequence[float], show: str = "mean", mark: str = "", sign: str = "", decimals: int = 2
 ) -> Entry:
-    """Return the values of several seeds as a field, see `spec.Show`; a dash if there are none."""
+    """Return the values of several seeds as a cell, as `spec.Show` says; a dash if there are
+    none."""
     if not values:
         return number(None)
     whole = show == "whole number"
@@ -103,8 +104,8 @@ class DocumentTable(Strict):
     overrides: tuple[str, ...] = ()
 
     def with_overrides(self, overrides: Sequence[str]) -> DocumentTable:
-        """Return our table with these overrides in a note, in the caption of its figure, and in its
-        files: a table of fewer updates must not pass for the paper's."""
+        """Return the table with these overrides in its notes, its figure's caption and its files,
+        so that a table made with fewer updates cannot pass for the paper's."""
         if not overrides or self.origin == "paper":
             return self
         note = f"runs with {' '.join(overrides)}"
@@ -200,7 +201,7 @@ class StudyDocument(Strict):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no number of ours is in it: no run was finished, or there was no text."""
+        """Whether it has no results of ours, because no run is finished or the text is missing."""
         ours = (table for table in self.tables if table.origin == "ours")
         return all(e.value is None for table in ours for row in table.rows for e in row)
 

@@ -1,4 +1,4 @@
-"""The figures of all results: their looks, panels of lines, and how a figure becomes files.
+"""Figures: colours and markers, panels of lines, and saving to files.
 
 A position representation has the same colour, marker and dash in every figure. Lines are named at
 their right ends; a line of several seeds is their mean, with a bar of one standard deviation and a
@@ -73,7 +73,7 @@ Look = dict[str, str]
 
 
 def look(number: int, variant: int = 0) -> Look:
-    """Return the look of the line with this number, counted from 0; 28 of them differ."""
+    """Return the look of line number `number`, from 0; there are 28 different looks."""
     size = len(_COLOURS)
     return {
         "color": _COLOURS[number % size],
@@ -103,7 +103,8 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
 
 
 def styled() -> AbstractContextManager[None]:
-    """Draw or save under the settings that all figures share; they are undone afterwards."""
+    """Context: apply the matplotlib settings of all figures, and restore the old ones
+    afterwards."""
     return mpl.rc_context(_SETTINGS)
 
 
@@ -272,8 +273,8 @@ def _set_heights(axes: Axes, panel: Panel) -> None:
 
 
 def bars_note(lines: Iterable[Line]) -> str:
-    """Return what points, bars and dots are, to stand behind a caption; empty where each run has a
-    line of its own."""
+    """Return the explanation of points, bars and dots for a caption; empty if each run has its own
+    line."""
     every = [*lines]
     counts = {len(values) for line in every for values in line.values if values}
     if not counts or len({line.name for line in every}) < len(every):

@@ -31,7 +31,7 @@ from shapeshift.training.config import TrainingConfig
 
 
 def _name(given: Any) -> Any:
-    """Return a name that YAML reads as a number, or as true or false, as text."""
+    """Return a name as text, also if YAML reads it as a number or a boolean."""
     return str(given).lower() if isinstance(given, bool | int | float) else given
 
 
@@ -148,8 +148,7 @@ class GridConfig(Strict):
 def unknown_name(
     axes: Mapping[str, Collection[str]], axis: str, settings: Iterable[str] = ()
 ) -> str:
-    """Return what is wrong with the name of an axis or of some of its settings; empty if nothing
-    is."""
+    """Return the error for an unknown axis or setting; empty if all are known."""
     if (new := RENAMED.get(axis)) in axes:
         return f"{axis} is now {new}"
     if axis not in axes:
@@ -191,7 +190,7 @@ class PlannedRun:
 
 
 def distinct(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
-    """Return a run for each run: of runs with the same key, the first, which names the run."""
+    """Return the runs with different keys; of runs with the same key, the first."""
     first: dict[str, PlannedRun] = {}
     for planned in runs:
         first.setdefault(planned.key, planned)
@@ -318,7 +317,7 @@ class Grid:
         self, without: Sequence[PlannedRun], runs: Sequence[PlannedRun], overrides: Sequence[str]
     ) -> None:
         """Raise a `ShapeshiftError` for an override that undoes what an axis varies, or that makes
-        one run of two. What rules give to some runs, it may give to all of them.
+        two runs equal. It may set for all runs what rules set for some.
 
         Args:
             without: the runs without the overrides; none if their settings are wrong.
@@ -365,8 +364,8 @@ class Grid:
 
 
 def seed_of(layers: Sequence[Layer]) -> int:
-    """Return the seed of training that a configuration gives, or the default, also in place of a
-    value that is no seed: it is refused when the configuration is checked."""
+    """Return `training.seed` of a configuration, or the default. An invalid value also gives the
+    default, because the check of the configuration refuses it later."""
     training = lay_over(layers).document.get("training")
     seed = training.get("seed") if isinstance(training, Mapping) else None
     default: int = TrainingConfig.model_fields["seed"].default
@@ -374,7 +373,7 @@ def seed_of(layers: Sequence[Layer]) -> int:
 
 
 def _flat(node: Any, prefix: str = "") -> dict[str, Any]:
-    """Return the plain values of a document by their dotted keys."""
+    """Return dotted key → value for all plain values of a document."""
     if not isinstance(node, dict | list):
         return {prefix.rstrip("."): node}
     items = node.items() if isinstance(node, dict) else enumerate(node)
@@ -382,7 +381,7 @@ def _flat(node: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _concerns(override: str, key: str) -> bool:
-    """Return whether an override sets a key, a section that it is in, or something in it."""
+    """Return whether an override sets a key, a section around it, or a key inside it."""
     own = override.partition("=")[0]
     return f"{key}.".startswith(f"{own}.") or own.startswith(f"{key}.")
 

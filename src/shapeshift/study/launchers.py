@@ -1,4 +1,4 @@
-"""Where runs run: in this process, in processes of their own, on GPUs, or on a SLURM cluster."""
+"""Launchers: run in this process, in subprocesses, on GPUs, or on a SLURM cluster."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ THREADS = 4
 
 
 def num_threads(config: Config) -> int:
-    """Return the threads of a run on a CPU. How sums are rounded depends on their number, so that
-    it depends on the run and the machine alone, not on what else runs."""
+    """Return the number of threads of a run on a CPU. The rounding of sums depends on it, so it
+    depends only on the run and the machine, not on other runs."""
     return 1 if config.model.dim <= NARROW else min(THREADS, num_cores())
 
 
@@ -48,17 +48,17 @@ class Job:
     """The work on one run, in progress. Subclasses override the methods that they need."""
 
     def poll(self) -> int | None:
-        """Return its exit status, or `None` while it is running; see `study.work`."""
+        """Return the job's exit status, or `None` while it is running; see `study.work`."""
         raise NotImplementedError
 
     def interrupt(self) -> None:
-        """Ask it to end."""
+        """Ask the job to end."""
 
     def stop(self) -> None:
-        """Wait until it has ended, and end it by force if that takes long."""
+        """Wait for the job to end; kill it if that takes too long."""
 
     def output(self) -> list[str]:
-        """Return the last lines that it printed elsewhere than in the run's `output.log`."""
+        """Return the last lines of output that did not go to the run's `output.log`."""
         return []
 
 
@@ -83,9 +83,8 @@ class InProcess(Job):
 
 
 class Subprocesses:
-    """Each run in a process of its own, as many at a time as there are environments.
-
-    The processes end when this one does, however that ends.
+    """Runs each run in its own process, as many at a time as there are environments. They end when
+    this process ends, even if it is killed.
 
     Args:
         environments: for each slot, the variables that differ from this process's; on a CPU those
@@ -104,8 +103,8 @@ class Subprocesses:
 
     @classmethod
     def for_runs(cls, runs: Collection[PlannedRun]) -> Subprocesses:
-        """Return a launcher that fits runs: one at a time on each GPU if they may use GPUs;
-        otherwise as many as the cores leave room for."""
+        """Return a launcher for runs: one at a time on each GPU if they may use GPUs; otherwise as
+        many as fit the cores."""
         wanted = {planned.config.training.device for planned in runs}
         if wanted <= {"auto", "cuda"} and torch.cuda.is_available():
             seen = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -168,7 +167,7 @@ class _Process(Job):
 
 
 class Slurm:
-    """Each run a job of a SLURM cluster, through submitit (the extra `slurm`).
+    """Submits each run as a job to a SLURM cluster, through submitit (the extra `slurm`).
 
     Args:
         directory: for submitit's files, on a disk that all nodes see, as the runs' folders.

@@ -1,4 +1,4 @@
-"""The runs that a study is made from, and what was measured on them."""
+"""The runs of a study, and their results."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ Texts = Literal["valid", "test", "original-order"]
 
 
 class Measured:
-    """The runs of a study: which are finished, what was measured, what can be computed.
+    """The runs of a study: which are finished, their results, and comparisons of them.
 
     Args:
         runs: of one grid, in one profile.
@@ -92,12 +92,12 @@ class Measured:
 
     @cached_property
     def results(self) -> list[Row]:
-        """All that was measured on runs that are finished."""
+        """All results of the finished runs."""
         return collect(filter(self.is_finished, self._runs), self._root)
 
     def frame(self) -> pd.DataFrame:
-        """Return `results` as a DataFrame with a column for each field and each axis (`axis:NAME`):
-        what results.csv has."""
+        """Return `results` as a DataFrame with a column for each field and each axis (`axis:NAME`),
+        as in results.csv."""
         import pandas as pd
 
         header, *lines = tabulate(self.results)
@@ -140,16 +140,16 @@ class Measured:
         return all(folder.record(measure, planned.config) is not None for measure in measures)
 
     def finished(self, axes: Axes = NO_AXES) -> list[PlannedRun]:
-        """Return those of `runs` that are finished."""
+        """Return the finished ones of `runs`."""
         return [planned for planned in self.runs(axes) if self.is_finished(planned)]
 
     def run(self, planned: PlannedRun) -> Run:
-        """Return the run of a run that is finished."""
+        """Open a finished run."""
         return Run(RunFolder(self._root / planned.key).run)
 
     @cached_property
     def declared(self) -> list[Metric]:
-        """What training and the measures of the runs declare."""
+        """The metrics that training and the measures of the runs declare."""
         return declared(self._runs[0].measures)
 
     def metric(self, name: str, split: str | None = None) -> Metric:
@@ -232,7 +232,7 @@ class Measured:
         return None if found is None else found.value
 
     def prepared(self, planned: PlannedRun) -> Prepared:
-        """Return a run's data, prepared if need be."""
+        """Return a run's prepared data; prepare it if needed."""
         directory = prepared_directory(planned.config.data, self._prepared_root)
         if directory not in self._data:
             self._data[directory] = prepare(planned.config.data, directory)
@@ -355,8 +355,8 @@ class Measured:
     def computed(
         self, name: str, kind: type[_Data], runs: Sequence[PlannedRun], compute: Callable[[], _Data]
     ) -> _Data:
-        """Return what `compute` returns, kept in a file until one of the runs changes, or the
-        module of your own that defines `compute`."""
+        """Return the result of `compute`. It is cached in a file until one of the runs, or the
+        user's module that defines `compute`, changes."""
         sources: list[list[object]] = []
         for planned in runs:
             record = RunFolder(self._root / planned.key).record(TRAIN, planned.config)
@@ -381,7 +381,7 @@ class Measured:
         return data
 
     def of_length(self, runs: Sequence[PlannedRun], split: Texts, lengths: Bounds) -> list[bool]:
-        """Return which sentences of the runs' text have these source lengths."""
+        """Return the indices of the sentences with these source lengths."""
         assert split != ORIGINAL, "its sentences have no lengths"
         texts = [(planned.config.data.corpus, planned.config.data.subwords) for planned in runs]
         if any(text != texts[0] for text in texts):
@@ -400,7 +400,7 @@ def _settings(axes: Axes) -> str:
 
 
 def fits(axes: Mapping[str, str], seed: int, wanted: Axes) -> bool:
-    """Return whether a run or a result with these settings is among the wanted ones."""
+    """Return whether settings match the wanted ones."""
     own: dict[str, str] = {**axes, "seed": str(seed)}
     return all(
         own[name] in ({str(value)} if isinstance(value, str | int) else {*map(str, value)})

@@ -1,4 +1,4 @@
-"""Which runs the studies of a paper need, how far they are, and what is written of them."""
+"""Plans the runs that a paper's studies need, reports their progress, and writes the studies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LOCK = ".lock"
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be run.
+    """The runs and studies of one command.
 
     Attributes:
         paper: with what is to be made: of the studies that were asked for, those that have runs.
@@ -59,7 +59,7 @@ class Plan:
     label: str = ""
 
     def folder(self, directory: Path) -> Path:
-        """Return where the studies are written."""
+        """Return the folder in which studies are written."""
         return directory / "-".join(filter(None, (self.profile, self.label))) / self.paper.name
 
     def check_folder(self, directory: Path) -> None:
@@ -80,7 +80,7 @@ class Plan:
                 )
 
     def open_folder(self, directory: Path) -> Path:
-        """Make the folder of the studies, if need be, and return it.
+        """Create the folder of the studies if needed, and return it.
 
         Raises:
             ShapeshiftError: it cannot be made; or see `check_folder`.
@@ -93,7 +93,7 @@ class Plan:
 
     @property
     def untested(self) -> str:
-        """Say how many claims the profile cannot test; empty if it can test all."""
+        """Return a note on how many claims the profile cannot test; empty if it can test all."""
         claims = [claim for study in self.paper.studies.values() for claim in study.spec.claims]
         num_untested = sum(not claim.is_tested_in(self.profile) for claim in claims)
         if not num_untested:
@@ -185,7 +185,7 @@ def plan_studies(
 
 
 def _missing_modules(paper: Paper) -> list[str]:
-    """Return what is wrong with each measure and analysis of one's own."""
+    """Return an error for each of the user's own measures and analyses that cannot be imported."""
     named = [
         (measure, "measure", x.path) for x in paper.grids.values() for measure in x.config.measures
     ]
@@ -210,7 +210,7 @@ def get_ready(
     *,
     hardware: bool = True,
 ) -> None:
-    """Look for all that runs need before any of them begins, and fetch their text.
+    """Check the requirements of all runs before any begins, and download their text.
 
     Args:
         runs: the runs.
@@ -314,7 +314,7 @@ def write_studies(
 
 
 def _listed(settings: Sequence[str]) -> str:
-    """Return settings on one line, in one order, paths written in one way."""
+    """Return settings on one line, sorted, with paths in normal form."""
     pairs = [setting.partition("=") for setting in settings]
     listed = [
         f"{key}={from_here(value) if tuple(key.split('.')) in PATHS else value}"

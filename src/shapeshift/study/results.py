@@ -21,7 +21,7 @@ AXIS = "axis:"
 
 
 class Row(Result):
-    """A result and where it is from.
+    """A result with its run and origin.
 
     Attributes:
         grid, profile, seed: of the run.
@@ -49,9 +49,8 @@ _FIELDS = (*_FIRST, *(name for name in Row.model_fields if name not in (*_FIRST,
 
 
 def collect(runs: Iterable[PlannedRun], root: Path) -> list[Row]:
-    """Gather what is recorded of `runs` in the folders under `root`.
-
-    Two runs that share a folder have rows of their own.
+    """Collect the recorded results of `runs` in the folders under `root`. Two runs that share a
+    folder each get rows.
 
     Raises:
         ShapeshiftError: see `check_alike`.
@@ -87,7 +86,7 @@ def tabulate(rows: Sequence[Row]) -> list[list[Any]]:
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Write what `tabulate` returns; what is missing is an empty field."""
+    """Write the columns and rows of `tabulate`; missing values are empty fields."""
     save(path, csv_text(tabulate(rows)))
 
 

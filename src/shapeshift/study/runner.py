@@ -1,4 +1,4 @@
-"""Runs the runs of grids: each once, wherever they have been started before."""
+"""Runs each run of some grids once, also if other commands work on the same runs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ Failed = list[tuple[PlannedRun, str]]
 
 
 class State(StrEnum):
-    """What is happening to a run. `ELSEWHERE`: another runner is at work on it. `STOPPING`: it was
-    asked to end, and will go on another time."""
+    """State of a run. `ELSEWHERE`: another runner works on it. `STOPPING`: it was asked to stop and
+    can continue later."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -110,7 +110,7 @@ class _Runner:
     running: dict[int, tuple[PlannedRun, Job]] = field(default_factory=dict)  # by slot
 
     def enlist(self, planned: PlannedRun) -> None:
-        """Put a run into the queue, or count it as finished."""
+        """Queue a run, or count it as finished."""
         folder, config = self._folder(planned), planned.config
         Run.check(folder.run, config)
         folder.check_start(config)
@@ -128,7 +128,7 @@ class _Runner:
             self._report(planned, State.WAITING)
 
     def advance(self) -> bool:
-        """Look after the running jobs and start others; return whether anything is left to do."""
+        """Poll running jobs and start new ones; return whether work is left."""
         for slot in list(self.running):
             self._look_after(slot)
         for planned in self.queue[:]:  # each once: a busy one goes to the end
@@ -219,9 +219,8 @@ class _Runner:
 
 
 def _merged(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
-    """Return one run for each run and way to score it, the first, with the measures of all that
-    have these, each once. A run keeps as many checkpoints as any of its runs asks for: a measure
-    may need them."""
+    """Merge runs with the same key and scoring into the first one, with the measures of all. It
+    keeps as many checkpoints as any of them asks for, because a measure may need them."""
     merged: dict[tuple[str, str], PlannedRun] = {}
     keep: dict[str, int] = {}
     for planned in runs:
@@ -235,6 +234,6 @@ def _merged(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
 
 
 def _keeping(planned: PlannedRun, num_checkpoints: int) -> PlannedRun:
-    """Return the run with another number of checkpoints that training keeps."""
+    """Return the run with another `training.keep_checkpoints`."""
     training = planned.config.training.model_copy(update={"keep_checkpoints": num_checkpoints})
     return replace(planned, config=planned.config.model_copy(update={"training": training}))

@@ -84,7 +84,7 @@ def holm(p_values: Mapping[_Name, float]) -> dict[_Name, float]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A system against a baseline, seed by seed.
+    """A comparison with a baseline, seed by seed.
 
     Attributes:
         scores, baseline_scores: seed → score.
@@ -101,12 +101,12 @@ class Comparison:
 
     @property
     def score(self) -> float:
-        """The system's, the mean over the seeds."""
+        """The score of the tested side, the mean over the seeds."""
         return statistics.fmean(self.scores.values())
 
     @property
     def baseline_score(self) -> float:
-        """The baseline's."""
+        """The score of the baseline, the mean over the seeds."""
         return statistics.fmean(self.baseline_scores.values())
 
     @property
@@ -116,13 +116,14 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """The system's score minus the baseline's."""
+        """The difference from the baseline."""
         return self.score - self.baseline_score
 
     @property
     def p_value(self) -> float:
-        """Twice the mean of the seeds' p-values, 1 at most; one seed's own. For a metric without
-        examples Student's t over the differences of seeds, two-sided; 1 with fewer than three."""
+        """The p-value: of one seed, its own; of several, twice their mean, at most 1. For a metric
+        without examples, that of Student's t over the seeds' differences, two-sided; 1 with fewer
+        than three seeds."""
         if self.p_values:
             mean = statistics.fmean(self.p_values.values())
             return mean if len(self.p_values) == 1 else min(1.0, 2 * mean)
@@ -206,7 +207,7 @@ def compare_values(
 
 
 def _compared(own: Samples, base: Samples) -> Comparison:
-    """Return the comparison of the scores of both sides and of their resamples."""
+    """Compare two sides by their scores and the scores of their resamples."""
     scores, baseline_scores = ({x: float(y[0]) for x, y in side.items()} for side in (own, base))
     gain = statistics.fmean(scores.values()) - statistics.fmean(baseline_scores.values())
     differences = {seed: drawn - base[seed] for seed, drawn in own.items()}
@@ -284,7 +285,7 @@ def compare_runs(
 
 
 def slices(lines: Sequence[str]) -> Sequence[slice]:
-    """Return the examples of each file of a split, from what `run.measures.keep_lines` kept."""
+    """Return the examples of each file of a split, as stored by `run.measures.keep_lines`."""
     return [slice(*map(int, line.split())) for line in lines] or ALL
 
 
@@ -341,7 +342,7 @@ def _sampled(
 def _sampled_means(
     values: NDArray[np.float64], files: Sequence[slice], num_samples: int
 ) -> NDArray[np.float64]:
-    """Return what `_sampled` does, of the mean of values."""
+    """Like `_sampled`, for a metric that is the mean of values."""
     rng = np.random.default_rng(_SEED)
     scores = []
     for part in files:
@@ -353,8 +354,7 @@ def _sampled_means(
 
 
 def _p_value(differences: NDArray[np.float64], gain: float) -> float:
-    """Return how probable a difference of this seed's size is by chance; 1 if its sign is not that
-    of `gain`."""
+    """Return the p-value of this seed's difference; 1 if its sign differs from that of `gain`."""
     difference, samples = differences[0], np.abs(differences[1:])
     if difference * gain <= 0:
         return 1.0

@@ -41,7 +41,7 @@ _Named = TypeVar("_Named", bound=Mapping[str, str | tuple[str, ...]])
 
 
 def _check(axis: str, info: ValidationInfo, settings: Iterable[str] = ()) -> str:
-    """Compare names with the grid, which is known when a file is read."""
+    """Check names against the grid, which is known once a file is read."""
     grid: Grid | None = (info.context or {}).get("grid")
     if grid and axis and (problem := unknown_name(grid.config.axes, axis, settings)):
         raise ValueError(problem)
@@ -124,7 +124,7 @@ class ColumnSpec(Strict):
 
     @property
     def is_metric(self) -> bool:
-        """Whether it shows a result in one column."""
+        """Whether the column shows a result, in one column of the table."""
         is_other = self.count or self.gain_of or self.difference
         return not is_other and self.split != "each set"
 
@@ -160,7 +160,7 @@ class PlotSpec(Strict):
 
 
 class PublishedSpec(Strict):
-    """The paper's table.
+    """A table as published in the paper.
 
     Attributes:
         title: caption; by default that of our table.
@@ -219,7 +219,8 @@ class TableSpec(Strict):
     profile_notes: dict[ProfileName, str] = Field(default_factory=dict)
 
     def is_tested(self, column: ColumnSpec) -> bool:
-        """Return whether a column is compared with the baseline: a metric of all of a split."""
+        """Return whether a column is tested against the baseline; only a metric of a whole split
+        is."""
         is_of_split = column.is_metric and column.split in ("valid", "test")
         return bool(self.baseline) and is_of_split and not column.bucket and not self.buckets
 
@@ -262,7 +263,7 @@ class TableSpec(Strict):
         return self
 
     def _problem(self, column: ColumnSpec) -> str:
-        """Return why a column does not fit the table; empty if it does."""
+        """Return the error for a column that does not fit the table; empty if it fits."""
         if column.gain_of:
             if column.gain_of not in self.columns or not self.baseline:
                 return "gain_of needs a column and a baseline"
@@ -433,7 +434,7 @@ class ClaimSpec(Strict):
 
 
 class StudySpec(Strict):
-    """A study: its runs, what is made of them, and the claims to test.
+    """A study: its runs, tables and figures, and the claims to test.
 
     Attributes:
         title: title of the study.
@@ -462,7 +463,7 @@ class StudySpec(Strict):
     @field_validator("grid")
     @classmethod
     def _find_grid(cls, given: str | GridConfig, info: ValidationInfo) -> str | GridConfig:
-        """Find the grid, with whose names those of the other keys are compared."""
+        """Find the grid; the names in the other keys are checked against it."""
         if info.context:
             info.context["grid"] = info.context["find_grid"](given)
         return given

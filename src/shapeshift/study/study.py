@@ -1,4 +1,4 @@
-"""A study of a paper: the runs that it needs, what is made of them, and its findings."""
+"""A study: the runs that it needs, its tables and figures, and its findings."""
 
 from __future__ import annotations
 
@@ -44,12 +44,11 @@ class Study:
     path: Path
 
     def needs(self, planned: PlannedRun) -> bool:
-        """Return whether it is made from this run, among others."""
+        """Return whether the study uses this run."""
         return planned.grid == self.grid.name and fits(planned.axes, planned.seed, self.spec.only)
 
     def on(self, grid: Grid) -> Study:
-        """Return the study as it is made from the runs of another grid, without what its notes say
-        of the profiles of its own.
+        """Return the study with another grid's runs, without the notes on its own grid's profiles.
 
         Raises:
             ShapeshiftError: the grid has other axes than the study's own.
@@ -66,7 +65,7 @@ class Study:
         return replace(self, spec=spec, grid=grid, path=grid.path)
 
     def check(self, runs: Sequence[PlannedRun]) -> None:
-        """Make what can be made before any run is trained.
+        """Compute what needs no trained run, to find errors early.
 
         Raises:
             ShapeshiftError: runs lack what is measured on them; or settings take different models
@@ -84,7 +83,7 @@ class Study:
                 raise ShapeshiftError(str(error), path=self.path) from error
 
     def build(self, measured: Measured) -> Content:
-        """Make tables, figures and findings of the runs that are finished."""
+        """Make tables, figures and findings from the finished runs."""
         spec, content, published = self.spec, Content(), []
         for table in spec.tables:
             builder = TableBuilder(table, measured, trained=spec.trained)
@@ -161,7 +160,7 @@ def judge_claims(
 
 
 def _compared(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
-    """Compare runs on the translations that they kept."""
+    """Compare runs on their stored translations."""
     parts = {}
     for label, test, against in _pairs(claim, measured):
         for side in (test, against):
@@ -184,12 +183,12 @@ def _compared(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
 
 
 def _has_enough(measured: Measured, planned: PlannedRun, split: Texts, bounds: Bounds) -> bool:
-    """Return whether a run's text has enough sentences of these lengths to be compared."""
+    """Return whether a run's text has enough sentences of these lengths for a comparison."""
     return sum(measured.of_length([planned], split, bounds)) >= FEW_SEGMENTS
 
 
 def _lengths(claim: ClaimSpec, planned: PlannedRun) -> list[Bounds | None]:
-    """Return the source lengths of which a claim is, of one comparison; `None`: of all together."""
+    """Return the source lengths that a claim's comparison is about; `None` for all lengths."""
     if claim.lengths is None:
         return [None]
     if claim.lengths == "each":
@@ -206,7 +205,8 @@ def _lengths(claim: ClaimSpec, planned: PlannedRun) -> list[Bounds | None]:
 
 
 def _pairs(claim: ClaimSpec, measured: Measured) -> Iterator[tuple[str, Where, Where]]:
-    """Yield label, tested settings and settings compared with, of what has runs in this profile."""
+    """Yield label, tested settings and baseline settings of each comparison that has runs in this
+    profile."""
     found = []
     for place in _combinations(claim, measured):
         for test, against in claim.comparisons:
@@ -224,7 +224,8 @@ def _pairs(claim: ClaimSpec, measured: Measured) -> Iterator[tuple[str, Where, W
 
 
 def _label(place: Where, test: Where, against: Where, *, named: bool = False) -> str:
-    """Return `small shape against ape`, or with the names of the axes where another is the same."""
+    """Return a label such as `small shape against ape`, with the names of the axes if it would be
+    ambiguous."""
     where, *names = (
         " ".join(f"{axis}={x}" if named else x for axis, x in each.items())
         for each in (place, test, against)
@@ -233,7 +234,7 @@ def _label(place: Where, test: Where, against: Where, *, named: bool = False) ->
 
 
 def _measured(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
-    """Return a result of the runs themselves."""
+    """Return a result that the runs measured."""
     parts = {}
     is_declared = any(x.name == claim.metric for x in measured.declared)
     for place in _combinations(claim, measured):

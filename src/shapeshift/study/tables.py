@@ -1,4 +1,4 @@
-"""The tables of a study: ours, made from its runs as its spec says, and the paper's."""
+"""The tables of a study: ours, made from its runs, and the paper's."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TableBuilder:
         ]
 
     def table(self, name: str) -> DocumentTable:
-        """Return the table, under a name which is that of its files."""
+        """Return the table; its files get this name."""
         columns: dict[str, list[Entry]] = {}
         num_split = sum(column.split == "each set" for column in self._spec.columns.values())
         for group in self._groups:
@@ -95,7 +95,7 @@ class TableBuilder:
         )
 
     def _is_shared(self, column: ColumnSpec) -> bool:
-        """Return whether a column is the same for all groups, as numbers of the data may be."""
+        """Return whether a column is the same in all groups, as counts of the data may be."""
         if not (column.count or column.metric in FACTS):
             return False
         fields = (
@@ -122,7 +122,7 @@ class TableBuilder:
         return plot.title + bars_note(lines), draw_lines([panel], plot.x_title or plot.x)
 
     def _values(self, place: Where, column: ColumnSpec, text: str | None = None) -> list[float]:
-        """Return the results of a field; `place` are settings of its row and its group."""
+        """Return the results of a cell; `place` holds the settings of its row and group."""
         settings, split = self._one_model(place, column), column.split
         if column.layers:
             layers: dict[str, list[float]] = {}
@@ -152,7 +152,7 @@ class TableBuilder:
         return {axis: setting for axis, setting in settings.items() if axis != _BUCKET}
 
     def _one_model(self, place: Where, column: ColumnSpec) -> Where:
-        """Return the settings of a field that shows the seeds of one model."""
+        """Return the settings of a cell, after checking that its runs are seeds of one model."""
         settings = self._settings(place, column)
         remedy = f"add it to rows, across or only of the table {self._spec.title!r}"
         self._measured.require_one_model(settings, remedy)
@@ -228,7 +228,7 @@ class TableBuilder:
         return columns
 
     def _tests(self, group: Where, column: ColumnSpec) -> dict[int, Part]:
-        """Return line → comparison with the baseline, of columns of a split."""
+        """Return row → comparison with the baseline, for columns of a split."""
         if not self._spec.is_tested(column):
             return {}
         assert column.split in ("valid", "test")

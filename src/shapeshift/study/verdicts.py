@@ -55,7 +55,7 @@ FEW = 5
 
 @dataclass(frozen=True)
 class Part:
-    """One of the comparisons that a claim is about.
+    """One comparison of a claim.
 
     Attributes:
         values: seed → what the rule is about: a difference or a value.
@@ -71,7 +71,7 @@ class Part:
 
     @property
     def is_untrained(self) -> bool:
-        """Whether neither side has learned anything."""
+        """Whether neither side has learned anything (both are below the metric's floor)."""
         test, floor = self.comparison, None if self.metric is None else self.metric.floor
         return (
             floor is not None and test is not None and max(test.score, test.baseline_score) < floor
@@ -79,7 +79,7 @@ class Part:
 
     @cached_property
     def mean(self) -> float:
-        """Of the values."""
+        """The mean of the values."""
         return statistics.fmean(self.values.values())
 
     @property
@@ -183,14 +183,14 @@ def significant(parts: Mapping[_Name, Part]) -> set[_Name]:
 
 
 def with_p_value(entry: Entry, part: Part | None) -> Entry:
-    """Return a field of a table with the p-value of its test, if there is one."""
+    """Return a cell with the p-value of its test, if it has one."""
     if part is None or part.comparison is None:
         return entry
     return entry.model_copy(update={"p_value": part.comparison.p_value})
 
 
 def mark_note(baseline: str, metrics: Sequence[Metric], tests: str = "tests of the column") -> str:
-    """Return the note of a table that says what `MARK` means."""
+    """Return the table note that explains `MARK`."""
     named = dict.fromkeys("paired bootstrap" if x.examples else "Student's t" for x in metrics)
     floors = dict.fromkeys(f"{x.floor:g} {x.name}" for x in metrics if x.floor is not None)
     note = (
@@ -223,7 +223,7 @@ def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
 
 
 def shown(p_value: float) -> str:
-    """Return a p-value for people."""
+    """Return a p-value as text."""
     return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
 
 

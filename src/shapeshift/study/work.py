@@ -41,7 +41,7 @@ _SAME_SIGNAL_S = 1.0
 
 
 class Order(Strict):
-    """The work on one run, as a launcher hands it on.
+    """The work on one run, as a launcher passes it on.
 
     Attributes:
         folder: the run's.
@@ -59,9 +59,8 @@ class Order(Strict):
 
 
 def work(order: Order, stop: StopSignals | None = None) -> None:
-    """Do what is not yet done of training and of the measures of `order`.
-
-    Training that was stopped goes on from its last checkpoint.
+    """Do the unfinished parts of training and of the measures in `order`. Stopped training
+    continues from its last checkpoint.
 
     Args:
         order: the work.
@@ -115,7 +114,8 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
 
 
 def attempt(order: Order) -> int:
-    """Do `work` and return an exit status; put into `output.log` why it failed or stopped, if so.
+    """Do `work` and return an exit status. If it failed or stopped, write the reason to
+    `output.log`.
 
     Raises:
         StoppedError: see `work`. Signals are heeded in the main thread alone.
@@ -142,7 +142,7 @@ def _log(folder: RunFolder, text: str) -> None:
 
 
 def main() -> int:
-    """Work on one run as a process of its own; see the module."""
+    """Work on one run in its own process; see the module."""
     end_with_parent()
     # Programs that a measure has started end as well; training handles signals itself.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

@@ -1,4 +1,4 @@
-"""A study's document as files: `study.json`, tables as Markdown, LaTeX and CSV, figures."""
+"""Writes a study's document as files: `study.json`, tables in Markdown, LaTeX and CSV, figures."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SPECIAL = str.maketrans(
 
 
 def write_study(document: StudyDocument, directory: Path) -> list[Path]:
-    """Write everything into a folder and return the files, the document last: where it is, the
-    rest is.
+    """Write everything into a folder and return the files. The document is written last, so that
+    its presence means that all files are complete.
 
     Raises:
         ShapeshiftError: a file cannot be written.
@@ -41,12 +41,12 @@ def write_study(document: StudyDocument, directory: Path) -> list[Path]:
 
 
 def text_table(table: DocumentTable) -> Table:
-    """Return a table of texts alone, for the terminal."""
+    """Return a table as plain text, for the terminal."""
     return Table(table.header, [[entry.text for entry in row] for row in table.rows], table.notes)
 
 
 def markdown(table: DocumentTable) -> str:
-    """Return a table in Markdown, its title above it."""
+    """Return a table in Markdown, below its title."""
     return f"**{table.title}**\n\n{text_table(table).markdown()}"
 
 

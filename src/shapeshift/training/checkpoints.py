@@ -1,4 +1,4 @@
-"""Checkpoints: safetensors and JSON in a folder that appears complete or not at all."""
+"""Checkpoints: safetensors and JSON in a folder that is written atomically."""
 
 from __future__ import annotations
 

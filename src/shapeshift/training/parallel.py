@@ -47,9 +47,10 @@ def _read_environment() -> tuple[int, int, int]:
 
 
 class Parallel:
-    """This process and the others; alone, as by default, its methods do nothing.
+    """This process and the others that train the same model. For a single process, which is the
+    default, the methods do nothing.
 
-    Made by `join`, which also connects the processes.
+    `join` connects the processes and returns this object.
 
     Args:
         rank: the number of this process, from 0.

@@ -1,6 +1,6 @@
-"""The backend `blocked`: a long attention on a CPU in parts, of some sentences, or of some queries
-of one and the keys that they see, each by `cpu` or `reference`. From `RECOMPUTED_FROM` keys on, no
-probabilities are kept for the gradients."""
+"""The backend `blocked`: splits a long attention on a CPU into parts, each computed by `cpu` or
+`reference`: some sentences, or some queries of one sentence with the keys that they see. From
+`RECOMPUTED_FROM` keys on, no probabilities are kept for the gradients."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The backend `decode`: the few queries of a step of decoding on a CPU, row by row, which reads the
-keys and values where the cache keeps them (`kernels/decoding.c`)."""
+"""The backend `decode`: the few queries of a decoding step on a CPU. It reads keys and values
+directly from the cache, row by row (`kernels/decoding.c`)."""
 
 from __future__ import annotations
 

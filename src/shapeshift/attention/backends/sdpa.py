@@ -1,5 +1,5 @@
-"""The backend `sdpa`: `torch.nn.functional.scaled_dot_product_attention`, with all that is added to
-the scores as its mask."""
+"""The backend `sdpa`: `torch.nn.functional.scaled_dot_product_attention`, with everything that is
+added to the scores in its mask."""
 
 from __future__ import annotations
 

@@ -148,8 +148,9 @@ class Derivation:
     def _subordinate(
         self, num_words: int, conjunction: lexicon.Conjunction, context: Context
     ) -> Subordinate:
-        """Return a subordinate clause of `num_words` words with its conjunction, at least 3; or
-        two of them, the first closed so that the second can only belong where it stands."""
+        """Return a subordinate clause of `num_words` words (at least 3) with its conjunction, or
+        two coordinated ones. The first of two is closed, so that the second cannot be read as part
+        of it."""
         if num_words >= 9 and not context.closed and self._chance(0.12):
             size = 4 + self._up_to(min(num_words - 9, 4))
             first = self._clause(size - 1, context._replace(closed=True))

@@ -17,8 +17,7 @@ def exclusive(path: Path) -> AbstractContextManager[None]:
 
 
 def build_once(folder: Path, is_built: Callable[[], bool], build: Callable[[Path], None]) -> None:
-    """Build a folder, unless it is built: it appears complete or not at all, with the hashes of its
-    files.
+    """Build a folder, unless it exists: atomically, with the hashes of its files.
 
     Args:
         folder: where it belongs, or a link to there; those above it are made if need be.

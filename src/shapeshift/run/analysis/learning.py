@@ -1,4 +1,4 @@
-"""Shift invariance in the course of training, at the checkpoints that are kept."""
+"""Shift invariance during training, measured at the kept checkpoints."""
 
 from __future__ import annotations
 

@@ -60,11 +60,10 @@ def measure(
 def compute(
     model: Transformer, sentences: Sequence[Sequence[int]], offsets: Sequence[int] = OFFSETS
 ) -> NDArray[np.float64]:
-    """Encode sentences under several offsets and compare the states.
-
-    T counts the tokens that the encoder sees, `</s>` among them. States are the residual stream
-    behind each layer, the last one after the encoder's final LayerNorm. The paper leaves both open.
-    Cosines are computed in float64.
+    """Encode sentences under several offsets and compare the states. T counts the tokens that the
+    encoder sees, `</s>` among them. States are the residual stream after each layer; the last one
+    is taken after the encoder's final LayerNorm. The paper leaves both choices open. Cosines are
+    computed in float64.
 
     Args:
         model: on any device, in any mode.
@@ -102,9 +101,7 @@ def _encoder_states(model: Transformer, source: Tensor, offset: Tensor) -> Tenso
 
 
 def invariance(similarity: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the mean over all pairs of two different offsets, `(…, K, K)` → `(…)`.
-
-    1 means that a shift changes no direction of any state.
-    """
+    """Return the mean over all pairs of different offsets, `(…, K, K)` → `(…)`. 1 means that shifts
+    leave the direction of every state unchanged."""
     means: NDArray[np.float64] = similarity[..., *np.triu_indices(similarity.shape[-1], 1)].mean(-1)
     return means

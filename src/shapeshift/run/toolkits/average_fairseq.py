@@ -1,4 +1,4 @@
-"""A program for the Python that has fairseq: the mean of the last checkpoints of a folder.
+"""Averages the last checkpoints of a folder; runs in the Python environment that has fairseq.
 
     python average_fairseq.py FOLDER NUMBER TARGET
 

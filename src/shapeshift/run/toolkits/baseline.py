@@ -52,7 +52,7 @@ Commands = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Baseline:
-    """A run that another toolkit repeats.
+    """A run to repeat with another toolkit.
 
     Attributes:
         config: ours.
@@ -91,7 +91,8 @@ class Baseline:
 
     @property
     def vocabularies(self) -> dict[str, list[str]]:
-        """The tokens of each side, most of them numbers, without those that every toolkit adds."""
+        """The tokens of each side, mostly numbers, without the special tokens that every toolkit
+        adds."""
         sizes = zip(SIDES, self.data.subwords.sizes, strict=True)
         return {side: [str(number) for number in range(SEP, size)] for side, size in sizes}
 
@@ -106,7 +107,7 @@ class Baseline:
 
     @property
     def saved_updates(self) -> list[int]:
-        """Updates of the checkpoints whose mean is the final model."""
+        """Updates of the checkpoints that are averaged into the final model."""
         return self.config.training.averaged_updates(self.config.training.max_updates)
 
 
@@ -133,7 +134,7 @@ class Toolkit:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """What it finds, as a measure declares it."""
+        """The metrics that this measure declares."""
         return (replace(BLEU, splits=TEST_SPLITS, buckets=(self.name,)),)
 
     def missing(self) -> str | None:
@@ -212,15 +213,14 @@ def _not_empty(store: TokenStore) -> list[int]:
 
 
 def _find(program: str) -> str | None:
-    """Return where a program is: on the PATH, or in the folder of this interpreter."""
+    """Return the path of a program, from the PATH or the folder of this interpreter."""
     folders = os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)
     return shutil.which(program, path=os.pathsep.join(folders))
 
 
 def run_commands(commands: Commands, directory: Path) -> None:
-    """Run commands in a folder, in order. What was run so far is kept as `NAME.done`: a command is
-    not run again, unless its arguments or an earlier command have changed. What it prints is kept
-    as `NAME.log`.
+    """Run commands in a folder, in order. `NAME.done` lists the finished ones: a command runs again
+    only if its arguments or an earlier command have changed. `NAME.log` has its output.
 
     Raises:
         ShapeshiftError: one of them failed; the last line of its log is in the message.

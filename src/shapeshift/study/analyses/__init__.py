@@ -18,7 +18,7 @@ PAIR = ("ape", "shape")
 
 
 def paired(measured: Measured, axes: Mapping[str, str]) -> dict[int, tuple[PlannedRun, PlannedRun]]:
-    """Return seed → the finished runs of APE and of SHAPE, where both are there."""
+    """Return seed → the runs of APE and of SHAPE, for seeds with both runs finished."""
     ape, shape = (
         {planned.seed: planned for planned in measured.finished({**axes, "position": name})}
         for name in PAIR
@@ -34,7 +34,7 @@ def draw_matrix(
     scale: Normalize,
     font_pt: float = 6.0,
 ) -> AxesImage:
-    """Draw a heat map with a number in each field; NaN is blank."""
+    """Draw a heat map with a number in each cell; NaN stays blank."""
     image = axes.imshow(np.ma.masked_invalid(matrix), cmap=colours, norm=scale, origin="lower")
     lightness = image.to_rgba(matrix)[..., :3] @ (0.3, 0.6, 0.1)
     for (row, column), value in np.ndenumerate(matrix):

@@ -65,8 +65,8 @@ def checkpoints(measured: Measured) -> Content:
 
 
 def _points(measured: Measured, position: str) -> pd.DataFrame:
-    """Return a row for each update and seed, and a column for each measurement, over the layers of
-    the encoder together."""
+    """Return a row for each update and seed, and a column for each result, averaged over the
+    encoder's layers."""
     import pandas as pd
 
     found = [

@@ -42,8 +42,8 @@ def ten_sentences(measured: Measured) -> Content:
 
 
 def _similarity(measured: Measured, planned: PlannedRun) -> Matrices:
-    """Return how similar a run's states are on the first validation sentences, see `compute`:
-    (N, L + 1, K, K)."""
+    """Return the similarity of a run's states on the first validation sentences, (N, L + 1, K, K);
+    see `compute`."""
     store = measured.prepared(planned).valid
     sentences = [store[i][0].tolist() for i in range(min(_NUM_SENTENCES, len(store)))]
     run = measured.run(planned)
@@ -129,10 +129,11 @@ def plot(similarity: Array) -> Figure:
 
 
 def _shown(cosine: float) -> str:
-    """Return a cosine; "1" is kept for what is invariant: 0.997 does not round up to it."""
+    """Return a cosine as text. Only exact invariance is shown as "1"; 0.997 does not round up to
+    it."""
     return "1" if cosine >= 0.9995 else f"{min(cosine, 0.99):.2f}".replace("0.", ".")
 
 
 def layer_name(layer: int) -> str:
-    """Return what people call a layer's states; 0 are the embeddings."""
+    """Return the displayed name of a layer's states; 0 are the embeddings."""
     return "embeddings" if layer == 0 else f"layer {layer}"

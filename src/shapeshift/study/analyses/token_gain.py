@@ -121,7 +121,7 @@ def position_edges(measured: Measured, planned: PlannedRun, unseen: int | None) 
 def compare(
     measured: Measured, pair: tuple[PlannedRun, PlannedRun], edges: Sequence[int]
 ) -> Counts:
-    """Return where one run scores validation tokens higher than another."""
+    """Return which validation tokens one run scores higher than another."""
 
     def measure() -> list[list[list[float]]]:
         data, training = measured.prepared(pair[0]), pair[0].config.training

@@ -1,1 +1,1 @@
-"""`shapeshift report`: everything that was reproduced, as one page that needs nothing else."""
+"""`shapeshift report`: all results on one self-contained page."""

@@ -78,7 +78,7 @@ def collect(directory: Path) -> list[ReportPaper]:
 
 
 def count(findings: Iterable[Finding]) -> dict[Verdict, int]:
-    """Return how many findings have each verdict that some have."""
+    """Count the findings by verdict."""
     counts = Counter(finding.verdict for finding in findings)
     return {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
 
@@ -100,5 +100,5 @@ def _paper(name: str, studies: Iterable[ReportStudy]) -> ReportPaper:
 
 
 def _rank(name: str, order: Sequence[str]) -> int:
-    """Return the place of a name in an order; those that are not in it come last."""
+    """Return the rank of a name in an order; unknown names come last."""
     return order.index(name) if name in order else len(order)

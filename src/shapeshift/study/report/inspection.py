@@ -1,4 +1,4 @@
-"""The page on what models do with one sentence, as one file of HTML."""
+"""The page of `shapeshift inspect`, as one HTML file."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def inspection_page(sentence: str, runs: Sequence[Inspection]) -> str:
 
 
 def _kind(anchor: str, run: Inspection, name: Kind, probs: NDArray[np.float32]) -> dict[str, Any]:
-    """Return what the template shows of the attention of one kind, `(L, H, Q, K)`."""
+    """Return the template's data for the attention of one kind, `(L, H, Q, K)`."""
     layers = []
     causal = name == "decoder self-attention"  # nothing is to the right of a token
     for layer, heads in enumerate(probs):
@@ -63,7 +63,7 @@ def _kind(anchor: str, run: Inspection, name: Kind, probs: NDArray[np.float32]) 
 
 
 def _image(matrix: NDArray[np.float32]) -> str:
-    """Return a picture with a point for each probability `(Q, K)`, as an address."""
+    """Return an image with a pixel for each probability `(Q, K)`, as a data URL."""
     pixels = np.empty((*matrix.shape, 4), dtype=np.uint8)
     pixels[..., :3] = _COLOUR
     pixels[..., 3] = np.sqrt(matrix.clip(0, 1)) * 255

@@ -67,17 +67,16 @@ def asset(name: str) -> str:
 
 
 def render(template: str, **variables: Any) -> str:
-    """Return what a template of this package makes of some variables; text is escaped, and a
-    variable that is missing is an error."""
+    """Render a template of this package. Text is escaped, and a missing variable is an error."""
     environment = Environment(autoescape=True, undefined=StrictUndefined)
     environment.filters["p_value"] = shown
     return environment.from_string(asset(template)).render(**variables)
 
 
 def _study(study: ReportStudy, root: Path) -> dict[str, Any]:
-    """Return what the template shows of a study. `blocks` are what stands side by side: each of our
-    tables with the paper's that it is compared with; if there is but one of ours, with all of the
-    paper's."""
+    """Return the template's data for a study. Each of `blocks` is shown side by side: one of our
+    tables with the paper's table that it is compared with, or, if we have only one table, with all
+    tables of the paper."""
     document = study.document
     ours = [table for table in document.tables if table.origin == "ours"]
     papers = [table for table in document.tables if table.origin == "paper"]
@@ -111,7 +110,7 @@ def _table(study: ReportStudy, table: DocumentTable, root: Path) -> dict[str, An
 
 
 def _files(paths: Iterable[str | Path], root: Path) -> list[tuple[str, str]]:
-    """Return kind and link of those files that are there."""
+    """Return kind and link of each existing file."""
     links = []
     for path in filter(Path.is_file, map(Path, paths)):
         ending = path.suffix[1:]
@@ -121,8 +120,8 @@ def _files(paths: Iterable[str | Path], root: Path) -> list[tuple[str, str]]:
 
 
 def _image(path: Path) -> tuple[str, str]:
-    """Return an SVG file as the source of an image, in which nothing can run or reach the network,
-    and its width; empty if it is missing or damaged."""
+    """Return an SVG file as an image source, in which nothing can run or reach the network, and its
+    width; empty if the file is missing or damaged."""
     try:
         content = read(path)
         root = ElementTree.fromstring(content)
