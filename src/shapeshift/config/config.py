@@ -98,8 +98,8 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         overrides: each `KEY=VALUE`.
 
     Raises:
-        ShapeshiftError: for a file that cannot be read, an override without `=`, and once for all
-            settings that are wrong, each with its name and what would be right.
+        ShapeshiftError: for a file that cannot be read, an override without `=`, or wrong settings:
+            one error names all of them, each with what would be right.
     """
     path = find_config(path)
     layers = read_layers(path)

@@ -43,7 +43,7 @@ class Batch:
     real: tuple[Tensor, Tensor]
 
     def __len__(self) -> int:
-        """Sentence pairs."""
+        """Number of sentence pairs."""
         return len(self.source)
 
     @property

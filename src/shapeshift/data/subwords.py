@@ -1,11 +1,8 @@
 """Subwords by SentencePiece, or of text that subword-nmt has already split, with the same five
-special ids in every model.
-
-Special pieces are control symbols: no text encodes to them, so a literal `<sep>` or `</s>` in a
-user's text is split into ordinary pieces. They enter at the level of ids: SEP
-comes between the ids of the parts of a joined text. SentencePiece learns nothing from literal
-special pieces either: their characters are `<unk>` where no other training text has them.
-"""
+special ids in every model. Special pieces are control symbols: no text encodes to them, so a
+literal `<sep>` or `</s>` in a user's text is split into ordinary pieces. Only code inserts their
+ids, such as SEP between the parts of a joined text. SentencePiece does not learn from literal
+special pieces: characters that occur nowhere else become `<unk>`."""
 
 from __future__ import annotations
 
@@ -113,7 +110,7 @@ class Subwords:
 
     @classmethod
     def load(cls, directory: Path) -> Subwords:
-        """Load what `train` wrote.
+        """Load the models that `train` wrote.
 
         Raises:
             ShapeshiftError: there is none, or it is not a model of ours.

@@ -44,8 +44,9 @@ _BLOCK = 64
 class Stepper(Protocol):
     """State of a decoder for num_sentences × beam rows; the beams of a sentence are adjacent.
 
-    One that has `model` and `reserve`, see `DecoderState`, is recorded where `recording` can; one
-    that has `begin` computes the first step once for all beams of a sentence elsewhere.
+    A stepper with `model` and `reserve`, such as `DecoderState`, is recorded if `recording`
+    supports the device. Otherwise, one with `begin` computes the first step once for all beams of
+    a sentence.
     """
 
     def step(self, tokens: Tensor) -> Tensor:

@@ -114,7 +114,7 @@ class Metric:
 
     @property
     def title(self) -> str:
-        """The name, with the unit if there is one."""
+        """The metric's name, with its unit in brackets if it has one."""
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
     def is_measured(self, split: str | None, bucket: str | None, lengths: Collection[str]) -> bool:

@@ -44,7 +44,7 @@ def read_paper_spec(folder: Path) -> PaperSpec:
     """Read the file of a paper.
 
     Raises:
-        ShapeshiftError: there is none, and once for all that is wrong in it.
+        ShapeshiftError: there is no such file; one error names all mistakes in it.
     """
     path = folder / FILE
     document = read_document(path)
@@ -123,7 +123,7 @@ def read_study(path: Path, name: str, grid_name: str = "") -> Study:
         grid_name: of the grid that the file holds; by default the file's.
 
     Raises:
-        ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
+        ShapeshiftError: the file cannot be read; one error names all mistakes in it.
     """
     document = read_document(path)
     if document.keys() & {"data", "model", "training"}:

@@ -213,7 +213,7 @@ class Grid:
         config: what it says.
 
     Raises:
-        ShapeshiftError: a file that cannot be read, and once for all that is wrong in it.
+        ShapeshiftError: the file cannot be read; one error names all mistakes in it.
     """
 
     def __init__(
@@ -249,9 +249,9 @@ class Grid:
             overrides: for all runs, after all others, such as `data.corpus.root=PATH`.
 
         Raises:
-            ShapeshiftError: an unknown profile; once for all settings that are wrong (a run is
-                named for each); an override of the seed, or one that undoes what an axis varies;
-                or no run left.
+            ShapeshiftError: an unknown profile; wrong settings, all in one error, each with a run
+                that has it; an override of the seed, or one that undoes what an axis varies; or
+                no run left.
         """
         if profile not in self.config.profiles:
             known = self.config.profiles

@@ -143,7 +143,7 @@ def plan_studies(
     command: str = "",
     label: str = "",
 ) -> Plan:
-    """Resolve the runs that the studies need; a study without any is left out.
+    """Resolve the runs that the studies need; studies without runs are left out.
 
     Args:
         paper: from `catalogue.find_studies`.
@@ -154,9 +154,9 @@ def plan_studies(
         label: of the results, see `Plan`.
 
     Raises:
-        ShapeshiftError: once for all modules of one's own that are missing, no such profile and
-            settings that are wrong; nothing to run with what is asked for; or settings that leave
-            an axis open, see `Study.check`.
+        ShapeshiftError: missing modules of the user's own, an unknown profile and wrong
+            settings, all in one error; nothing to run; or settings that leave an axis open, see
+            `Study.check`.
     """
     studies = paper.studies
     every: list[PlannedRun] = []
@@ -220,8 +220,8 @@ def get_ready(
         hardware: whether they run on this machine.
 
     Raises:
-        ShapeshiftError: once for all that is missing; what the runs leave on the disk will not fit;
-            or some text cannot be fetched.
+        ShapeshiftError: requirements are missing, all in one error; the disk has too little
+            room for the runs; or some text cannot be downloaded.
     """
     lines, needed = list[str](), 0
     configs = {planned.key: planned.config for planned in runs}

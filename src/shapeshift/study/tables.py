@@ -211,7 +211,7 @@ class TableBuilder:
         return number(values[column.count or "kept"], ",")
 
     def _each_set(self, group: Where, column: ColumnSpec) -> dict[str, list[Entry]]:
-        """Return the columns of a group for each file of both splits, and the mean of them."""
+        """Return a column for each file of the validation and test sets, and one for their mean."""
         corpus, texts = self._measured.runs()[0].config.data.corpus, []
         for split in ("valid", "test"):  # as `run.measures.score` names them
             files = labels(corpus, split)

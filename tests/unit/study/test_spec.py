@@ -232,8 +232,8 @@ def test_a_folder_is_a_paper_whose_studies_share_grids_by_name(write, tmp_path):
         ShapeshiftError, match=r"is a grid, .* write a study with `grid: mine.yaml`"
     ):
         find_studies(str(grid))
+    path.write_text(yaml.safe_dump(other), encoding="utf-8")
     with pytest.raises(ShapeshiftError, match="has no grid of its own but names 'mine'"):
-        path.write_text(yaml.safe_dump(other), encoding="utf-8")
         find_studies(str(path))
 
 

@@ -97,7 +97,7 @@ class Derivation:
         return Sentence(tuple(clauses), tuple(conjunctions))
 
     def _main(self, num_words: int, past: bool) -> Clause:
-        """Return a main clause; something else than the subject may open it."""
+        """Return a main clause, which may open with something other than its subject."""
         clause = self._clause(num_words, Context(past, front=self._chance(0.3)), main=True)
         predicate = clause.predicates[0]
         free = not (clause.front or clause.adverbial or predicate.time or clause.predicates[1:])
