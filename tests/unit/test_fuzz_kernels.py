@@ -108,9 +108,9 @@ def attention(draw: Draw) -> Callable[[bool], Results]:
 
 def decoding(draw: Draw) -> Callable[[bool], Results]:
     torch.manual_seed(draw.randrange(99))
-    preset = draw.choice(("ape", "rpe", "rope", "t5", "alibi", "skew", "tupe"))
+    scheme = draw.choice(("ape", "rpe", "rope", "t5", "alibi", "skew", "tupe"))
     sizes = {"dim": 32, "num_heads": 2, "ff_dim": 32, "encoder_layers": 1, "decoder_layers": 1}
-    model = build(ModelConfig(**sizes), preset, 20, 20)
+    model = build(ModelConfig(**sizes), scheme, 20, 20)
     model = model.to(draw.one(torch.float32, torch.bfloat16)).eval()
     B, beam = draw.randint(1, 2), draw.randint(1, 3)
     source = torch.randint(4, 20, (B, draw.randint(1, 6)))

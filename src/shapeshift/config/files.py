@@ -219,10 +219,10 @@ def lay_over(layers: Iterable[Layer]) -> Resolved:
                 node: Any = document
                 for depth, key in enumerate(keys[:-1], start=1):
                     node = _below(node, key, keys[: depth + 1])
-                if keys == _POSITION_IDS and node.get("name") != value:
+                if keys == _POSITION_IDS and _at(node, keys[-1:]) not in (None, value):
                     for option in [x for x in node if (*keys[:-1], x) not in given]:
                         del node[option]  # what the scheme has filled in goes with it
-                elif keys == _PARTS and is_scheme(node.get("name")):
+                elif keys == _PARTS and is_scheme(_at(node, ("name",))):
                     del node["name"]  # which is not that of other parts
                 last = _index(node, keys[-1], keys) if isinstance(node, list) else keys[-1]
                 if value != {} or not isinstance(_at(node, (last,)), dict):
@@ -304,11 +304,11 @@ def _is_label(setting: Setting, own: Mapping[Keys, Setting]) -> bool:
 
 def _undoes(keys: Keys, earlier: Keys) -> bool:
     """Return whether a setting would undo an earlier one of the same layer."""
-    return (
+    return bool(
         earlier[: len(keys)] == keys
         or (keys == _PARTS and earlier == _PARTS[:1])
         or (keys == _CORPUS and earlier == _CORPUS[:2])
-        or (keys == _SIZE and earlier[:1] == ("model",) and earlier[1] in SIZES["base"])
+        or (keys == _SIZE and earlier[0] == "model" and {*earlier[1:2]} & {*SIZES["base"]})
     )
 
 

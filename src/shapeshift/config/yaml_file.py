@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -115,11 +116,16 @@ def parse_yaml(text: str, path: Path | None = None) -> Any:
         ) from None
 
 
+@lru_cache(maxsize=4)
+def _nodes(text: str) -> Any:
+    return _Loader(text).get_single_node()
+
+
 def line_of(path: Path, keys: Sequence[Any]) -> int | None:
     """Return the line, from 1, of a file in which a value begins, or a name for its section; None
     if the file does not give it."""
     try:
-        node = _Loader(read(path, _MAX_BYTES).decode()).get_single_node()
+        node = _nodes(read(path, _MAX_BYTES).decode())
     except (OSError, ValueError, yaml.YAMLError):
         return None
     line = None

@@ -398,12 +398,9 @@ def _check_same(run: Run, new: Config) -> bool:
     start = old.training.init_from
     if start is not None and not start.exists() and new.training.init_from is not None:
         moved.add("training.init_from")
-    changed = [
-        x for x in _differences(identity_fields(old), identity_fields(new)) if x not in moved
-    ]
+    changed = [x for x in other_settings(old, new) if x not in moved]
     if refused := [x for x in changed if not any(f"{x}.".startswith(f"{key}.") for key in free)]:
-        # `identity_fields` has a section of its own for how validation measures.
-        named = ", ".join(refused).replace("validation.", "evaluation.")
+        named = ", ".join(refused)
         on = shell_command("train", directory / CONFIG, "--run", directory)
         raise ShapeshiftError(
             f"holds a run with another {named}; name a new folder with --run, or continue this one:"
@@ -419,6 +416,13 @@ def _check_same(run: Run, new: Config) -> bool:
             path=directory,
         )
     return bool(changed)
+
+
+def other_settings(old: Config, new: Config) -> list[str]:
+    """Return the settings that results depend on and that differ."""
+    # `identity_fields` has a section of its own for how validation measures.
+    changed = _differences(identity_fields(old), identity_fields(new))
+    return [name.replace("validation.", "evaluation.") for name in changed]
 
 
 def _differences(old: Any, new: Any, name: str = "") -> list[str]:

@@ -2,9 +2,10 @@
 
 Left out, because they change speed, messages or names alone: see `NEUTRAL`. Left out of the name
 as well: settings that have their default value, so that a setting which a later version adds does
-not rename the runs that were made without it. A position scheme counts by what it does: its name
-and the same scheme spelled out are one, and a part of the kind `none` is no part. A kind of
-the user's own counts with the source of its module.
+not rename the runs that were made without it. Where a version has another default, the names are
+equal and the runs are not: `RunFolder.check_settings` compares them. A position scheme counts by
+what it does: its name and the same scheme spelled out are one, and a part of the kind `none` is no
+part. A kind of the user's own counts with the source of its module.
 """
 
 from __future__ import annotations
@@ -82,6 +83,23 @@ def identity_fields(config: Config) -> dict[str, Any]:
     if validation:
         document["validation"] = validation
     return document
+
+
+def position_options(scheme: Scheme) -> dict[str, bool | int | float | str]:
+    """Return setting → value for all options of a scheme, as text if it is no number; a
+    configuration leaves defaults out."""
+    ids = scheme.position_ids
+    given: dict[str, tuple[Entry[Any], Mapping[str, Any]]] = {
+        "position.position_ids": (POSITION_IDS[ids.name], ids.options)
+    }
+    for number, part in enumerate(scheme.parts):
+        given[f"position.parts.{number}"] = find_kind(part.kind), part.options
+    values = {
+        f"{place}.{name}": options.get(name, each.default)
+        for place, (entry, options) in given.items()
+        for name, each in entry.options().items()
+    }
+    return {name: x if isinstance(x, int | float) else str(x) for name, x in values.items()}
 
 
 def other_tokenizer(config: Config) -> dict[str, str]:

@@ -17,16 +17,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.files import open_regular, read
-from shapeshift._system.hashes import digest, hash_file, store, verify
+from shapeshift._system.hashes import digest, hash_file, restore, store, verify
 from shapeshift._system.own_modules import is_own, source_sha256
 from shapeshift._system.schema import Strict
 from shapeshift.config import Config
-from shapeshift.run.folder import AVERAGE, has_begun
-from shapeshift.run.identity import how_to_score
+from shapeshift.run.folder import AVERAGE, CONFIG, Run, has_begun, other_settings
+from shapeshift.run.identity import how_to_score, position_options
 from shapeshift.run.machine import Machine
 from shapeshift.run.measures import TRAIN, Result
 
@@ -51,6 +51,7 @@ class MeasureRecord(Strict):
         text: fingerprint of the corpus text, whatever its settings; see `data.corpora`.
         results: the numbers.
         hardware: that it ran on; `None` where it was not recorded.
+        options: of the position in training, defaults included; see `position_options`.
     """
 
     measure: str
@@ -62,6 +63,7 @@ class MeasureRecord(Strict):
     text: str
     results: tuple[Result, ...]
     hardware: str | None = None
+    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
 
 
 class RunFolder:
@@ -113,6 +115,26 @@ class RunFolder:
     def missing(self, measures: Sequence[str], config: Config) -> list[str]:
         """Return the unfinished ones of `train` and `measures`."""
         return [measure for measure in (TRAIN, *measures) if self.record(measure, config) is None]
+
+    def check_settings(self, config: Config) -> None:
+        """Raise `ShapeshiftError` if the run was made with other settings. The name of the folder
+        leaves out defaults, which were others in another version."""
+        if not has_begun(self.run):
+            return
+        restore(self.run, {CONFIG: config.to_yaml(self.run).encode()})
+        # A path says where the weights or the pieces were, which are compared themselves.
+        paths = ("training.init_from", "data.subwords.models")
+        changed = other_settings(Run(self.run).config, config)
+        trained = self.record(TRAIN, config)
+        now, before = position_options(config.position.scheme), trained.options if trained else {}
+        changed += [x for x in before.keys() & now.keys() if before[x] != now[x]]
+        if changed := [x for x in changed if x not in paths]:
+            raise ShapeshiftError(
+                f"holds a run with another {', '.join(changed)}, made by a version with other"
+                " defaults; give these runs a --directory of their own, or remove this folder, and"
+                " the run is made again",
+                path=self.path,
+            )
 
     def check_text(self, text: str, config: Config) -> None:
         """Raise `ShapeshiftError` if the run was trained on text with another fingerprint."""

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.files import save
-from shapeshift.run.machine import Machine
+from shapeshift.run.machine import MACHINE, Machine
 from shapeshift.run.measures import TRAIN, Result, Text
 from shapeshift.run.record import RunFolder
 from shapeshift.study.grid import PlannedRun
@@ -56,9 +56,17 @@ def collect(runs: Iterable[PlannedRun], root: Path) -> list[Row]:
         ShapeshiftError: see `check_alike`.
     """
     runs, rows = [*runs], []
-    check_alike(runs, (Machine.read(RunFolder(root / planned.key).run) for planned in runs))
-    for planned in runs:
-        folder = RunFolder(root / planned.key)
+    folders = [RunFolder(root / planned.key) for planned in runs]
+    machines = [Machine.read(folder.run) for folder in folders]
+    check_alike(runs, machines)
+    for planned, folder, machine in zip(runs, folders, machines, strict=True):
+        if machine is None and any(machines):
+            raise ShapeshiftError(
+                f"{planned.name} does not say what it was trained on ({MACHINE} is missing), and"
+                " would be compared with runs that do; remove this folder, and it is trained again",
+                path=folder.path,
+            )
+        folder.check_settings(planned.config)
         for measure in (TRAIN, *planned.measures):
             record = folder.record(measure, planned.config)
             if record is None:
@@ -101,24 +109,24 @@ def csv_text(rows: Iterable[Sequence[object]]) -> str:
 
 def check_alike(runs: Iterable[PlannedRun], machines: Iterable[Machine | None]) -> None:
     """Raise a `ShapeshiftError` if runs of one table were trained on different kinds of device, or
-    `training.precision=auto` was different precisions for them.
+    in different precisions, unless each names its own in `training.precision`.
 
     Args:
         runs: the runs.
         machines: what each was, or will be, trained on; None where that is not known.
     """
-    first: dict[tuple[str, str], tuple[PlannedRun, Machine]] = {}
+    seen: dict[tuple[str, Machine, bool], PlannedRun] = {}
     for planned, machine in zip(runs, machines, strict=True):
         if machine is None:
             continue
-        aspects: dict[str, str] = {"device": machine.device}
-        if planned.config.training.precision == "auto":
-            aspects["precision"] = machine.precision
-        for name, value in aspects.items():
-            other, before = first.setdefault((planned.grid, name), (planned, machine))
-            if getattr(before, name) != value:
+        is_auto = planned.config.training.precision == "auto"
+        for (grid, before, was_auto), other in seen.items():
+            differs = before.precision != machine.precision and (is_auto or was_auto)
+            if grid == planned.grid and (differs or before.device != machine.device):
                 raise ShapeshiftError(
                     f"{other.name} trains in {before} ({before.hardware}) and {planned.name} in"
                     f" {machine} ({machine.hardware}), and would be compared; give each kind of"
-                    " machine a --directory of its own, or train all runs on one"
+                    " machine a --directory of its own, train all runs on one, or give each a"
+                    " training.precision"
                 )
+        seen.setdefault((planned.grid, machine, is_auto), planned)

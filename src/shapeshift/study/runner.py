@@ -112,6 +112,7 @@ class _Runner:
     def enlist(self, planned: PlannedRun) -> None:
         """Queue a run, or count it as finished."""
         folder, config = self._folder(planned), planned.config
+        folder.check_settings(config)
         Run.check(folder.run, config)
         folder.check_start(config)
         corpus = config.data.corpus

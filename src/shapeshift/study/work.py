@@ -26,6 +26,7 @@ from shapeshift.config import Config
 from shapeshift.data.corpora import corpus_fingerprint, fetch
 from shapeshift.data.prepare import prepare
 from shapeshift.run.folder import Run, has_begun, prepared_directory
+from shapeshift.run.identity import position_options
 from shapeshift.run.measures import TRAIN, measure_training, take
 from shapeshift.run.record import MeasureRecord, RunFolder, start_of
 from shapeshift.run.train import train
@@ -109,6 +110,7 @@ def work(order: Order, stop: StopSignals | None = None) -> None:
                 text=text,
                 results=tuple(results),
                 hardware=describe_hardware(choose_device(config.training.device)),
+                options=position_options(config.position.scheme) if measure == TRAIN else {},
             )
             folder.write_record(record, config)
 

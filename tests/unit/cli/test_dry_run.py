@@ -130,6 +130,6 @@ def test_all_runs_of_a_paper_each_model_measured_once(shown, measured):
 
 
 def test_the_demo_says_what_its_short_runs_can_show(monkeypatch, capsys):
-    monkeypatch.setattr(compare, "compare", lambda *_: None)
+    monkeypatch.setattr(compare, "compare", lambda *_, **__: None)
     compare.demo()
     assert "compare them at lengths of training" in capsys.readouterr().err

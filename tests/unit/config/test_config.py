@@ -358,6 +358,8 @@ def test_overrides_reach_into_sections_presets_and_lists() -> None:
         (("training.schedule.warmup_update=1", "training.schedule.name=cosine"), "unknown key"),
         (("training.schedule.name=cosine", "training.schedule.factor=3"), "goes with name 'noam'"),
         (("data.corpus=wmt14-en-de", "data.corpus.corpus=files"), "would undo"),
+        (("model=5", "model.size=tiny"), "(goes through a plain value|would undo)"),
+        (("position=[a]", "position.parts=[]", "position.position_ids=shifted"), "position"),
     ],
 )
 def test_overrides_that_cannot_be_are_refused_in_any_order(
@@ -394,12 +396,16 @@ def test_an_override_that_would_undo_an_earlier_one_names_both(first: str, later
         "training.optimizer.betas=[true, 0.9]",
         "data.corpus.num_train=true",
         "evaluation.length_buckets=[true]",
+        "training.max_updates='5'",
+        "training.clip_norm='1.5'",
+        "training.optimizer.betas=[0.9, '0.98']",
+        "data.corpus.num_train='9'",
     ],
 )
-def test_true_and_false_are_no_numbers(setting: str) -> None:
+def test_true_and_false_and_text_are_no_numbers(setting: str) -> None:
     said = refused({}, setting)
     assert said.startswith(setting.partition("=")[0])
-    assert re.search("a (whole )?number, got (true|false)", said)
+    assert re.search("a (whole )?number, got (true|false|'[0-9.]+')", said)
 
 
 @pytest.mark.parametrize("value", ["yes", "on", "t", "1", "1.0", "'true'", "[true]"])
@@ -409,19 +415,6 @@ def test_true_and_false_are_no_numbers(setting: str) -> None:
 def test_only_true_and_false_are_true_and_false(key: str, value: str) -> None:
     assert f"{key}: expected true or false, got " in refused({}, f"{key}={value}")
     assert parse_config({}, ["training.compile=true"]).training.compile is True
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "training.max_updates='5'",
-        "training.clip_norm='1.5'",
-        "training.optimizer.betas=[0.9, '0.98']",
-        "data.corpus.num_train='9'",
-    ],
-)
-def test_text_is_no_number(setting: str) -> None:
-    assert re.search("a (whole )?number, got '[0-9.]+'", refused({}, setting))
 
 
 def test_metrics_count_once() -> None:

@@ -127,6 +127,17 @@ def test_runs_that_are_compared_have_one_precision_and_kind_of_device(
     check_alike([runs[0], replace(runs[1], grid="of another study")], [CPU, other])
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 0, 1)])
+def test_a_precision_that_one_run_names_and_another_is_left_is_no_axis(plan_run, order):
+    """fp32 and bf16 may be compared where all runs name one."""
+    bf16 = CPU.model_copy(update={"precision": "bf16"})
+    runs = [plan_run(AUTO, f"training.precision={x}") for x in ("fp32", "bf16", "auto")]
+    given = [(runs[place], (CPU, bf16, bf16)[place]) for place in order]
+    check_alike(runs[:2], [CPU, bf16])
+    with pytest.raises(ShapeshiftError, match="or give each a training"):
+        check_alike(*zip(*given, strict=True))
+
+
 def test_a_grid_is_not_continued_or_shown_with_another_precision(
     plan_run, make_config, processor, prepared, tmp_path
 ):
@@ -140,6 +151,9 @@ def test_a_grid_is_not_continued_or_shown_with_another_precision(
     assert run_all(runs[1:], tmp_path, InProcess(), prepared_root=prepared) == []
     assert len(collect(runs[:1], tmp_path)) == len(collect(runs[1:], tmp_path)) > 0
     with pytest.raises(ShapeshiftError, match=r"shape/1 trains in fp32 .*shape/2 in bf16"):
+        collect(runs, tmp_path)
+    (RunFolder(tmp_path / runs[1].key).run / MACHINE).unlink()
+    with pytest.raises(ShapeshiftError, match=r"shape/2 does not say what it was trained on"):
         collect(runs, tmp_path)
 
 

@@ -232,7 +232,7 @@ def test_scores_have_the_run_s_tokenizer_and_model_of_comet(trained, copied, mon
 
     def score(sources, hypotheses, references, model):
         asked.append((model, list(sources), list(references)))
-        return 42.0, "a signature"
+        return 42.0, "a signature", (1.0,) * len(hypotheses)
 
     monkeypatch.setattr(comet, "score", score)
     settings = ("metrics=[bleu, comet]", "comet_model=mine", "tokenize=char")

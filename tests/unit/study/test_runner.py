@@ -1,6 +1,7 @@
 """The runner, with runs that are stubs."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -8,10 +9,11 @@ import pytest
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.locks import locked
 from shapeshift.config import parse_config
-from shapeshift.run.folder import Run
+from shapeshift.run.folder import AVERAGE, Run
 from shapeshift.run.record import RunFolder
 from shapeshift.study.grid import PlannedRun
 from shapeshift.study.launchers import Job, RefusedError
+from shapeshift.study.results import collect
 from shapeshift.study.runner import State, run_all
 from shapeshift.study.work import BUSY
 
@@ -197,6 +199,46 @@ def test_ctrl_c_stops_the_jobs_and_says_so(tmp_path):
     assert launcher.interrupted == keys
     ends = {name: states[-1] for name, states in recorder.states.items()}
     assert ends == {"ape/1": "stopping", "ape/2": "stopping"}
+
+
+@pytest.mark.parametrize("setting", ["model.dropout=0.3", "training.max_updates=20"])
+def test_a_run_of_a_version_with_other_defaults_is_not_taken_for_this_one(tmp_path, setting):
+    """Its folder has the same name, which leaves out defaults."""
+    planned = plan_run(1)
+    folder = RunFolder(tmp_path / planned.key)
+    run = Run.create(folder.run, parse_config(planned.config.model_dump(), [setting]))
+    finish(folder, [], planned.config)
+    (run.directory / AVERAGE).touch()
+    launcher = Stub()
+    told = rf"another {setting.partition('=')[0]}, made by a version with other defaults; .*--dir"
+    for read in (
+        lambda: run_all([planned], tmp_path, launcher),
+        lambda: collect([planned], tmp_path),
+    ):
+        with pytest.raises(ShapeshiftError, match=told):
+            read()
+    assert launcher.started == []
+    shutil.rmtree(run.directory)
+    Run.create(folder.run, planned.config)
+    (run.directory / AVERAGE).touch()
+    assert run_all([planned], tmp_path, launcher) == []
+
+
+def test_a_default_of_an_option_of_a_kind_is_compared_as_well(tmp_path):
+    """A configuration leaves it out."""
+    planned = plan_run(1, settings=["position=rope"])
+    folder = RunFolder(tmp_path / planned.key)
+    (Run.create(folder.run, planned.config).directory / AVERAGE).touch()
+    finish(folder, [], planned.config)
+    record = folder.record("train", planned.config)
+    for base, told in ((10_000.0, None), (500.0, r"with another position\.parts\.0\.base, made")):
+        options = {"position.parts.0.base": base, "position.parts.0.of_old": 1}
+        folder.write_record(record.model_copy(update={"options": options}), planned.config)
+        if told is None:
+            assert run_all([planned], tmp_path, Stub()) == []
+        else:
+            with pytest.raises(ShapeshiftError, match=told):
+                run_all([planned], tmp_path, Stub())
 
 
 def test_a_finished_cell_of_other_text_is_refused_but_without_text_it_is_trusted(tmp_path):

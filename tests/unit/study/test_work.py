@@ -86,6 +86,7 @@ def test_steps_are_done_once_and_a_new_one_is_done_alone(
     do_work(planned, make_config("training.max_updates=15", *BUCKETS), first, trained.prepared)
     assert stub.calls == ["STUB", "OTHER", "STUB"]  # other buckets measure again
     train_record = planned.record("train", config)
+    assert train_record.options["position.parts.0.base"] == 10_000
     assert train_record.command == "make run"
     assert train_record.checkpoint == records["STUB"].checkpoint
     assert len(train_record.checkpoint) == 64
