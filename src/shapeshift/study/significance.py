@@ -89,7 +89,7 @@ class Comparison:
     Attributes:
         scores, baseline_scores: seed → score.
         p_values: seed → of its paired bootstrap test; 1 where the seed's own difference has not the
-            sign of the means'. Empty for a metric without examples, see `over_seeds`.
+            sign of the means'. Empty for a metric without examples.
         error: the standard error of the mean difference over examples, from the same samples; 0 for
             a metric without them.
     """
@@ -115,28 +115,18 @@ class Comparison:
         return {seed: score - self.baseline_scores[seed] for seed, score in self.scores.items()}
 
     @property
-    def scores_of_both(self) -> tuple[float, float]:
-        """The scores of the tested side and of the baseline."""
-        return self.score, self.baseline_score
-
-    @property
     def difference(self) -> float:
         """The difference from the baseline."""
         return self.score - self.baseline_score
 
     @property
     def p_value(self) -> float:
-        """The p-value: of one seed, its own; of several, twice their mean, at most 1; `over_seeds`
-        for a metric without examples."""
-        if not self.p_values:
-            return self.over_seeds
-        mean = statistics.fmean(self.p_values.values())
-        return mean if len(self.p_values) == 1 else min(1.0, 2 * mean)
-
-    @property
-    def over_seeds(self) -> float:
-        """The two-sided p-value of Student's t over the seeds' differences; 1 with fewer than three
-        seeds."""
+        """The p-value: of one seed, its own; of several, twice their mean, at most 1. For a metric
+        without examples, that of Student's t over the seeds' differences, two-sided; 1 with fewer
+        than three seeds."""
+        if self.p_values:
+            mean = statistics.fmean(self.p_values.values())
+            return mean if len(self.p_values) == 1 else min(1.0, 2 * mean)
         found = [*self.differences.values()]
         if len(found) < MIN_SEEDS:
             return 1.0

@@ -73,7 +73,9 @@ class Part:
     def is_untrained(self) -> bool:
         """Whether neither side has learned anything (both are below the metric's floor)."""
         test, floor = self.comparison, None if self.metric is None else self.metric.floor
-        return floor is not None and test is not None and max(test.scores_of_both) < floor
+        return (
+            floor is not None and test is not None and max(test.score, test.baseline_score) < floor
+        )
 
     @cached_property
     def mean(self) -> float:
