@@ -3,8 +3,8 @@ study shows or tests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,6 +22,8 @@ FACTS = {
 }
 """Metrics that nothing measures: what the library declares, what the settings say."""
 
+Scores = Callable[[], set[str]]
+
 SWAPPED_ORDER = "original order"
 """Bucket of the scores that claims with `split: original-order` compare."""
 
@@ -36,7 +38,11 @@ def check_results(spec: StudySpec, grid: Grid, runs: Sequence[PlannedRun], path:
         runs: the study's, in one profile, with all overrides.
         path: of the study's file, for the error.
     """
-    elsewhere = set[str]().union(*grid.scored.values()) - grid.scored[runs[0].profile]
+
+    @cache
+    def elsewhere() -> set[str]:  # asked for a score that a run lacks alone: it takes a second
+        return set[str]().union(*grid.scored.values()) - grid.scored[runs[0].profile]
+
     lines = dict[str, None]()
     for place, axes, problem_of in _asked(spec, elsewhere):
         found = {run.name: problem_of(run) for run in runs if fits(run.axes, run.seed, axes)}
@@ -50,7 +56,7 @@ def check_results(spec: StudySpec, grid: Grid, runs: Sequence[PlannedRun], path:
 
 
 def _asked(
-    spec: StudySpec, elsewhere: Collection[str]
+    spec: StudySpec, elsewhere: Scores
 ) -> Iterator[tuple[str, Axes, Callable[[PlannedRun], str]]]:
     """Yield each place that shows or tests results, the settings of its runs, and a function that
     returns why a run lacks the result (empty if it has it)."""
@@ -70,7 +76,7 @@ def _asked(
 
 
 def _column_problem(
-    table: TableSpec, column: ColumnSpec, elsewhere: Collection[str], run: PlannedRun
+    table: TableSpec, column: ColumnSpec, elsewhere: Scores, run: PlannedRun
 ) -> str:
     name = column.metric
     if name in FACTS:
@@ -98,9 +104,7 @@ def _column_problem(
     return ""
 
 
-def _examples_problem(
-    name: str, split: str | None, elsewhere: Collection[str], run: PlannedRun
-) -> str:
+def _examples_problem(name: str, split: str | None, elsewhere: Scores, run: PlannedRun) -> str:
     """Return why a run lacks per-example values; empty if it has them."""
     if problem := _problem(run, name, split, None, elsewhere):
         return problem
@@ -110,9 +114,7 @@ def _examples_problem(
     return ""
 
 
-def _claim_problem(
-    claim: ClaimSpec, elsewhere: Collection[str], has_analyses: bool, run: PlannedRun
-) -> str:
+def _claim_problem(claim: ClaimSpec, elsewhere: Scores, has_analyses: bool, run: PlannedRun) -> str:
     name, known = claim.metric, _declarations(claim.metric, run)
     if has_analyses and not known and name not in FACTS:
         return ""  # they name their values as they like
@@ -135,10 +137,10 @@ def _declarations(name: str, run: PlannedRun) -> list[Metric]:
 
 
 def _problem(
-    run: PlannedRun, name: str, split: str | None, bucket: str | None, elsewhere: Collection[str]
+    run: PlannedRun, name: str, split: str | None, bucket: str | None, elsewhere: Scores
 ) -> str:
     """Return why a run lacks a result for a split (or the run) and a bucket; empty if it has it.
-    `elsewhere` lists scores that are only computed in other profiles."""
+    `elsewhere` returns the scores that are only computed in other profiles."""
     evaluation = run.config.evaluation
     bounds = pairwise([0, *evaluation.length_buckets, None])
     lengths = [bounds_label((low or 0, high)) for low, high in bounds]
@@ -151,7 +153,8 @@ def _problem(
     has = [metric for measure, metric in makers.items() if measure in (TRAIN, *run.measures)]
     known = _declarations(name, run)
     for metric in has or known:
-        if metric.setting and metric.setting not in {*evaluation.metrics, *elsewhere}:
+        setting = metric.setting
+        if setting and setting not in evaluation.metrics and setting not in elsewhere():
             return f"{name} is not computed; add {metric.setting} to evaluation.metrics of the runs"
     if has or any(is_own(each) and not find_measure(each).metrics for each in run.measures):
         return ""
