@@ -99,9 +99,11 @@ class Outcome:
                 continue
             limit = factor * scale(exact, [each[name] for each in samples])
             limit = limit + factor * self.floor * name.startswith("gradient")
-            # To store it; sums of float64 are rounded in both, term by term.
+            # To store it, and each partial sum of terms of one sign, which are nearly as large as
+            # the sum (equal terms are rounded the same way, hence twice what chance gives); sums of
+            # float64 are rounded in both, term by term.
             unit = max(UNIT.get(self.found[name].dtype, 0.0), 2e-15)
-            limit = limit + unit * exact.abs()
+            limit = limit + unit * max(1.0, 2 * (self.longest_sum / 3) ** 0.5) * exact.abs()
             error = (found - exact).abs()
             ratio = (error / limit).amax().item()
             worst = max(worst, ratio)
