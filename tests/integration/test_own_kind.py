@@ -117,7 +117,7 @@ def test_workers_import_kinds_and_measures(folder: Path) -> None:
     axes = "{kind: {ape: [position=ape], root: []}}"
     column = "columns: {count: {metric: count}}"
     (folder / "study.yaml").write_text(
-        f"title: t\ngrid:\n  base: mine.yaml\n  axes: {axes}\n  steps: ['own_measure:count']\n"
+        f"title: t\ngrid:\n  base: mine.yaml\n  axes: {axes}\n  measures: ['own_measure:count']\n"
         f"tables:\n  - {{title: t, rows: [kind], {column}}}\n",
         encoding="utf-8",
     )

@@ -36,7 +36,7 @@ class Place:
     config: Config
 
     @property
-    def planned(self) -> RunFolder:
+    def run(self) -> RunFolder:
         return RunFolder(self.root / "run")
 
     def files(self) -> list[Path]:
