@@ -190,7 +190,7 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         ("rows: [position]\n", "rows: [position, position]\n", "rows: name each axis once"),
         ("    plot", "    labels: {ape: [a]}\n    buckets: {a: null}\n    plot", "not name b"),
         ("tables:", ONLY + "tables:", "claims.0.test: position: shape is not in `only` of the"),
-        ("tables:\n  - ", ONLY + "tables:\n  - only: {position: rope}\n    ", "rope is not in `onl"),
+        ("tables:\n  - ", ONLY + "tables:\n  - only: {position: rope}\n    ", "rope is not in"),
         ("  seeds: [1, 2, 3]", "  exclude: [{seed: 9}]", "the seed 9, but the grid lists none"),
         ("    plot", "    profile_notes: {tiny: t}\n    plot", "the grid has no profile 'tiny'"),
         ("    plot", "    across: position\n    plot", "position is also in rows or only"),
