@@ -77,13 +77,13 @@ command line. Each of these is a *layer*. A later layer replaces values and list
 and sections are merged key by key. The name of a scheme or of a corpus replaces the whole section
 by what it stands for. Another choice in a section (a schedule, a recipe) keeps the fields that both
 have; a field that the new choice does not have is an error, and `null` removes it:
-`training.schedule=noam training.schedule.peak=null`. Within one layer, an override that would undo
-an earlier one is an error that names both: a key given twice,
-`position.position_ids.max_offset=40 position=shape` (give `position=shape` first), or
-`model.dim=96 model=base`. `model.size` fills in widths and depths that nothing else gives; a layer
-with another size must also give each of them that an earlier layer gives. In a file, the choice of
-a section counts before its fields, wherever it stands. Otherwise the order within a layer has no
-effect.
+`training.schedule=noam training.schedule.peak=null`. The options of position ids and of a part are
+not removed this way: name the scheme again, or give all parts. Within one layer, an override that
+would undo an earlier one is an error that names both: a key given twice,
+`position.position_ids.max_offset=40 position=shape` (give `position=shape` first), or `model.dim=96
+model=base`. `model.size` fills in widths and depths that nothing else gives; a layer with another
+size must also give each of them that an earlier layer gives. In a file, the choice of a section
+counts before its fields, wherever it stands. Otherwise the order within a layer has no effect.
 """
 
 STUDY_INTRO = """\

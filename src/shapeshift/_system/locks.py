@@ -6,6 +6,7 @@ is released when its holder ends for any reason, and there are no stale locks.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,9 @@ from filelock import lock_descriptor
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.files import open_in_place, open_regular
+
+if sys.platform != "win32":
+    import fcntl
 
 
 class LockedError(ShapeshiftError):
@@ -24,11 +28,17 @@ def is_locked(path: Path) -> bool:
     """Return whether a process holds the lock at `path`, which may be on a read-only disk.
 
     The check itself holds the lock for a moment, in which another process finds it taken and should
-    try again later.
+    try again later. Where locks can be shared, checks share it and do not see each other; a shared
+    one needs no writing, which network file systems ask of a lock of one's own.
     """
     try:
         with open_regular(path) as file:
-            return not lock_descriptor(file.fileno(), blocking=False)
+            if sys.platform == "win32":
+                return not lock_descriptor(file.fileno(), blocking=False)
+            fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except BlockingIOError:
+        return True
     except OSError:  # no file yet, or no locks here, which `locked` reports
         return False
 

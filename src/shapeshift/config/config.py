@@ -151,7 +151,7 @@ def _conflicts(sections: Mapping[str, Any]) -> Iterator[tuple[Keys, str]]:
         yield (
             ("evaluation", "detokenize"),
             f"evaluation.detokenize={evaluation.detokenize} has no effect on the built-in"
-            " grammar, whose text is not tokenised; leave it out",
+            " grammar, whose text is not tokenised; set evaluation.detokenize=none",
         )
 
 

@@ -75,7 +75,8 @@ def _text(place: Place, problems: Sequence[Any], config: type[BaseModel]) -> str
         case "union_tag_not_found" if field is not None:
             return f"`{field.discriminator}:` is missing ({', '.join(variants(field))})"
         case "union_tag_invalid" if field is not None:
-            return f"{problem['msg']}{nearest(str(problem['ctx']['tag']), variants(field))}"
+            known, tag = variants(field), str(problem["ctx"]["tag"])
+            return f"expected {' or '.join(map(repr, known))}, got {tag!r}{nearest(tag, known)}"
     expected = " or ".join(dict.fromkeys(map(_expected, problems)))
     got = problem["input"]
     shown = str(got).lower() if isinstance(got, bool) else "null" if got is None else repr(got)

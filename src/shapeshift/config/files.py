@@ -165,13 +165,17 @@ def read_layers(path: str | Path, extending: tuple[Path, ...] = ()) -> list[Laye
         )
     if "extends" not in document:
         return [Layer(document, path)]
-    other = document.pop("extends")
+    other, line = document.pop("extends"), line_of(path, ["extends"])
     if not isinstance(other, str) or not other:
-        raise ShapeshiftError(f"extends: expected the path of one file, got {other!r}", path=path)
+        problem = f"extends: expected the path of one file, got {other!r}"
+        raise ShapeshiftError(problem, path=path, line=line)
     try:
         below = find_config(other, path.parent)
+        if not below.exists():
+            near = nearest(below.name, [each.name for each in below.parent.glob("*.y*ml")])
+            raise ShapeshiftError(f"no such file {str(below)!r}{near}")
     except ShapeshiftError as error:
-        raise ShapeshiftError(f"extends: {error}", path=path) from error
+        raise ShapeshiftError(f"extends: {error}", path=path, line=line) from error
     return [*read_layers(below, (*extending, path.resolve())), Layer(document, path)]
 
 
@@ -193,9 +197,12 @@ def lay_over(layers: Iterable[Layer]) -> Resolved:
     """
     result = Resolved()
     document, given = result.document, result.given
+    home: Path | None = None  # of the corpus
     for layer in layers:
         own: dict[Keys, Setting] = {}
-        before, name = given.copy(), _at(document, _LABEL)
+        before, corpus = given.copy(), _at(document, _CORPUS)
+        default = None if isinstance(layer.given, Mapping) else DEFAULT_POSITION
+        name = _at(document, _LABEL) or default
         settings = [*_settings(layer, result)]
         for setting in settings:
             keys, value = setting.keys, _moved(setting)
@@ -208,10 +215,11 @@ def lay_over(layers: Iterable[Layer]) -> Resolved:
                     raise ShapeshiftError(
                         f"{dotted(keys)} is given twice, {own[keys]} and {setting}; give one"
                     )
-                if undone := [own[key] for key in own if _undoes(keys, key)]:
-                    raise ShapeshiftError(
-                        f"{setting} would undo {undone[0]}; give it first, or give one of them"
-                    )
+                if undone := [key for key in own if _undoes(keys, key)]:
+                    remedy = "give it first, or give one of them"
+                    if {keys, undone[0]} == {_PARTS, _PARTS[:1]}:
+                        remedy = "give both in one: position={name: …, parts: […]}"
+                    raise ShapeshiftError(f"{setting} would undo {own[undone[0]]}; {remedy}")
                 if keys == _SIZE and str(value) in SIZES:
                     _check_size(setting, before, {each.keys for each in settings})
                 if keys[0] == "position" and document.get("position") is None:
@@ -222,27 +230,42 @@ def lay_over(layers: Iterable[Layer]) -> Resolved:
                 if keys == _POSITION_IDS and _at(node, keys[-1:]) not in (None, value):
                     for option in [x for x in node if (*keys[:-1], x) not in given]:
                         del node[option]  # what the scheme has filled in goes with it
-                elif keys == _PARTS and is_scheme(_at(node, ("name",))):
-                    del node["name"]  # which is not that of other parts
+                elif keys == _PARTS:  # other ones than those of the scheme
+                    if is_scheme(_at(node, ("name",))):
+                        del node["name"]
+                    if not any(key[:2] == _POSITION_IDS[:2] for key in given):
+                        node.pop("position_ids", None)
+                elif keys in _OWN_RECIPE and _SOURCE not in own:
+                    node.pop("source", None)  # of another function
+                    given.pop(_SOURCE, None)
                 last = _index(node, keys[-1], keys) if isinstance(node, list) else keys[-1]
-                if value != {} or not isinstance(_at(node, (last,)), dict):
+                changes = value != {} or not isinstance(_at(node, (last,)), dict)
+                if changes:
                     node[last] = deepcopy(value)
             except ShapeshiftError as error:
                 result.problems.append(setting.located(str(error)))
                 continue
-            for key in [key for key in given if key[: len(keys)] == keys]:
+            for key in [key for key in given if changes and key[: len(keys)] == keys]:
                 del given[key]
             for key in (keys, *(_leaves(keys, value) if keys == setting.keys else ())):
                 own[key] = given[key] = setting
         _check_label(result, own, name)
-        if layer.folder and own.keys() & {_CORPUS} and _at(document, _CORPUS) == "files":
-            document["data"]["corpus"].setdefault("root", from_here(layer.folder))
+        if _CORPUS[:2] in own:
+            home = None
+        elif _CORPUS in own and (layer.folder or corpus != "files"):
+            home = layer.folder
+    if home and _at(document, _CORPUS) == "files":
+        document["data"]["corpus"].setdefault("root", from_here(home))
     return result
 
 
 _LABEL, _PARTS = ("position", "name"), ("position", "parts")
 _POSITION_IDS = ("position", "position_ids", "name")
 _CORPUS, _SIZE = ("data", "corpus", "corpus"), ("model", "size")
+_OWN_RECIPE, _SOURCE = (
+    (("data", "recipe", "name"), ("data", "recipe", "function")),
+    ("data", "recipe", "source"),
+)
 
 
 def _settings(layer: Layer, result: Resolved) -> Iterator[Setting]:
@@ -281,7 +304,7 @@ def _flatten(keys: Keys, value: Any) -> Iterator[tuple[Keys, Any]]:
     if keys == ("position",) and isinstance(value.get("parts"), list):
         first = "parts"  # of which the name is a label
     for key in sorted(value, key=lambda key: key != first):
-        yield from _flatten((*keys, key), value[key])
+        yield from _flatten((*keys, str(key)), value[key])
 
 
 def _leaves(keys: Keys, value: Any) -> Iterator[Keys]:
@@ -335,14 +358,15 @@ def _check_label(result: Resolved, own: Mapping[Keys, Setting], before: str | No
     Args:
         result: so far.
         own: settings of one layer.
-        before: the name that earlier layers give.
+        before: the name that earlier layers give, or that they leave by default.
     """
     label = own.get(_LABEL)
     if label is None or not isinstance(label.value, str):
         return
     others = [keys for keys in own if keys[0] == "position" and keys != _LABEL]
-    whole = any(keys == ("position",) or keys[:2] == _PARTS for keys in others)
-    if not whole and (before is None or (not others and is_scheme(before))):
+    whole = _PARTS[:1] in others or _PARTS in others
+    short = label.text.partition("=")[0] == "position"  # which names a scheme
+    if not whole and (before is None or (is_scheme(before) and (short or not others))):
         problem = no_scheme(label.value) + ", and no parts are given" * bool(others)
         result.problems.append(label.located(f"position: {problem}"))
 
@@ -389,6 +413,8 @@ def from_here(path: str | Path) -> str:
     """Return a path in normal form: relative to the current folder if it is below it, else
     absolute."""
     whole, here = os.path.abspath(path), os.getcwd()
+    if os.path.realpath(whole) != os.path.realpath(path):  # `..` after a symbolic link
+        whole = os.path.realpath(path)
     return os.path.relpath(whole) if Path(whole).is_relative_to(here) else whole
 
 
@@ -399,5 +425,8 @@ def paths_from(document: dict[str, Any], folder: Path) -> dict[str, Any]:
         value, section = _at(document, keys), _at(document, keys[:-1])
         named = keys in _NAMES_OR_PATHS and not os.path.exists(value or "")
         if value is not None and not os.path.isabs(value) and not named:
-            section[keys[-1]] = os.path.relpath(value, folder)
+            moved = os.path.relpath(value, folder)
+            if os.path.realpath(folder / moved) != os.path.realpath(value):
+                moved = os.path.relpath(os.path.realpath(value), os.path.realpath(folder))
+            section[keys[-1]] = moved
     return document

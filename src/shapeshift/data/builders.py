@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby, islice
 from typing import NamedTuple
 
-from shapeshift._system.own_modules import find
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.config import Extrapolate, Interpolate, LengthSlice, OwnRecipe, Recipe, Split
 from shapeshift.data.filter import Dropped, empty_side
 from shapeshift.data.subwords import SEPARATOR, join_ids
@@ -75,10 +75,16 @@ def build(
 
 
 def _kept(pairs: Iterable[Pair], recipe: Recipe, dropped: Dropped) -> Iterator[Pair]:
+    own = recipe.find() if isinstance(recipe, OwnRecipe) else None
     for pair in pairs:
         reason, made = _why_dropped(pair, recipe), pair
-        if isinstance(recipe, OwnRecipe) and reason is None:
-            made = find(recipe.function, "recipe")(pair, **recipe.options)
+        if isinstance(recipe, OwnRecipe) and own and reason is None:
+            made = own(pair, **recipe.options)
+            if not isinstance(made, Pair | None):
+                raise ShapeshiftError(
+                    f"{recipe.function}: expected a Pair or None, got {type(made).__name__}; return"
+                    " the pair, or pair._replace(…)"
+                )
             reason = f"left out by {recipe.function}" if made is None else empty_side(made)
         if reason:
             dropped.add(reason, pair)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from shapeshift._system.errors import unknown
-from shapeshift._system.own_modules import is_own, source_sha256
+from shapeshift._system.errors import ShapeshiftError, unknown
+from shapeshift._system.own_modules import find, is_own, source_sha256
 from shapeshift._system.schema import HomePath, PlainName, Strict, added
 from shapeshift.data.filter import FilterConfig
 
@@ -300,8 +302,29 @@ class OwnRecipe(Strict):
     @model_validator(mode="after")
     def _fill_source(self) -> OwnRecipe:
         if not self.source:
+            self.find()
             object.__setattr__(self, "source", source_sha256(self.function, "recipe"))
         return self
+
+    def find(self) -> Callable[..., Any]:
+        """Return the function.
+
+        Raises:
+            ShapeshiftError: there is none, it does not take the options, or its file is not that of
+                these settings.
+        """
+        function: Callable[..., Any] = find(self.function, "recipe")
+        try:
+            inspect.signature(function).bind(None, **self.options)
+        except TypeError as error:
+            problem = f"{self.function} does not take a pair and these options: {error}"
+            raise ShapeshiftError(f"{problem}; correct data.recipe.options") from error
+        if self.source not in ("", source_sha256(self.function, "recipe")):
+            raise ShapeshiftError(
+                f"data.recipe: the file of {self.function} is not the one of these settings; bring"
+                " it back, or set data.recipe.source=''"
+            )
+        return function
 
 
 Recipe = Annotated[

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.files import read
 from shapeshift._system.hashes import SUMS, verify
+from shapeshift._system.own_modules import outside
 from shapeshift._system.schema import Strict, added
 from shapeshift.data.config import SPLITS, DataConfig, Split
 from shapeshift.data.sources.files import read_lines
@@ -108,7 +109,8 @@ class Report(Strict):
     def read(cls, path: Path, remedy: str) -> Report:
         """Read a report."""
         try:
-            return cls.model_validate_json(read(path))
+            with outside(path.parent):
+                return cls.model_validate_json(read(path))
         except OSError as error:
             raise ShapeshiftError(f"cannot be read: {error.strerror}", path=path) from error
         except ValidationError as error:

@@ -88,14 +88,17 @@ class Run:
                 + (f", such as {inside[0]}" if inside else nearest(str(self.directory), near)),
                 path=self.directory,
             )
-        _import_kinds(self.directory)
-        try:
-            self.config = load_config(self.directory / CONFIG)
-        except ShapeshiftError as error:
-            remedy = "another version of shapeshift trained this run: use that one, or train again"
-            raise ShapeshiftError(f"{error} ({remedy} in a new folder)") from error
-        if overrides:
-            self.config = load_config(self.directory / CONFIG, overrides)
+        with own_modules.outside(self.directory):
+            _import_kinds(self.directory)
+            try:
+                self.config = load_config(self.directory / CONFIG)
+            except ShapeshiftError as error:
+                remedy = (
+                    "another version of shapeshift trained this run: use that one, or train again"
+                )
+                raise ShapeshiftError(f"{error} ({remedy} in a new folder)") from error
+            if overrides:
+                self.config = load_config(self.directory / CONFIG, overrides)
         training = self.config.training
         self.checkpoints = Checkpoints(
             self.directory / "checkpoints",
@@ -366,16 +369,15 @@ def delete(path: Path) -> None:
 
 
 def _import_kinds(directory: Path) -> None:
-    """Import the kinds of the user's own that a run names, never from the run's folder."""
-    with own_modules.outside(directory):
-        position = read_document(directory / CONFIG).get("position")
-        parts = position.get("parts") if isinstance(position, dict) else None
-        kinds = [str(each.get("kind")) for each in parts or () if isinstance(each, dict)]
-        for kind in filter(own_modules.is_own, kinds):
-            try:
-                find_kind(kind)
-            except ShapeshiftError as error:
-                raise ShapeshiftError(str(error), path=directory) from error
+    """Import the kinds of the user's own that a run names."""
+    position = read_document(directory / CONFIG).get("position")
+    parts = position.get("parts") if isinstance(position, dict) else None
+    kinds = [str(each.get("kind")) for each in parts or () if isinstance(each, dict)]
+    for kind in filter(own_modules.is_own, kinds):
+        try:
+            find_kind(kind)
+        except ShapeshiftError as error:
+            raise ShapeshiftError(str(error), path=directory) from error
 
 
 def _kind_sources(config: Config) -> dict[str, str]:

@@ -161,7 +161,8 @@ class RunFolder:
         """Store the results of a measure."""
         path = self.record_path(record.measure, config)
         contents = {path.name: record.model_dump_json(indent=1).encode() + b"\n"}
-        if examples := {_of(x.metric, x.split): x.examples for x in record.results if x.examples}:
+        whole = (x for x in record.results if x.bucket is None and x.update is None)
+        if examples := {_of(x.metric, x.split): x.examples for x in whole if x.examples}:
             contents[path.stem + EXAMPLES] = json.dumps(examples).encode()
         store(path.parent, contents)
 

@@ -74,6 +74,15 @@ def find_paper(name: str) -> Paper:
 def _read_paper(name: str, folder: Path, path: Path | None = None) -> Paper:
     spec = read_paper_spec(folder)
     studies = {x: read_study(folder / f"{x}.yaml", x, f"{name}:{x}") for x in spec.studies}
+    grids: dict[str, Path] = {}
+    for study in studies.values():
+        first = grids.setdefault(study.grid.name, study.grid.path)
+        if first.resolve() != study.grid.path.resolve():
+            raise ShapeshiftError(
+                f"two grids are called {study.grid.name!r}, in {first} and {study.grid.path};"
+                " rename one of the files",
+                path=folder,
+            )
     return Paper(name, spec.title, spec.citation, studies, path, spec.aliases)
 
 

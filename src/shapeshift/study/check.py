@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 from shapeshift._system.errors import ShapeshiftError, unknown
 from shapeshift._system.own_modules import is_own
-from shapeshift.run.measures import MEASURES, TRAIN, Metric, declared, find_measure
+from shapeshift.data.config import Interpolate
+from shapeshift.run.measures import BLEU, MEASURES, TRAIN, Metric, declared, find_measure
 from shapeshift.study.by_length import bounds_label
 from shapeshift.study.grid import Grid, PlannedRun
 from shapeshift.study.measured import Axes, fits
@@ -43,7 +44,7 @@ def check_results(spec: StudySpec, grid: Grid, runs: Sequence[PlannedRun], path:
     def elsewhere() -> set[str]:  # asked for a score that a run lacks alone: it takes a second
         return set[str]().union(*grid.scored.values()) - grid.scored[runs[0].profile]
 
-    lines = dict[str, None]()
+    lines = dict.fromkeys(_declared_twice(runs[0].measures), None)
     for place, axes, problem_of in _asked(spec, elsewhere):
         found = {run.name: problem_of(run) for run in runs if fits(run.axes, run.seed, axes)}
         lacking = {name: problem for name, problem in found.items() if problem}
@@ -53,6 +54,17 @@ def check_results(spec: StudySpec, grid: Grid, runs: Sequence[PlannedRun], path:
             lines[f"{place}: {problem}{where}"] = None
     if lines:
         raise ShapeshiftError("; ".join(lines), path=path)
+
+
+def _declared_twice(measures: Sequence[str]) -> Iterator[str]:
+    """Yield the metrics that two measures of a grid declare of the same text or part."""
+    makers: dict[tuple[str, str | None, str | None], str] = {}
+    for measure in (TRAIN, *dict.fromkeys(measures)):
+        for metric in find_measure(measure).metrics:
+            for place in product(metric.splits or (None,), metric.buckets or (None,)):
+                first = makers.setdefault((metric.name, *place), measure)
+                if first != measure:
+                    yield f"measures: {first} and {measure} both declare {metric.name}; rename one"
 
 
 def _asked(
@@ -116,10 +128,19 @@ def _examples_problem(name: str, split: str | None, elsewhere: Scores, run: Plan
 
 def _claim_problem(claim: ClaimSpec, elsewhere: Scores, has_analyses: bool, run: PlannedRun) -> str:
     name, known = claim.metric, _declarations(claim.metric, run)
-    if has_analyses and not known and name not in FACTS:
-        return ""  # they name their values as they like
+    if has_analyses and not known and name not in FACTS:  # they name their values as they like
+        if claim.rule == "threshold" and not (claim.test or claim.each):
+            return ""
+        return (
+            f"{name} can only be a value of an analysis: use rule: threshold without test and each"
+        )
     if claim.minus or claim.split == "original-order":
-        return _problem(run, name, None, SWAPPED_ORDER, elsewhere)
+        if name != BLEU.name:
+            return f"metric: original-order is scored with {BLEU.name}, not with {name}"
+        problem = _problem(run, name, None, SWAPPED_ORDER, elsewhere)
+        if not problem and not isinstance(run.config.data.recipe, Interpolate):
+            problem = "split: original-order is of joined sentences; use the recipe interpolate"
+        return problem
     if name in FACTS or (known and all(x.buckets for x in known)):
         return f"metric: {name} is not one number of a run; test a value that an analysis returns"
     if claim.rule in ("better", "no worse") and known and all(x.better is None for x in known):

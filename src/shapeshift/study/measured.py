@@ -20,6 +20,7 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.files import read, save
 from shapeshift._system.hashes import digest, read_sums
 from shapeshift._system.own_modules import definition_sha256
+from shapeshift.data.config import Interpolate
 from shapeshift.data.prepare import prepare
 from shapeshift.data.prepared import Prepared
 from shapeshift.evaluation.metrics import Score, check_parallel
@@ -302,10 +303,15 @@ class Measured:
         scores, others = {}, {}
         if found.examples != "texts":
             scores, others = (self.values(metric, {**x, "seed": seeds}, split) for x in sides)
-            if not (scores and others):
+            seeds = sorted(scores.keys() & others.keys())
+            if not seeds:
                 return Part({}, reason="not measured")
+            scores, others = ({seed: x[seed] for seed in seeds} for x in (scores, others))
+            own, theirs = ([runs[seed] for seed in seeds] for runs in finished)
+            both = [*own, *theirs]
         values: list[list[float]] = []
         if found.examples == "values":
+            self._require_one_text(both, found, split)
             values = [self.examples(planned, found, split) for planned in both]
 
         def compute() -> Comparison:
@@ -321,6 +327,9 @@ class Measured:
                     minus=minus,
                 )
             chosen, files = values, self.files(own[0], found, split)
+            num_examples = len(wanted or ()) if wanted or files is ALL else files[-1].stop
+            for each in values if wanted or files is not ALL else ():
+                check_parallel(len(each), num_examples, "sentences")
             if wanted is not None:
                 chosen, files = [[*compress(each, wanted)] for each in values], ALL
             parts = chosen[: len(own)], chosen[len(own) :]
@@ -335,6 +344,25 @@ class Measured:
         sign = -1 if found.better == "lower" else 1
         gains = {seed: sign * value for seed, value in comparison.differences.items()}
         return Part(gains, comparison, metric=found)
+
+    def _require_one_text(self, runs: Sequence[PlannedRun], metric: Metric, split: Texts) -> None:
+        """Raise a `ShapeshiftError` if the examples of some runs are of different texts."""
+        texts: dict[object, PlannedRun] = {}
+        for planned in runs:
+            rows = self.rows(metric.name, {**planned.axes, "seed": planned.seed}, split=split)
+            text: object = rows[0].references if rows else None
+            if text is None:
+                record = RunFolder(self._root / planned.key).record(TRAIN, planned.config)
+                recipe = planned.config.data.recipe
+                joined = recipe.model_dump_json() if isinstance(recipe, Interpolate) else ""
+                text = (record and record.text, joined)
+            texts.setdefault(text, planned)
+        if len(texts) > 1:
+            names = " and ".join(planned.name for planned in texts.values())
+            raise ShapeshiftError(
+                f"{names} have other texts, and so no examples of {metric.name} in common; compare"
+                " runs of one text"
+            )
 
     def values(self, metric: str, axes: Axes, split: str | None = None) -> dict[int, float]:
         """Return seed → the value of a metric over the files of a split together, or of the run."""
@@ -381,9 +409,16 @@ class Measured:
         return data
 
     def of_length(self, runs: Sequence[PlannedRun], split: Texts, lengths: Bounds) -> list[bool]:
-        """Return the indices of the sentences with these source lengths."""
+        """Return for each sentence whether its source has one of these lengths."""
         assert split != ORIGINAL, "its sentences have no lengths"
-        texts = [(planned.config.data.corpus, planned.config.data.subwords) for planned in runs]
+        texts = [
+            (
+                data.corpus,
+                data.subwords,
+                data.recipe if isinstance(data.recipe, Interpolate) else "",
+            )
+            for data in (planned.config.data for planned in runs)
+        ]
         if any(text != texts[0] for text in texts):
             names = " and ".join(planned.name for planned in runs)
             raise ShapeshiftError(

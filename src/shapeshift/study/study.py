@@ -168,7 +168,13 @@ def _compared(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
         if claim.minus:
             label += f", {claim.metric} lost from {claim.split} to {claim.minus}"
         runs = measured.finished(test)
-        every = _lengths(claim, measured.runs(test)[0])
+        try:
+            every = _lengths(claim, measured.runs(test)[0])
+        except ShapeshiftError as error:
+            if claim.is_tested_in(measured.profile):
+                raise
+            parts[label] = Part({}, reason=str(error))
+            continue
         if runs:
             every = [x for x in every if not x or _has_enough(measured, runs[0], claim.split, x)]
         if not every:

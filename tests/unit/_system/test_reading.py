@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import shapeshift
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.files import read, refuse_irregular
 from shapeshift._system.hashes import SUMS, read_sums, verify
-from shapeshift._system.locks import is_locked
+from shapeshift._system.locks import is_locked, locked
 from shapeshift.config.files import read_document
 from shapeshift.data.prepared import Report
 from shapeshift.data.sources.files import read_parallel
@@ -100,6 +101,18 @@ def test_what_only_looks_does_not_wait_for_a_pipe(clock, tmp_path):
     assert not is_locked(tmp_path / "pipe")
     assert tail(tmp_path / "pipe") == ""
     assert not is_average_of(tmp_path / "pipe", [])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="locks cannot be shared there")
+def test_checks_of_a_lock_do_not_see_each_other_but_its_holder(tmp_path):
+    import fcntl
+
+    path = tmp_path / "lock"
+    with locked(path):
+        assert is_locked(path)
+    with path.open() as other:
+        fcntl.flock(other, fcntl.LOCK_SH)  # as a check does
+        assert not is_locked(path)
 
 
 def test_a_file_of_the_largest_size_is_read(tmp_path):

@@ -258,6 +258,7 @@ def test_all_errors_are_reported_at_once() -> None:
         ({"position": "kerpel"}, "did you mean 'kerple'?"),
         ({"position": "shifted"}, "set position.position_ids.name=shifted"),
         (model(zzzzz=1), "unknown key .known: "),
+        ({"data": {"recipe": "vanila"}}, r"expected 'vanilla' or .*, got 'vanila'; did you mean"),
         ({"position": {"name": "mine", "position_ids": {"name": "shifted"}}}, "no parts are given"),
     ],
 )
@@ -470,6 +471,39 @@ def test_what_a_scheme_filled_in_goes_with_it_and_what_was_given_does_not() -> N
     # Other parts do not have the name of the scheme.
     position = parse_config({"position": "rope"}, ["position={parts: [{kind: alibi}]}"]).position
     assert (position.name, position.scheme.parts[0].kind) == ("custom", "alibi")
+
+
+@pytest.mark.parametrize("file", [{}, {"position": "rope"}])
+def test_a_mistyped_scheme_is_no_label_of_the_parts_that_are_there(file: dict) -> None:
+    end = "position.parts.0.stacks=encoder"
+    assert "did you mean 'kerple'?" in refused(file, "position=kerpel", end)
+    assert parse_config(file, ["position.name=mine", end]).position.name == "mine"
+
+
+def test_other_parts_do_not_keep_the_position_ids_of_the_scheme() -> None:
+    parts = "position={name: foo, parts: [{kind: shaw}]}"
+    ids = [
+        parse_config(file, [parts]).position.scheme.position_ids.name
+        for file in ({"position": "shape"}, {"position": {"position_ids": "shifted"}})
+    ]
+    assert ids == ["absolute", "shifted"]
+
+
+def test_a_scheme_and_parts_in_one_layer_are_refused_with_a_remedy_that_works() -> None:
+    for order in (1, -1):
+        both = ["position=rope", "position.parts=[{kind: shaw}]"][::order]
+        assert "give both in one: position={name: …, parts: […]}" in refused({}, *both)
+
+
+def test_an_empty_section_does_not_hide_where_its_values_are_from(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("model:\n  dropout: 7\n")
+    with pytest.raises(ShapeshiftError, match=r"run\.yaml:2: model\.dropout"):
+        load_config(path, ["model={}"])
+
+
+def test_a_key_that_is_no_text_is_an_unknown_key() -> None:
+    assert "1: unknown key" in refused({1: 2})
 
 
 def test_a_size_that_would_undo_a_width_of_the_file_is_refused_with_a_remedy(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import Config, load_config, parse_config
 from shapeshift.study.grid import Grid
 
@@ -77,6 +78,31 @@ def test_text_is_by_default_next_to_the_file_that_names_it(monkeypatch: pytest.M
     assert str(load_config(path, ["data.corpus=wmt22-fr-de"]).data.corpus.root) == "corpora/wmt22"
     monkeypatch.chdir("sub")
     assert str(load_config("mine.yaml").data.corpus.root) == "."
+
+
+def test_the_folder_of_a_file_is_no_root_of_another_corpus() -> None:
+    path = Path("sub/mine.yaml")
+    path.write_text(yaml.safe_dump({"data": {"corpus": FILES}}))
+    Path("sub/hub.yaml").write_text(
+        yaml.safe_dump({"extends": "mine.yaml", "data": {"corpus": {"corpus": "grammar"}}})
+    )
+    with pytest.raises(ShapeshiftError) as raised:
+        load_config("sub/hub.yaml")
+    assert "corpus.root" not in str(raised.value)
+    assert str(load_config("sub/mine.yaml", ["data.corpus.root=x"]).data.corpus.root) == "x"
+
+
+def test_paths_through_a_symbolic_link_lead_where_the_system_says(tmp_path: Path) -> None:
+    (tmp_path / "far/runs").mkdir(parents=True)
+    (tmp_path / "far/texts").mkdir()
+    Path("texts").mkdir(exist_ok=True)
+    Path("link").symlink_to(tmp_path / "far/runs")
+    document = {"data": {"corpus": {**FILES, "root": "link/../texts"}}}
+    config = parse_config(document)
+    assert config.data.corpus.root.resolve() == tmp_path / "far/texts"
+    inside = parse_config({"data": {"corpus": {**FILES, "root": "texts"}}})
+    Path("link/config.yaml").write_text(inside.to_yaml("link"))
+    assert load_config("link/config.yaml") == inside
 
 
 def test_a_name_that_no_folder_has_stays_a_name() -> None:

@@ -94,3 +94,18 @@ def test_a_recipe_of_ones_own_takes_or_leaves_training_pairs_and_counts_with_its
     assert parse_config({"data": {"recipe": recipe.model_dump()}}).data.recipe == recipe
     with pytest.raises(ShapeshiftError, match=r"no recipe 'own_recipe:long': .* has no 'long'"):
         parse_config({"data": {"recipe": "own_recipe:long"}})
+    with pytest.raises(ShapeshiftError, match=r"these options: .*'limt'; correct"):
+        parse_config({}, ["data.recipe={name: 'own_recipe:short', options: {limt: 1}}"])
+    # A configuration that was saved is of the file as it was.
+    saved = {"data": {"recipe": {**recipe.model_dump(), "source": "0" * 64}}}
+    with pytest.raises(ShapeshiftError, match="is not the one of these settings"):
+        built(lengths, parse_config(saved).data.recipe)
+    assert parse_config(saved, ["data.recipe=other_recipe:short"]).data.recipe == other
+
+
+def test_a_recipe_that_returns_no_pair_is_refused(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "wrong_recipe.py").write_text("def ids(pair):\n    return pair.source_ids\n")
+    recipe = parse_config({"data": {"recipe": "wrong_recipe:ids"}}).data.recipe
+    with pytest.raises(ShapeshiftError, match="expected a Pair or None, got list"):
+        built([(1, 1)], recipe)

@@ -17,7 +17,7 @@ import yaml
 
 from shapeshift._system.errors import ShapeshiftError, out_of_memory
 from shapeshift._system.hashes import SUMS, seal
-from shapeshift.data.prepared import REPORT_OF_RUN
+from shapeshift.data.prepared import REPORT_OF_RUN, Report
 from shapeshift.run.folder import AVERAGE, CONFIG, Run
 from shapeshift.training.log import read_log
 
@@ -121,3 +121,23 @@ def test_the_account_of_a_strangers_data_is_refused_in_one_line(whole, tmp_path)
     folder = shutil.copytree(whole, tmp_path / "run")
     (folder / REPORT_OF_RUN).write_text(json.dumps({"format": 1, "config": []}))
     assert Run(folder).translate(["ab"])  # which does not need it
+
+
+@pytest.mark.parametrize("where", [CONFIG, REPORT_OF_RUN])
+def test_code_in_a_strangers_run_is_not_run_by_way_of_a_recipe(whole, tmp_path, monkeypatch, where):
+    folder = shutil.copytree(whole, tmp_path / "run")
+    module = f"evil_{where.partition('.')[0]}"
+    (folder / f"{module}.py").write_text("open('ran', 'w')\ndef f(pair):\n    return pair\n")
+    recipe = {"name": "own", "function": f"{module}:f"}
+    if where == CONFIG:
+        document = yaml.safe_load((folder / CONFIG).read_text())
+        document["data"]["recipe"] = recipe
+    else:
+        document = {"format": 1, "config": {"recipe": recipe}}
+    (folder / where).write_text(json.dumps(document))
+    (folder / SUMS).unlink()
+    seal(folder)
+    monkeypatch.chdir(folder)
+    with pytest.raises(ShapeshiftError, match=r"whose code is not run|is damaged"):
+        Run(".") if where == CONFIG else Report.read(folder / REPORT_OF_RUN, "prepare it anew")
+    assert not (folder / "ran").exists()

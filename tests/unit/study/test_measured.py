@@ -197,3 +197,43 @@ def test_less_of_what_is_better_lower_is_a_gain(examples, tmp_path, monkeypatch)
     assert part.comparison.difference == pytest.approx(-1.2)
     assert part.comparison.p_value < 0.05
     assert bool(part.comparison.p_values) == (examples is not None)
+
+
+def measured_errors(tmp_path, monkeypatch, change):
+    """Return runs with twenty values of examples each, and what `change` of a run makes of them."""
+    (tmp_path / "errors_kept.py").write_text(ERRORS.format("values"), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    runs = [replace(planned, measures=("errors_kept:errors",)) for planned in RUNS]
+    for planned in runs:
+        put(tmp_path, planned, change(planned))
+    return make_study(tmp_path, runs)
+
+
+def of_whole(planned, **changed):
+    return result("error", 5.0, split="test", examples=(5.0,) * 20, **changed)
+
+
+def test_only_seeds_that_measured_a_metric_on_both_sides_are_compared(tmp_path, monkeypatch):
+    def change(planned):
+        lacks = planned.axes["position"] == "ape" and planned.seed == 2
+        return [] if lacks else [of_whole(planned)]
+
+    part = compare(measured_errors(tmp_path, monkeypatch, change), metric="error")
+    assert part.values.keys() == {1, 3}
+
+
+def test_examples_of_other_texts_are_not_paired(tmp_path, monkeypatch):
+    def change(planned):
+        return [of_whole(planned, references="a" if planned.seed == 2 else "b")]
+
+    with pytest.raises(ShapeshiftError, match="have other texts, and so no examples of error"):
+        compare(measured_errors(tmp_path, monkeypatch, change), metric="error")
+
+
+def test_the_examples_of_a_part_are_not_those_of_the_whole(tmp_path, monkeypatch):
+    def change(planned):
+        part = result("error", 9.0, split="test", bucket="long", examples=(9.0,) * 20)
+        return [of_whole(planned), part]
+
+    measured = measured_errors(tmp_path, monkeypatch, change)
+    assert measured.examples(RUNS[0], measured.metric("error"), "test") == [5.0] * 20

@@ -5,9 +5,10 @@ from contextlib import nullcontext
 import pytest
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.study.catalogue import PAPERS
+from shapeshift.study.catalogue import PAPERS, find_studies
 from shapeshift.study.document import StudyDocument
 from shapeshift.study.measured import Measured
+from shapeshift.study.planning import plan_studies
 
 from .conftest import find_study, minuscule
 
@@ -58,3 +59,57 @@ def test_without_runs_there_are_dashes_and_nothing_is_judged(name, profile, tmp_
     assert {x.verdict for x in content.findings} <= {"not run", "not tested in this profile"}
     assert not any(table.figure for table in content.tables)
     assert document(study, content).is_empty
+
+
+OWN = """\
+title: t
+grid:
+  axes: {{position: {{ape: [position=ape], shape: [position=shape]}}}}
+  base: {{data: {{recipe: {recipe}}}}}
+  measures: [score-test, {measure}]
+tables: [{{title: t, rows: [position], columns: {{BLEU: {{split: test}}}}}}]
+claims:
+- {{claim: c, rule: better, split: original-order, minus: swapped-order, metric: {metric},
+   test: {{position: shape}}, against: {{position: ape}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (
+            {"recipe": "vanilla"},
+            "original-order is of joined sentences; use the recipe interpolate",
+        ),
+        ({"metric": "chrF2"}, "original-order is scored with BLEU, not with chrF2"),
+        ({"measure": "twice:measure"}, "score-test and twice:measure both declare BLEU; rename"),
+    ],
+)
+def test_what_no_run_could_show_is_refused_before_training(
+    changed, expected, tmp_path, monkeypatch
+):
+    declaration = 'Metric("BLEU", splits=("test",))'
+    (tmp_path / "twice.py").write_text(
+        f"from shapeshift.run.measures import Metric, declares\n@declares({declaration})\n"
+        "def measure(run, data):\n    return []\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    given = {"recipe": "interpolate", "measure": "swapped-order", "metric": "BLEU"} | changed
+    (tmp_path / "own.yaml").write_text(OWN.format(**given), encoding="utf-8")
+    with pytest.raises(ShapeshiftError, match=expected):
+        plan_studies(find_studies(str(tmp_path / "own.yaml")), "full")
+
+
+def test_grids_of_a_paper_have_names_of_their_own(tmp_path):
+    grid = "axes: {position: {ape: [position=ape], shape: [position=shape]}}\n"
+    tables = "tables: [{title: t, rows: [position], columns: {BLEU: {split: test}}}]\n"
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "grid.yaml").write_text(grid, encoding="utf-8")
+        study = f"title: t\ngrid: {name}/grid.yaml\n{tables}"
+        (tmp_path / f"{name}.yaml").write_text(study, encoding="utf-8")
+    paper = "title: t\ncitation: c\nstudies: [a, b]\n"
+    (tmp_path / "paper.yaml").write_text(paper, encoding="utf-8")
+    with pytest.raises(ShapeshiftError, match="two grids are called 'grid'"):
+        find_studies(str(tmp_path))
