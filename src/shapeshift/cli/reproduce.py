@@ -116,7 +116,8 @@ def reproduce(
     command = shell_command(*sys.argv[1:])
     plan = plan_studies(paper, profile, settings, seeds, command, label)
     for each in (study for study in paper.studies if study not in plan.paper.studies):
-        notice(f"{paper.name}:{each} has no run with this seed: left out")
+        chosen = "with this seed" if seeds else f"in profile {profile}"
+        notice(f"{paper.name}:{each} has no run {chosen}: left out")
     run_plan(plan, directory, prepared, jobs, slurm, run=run, dry_run=dry_run)
 
 

@@ -16,6 +16,7 @@ RENAMED = {
     "steps": "measures",
     "systems": "lines",
     "items": "studies",
+    "dataset": "recipe",
 }
 """A key's former name → its name now, in the same section."""
 

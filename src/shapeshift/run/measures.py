@@ -95,6 +95,7 @@ class Metric:
         by_length: whether it also has a bucket for each length of `evaluation.length_buckets`.
         setting: its name in `evaluation.metrics`, without which it is not computed.
         is_whole: whether it is a whole number, and is shown as one.
+        decimals: that it is shown with.
         floor: two values below it come of runs that have learned nothing, and do not compare.
         min_span: least range of the vertical axis of a figure.
     """
@@ -109,8 +110,32 @@ class Metric:
     by_length: bool = False
     setting: str = ""
     is_whole: bool = False
+    decimals: int = 2
     floor: float | None = None
     min_span: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check what nothing else would notice before the runs are trained."""
+        for key, known in (
+            ("better", (None, "higher", "lower")),
+            ("examples", (None, "texts", "values")),
+        ):
+            if (given := getattr(self, key)) not in known:
+                raise ShapeshiftError(
+                    f"the metric {self.name!r} has {key}={given!r}; expected one of"
+                    f" {', '.join(map(repr, known))}"
+                )
+        for key in ("splits", "buckets"):
+            if not isinstance(given := getattr(self, key), tuple):
+                raise ShapeshiftError(
+                    f"the metric {self.name!r} has {key}={given!r}; expected a tuple of names, such"
+                    " as ('test',)"
+                )
+        if self.examples == "texts" and not self.setting:
+            raise ShapeshiftError(
+                f"the metric {self.name!r} has examples='texts' without a setting, its name in"
+                " evaluation.metrics; a metric of your own keeps 'values'"
+            )
 
     @property
     def title(self) -> str:
@@ -213,16 +238,22 @@ def take(name: str, run: Run, data: Prepared) -> list[Result]:
     """Run a measure on a run.
 
     Raises:
-        ShapeshiftError: it returns what it does not declare, or no values of examples although it
-            declares them.
+        ShapeshiftError: it returns what it does not declare, or not the split or the values of
+            examples that it declares.
     """
     measure = find_measure(name)
     results, known = measure(run, data), {metric.name: metric for metric in measure.metrics}
     for result in results if is_own(name) and known else ():
         if result.metric not in known:
             raise ShapeshiftError(unknown(f"{name} does not declare", result.metric, known))
-        if known[result.metric].examples == "values" and not (result.bucket or result.examples):
+        metric, split = known[result.metric], (result.split or "").removesuffix(" mean")
+        if metric.examples == "values" and not (result.bucket or result.examples):
             raise ShapeshiftError(f"{name}: {result.metric} has no examples, which it declares")
+        if metric.splits and result.update is None and split.split("/")[0] not in metric.splits:
+            raise ShapeshiftError(
+                f"{name}: {result.metric} has split={result.split!r}; it declares"
+                f" {', '.join(metric.splits)}"
+            )
     return results
 
 

@@ -82,10 +82,11 @@ class LengthValues:
 
 
 def gather(
-    lines: Mapping[str, Sequence[Scores]], baseline: str = ""
+    lines: Mapping[str, Sequence[Scores]], baseline: str = "", *, lower_is_better: bool = False
 ) -> tuple[Sequence[LengthBucket], Values]:
     """Return the buckets up to the longest segment, and the values of each line. With a baseline,
-    values are gains over its mean, because runs are not paired.
+    values are gains over its mean, because runs are not paired; a gain is above 0 where the value
+    is better.
 
     Raises:
         ShapeshiftError: runs were scored on other references or lengths, or in another way.
@@ -106,8 +107,11 @@ def gather(
     }
     if baseline:
         base = [fmean(seeds) if seeds else 0.0 for seeds in values.pop(baseline)]
+        sign = -1 if lower_is_better else 1
         values = {
-            name: [[x - mean for x in seeds] for seeds, mean in zip(own, base, strict=True)]
+            name: [
+                [sign * (x - mean) for x in seeds] for seeds, mean in zip(own, base, strict=True)
+            ]
             for name, own in values.items()
         }
     return buckets, values
@@ -202,7 +206,9 @@ def values_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Conte
         title=spec.title,
         header=(*heads, "segments", *lines),
         rows=tuple(
-            row for each in panels for row in _rows(each, lines, bool(spec.gain_over), differing)
+            row
+            for each in panels
+            for row in _rows(each, lines, bool(spec.gain_over), differing, metric.decimals)
         ),
         notes=tuple(notes),
         figure=spec.title + bars_note(line for panel in drawn for line in panel.lines),
@@ -233,6 +239,7 @@ def _panel(measured: Measured, spec: ByLengthSpec, axes: Where) -> LengthValues 
             for name, own in finished.items()
         },
         spec.gain_over,
+        lower_is_better=metric.better == "lower",
     )
     tests = {
         name: {
@@ -249,7 +256,8 @@ def _panel(measured: Measured, spec: ByLengthSpec, axes: Where) -> LengthValues 
         for name in (finished if spec.tested and first in finished else ())
         if name != first
     }
-    trained = trained_lengths(next(iter(finished.values()))[0].config)
+    found = {trained_lengths(runs[0].config) for runs in finished.values()}
+    trained = found.pop() if len(found) == 1 else None  # nothing is unseen by all lines alike
     return LengthValues(buckets, values, trained, tests, axes.get(spec.panels, ""))
 
 
@@ -259,14 +267,18 @@ def _baseline(measured: Measured, spec: ByLengthSpec) -> str:
 
 
 def _rows(
-    panel: LengthValues, lines: Sequence[str], is_gain: bool, differing: set[tuple[str, str, int]]
+    panel: LengthValues,
+    lines: Sequence[str],
+    is_gain: bool,
+    differing: set[tuple[str, str, int]],
+    decimals: int,
 ) -> Iterable[tuple[Entry, ...]]:
     for place, bucket in enumerate(panel.buckets):
         fields = [number(bucket.num_segments, ",")]
         for name in lines:
             seeds = panel.lines[name][place] if name in panel.lines else []
             marks = FEW_MARK * bucket.is_small + MARK * ((panel.name, name, place) in differing)
-            entry = summary(seeds, "mean ± stdev", marks, "+" * is_gain)
+            entry = summary(seeds, "mean ± stdev", marks, "+" * is_gain, decimals)
             fields.append(with_p_value(entry, panel.tests.get(name, {}).get(place)))
         label = bucket.label + UNSEEN_MARK * panel.is_unseen(bucket)
         yield (*words(*filter(None, (panel.name, label))), *fields)

@@ -38,7 +38,7 @@ Origin = Literal["ours", "paper"]
 
 
 class Entry(Strict):
-    """One cell of a table.
+    """One field of a table.
 
     Attributes:
         text: as it is shown.
@@ -52,19 +52,19 @@ class Entry(Strict):
 
 
 def words(*texts: str) -> tuple[Entry, ...]:
-    """Return cells of text."""
+    """Return fields of text."""
     return tuple(Entry(text=text) for text in texts)
 
 
 def number(value: float | None, show: str = ".2f") -> Entry:
-    """Return a cell with a number, or a dash for `None`."""
+    """Return a field with a number, or a dash for `None`."""
     return Entry(text=NO_VALUE if value is None else format(value, show), value=value)
 
 
 def summary(
     values: Sequence[float], show: str = "mean", mark: str = "", sign: str = "", decimals: int = 2
 ) -> Entry:
-    """Return the values of several seeds as a cell, as `spec.Show` says; a dash if there are
+    """Return the values of several seeds as a field, as `spec.Show` says; a dash if there are
     none."""
     if not values:
         return number(None)

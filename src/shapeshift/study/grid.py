@@ -135,6 +135,11 @@ class GridConfig(Strict):
         seeds = {str(seed) for some in every for seed in some or ()}
         conditions = (*(rule.when for rule in self.rules), *self.exclude)
         for axis, values in (item for condition in conditions for item in condition.items()):
+            if axis == "seed" and not seeds:
+                raise ValueError(
+                    f"a condition names the seed {', '.join(values)}, but the grid lists none; list"
+                    " seeds under `seeds`, which conditions know"
+                )
             known: dict[str, Collection[str]] = {
                 **self.axes,
                 "profile": self.profiles,

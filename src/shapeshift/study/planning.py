@@ -98,10 +98,15 @@ class Plan:
         num_untested = sum(not claim.is_tested_in(self.profile) for claim in claims)
         if not num_untested:
             return ""
-        return (
+        note = (
             f"profile {self.profile} tests {len(claims) - num_untested} of {len(claims)} claims;"
-            " the others are shown as not tested in this profile (a paper's claim needs an effect"
-            f" of {TESTABLE:g} or more in the paper, or profile {PAPER_PROFILE})"
+            " the others are shown as not tested in this profile"
+        )
+        if all(claim.effect is None for claim in claims):
+            return note
+        return (
+            f"{note} (a paper's claim needs an effect of {TESTABLE:g} or more in the paper, or"
+            f" profile {PAPER_PROFILE})"
         )
 
     @cached_property
@@ -171,6 +176,11 @@ def plan_studies(
     needed = [
         planned for planned in every if any(study.needs(planned) for study in studies.values())
     ]
+    if not needed:
+        raise ShapeshiftError(
+            f"no run of profile {profile} is left for {paper.name}:{','.join(studies)}; look at"
+            " `only` of the study and `exclude` of the grid, or at the settings of --grid"
+        )
     known = {planned.seed for planned in needed}
     if unknown := set(seeds) - known:
         lacking, there = (", ".join(map(str, sorted(seeds))) for seeds in (unknown, known))

@@ -45,7 +45,8 @@ class Row(Result):
 
 
 _FIRST = ("grid", "profile", "run")
-_FIELDS = (*_FIRST, *(name for name in Row.model_fields if name not in (*_FIRST, "axes")))
+_OTHERS = ("axes", "examples")  # columns of their own, and files of their own
+_FIELDS = (*_FIRST, *(name for name in Row.model_fields if name not in (*_FIRST, *_OTHERS)))
 
 
 def collect(runs: Iterable[PlannedRun], root: Path) -> list[Row]:

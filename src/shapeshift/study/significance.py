@@ -1,4 +1,4 @@
-"""Whether one system is better than another: paired bootstrap tests.
+"""Whether one model is better than another: paired bootstrap tests.
 
 Two kinds of chance are kept apart. How results vary from seed to seed is their standard deviation.
 Whether a difference would hold on other sentences is the paired bootstrap test (Koehn 2004), to the
@@ -48,8 +48,8 @@ NUM_SAMPLES = 5000
 """Of the bootstrap: a hundred tests that are corrected together can still be significant."""
 
 METHOD = 5
-"""Of `compare_cells`: raised whenever comparisons come about in another way, so that kept ones are
-made again."""
+"""Of `compare_runs` and `compare_values`: raised whenever comparisons come about in another way, so
+that kept ones are made again."""
 
 _SEED = 12345
 """Of the bootstrap: sacreBLEU's."""
@@ -111,13 +111,18 @@ class Comparison:
 
     @property
     def differences(self) -> dict[int, float]:
-        """Seed → the system's score minus the baseline's."""
+        """Seed → the tested side's score minus the baseline's."""
         return {seed: score - self.baseline_scores[seed] for seed, score in self.scores.items()}
 
     @property
     def difference(self) -> float:
         """The difference from the baseline."""
         return self.score - self.baseline_score
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether there is a p-value: a metric without examples takes three seeds."""
+        return bool(self.p_values) or len(self.scores) >= MIN_SEEDS
 
     @property
     def p_value(self) -> float:
@@ -293,7 +298,7 @@ def translations(planned: PlannedRun, root: Path, split: str) -> list[str]:
     """Return the kept translations of a run, detokenised as its settings say.
 
     Args:
-        run: scored.
+        planned: scored.
         root: folder of the runs' folders.
         split: that was translated.
 

@@ -8,7 +8,7 @@ the paper stand here and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
@@ -106,7 +106,8 @@ class ColumnSpec(Strict):
         count: instead of a metric: show a number of the prepared data of `split` (which may be
             `train`): pairs kept, pairs read, source tokens, or the length of the longest source.
         show: how the values of several seeds are shown in one field.
-        gain_of: instead of a metric: show the difference to the baseline in the named column.
+        gain_of: instead of a metric: show the gain over the baseline in the named column: the
+            difference, above 0 where the value is better.
         difference: instead of a metric: show the first of these columns minus the second; each is
             of a metric or a count.
     """
@@ -226,6 +227,10 @@ class TableSpec(Strict):
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> TableSpec:
+        if len(set(self.rows)) < len(self.rows):
+            raise ValueError("rows: name each axis once")
+        if self.labels and self.buckets:
+            raise ValueError("labels do not name buckets; leave one of the two out")
         if self.labels and len(self.rows) != 1:
             raise ValueError(f"labels need one axis in rows, got {len(self.rows)}")
         _check(self.rows[0], info, self.labels)
@@ -294,7 +299,8 @@ class ByLengthSpec(Strict):
         panels: axis with one panel of the figure for each of its settings.
         splits: the sentences of these splits are taken together.
         metric: that keeps examples, see [Metrics](#metrics).
-        gain_over: show the difference to this setting of `lines`.
+        gain_over: show the gain over this setting of `lines`: the difference, above 0 where the
+            value is better.
         tested: mark the lengths at which a line differs significantly from the first one, or from
             that of `gain_over`, on one split.
         notes: lines below the table.
@@ -352,7 +358,8 @@ class ClaimSpec(Strict):
             `each`: the claim must hold in each bucket of `evaluation.length_buckets` that has
             enough sentences.
         metric: what is compared; for `rule: threshold` it may be a value that an analysis returns.
-        margin: for `no worse` and `equivalent`, in the unit of the metric.
+        margin: for `no worse` and `equivalent`, in the unit of the metric; without a default for
+            other metrics than BLEU.
         at_most, at_least: the limit of `threshold`; give one of the two.
         test: settings of the tested runs.
         against: settings in which the compared runs differ from the tested runs.
@@ -406,8 +413,15 @@ class ClaimSpec(Strict):
         limits = [limit for limit in (self.at_most, self.at_least) if limit is not None]
         if len(limits) != (self.rule == "threshold"):
             raise ValueError("threshold needs at_most or at_least, the other rules neither")
-        if "margin" in self.model_fields_set and self.rule not in ("no worse", "equivalent"):
-            raise ValueError(f"{self.rule} has no margin; leave it out")
+        has_margin = "margin" in self.model_fields_set
+        if self.rule not in ("no worse", "equivalent"):
+            if has_margin:
+                raise ValueError(f"{self.rule} has no margin; leave it out")
+        elif not has_margin and self.metric != BLEU.name:
+            raise ValueError(
+                f"{self.rule}: give a margin in the unit of {self.metric}; the default is for"
+                f" {BLEU.name}"
+            )
         if self.lengths and self.split == "original-order":
             raise ValueError("lengths needs split: valid or test")
         if self.rule == "threshold":
@@ -472,4 +486,24 @@ class StudySpec(Strict):
     def _has_content(self) -> StudySpec:
         if not (self.tables or self.by_length or self.curves or self.analyses):
             raise ValueError("needs one of tables, by_length, curves and analyses")
+        for place, settings in self._chosen():
+            for axis, setting in settings.items():
+                if setting not in self.only.get(axis, (setting,)):
+                    raise ValueError(
+                        f"{place}: {axis}: {setting} is not in `only` of the study"
+                        f" ({', '.join(self.only[axis])}), and would have no runs"
+                    )
         return self
+
+    def _chosen(self) -> Iterator[tuple[str, Where]]:
+        """Yield the settings of each part of the study that it takes runs from, by its key."""
+        for at, table in enumerate(self.tables):
+            yield f"tables.{at}.only", table.only
+            for title, column in table.columns.items():
+                yield f"tables.{at}.columns.{title}.only", column.only
+        for at, figure in enumerate(self.by_length):
+            yield f"by_length.{at}.only", figure.only
+        for at, claim in enumerate(self.claims):
+            yield f"claims.{at}.test", claim.test
+            for test, _ in claim.pairs:
+                yield f"claims.{at}.pairs", test

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import Config
 from shapeshift.data.corpora import labels
+from shapeshift.evaluation.scores import FEW_SEGMENTS
 from shapeshift.evaluation.tables import NO_VALUE
 from shapeshift.positions.registry import find_kind
 from shapeshift.run.measures import Metric, mean_of, usable
@@ -21,7 +22,7 @@ from shapeshift.study.check import FACTS
 from shapeshift.study.document import Content, DocumentTable, Entry, number, summary, words
 from shapeshift.study.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.study.measured import Measured
-from shapeshift.study.significance import MARK
+from shapeshift.study.significance import MARK, MIN_SEEDS
 from shapeshift.study.spec import (
     ColumnSpec,
     CurvesSpec,
@@ -46,7 +47,7 @@ class TableBuilder:
     def __init__(self, spec: TableSpec, measured: Measured, *, trained: bool = True):
         self._spec, self._measured, self._trained = spec, measured, trained
         axis = spec.across
-        self._compared, self._untested = dict[Metric, None](), dict[str, None]()
+        self._compared, self._untested = dict[Metric, None](), dict[str, dict[str, None]]()
         self._groups: list[Where] = [{axis: x} for x in measured.settings(axis)] if axis else [{}]
         runs = measured.runs(spec.only)
         places = dict.fromkeys(tuple(planned.axes[axis] for axis in spec.rows) for planned in runs)
@@ -122,7 +123,7 @@ class TableBuilder:
         return plot.title + bars_note(lines), draw_lines([panel], plot.x_title or plot.x)
 
     def _values(self, place: Where, column: ColumnSpec, text: str | None = None) -> list[float]:
-        """Return the results of a cell; `place` holds the settings of its row and group."""
+        """Return the results of a field; `place` holds the settings of its row and group."""
         settings, split = self._one_model(place, column), column.split
         if column.layers:
             layers: dict[str, list[float]] = {}
@@ -152,20 +153,22 @@ class TableBuilder:
         return {axis: setting for axis, setting in settings.items() if axis != _BUCKET}
 
     def _one_model(self, place: Where, column: ColumnSpec) -> Where:
-        """Return the settings of a cell, after checking that its runs are seeds of one model."""
+        """Return the settings of a field, after checking that its runs are seeds of one model."""
         settings = self._settings(place, column)
         remedy = f"add it to rows, across or only of the table {self._spec.title!r}"
         self._measured.require_one_model(settings, remedy)
         return settings
 
     def _column(self, group: Where, column: ColumnSpec) -> list[Entry]:
-        tests = self._tests(group, self._spec.columns.get(column.gain_of, column))
+        shown = self._spec.columns.get(column.gain_of, column)
+        tests = self._tests(group, shown)
         differing = significant(tests)
         entries = []
+        show = f"+.{self._measured.metric(shown.metric).decimals}f"
         for at, place in enumerate(self._lines):
             if column.gain_of:
-                test = tests[at].comparison if at in tests else None
-                entries.append(number(test.difference if test else None, "+.2f"))
+                has_gain = at in tests and tests[at].comparison
+                entries.append(number(tests[at].mean if has_gain else None, show))
             else:
                 mark = MARK if at in differing else ""
                 entry = self._field(place | group, column, mark)
@@ -175,9 +178,11 @@ class TableBuilder:
     def _field(self, place: Where, column: ColumnSpec, mark: str = "") -> Entry:
         settings = self._settings(place, column)
         if column.difference:
-            sides = (self._spec.columns[title] for title in column.difference)
+            sides = [self._spec.columns[title] for title in column.difference]
             first, second = (self._field(place, side).value for side in sides)
-            return number(None if first is None or second is None else first - second)
+            decimals = max(self._measured.metric(side.metric).decimals for side in sides)
+            lost = None if first is None or second is None else first - second
+            return number(lost, f".{decimals}f")
         if column.count:
             return self._count(place, column)
         if column.metric in FACTS:
@@ -185,9 +190,9 @@ class TableBuilder:
             if len(facts) > 1:
                 self._one_model(place, column)  # which names the axis
             return Entry(text=facts.pop()) if facts else number(None)
-        decimals = 3 if column.layers else 2
-        is_whole = self._measured.metric(column.metric).is_whole
-        show = "whole number" if is_whole else column.show
+        metric = self._measured.metric(column.metric)
+        decimals = 3 if column.layers else metric.decimals
+        show = "whole number" if metric.is_whole else column.show
         return summary(self._values(place, column), show, mark, decimals=decimals)
 
     def _count(self, place: Where, column: ColumnSpec) -> Entry:
@@ -213,17 +218,22 @@ class TableBuilder:
     def _each_set(self, group: Where, column: ColumnSpec) -> dict[str, list[Entry]]:
         """Return a column for each file of the validation and test sets, and one for their mean."""
         corpus, texts = self._measured.runs()[0].config.data.corpus, []
+        decimals = self._measured.metric(column.metric).decimals
         for split in ("valid", "test"):  # as `run.measures.score` names them
             files = labels(corpus, split)
             texts += [f"{split}/{label}" for label in files] if len(files) > 1 else [split]
         columns = {
-            name: [summary(self._values(x | group, column, name), column.show) for x in self._lines]
+            name: [
+                summary(self._values(x | group, column, name), column.show, decimals=decimals)
+                for x in self._lines
+            ]
             for name in texts
         }
         means = []
         for fields in zip(*columns.values(), strict=True):
             values = [field.value for field in fields if field.value is not None]
-            means.append(number(fmean(values) if len(values) == len(fields) else None))
+            mean = fmean(values) if len(values) == len(fields) else None
+            means.append(number(mean, f".{decimals}f"))
         columns["average"] = means
         return columns
 
@@ -241,15 +251,29 @@ class TableBuilder:
                 continue
             self._measured.require_baseline(against, f"the table {self._spec.title!r}")
             bounds = length_bounds(runs[0].config, column.lengths) if column.lengths else None
-            if bounds or column.lengths != "beyond":
-                tests[at] = self._measured.compare(
-                    settings, against, column.split, metric=column.metric, lengths=bounds
-                )
-                if tests[at].comparison and (metric := tests[at].metric):
-                    self._compared[metric] = None
-                elif self._values(place | group, column):
-                    self._untested[" ".join((place | group).values())] = None
+            if column.lengths == "beyond" and not bounds:
+                continue
+            done, theirs = map(self._measured.finished, (settings, against))
+            if bounds and done:
+                num_sentences = sum(self._measured.of_length(done[:1], column.split, bounds))
+                if num_sentences < FEW_SEGMENTS:
+                    self._leave_untested(place | group, f"fewer than {FEW_SEGMENTS} sentences")
+                    continue
+            part = tests[at] = self._measured.compare(
+                settings, against, column.split, metric=column.metric, lengths=bounds
+            )
+            if part.metric and part.comparison and part.comparison.is_tested:
+                self._compared[part.metric] = None
+            elif self._values(place | group, column):
+                reason = part.reason or f"fewer than {MIN_SEEDS} seeds"
+                if not {x.seed for x in done} & {x.seed for x in theirs}:
+                    baseline = ", ".join(f"{x} = {y}" for x, y in self._spec.baseline.items())
+                    reason = f"no finished run of {baseline} with the same seed"
+                self._leave_untested(place | group, reason)
         return tests
+
+    def _leave_untested(self, place: Where, reason: str) -> None:
+        self._untested.setdefault(reason, {})[" ".join(place.values())] = None
 
     def _names(self, place: Where) -> tuple[str, ...]:
         if not self._spec.labels:
@@ -273,9 +297,8 @@ class TableBuilder:
             baseline = ", ".join(f"{axis} = {x}" for axis, x in self._spec.baseline.items())
             if self._compared:
                 yield mark_note(baseline, [*self._compared])
-            if self._untested:
-                reason = f"there is no finished run of {baseline} with the same seed"
-                yield f"not tested, as {reason}: {', '.join(self._untested)}"
+            for reason, names in self._untested.items():
+                yield f"not tested ({reason}): {', '.join(names)}"
         yield from self._spec.notes
         if note := self._spec.profile_notes.get(self._measured.profile):
             yield note

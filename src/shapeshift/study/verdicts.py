@@ -130,7 +130,11 @@ def findings(claims: Sequence[tuple[ClaimSpec, Mapping[str, Part]]], profile: st
                 verdict=verdict,
                 measured=measured,
                 paper=claim.expected,
-                p_values={x: y.comparison.p_value for x, y in parts.items() if y.comparison},
+                p_values={
+                    label: part.comparison.p_value
+                    for label, part in parts.items()
+                    if part.comparison and part.comparison.is_tested
+                },
             )
         )
     return found
@@ -177,14 +181,14 @@ def significant(parts: Mapping[_Name, Part]) -> set[_Name]:
     p_values = {
         name: x.comparison.p_value
         for name, x in parts.items()
-        if x.comparison and not x.is_untrained
+        if x.comparison and x.comparison.is_tested and not x.is_untrained
     }
     return {name for name, p_value in holm(p_values).items() if p_value < LEVEL}
 
 
 def with_p_value(entry: Entry, part: Part | None) -> Entry:
-    """Return a cell with the p-value of its test, if it has one."""
-    if part is None or part.comparison is None:
+    """Return a field with the p-value of its test, if it has one."""
+    if part is None or part.comparison is None or not part.comparison.is_tested:
         return entry
     return entry.model_copy(update={"p_value": part.comparison.p_value})
 
@@ -211,7 +215,11 @@ def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
     counted = [f"{len(parts)} comparisons"]
     if len(ordered) < len(parts):
         counted.append(f"{len(parts) - len(ordered)} without runs")
-    if claim.rule == "better" and all(len(parts[x].values) >= MIN_SEEDS for x in ordered):
+    if (
+        claim.rule == "better"
+        and ordered
+        and all(len(parts[x].values) >= MIN_SEEDS for x in ordered)
+    ):
         means = [parts[x].mean for x in ordered if parts[x].p_value() < LEVEL]
         better = sum(mean > 0 for mean in means)
         counted.append(f"{better} better and {len(means) - better} worse (each p < {LEVEL:g})")
@@ -232,14 +240,18 @@ def _described(claim: ClaimSpec, part: Part) -> str:
         return part.reason
     seeds = f"{len(part.values)} seed{'s' * (len(part.values) > 1)}"
     spread = ""
+    test, digits = part.comparison, part.metric.decimals if part.metric else 2
     if len(part.values) >= MIN_SEEDS:
-        spread = ", 95 % interval {:.2f} to {:.2f}".format(*part.interval)
-    test = part.comparison
+        low, high = part.interval
+        if test and part.metric and part.metric.better == "lower":  # of gains
+            low, high = -high, -low
+        spread = f", 95 % interval {low:.{digits}f} to {high:.{digits}f}"
     if test is None:
         return f"{part.mean:.3f}{spread} ({seeds})"
+    tested = f", {shown(test.p_value)}" if test.is_tested else ""
     text = (
-        f"{test.score:.2f} against {test.baseline_score:.2f} ({test.difference:+.2f},"
-        f" {shown(test.p_value)}{spread}, {seeds})"
+        f"{test.score:.{digits}f} against {test.baseline_score:.{digits}f}"
+        f" ({test.difference:+.{digits}f}{tested}{spread}, {seeds})"
     )
     if part.metric and part.is_untrained:
         least = f"{part.metric.floor:g} {part.metric.name}"

@@ -12,6 +12,7 @@ from shapeshift.evaluation.scores import sha256_lines
 from shapeshift.run.measures import (
     MEASURES,
     SCORE_TEST,
+    Metric,
     Result,
     check_measures,
     files_of,
@@ -113,6 +114,11 @@ def without_examples(run, data):
     return [Result(metric="a", value=1.0, split="test")]
 
 
+@declares(Metric("a", splits=("test",)))
+def of_no_split(run, data):
+    return [Result(metric="a", value=1.0)]
+
+
 def anything(run, data):
     return [Result(metric="b", value=1.0)]
 """
@@ -124,9 +130,24 @@ def test_a_measure_of_ones_own_finds_what_it_declares(tmp_path, monkeypatch):
     for name, problem in (
         ("undeclared", "declared:undeclared does not declare 'b' (known: a)"),
         ("without_examples", "declared:without_examples: a has no examples, which it declares"),
+        ("of_no_split", "declared:of_no_split: a has split=None; it declares test"),
     ):
         with pytest.raises(ShapeshiftError, match=re.escape(problem)):
             take(f"declared:{name}", None, None)
     assert [x.metric for x in take("declared:anything", None, None)] == ["b"]
     with pytest.raises(ValueError, match=r"a is 2.0, and the mean of its examples 1.0"):
         Result(metric="a", value=2.0, examples=(0.5, 1.5))
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"better": "Lower"}, "better='Lower'; expected one of None, 'higher', 'lower'"),
+        ({"examples": "value"}, "examples='value'; expected one of None, 'texts', 'values'"),
+        ({"examples": "texts"}, "examples='texts' without a setting"),
+        ({"splits": "test"}, "splits='test'; expected a tuple of names"),
+    ],
+)
+def test_a_metric_says_what_can_be_understood(given, problem):
+    with pytest.raises(ShapeshiftError, match=f"the metric 'a' has {problem}"):
+        Metric("a", **given)

@@ -48,6 +48,8 @@ def panel(systems, trained=None):
 def test_gains_are_measured_from_the_mean_of_the_baseline():
     _, values = gather({"APE": SHAPE, "SHAPE": APE}, "APE")
     assert values == {"SHAPE": [[-4, -2], [-1, -1], [], [-16, -12]]}
+    _, lower = gather({"APE": SHAPE, "SHAPE": APE}, "APE", lower_is_better=True)
+    assert lower == {"SHAPE": [[4, 2], [1, 1], [], [16, 12]]}
 
 
 def test_lengths_that_no_sentence_has_are_left_out_at_the_end():
@@ -96,3 +98,17 @@ def test_the_first_system_is_the_baseline_even_without_runs(monkeypatch, tmp_pat
     assert {"rpe", "shape"} <= {*table.header}
     assert compared == []
     assert table.notes[-1] == "not tested, as there is no finished run of ape and another: vanilla"
+
+
+def test_lengths_are_unseen_where_all_lines_were_trained_on_the_same(monkeypatch, tmp_path):
+    """Extrapolate in profile tiny is trained on short sentences; vanilla on all."""
+    runs = sorted(find_grid("shape:table2").runs("tiny"), key=lambda x: x.axes["recipe"])
+    monkeypatch.setattr(Measured, "is_finished", lambda self, planned: True)
+    monkeypatch.setattr(Measured, "scores", lambda *_, **__: scores(20, 24, None, 4))
+    for lines, panel, is_unseen in (
+        ("position", {"recipe": "extrapolate"}, True),
+        ("recipe", {"position": "ape"}, False),
+    ):
+        spec = ByLengthSpec(title="t", lines=lines, only=panel)
+        [table] = values_by_length(Measured(runs, tmp_path, tmp_path), spec, "t").tables
+        assert any("anything in training" in note for note in table.notes) == is_unseen

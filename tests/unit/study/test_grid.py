@@ -95,6 +95,7 @@ def test_exclude(make):
     [
         ({"axis": {}}, r"mine\.yaml: axis: unknown key; did you mean 'axes'"),
         ({"exclude": [{"recpie": "vanilla"}]}, r"no axis 'recpie'; did you mean 'recipe'"),
+        ({"exclude": [{"dataset": "vanilla"}]}, "dataset is now recipe"),
         ({"exclude": [{"K": 41}]}, r"the axis K has no setting .41. .known: 0, 40"),
         ({"axes": {"seed": {"a": []}}}, r"an axis cannot be called 'seed'"),
         ({"seeds": [1, 1, 2]}, r"seeds: give each seed once; 1 is there again"),

@@ -114,6 +114,8 @@ def test_overrides_reach_every_cell_and_seeds_choose():
         plan("table1", seeds=[1, 5, 6])
     with pytest.raises(ShapeshiftError, match="has no profile 'paper'"):
         plan("table2", profile="paper")
+    with pytest.raises(ShapeshiftError, match="no run of profile tiny is left for toy:none; look"):
+        plan("none", paper=paper(none=study("t", "one", only={"position": "gone"})))
     # A study without such a run is left out.
     assert [*plan("table1", "table2", seeds=[2]).paper.studies] == ["table1"]
 
@@ -444,6 +446,13 @@ def test_a_plan_says_which_claims_its_profile_cannot_test():
     assert planning.plan_studies(shape, "paper", seeds=[1]).untested == ""
     told = planning.plan_studies(shape, "tiny", seeds=[1]).untested
     assert told.startswith("profile tiny tests 1 of 8 claims")
+    assert "a paper's claim needs an effect of 3 or more" in told
+    claim = {"claim": "c", "rule": "threshold", "at_least": 1, "profiles": ["paper"]}
+    claim["test"] = {"position": "ape"}
+    own = plan("own", paper=paper(own=study("t", "one", claims=[claim])))
+    assert own.untested.endswith(
+        "tests 0 of 1 claims; the others are shown as not tested in this profile"
+    )
 
 
 @pytest.mark.slow

@@ -45,6 +45,7 @@ def test_rows_say_where_they_are_from(root):
     write_csv(rows, path / "r.csv")
     with (path / "r.csv").open(encoding="utf-8", newline="") as file:
         read = [*csv.DictReader(file, strict=True)]
+    assert "examples" not in read[0]  # each has a file
     assert [(x["axis:position"], float(x["value"]), x["bucket"]) for x in read] == [
         ("ape", 1.5, ""), ("ape", 2.5, "0–9"), ("sines", 1.5, ""), ("sines", 2.5, "0–9")
     ]  # fmt: skip

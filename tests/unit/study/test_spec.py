@@ -117,6 +117,7 @@ GAIN = ", gain: {gain_of: valid BLEU}"
 COLUMNS = "{valid BLEU: {split: valid}, test BLEU: {split: test}}"
 BETTER = "rule: better\n    test: {position: shape}\n    against: {position: ape}"
 BY_LENGTH = "by_length:\n- {title: t, lines: position, "
+ONLY = "only: {position: ape}\n"
 THRESHOLD = "rule: threshold\n    at_least: 1\n    "
 
 
@@ -185,6 +186,12 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         (COLUMNS, "{b: {split: valid}, test BLEU: {split: each set}}", "plot: y needs a column"),
         (COLUMNS, "{test BLEU: {metric: parameters}}", "baseline: no column is tested"),
         (COLUMNS, "{}", "tables.0.columns: "),
+        ("rule: better", "rule: no worse\n    metric: chrF2", "a margin in the unit of chrF2; the"),
+        ("rows: [position]\n", "rows: [position, position]\n", "rows: name each axis once"),
+        ("    plot", "    labels: {ape: [a]}\n    buckets: {a: null}\n    plot", "not name b"),
+        ("tables:", ONLY + "tables:", "claims.0.test: position: shape is not in `only` of the"),
+        ("tables:\n  - ", ONLY + "tables:\n  - only: {position: rope}\n    ", "rope is not in"),
+        ("  seeds: [1, 2, 3]", "  exclude: [{seed: 9}]", "the seed 9, but the grid lists none"),
         ("    plot", "    profile_notes: {tiny: t}\n    plot", "the grid has no profile 'tiny'"),
         ("    plot", "    across: position\n    plot", "position is also in rows or only"),
         ("  seeds:", "  exclude: [{seed: 9}]\n  seeds:", "yaml: grid: a condition names what is"),

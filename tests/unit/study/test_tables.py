@@ -5,14 +5,14 @@ from statistics import fmean
 import pytest
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.run.measures import mean_of
+from shapeshift.run.measures import Metric, mean_of
 from shapeshift.study.measured import Measured
 from shapeshift.study.spec import PublishedSpec, StudySpec, TableSpec
 from shapeshift.study.study import judge_claims
 from shapeshift.study.tables import TableBuilder, published_table
 
-from .conftest import column, put, result, texts
-from .test_measured import RUNS
+from .conftest import REFERENCES, column, put, result, texts
+from .test_measured import RUNS, make_study
 
 LAYERS = {1: (0.1, 0.9), 2: (0.6, 0.2), 3: (0.2, 0.3)}
 """Seed → similarity in the layers 1 and 2: the mean is lowest in layer 1."""
@@ -78,6 +78,32 @@ def test_two_columns_of_each_set_have_titles_of_their_own(measured):
     assert build(measured, both).header == ("position", *(f"{x} {y}" for x in "bc" for y in names))
     with pytest.raises(ShapeshiftError, match="two columns 'test'; change the title of one"):
         build(measured, {"test": {"split": "test"}, "b": both["b"]})
+
+
+def test_what_is_not_tested_says_why(measured, tmp_path):
+    """Speed has no examples: its test takes three seeds, and a value of the baseline."""
+    for planned in RUNS:
+        is_shape = planned.axes["position"] == "shape"
+        found = [result("error", 0.5 - 0.1 * is_shape, split="test")] if planned.seed < 3 else []
+        put(tmp_path, planned, found + [result("loss", 1.0, split="test")] * is_shape)
+    own = (Metric("error", better="lower", splits=("test",)), Metric("loss", splits=("test",)))
+    measured.__dict__["declared"] = [*own]
+    columns = {x: {"metric": x, "split": "test"} for x in ("error", "loss")}
+    columns["gain"] = {"gain_of": "error"}
+    made = build(measured, columns, baseline={"position": "ape"})
+    assert column(made, "gain")["shape"].text == "+0.10"
+    assert {entry.p_value for row in made.rows for entry in row} == {None}
+    notes = [note for note in made.notes if "test" in note or note.startswith("*")]
+    assert notes == ["not tested (fewer than 3 seeds): shape", "not tested (not measured): shape"]
+
+
+def test_a_text_without_sentences_of_these_lengths_is_not_tested(tmp_path, monkeypatch):
+    for planned in RUNS:
+        put(tmp_path, planned, hypotheses=REFERENCES)
+    monkeypatch.setattr("shapeshift.study.tables.length_bounds", lambda *_: (60, None))
+    columns = {"BLEU": {"split": "test", "lengths": "beyond"}}
+    made = build(make_study(tmp_path), columns, baseline={"position": "ape"})
+    assert texts(made) == [["ape", "–"], ["shape", "–"]]
 
 
 def test_a_figure_has_the_settings_of_the_rows(measured):

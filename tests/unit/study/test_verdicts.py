@@ -3,10 +3,11 @@
 import pytest
 from scipy import stats
 
-from shapeshift.run.measures import BLEU
+from shapeshift.run.measures import BLEU, Metric
+from shapeshift.study.document import Entry
 from shapeshift.study.significance import Comparison
 from shapeshift.study.spec import ClaimSpec
-from shapeshift.study.verdicts import Part, describe, findings, significant
+from shapeshift.study.verdicts import Part, describe, findings, significant, with_p_value
 
 
 def claim(rule="better", **given):
@@ -171,6 +172,29 @@ def test_numbers_seeds_and_p_are_named():
     reason = Part({}, reason="no finished run with k = 16")
     assert describe(claim(), {"x": reason}) == "x: no finished run with k = 16"
     assert finding(claim(), {}).measured == "no runs in this profile"
+
+
+def test_where_lower_is_better_the_interval_has_the_sign_of_the_difference():
+    """Gains of 0.0012 or so, each a lower value; a metric may ask for more decimals."""
+    scores = {1: 0.0088, 2: 0.0087, 3: 0.0089}
+    gains = {seed: 0.01 - score for seed, score in scores.items()}
+    metric = Metric("error", better="lower", decimals=4)
+    part = Part(gains, Comparison(scores, dict.fromkeys(scores, 0.01), {}), metric=metric)
+    told = describe(claim(), {"x": part})
+    assert told.startswith("x: 0.0088 against 0.0100 (-0.0012, p = 0.002, 95 % interval -0.0014 to")
+
+
+def test_students_t_of_two_seeds_is_no_test():
+    values = {1: 1.0, 2: 2.0}
+    part = Part(values, Comparison(values, dict.fromkeys(values, 0.0), {}), metric=Metric("speed"))
+    made = finding(claim(), {"x": part})
+    assert (made.p_values, made.measured) == ({}, "x: 1.50 against 0.00 (+1.50, 2 seeds)")
+    assert with_p_value(Entry(text="1.50"), part).p_value is None
+
+
+def test_what_has_not_run_is_counted_as_neither_better_nor_worse():
+    parts = {str(n): Part({}, reason="no finished run") for n in range(6)}
+    assert describe(claim(), parts) == "6 comparisons, 6 without runs"
 
 
 def test_many_parts_are_counted_and_the_extremes_named():

@@ -18,7 +18,7 @@ _NUM_BINS = 40
 
 
 def histograms(measured: Measured) -> Content:
-    """Draw the lengths of the training sentences, a panel for each setting of `dataset`; the
+    """Draw the lengths of the training sentences, a panel for each setting of `recipe`; the
     table has a row for each range of lengths."""
     stores = {
         name: measured.prepared(measured.runs({"recipe": name})[0]).train
