@@ -365,7 +365,7 @@ def _check_label(result: Resolved, own: Mapping[Keys, Setting], before: str | No
         return
     others = [keys for keys in own if keys[0] == "position" and keys != _LABEL]
     whole = _PARTS[:1] in others or _PARTS in others
-    short = label.text.partition("=")[0] == "position"  # which names a scheme
+    short = label.text == f"position={label.value}"  # which names a scheme
     if not whole and (before is None or (is_scheme(before) and (short or not others))):
         problem = no_scheme(label.value) + ", and no parts are given" * bool(others)
         result.problems.append(label.located(f"position: {problem}"))

@@ -179,7 +179,7 @@ def plan_studies(
     if not needed:
         raise ShapeshiftError(
             f"no run of profile {profile} is left for {paper.name}:{','.join(studies)}; look at"
-            " `only` of the study and `exclude` of the grid, or at the settings of --grid"
+            " `only` of the study, and at `exclude` and the settings of its axes in the grid"
         )
     known = {planned.seed for planned in needed}
     if unknown := set(seeds) - known:
