@@ -64,7 +64,7 @@ def unknown(what: str, word: str, known: Collection[str], more: str = "") -> str
 def install_extra(name: str) -> str:
     """Return how to install an extra of this package, to follow what is not installed.
 
-    Whoever installed a wheel adds to it with pip; in a checkout, pip installs the checkout.
+    A wheel is extended by name; a checkout is installed again from its folder.
     """
     checkout = Path(__file__).parents[3]
     if (checkout / "pyproject.toml").is_file():

@@ -327,9 +327,9 @@ class Measured:
                     minus=minus,
                 )
             chosen, files = values, self.files(own[0], found, split)
-            num_examples = len(wanted or ()) if wanted or files is ALL else files[-1].stop
-            for each in values if wanted or files is not ALL else ():
-                check_parallel(len(each), num_examples, "sentences")
+            sentences = len(wanted) if wanted is not None else files[-1].stop
+            for each in values:
+                check_parallel(len(each), sentences or len(each), "sentences")  # None: of no file
             if wanted is not None:
                 chosen, files = [[*compress(each, wanted)] for each in values], ALL
             parts = chosen[: len(own)], chosen[len(own) :]
