@@ -1,0 +1,187 @@
+"""Another position representation in a Hugging Face model.
+
+Attention goes through transformers' `AttentionInterface`. The model's own positions stay where they
+are and add nothing: rotary embeddings rotate by zero, a table of positions gives zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from torch import nn
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.positions import SCHEMES, SHAPE, Representation, Scheme, get
+from shapeshift.positions.base import check_sizes, tied_names
+
+from .changed import UNDO, refuse_changed, use_attention
+from .measure import Layer, Own, measure, restore, silence
+from .numbering import CAUSAL, NAME, Tracker, attention
+
+ELSEWHERE = "adds vectors to embeddings or to what is projected, where use_position cannot reach"
+
+ENTRY = "shapeshift_position"
+"""Of a model's configuration: what `use_position` has changed, for `from_pretrained`."""
+
+
+def use_position(model: nn.Module, position: Representation | str, **options: Any) -> None:
+    """Replace the positions of a decoder-only or encoder-only model of Hugging Face.
+
+        use_position(model, "alibi")
+        use_position(model, "rope", scaling="yarn", factor=4.0, original_length=4096)
+
+    A model is recognised by what short forward passes show, not by its class: it takes `input_ids`,
+    calls its attentions through transformers' `AttentionInterface`, and has its positions in
+    modules of their own, such as a rotary embedding or a table. Training, `generate`, left padding,
+    packing by `position_ids` and gradient checkpointing work as before. Without `position_ids`,
+    positions are counted along a 2D `attention_mask`. `unshift` undoes it.
+
+    Layers of a rotary model that do not rotate (SmolLM3, Llama 4) stay without positions. Weights
+    of a representation (those of T5 or Shaw) are new and part of the model, as its
+    `shapeshift_positions`; each layer has its own unless the kind's paper shares them.
+
+    `save_pretrained` saves the change. `from_pretrained` opens it again, weights included, where
+    `shapeshift` is imported, and refuses to where it is not; a `Representation` of your own needs
+    `use_position` again, see the guide.
+
+    Args:
+        model: such as `LlamaForCausalLM`, or its base model.
+        position: a scheme or kind that acts on heads or scores of self-attention, see
+            `shapeshift.positions.get`; or a representation, which serves all layers.
+        options: of the kind. `rope` has a rotary model's own base, pairing and share of channels
+            unless they say otherwise, and no scaling unless they name one.
+
+    Raises:
+        ShapeshiftError: the model cannot be changed, for the reason that the error gives, or its
+            positions are changed already; the position acts elsewhere, or was built for another
+            size; an option is unknown; or `rope` in a model that scales its own, without `scaling`,
+            or whose rotation is none of `Rotary`.
+    """
+    refuse_changed(model)
+    _refuse_position(position, options)
+    own = measure(model)
+    config: Any = own.base.config
+    settings: dict[str, Mapping[str, Any] | None] = {
+        layer.name: _settings(position, layer, config.hidden_size, options)
+        for layer in own.layers
+        if layer.has_position
+    }
+    install(model, own, position, settings)
+
+
+def install(
+    model: nn.Module,
+    own: Own,
+    position: Representation | str,
+    settings: Mapping[str, Mapping[str, Any] | None],
+) -> None:
+    """Replace `own` positions of a model.
+
+    Args:
+        settings: name of each attention that gets the position → its arguments for `get`; None
+            where `position` is built.
+    """
+    base: Any = own.base
+    built: dict[str, Representation] = {}
+    placed: dict[str, Representation] = {}
+    for name, arguments in settings.items():
+        first = position if isinstance(position, Representation) else get(position, **arguments)
+        if first.acts("embed") or first.acts("inputs"):
+            _refuse(f"{type(first).__name__} {ELSEWHERE}")
+        is_shared = first.share_layers or not any(True for _ in first.parameters())
+        key = repr(arguments) if is_shared else name
+        placed[name] = built.setdefault(key, first)
+    positions = nn.ModuleList(built.values())
+    weight = next(base.parameters())
+    undo: dict[str, Any] = {"attention": base.config._attn_implementation}
+    config = use_attention(model, base.config, NAME, attention)
+    base.shapeshift_positions = positions.to(weight.device, weight.dtype)
+    tied = tied_names(positions)
+    positions._tied_weights_keys = tied  # type: ignore[assignment]  # for `save_pretrained`
+    undo["silenced"] = silence(own)
+    undo["layers"] = [base.get_submodule(layer.name) for layer in own.layers]
+    for layer, part in zip(own.layers, undo["layers"], strict=True):
+        # Not registered there, so that weights have one name.
+        vars(part)[NAME] = placed.get(layer.name, Representation())
+        vars(part)[CAUSAL] = layer.causal
+    tracker = Tracker()
+    undo["hooks"] = (
+        base.register_forward_pre_hook(tracker.before, with_kwargs=True),
+        base.register_forward_hook(tracker.after, with_kwargs=True),
+    )
+    setattr(base, UNDO, undo)
+    config.attn_implementation = NAME  # without shapeshift, `from_pretrained` does not know it
+    setattr(config, ENTRY, {
+        "position": position if isinstance(position, str) else None,
+        "tables": own.tables,
+        "rotary": own.rotary,
+        "layers": {
+            layer.name: {"causal": layer.causal, "settings": settings.get(layer.name)}
+            for layer in own.layers
+        },
+    })  # fmt: skip
+
+
+def restore_position(model: nn.Module) -> None:
+    """Undo `use_position`. Other changes since then remain."""
+    base: Any = next(part for part in model.modules() if hasattr(part, UNDO))
+    undo = getattr(base, UNDO)
+    restore(undo["silenced"])
+    base.config._attn_implementation = undo["attention"]
+    for name in (ENTRY, "attn_implementation"):
+        delattr(base.config, name)
+    for part in undo["layers"]:
+        del vars(part)[NAME], vars(part)[CAUSAL]
+    for hook in undo["hooks"]:
+        hook.remove()
+    del base.shapeshift_positions
+    delattr(base, UNDO)
+
+
+def _refuse(what: str) -> NoReturn:
+    raise ShapeshiftError(
+        f"{what}; use one that acts on heads or scores, such as 'rope', 'alibi', 't5' or 'rpe', and"
+        " shift_positions for SHAPE"
+    )
+
+
+def _refuse_position(position: Any, options: Mapping[str, Any]) -> None:
+    """Raise a `ShapeshiftError` if `position` is none that acts on heads or scores of all layers."""
+    if isinstance(position, Representation):
+        if options:
+            raise ShapeshiftError(f"{type(position).__name__} is built and takes no options")
+    elif isinstance(position, SHAPE):
+        _refuse(f"SHAPE {ELSEWHERE}")
+    elif not isinstance(position, str):
+        _refuse(f"position must be a name or a Representation, got {position!r}")
+    else:
+        scheme = SCHEMES.get(position, Scheme())
+        if any(part.at == "embedding" for part in scheme.parts):
+            _refuse(f"{position} {ELSEWHERE}")
+        if any(part.layers is not None for part in scheme.parts):
+            _refuse(f"{position!r} is {scheme}, and use_position gives all layers one kind")
+
+
+def _settings(
+    position: Representation | str, layer: Layer, dim: int, options: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return the arguments of `get` for a layer; None if `position` is built."""
+    sizes = {"dim": dim, **layer.sizes}
+    if isinstance(position, Representation):
+        check_sizes(position, **sizes)
+        return None
+    settings: dict[str, Any] = {**sizes, "causal": layer.causal}
+    if position in ("rope", "rotary"):
+        if layer.scaled_by is not None and "scaling" not in options:
+            raise ShapeshiftError(
+                f"this model scales its rope by {layer.scaled_by!r}; name a scaling of ours,"
+                " such as scaling='none', 'linear' or 'yarn'"
+            )
+        if layer.rotates and layer.rotation is None and not {"base", "pairs"} <= options.keys():
+            raise ShapeshiftError(
+                f"the rotation of {layer.name} is none of ours; name yours, such as base=10000.0,"
+                " pairs='halves'"
+            )
+        settings |= layer.rotation or {}
+    return {**settings, **options}
