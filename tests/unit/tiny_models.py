@@ -29,6 +29,7 @@ SIZES: dict[str, Any] = {
         ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"), 4
     ),
     **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
+    **{"num_key_value_heads": 4, "head_dim": 8},
     **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout", "embed_dropout"), 0.0),
     **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0),
     **dict.fromkeys(("attention_dropout", "activation_dropout", "hidden_dropout"), 0.0),

@@ -12,10 +12,11 @@ from typing import Any, NoReturn
 from torch import nn
 
 from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.own_modules import is_own
 from shapeshift.positions import SCHEMES, SHAPE, Representation, Scheme, get
 from shapeshift.positions.base import check_sizes, tied_names
 
-from .changed import UNDO, refuse_changed, use_attention
+from .changed import UNDO, refuse_changed, register, use_attention
 from .measure import Layer, Own, measure, restore, silence
 from .numbering import CAUSAL, NAME, Tracker, attention
 
@@ -93,12 +94,25 @@ def install(
         key = repr(arguments) if is_shared else name
         placed[name] = built.setdefault(key, first)
     positions = nn.ModuleList(built.values())
-    weight = next(base.parameters())
-    undo: dict[str, Any] = {"attention": base.config._attn_implementation}
-    config = use_attention(model, base.config, NAME, attention)
-    base.shapeshift_positions = positions.to(weight.device, weight.dtype)
-    tied = tied_names(positions)
+    for part in positions.modules():
+        part._is_hf_initialized = True  # type: ignore[assignment]  # else transformers does it again
+    weight, tied = next(base.parameters()), tied_names(positions)
+    positions.to(None if weight.is_meta else weight.device, weight.dtype)
     positions._tied_weights_keys = tied  # type: ignore[assignment]  # for `save_pretrained`
+    undo: dict[str, Any] = {"attention": base.config._attn_implementation}
+    if hasattr(base.config, ENTRY):  # opened by `from_pretrained`
+        register(NAME, attention)
+        base.config._attn_implementation = NAME
+        undo["attention"] = base.get_correct_attn_implementation(None)
+        base.all_tied_weights_keys |= {
+            f"shapeshift_positions.{name}": f"shapeshift_positions.{first}"
+            for name, first in tied.items()
+        }
+    else:
+        use_attention(model, base.config, NAME, attention)
+        setattr(base.config, ENTRY, _entry(own, position, settings))
+    base.config.attn_implementation = NAME  # without shapeshift, `from_pretrained` refuses it
+    base.shapeshift_positions = positions
     undo["silenced"] = silence(own)
     undo["layers"] = [base.get_submodule(layer.name) for layer in own.layers]
     for layer, part in zip(own.layers, undo["layers"], strict=True):
@@ -111,16 +125,30 @@ def install(
         base.register_forward_hook(tracker.after, with_kwargs=True),
     )
     setattr(base, UNDO, undo)
-    config.attn_implementation = NAME  # without shapeshift, `from_pretrained` does not know it
-    setattr(config, ENTRY, {
-        "position": position if isinstance(position, str) else None,
-        "tables": own.tables,
-        "rotary": own.rotary,
-        "layers": {
-            layer.name: {"causal": layer.causal, "settings": settings.get(layer.name)}
-            for layer in own.layers
-        },
-    })  # fmt: skip
+
+
+def is_named(position: object) -> bool:
+    """Return whether a configuration may name a position: a scheme or kind of ours or of an
+    installed package. It may not name a class of the user's own, for that imports a module."""
+    return isinstance(position, str) and not is_own(position)
+
+
+def _entry(
+    own: Own, position: Representation | str, settings: Mapping[str, Mapping[str, Any] | None]
+) -> dict[str, Any]:
+    """Return what the configuration of a changed model says of it."""
+    variants: list[dict[str, Any]] = []
+    layers: dict[str, int] = {}
+    for layer in own.layers:
+        variant = {"causal": layer.causal, "settings": settings.get(layer.name)}
+        if variant not in variants:
+            variants.append(variant)
+        layers[layer.name] = variants.index(variant)
+    named = position if is_named(position) else None
+    return {
+        "position": named, "tables": own.tables, "rotary": own.rotary,
+        "variants": variants, "layers": layers,
+    }  # fmt: skip
 
 
 def restore_position(model: nn.Module) -> None:

@@ -1,0 +1,475 @@
+"""How a Hugging Face model uses positions, as three short forward passes show it.
+
+In these passes no attention mixes tokens: each returns its values. Then
+
+- a module holds positions if what it returns differs from place to place, but does not change with
+  the tokens: a pair (cos, sin) or a complex tensor rotates, one real tensor is added;
+- an attention belongs to the model if it is called through transformers' `AttentionInterface`;
+- once these modules are silent, the heads and the output of a token depend on this token alone. If
+  they do not, positions act, or tokens mix, where `use_position` cannot reach.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.positions import Rotary
+
+from .changed import no_vectors, register
+from .numbering import KEYS, NAME, attention
+
+LENGTH = 7
+"""Tokens of a row: a size that hardly any other dimension has."""
+
+ROWS = (0, 1, 0, 2, 0, 3, 0), (0, 4, 5, 0, 1, 6, 0)
+"""The first token stands at several places, with other tokens around it; the last place has it in
+both rows."""
+
+FAR = (0, 1, 2, 5, 1000, 50_000, 200_000)
+"""Positions at which the silenced model is tried, also far beyond its training."""
+
+PASSED_ON = {"position_ids", "cache_position", "use_cache", "is_causal", "sliding_window"}
+COMPUTED = {"scaling", "dropout", "softcap", "s_aux", KEYS}
+"""What attentions may be called with: arguments without an effect on the scores, and those that
+`numbering.attention` computes."""
+
+
+@dataclass
+class Own:
+    """A model's own positions.
+
+    Attributes:
+        base: the innermost model that has all attentions.
+        tables: names, in `base`, of modules whose vectors are added.
+        rotary: names of modules that return cosines and sines.
+        layers: the attentions.
+    """
+
+    base: nn.Module
+    tables: list[str]
+    rotary: list[str]
+    layers: list[Layer] = field(default_factory=list)
+
+
+@dataclass
+class Layer:
+    """An attention of a model.
+
+    Attributes:
+        name: in the base model.
+        sizes: `num_heads` and `head_dim`.
+        causal: whether it is called with a causal mask.
+        has_position: whether the model's own positions act there, or nowhere.
+        rotates: whether its queries and keys rotate.
+        rotation: the settings of `Rotary` that compute this, if any do.
+        scaled_by: the `rope_type` of its rotation, unless that is "default".
+    """
+
+    name: str
+    sizes: dict[str, int]
+    causal: bool
+    has_position: bool = True
+    rotates: bool = False
+    rotation: dict[str, Any] | None = None
+    scaled_by: str | None = None
+
+
+@dataclass
+class _Call:
+    module: nn.Module
+    query: Tensor  # (B, H, T, E)
+    key: Tensor  # (B, H or fewer, T, E)
+    mask: Any
+    arguments: dict[str, Any]
+
+
+class Recorder:
+    """What `numbering.attention` calls in place of a position while a model is measured."""
+
+    def __init__(self) -> None:
+        self.calls: list[_Call] = []
+
+    def attend(
+        self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Any, arguments: Any
+    ) -> tuple[Tensor, None]:
+        """Record a call and return the values `(B, T, H, E)`."""
+        self.calls.append(_Call(module, q, k, mask, arguments))
+        v = v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
+        return v.transpose(1, 2).contiguous(), None
+
+
+def measure(model: nn.Module) -> Own:
+    """Return a model's own positions; the model is unchanged afterwards.
+
+    Raises:
+        ShapeshiftError: if the model is no model of tokens of Hugging Face, or has positions or
+            attentions that `use_position` cannot replace.
+    """
+    top = _outermost(model)
+    ids = _tokens(top)
+    rows = ids[torch.tensor(ROWS)]  # (2, T)
+    far = torch.tensor([FAR], device=ids.device).expand_as(rows)
+    padding = torch.ones_like(rows)
+    padding[:, 1] = 0
+    with _recording(top) as run:
+        first, other = run(rows), run(ids[torch.tensor(ROWS) + 1])
+        if not first.calls:
+            raise ShapeshiftError(
+                f"the attention of {type(top).__name__} does not go through transformers'"
+                " AttentionInterface, so use_position cannot replace it"
+            )
+        base = _innermost(top, {call.module for call in first.calls})
+        own = Own(base, *_position_modules(base, first.outputs, other.outputs))
+        undo = silence(own)
+        hook = base.register_forward_pre_hook(_with_keys, with_kwargs=True)
+        try:
+            silent = run(rows)
+            _check(type(top).__name__, silent, own)
+            if not own.tables:  # with which a model may read other buffers at position_ids, too
+                _check(type(top).__name__, run(rows, position_ids=far), own)
+            padded = run(rows, attention_mask=padding)
+        finally:
+            hook.remove()
+            restore(undo)
+    own.layers = _layers(own, first, silent, padded)
+    return own
+
+
+Undo = list[tuple[nn.Module, Any]]
+
+
+def silence(own: Own) -> Undo:
+    """Let the modules that hold positions add nothing and rotate by zero; `restore` undoes it."""
+    undo: Undo = []
+    for name in own.tables:
+        table = own.base.get_submodule(name)
+        is_trained = any(weight.requires_grad for weight in table.parameters())
+        undo.append((table, (vars(table).get("forward"), is_trained)))
+        table.requires_grad_(False).forward = no_vectors
+    for name in own.rotary:
+        rotary = own.base.get_submodule(name)
+        undo.append((rotary, rotary.register_forward_hook(_rotate_by_zero)))
+    return undo
+
+
+def restore(undo: Undo) -> None:
+    """Undo `silence`."""
+    for module, before in undo:
+        if not isinstance(before, tuple):
+            before.remove()
+            continue
+        forward, is_trained = before
+        del module.forward
+        if forward is not None:  # of accelerate
+            module.forward = forward
+        module.requires_grad_(is_trained)
+
+
+def _rotate_by_zero(module: nn.Module, args: Any, output: Any) -> Any:
+    """Forward hook of rotary embeddings: returns the cosine and sine of zero."""
+    if isinstance(output, Tensor):  # complex
+        return torch.ones_like(output)
+    cos, sin = output
+    return torch.ones_like(cos), torch.zeros_like(sin)
+
+
+@dataclass
+class _Run:
+    calls: list[_Call]
+    outputs: dict[nn.Module, list[Any]]
+    result: Tensor | None  # (B, T, …)
+
+
+def _outermost(model: nn.Module) -> Any:
+    """Return the outermost model of Hugging Face that reads tokens."""
+    try:
+        from transformers import PreTrainedModel
+    except ImportError:
+        PreTrainedModel = ()  # type: ignore[misc,assignment]
+    top: Any = next((part for part in model.modules() if isinstance(part, PreTrainedModel)), None)
+    if top is None:
+        raise ShapeshiftError(
+            f"use_position is for models of Hugging Face, not {type(model).__name__}; for layers of"
+            " torch.nn see shapeshift.interop.torch_nn"
+        )
+    config = top.config
+    if config.is_encoder_decoder or getattr(config, "add_cross_attention", False):
+        raise ShapeshiftError(
+            f"use_position is for decoder-only and encoder-only models, and {type(top).__name__}"
+            " has attention to an encoder"
+        )
+    if "input_ids" not in inspect.signature(top.forward).parameters:
+        raise ShapeshiftError(
+            f"use_position needs a model that reads input_ids, and {type(top).__name__} does not"
+        )
+    return top
+
+
+def _tokens(top: Any) -> Tensor:
+    """Return eight ids of tokens that are not special."""
+    config = top.config.get_text_config()
+    special = {n for name, n in vars(config).items() if name.endswith(("token_id", "token_index"))
+               and isinstance(n, int)}  # fmt: skip
+    device = next(top.get_input_embeddings().parameters()).device
+    if device.type == "meta":
+        raise ShapeshiftError(
+            "the weights of this model are on the device meta, where they have no numbers; load"
+            " them before use_position"
+        )
+    usable = [n for n in range(4, config.vocab_size) if n not in special][:8]
+    return torch.tensor(usable, device=device)
+
+
+@contextmanager
+def _recording(top: Any) -> Iterator[Callable[..., _Run]]:
+    """Let `top` call a recorder in place of its attentions, in evaluation mode. Yields a function
+    that calls `top` with ids and, where it takes them, further arguments."""
+    recorder, outputs = Recorder(), {}
+    known = inspect.signature(top.forward).parameters
+    parts: list[Any] = [*top.modules()]
+    configs = [(part, part.config) for part in parts if hasattr(part, "config")]
+    modes = [(part, part.training) for part in parts]
+
+    def keep(part: nn.Module, args: Any, output: Any) -> None:
+        outputs.setdefault(part, []).append(output)
+
+    def run(ids: Tensor, **arguments: Tensor) -> _Run:
+        recorder.calls = []
+        outputs.clear()
+        given = {"use_cache": False, **arguments}
+        try:
+            out = top(input_ids=ids, **{name: x for name, x in given.items() if name in known})
+        except Exception as error:
+            first, *_ = str(error).strip().splitlines() or [type(error).__name__]
+            raise ShapeshiftError(
+                f"use_position tries a model with a few tokens, and {type(top).__name__} fails:"
+                f" {first}"
+            ) from error
+        values = out if isinstance(out, tuple) else out.values()
+        return _Run(recorder.calls, dict(outputs), next(filter(_is_by_token, values), None))
+
+    register(NAME, attention)
+    copies: dict[int, Any] = {}
+    handles = [part.register_forward_hook(keep) for part in parts]
+    try:
+        for part, config in configs:
+            part.config = copies.setdefault(id(config), copy(config))
+            part.config._attn_implementation_internal = NAME
+        for part in parts:
+            vars(part)[NAME], part.training = recorder, False
+        with torch.no_grad():
+            yield run
+    finally:
+        for handle in handles:
+            handle.remove()
+        for part, config in configs:
+            part.config = config
+        for part, mode in modes:
+            part.training = mode
+            del vars(part)[NAME]
+
+
+def _is_by_token(x: object) -> bool:
+    shape = (len(ROWS), LENGTH)
+    return isinstance(x, Tensor) and x.is_floating_point() and x.shape[:2] == shape
+
+
+def _innermost(top: nn.Module, attentions: set[nn.Module]) -> nn.Module:
+    """Return the innermost model of Hugging Face that has all of these modules."""
+    kind = next(base for base in type(top).__mro__ if base.__name__ == "PreTrainedModel")
+    models = [part for part in top.modules() if isinstance(part, kind)]
+    return [part for part in models if attentions <= {*part.modules()}][-1]
+
+
+def _position_modules(
+    base: nn.Module, first: dict[nn.Module, Any], other: dict[nn.Module, Any]
+) -> tuple[list[str], list[str]]:
+    """Return the names of modules that hold positions: those that are added, those that rotate."""
+    tables: list[str] = []
+    rotary: list[str] = []
+    for name, part in base.named_modules():
+        if part is base or any(name.startswith(f"{each}.") for each in (*tables, *rotary)):
+            continue
+        calls, again = (
+            [_tensors(output) for output in outputs.get(part, [])] for outputs in (first, other)
+        )
+        if not calls or not all(calls) or len(calls) != len(again):
+            continue
+        pairs = [(x, y) for a, b in zip(calls, again, strict=True) for x, y in zip(a, b)]
+        if not all(torch.equal(x, y) for x, y in pairs) or not any(_varies(x) for x, _ in pairs):
+            continue
+        if all(_rotates(tensors) for tensors in calls):
+            rotary.append(name)
+        elif all(len(tensors) == 1 for tensors in calls):
+            tables.append(name)
+    return tables, rotary
+
+
+def _tensors(output: object) -> tuple[Tensor, ...]:
+    """Return the tensors that a module returned; none if it returned anything else, too."""
+    found = output if isinstance(output, tuple | list) else (output,)
+    return tuple(found) if all(isinstance(x, Tensor) for x in found) else ()
+
+
+def _varies(x: Tensor) -> bool:
+    """Return whether a tensor differs between places."""
+    dims = [dim for dim, size in enumerate(x.shape) if size == LENGTH]
+    return any(not torch.equal(x.select(dim, 1), x.select(dim, 2)) for dim in dims)
+
+
+def _rotates(tensors: Sequence[Tensor]) -> bool:
+    if len(tensors) == 1:
+        return tensors[0].is_complex()
+    if len(tensors) != 2 or tensors[0].shape != tensors[1].shape:
+        return False
+    squares = tensors[0].float() ** 2 + tensors[1].float() ** 2
+    return bool(((squares - squares.mean()).abs() < 0.02 * squares.mean()).all())
+
+
+def _with_keys(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    """Forward pre-hook of the base model: an argument that has to arrive at its attentions."""
+    parameters = inspect.signature(module.forward).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        kwargs = {**kwargs, KEYS: torch.zeros(1, LENGTH)}
+    return args, kwargs
+
+
+def _same(x: Tensor, y: Tensor) -> bool:
+    """Return whether two tensors are equal but for rounding."""
+    if not x.numel():
+        return True
+    allowed = 1e-3 if x.dtype in (torch.float32, torch.float64) else 0.05
+    return bool((x.float() - y.float()).abs().max() <= allowed * y.float().abs().max())
+
+
+def _check(model: str, silent: _Run, own: Own) -> None:
+    """Raise a `ShapeshiftError` if positions still act, tokens still mix, or an attention cannot be
+    computed by ours."""
+    names = {part: name for name, part in own.base.named_modules()}
+    at = (torch.tensor(ROWS) == 0).nonzero().unbind(1)  # rows and places of one token
+    heads = [
+        (names.get(call.module, "an attention"), x.transpose(1, 2))
+        for call in silent.calls
+        for x in (call.query, call.key)
+    ]
+    if silent.result is not None:
+        heads.append(("its output", silent.result))
+    for name, x in heads:
+        here = x[at]
+        if _same(here, here[:1].expand_as(here)):
+            continue
+        if not _same(x[0, -1], x[1, -1]):
+            raise ShapeshiftError(
+                f"{model} mixes tokens outside of transformers' AttentionInterface (a recurrence, a"
+                f" convolution or another attention), as {name} shows; use_position cannot replace"
+                " the order of tokens there"
+            )
+        raise ShapeshiftError(
+            f"{model} uses positions where use_position cannot remove them, as {name} shows: they"
+            " are no module of their own"
+        )
+    for call in silent.calls:
+        name = names[call.module]
+        if not call.query.any():
+            raise ShapeshiftError(f"{name} of {model} has no queries without its own positions")
+        if call.key.shape[2] != LENGTH:
+            raise ShapeshiftError(f"{name} of {model} attends to more or fewer keys than tokens")
+        if call.arguments[KEYS] is None:
+            raise ShapeshiftError(
+                f"{model} passes no further arguments on to {name}, by which use_position would"
+                " give it positions"
+            )
+        more = {x for x, value in call.arguments.items() if value is not None and value is not False}
+        if unknown := more - PASSED_ON - COMPUTED:
+            raise ShapeshiftError(
+                f"{name} of {model} attends with {', '.join(sorted(unknown))}, which ours does not"
+                " compute"
+            )
+
+
+def _layers(own: Own, first: _Run, silent: _Run, padded: _Run) -> list[Layer]:
+    names = {part: name for name, part in own.base.named_modules()}
+    widths = {
+        n * x.shape[-1]
+        for name in own.rotary
+        for output in first.outputs[own.base.get_submodule(name)]
+        for x in _tensors(output)[:1]
+        for n in (1, 2)
+    }
+    layers: dict[nn.Module, Layer] = {}
+    for before, now, masked in zip(first.calls, silent.calls, padded.calls, strict=True):
+        if now.module in layers:  # one for several layers
+            continue
+        sizes = {"num_heads": now.query.shape[1], "head_dim": now.query.shape[3]}
+        causal = not _sees_ahead(masked.mask)
+        layer = layers[now.module] = Layer(names[now.module], sizes, causal)
+        if not own.tables and own.rotary:
+            layer.has_position = not _same(before.query, now.query)
+        layer.rotates = bool(own.rotary) and layer.has_position
+        if layer.rotates:
+            layer.rotation, layer.scaled_by = _rotation(own.base, layer, before, now, widths)
+    if not any(layer.has_position for layer in layers.values()):
+        for layer in layers.values():  # no positions at all
+            layer.has_position = True
+    return [*layers.values()]
+
+
+def _sees_ahead(mask: object) -> bool:
+    """Return whether the first token sees later ones; with padding, a causal mask is a tensor."""
+    if not isinstance(mask, Tensor):
+        return True
+    return bool((mask if mask.dtype is torch.bool else mask > -1e4)[..., 0, 2:].any())
+
+
+def _rotation(
+    base: nn.Module, layer: Layer, before: _Call, now: _Call, widths: set[int]
+) -> tuple[dict[str, Any] | None, str | None]:
+    """Return the settings of a layer's own rotation, and by what its frequencies are scaled."""
+    config: Any = base.config
+    stated = getattr(config, "rope_parameters", None) or {}
+    if "rope_theta" not in stated:  # by the type of layer
+        index = getattr(now.module, "layer_idx", None)
+        types = getattr(config, "layer_types", None)
+        stated = (types and index is not None and stated.get(types[index])) or {}
+    scaled_by = stated.get("rope_type", "default")
+    head_dim = layer.sizes["head_dim"]
+    pos = torch.arange(LENGTH, device=now.query.device).unsqueeze(0)
+    for width in sorted(x for x in widths if x <= head_dim):
+        for pairs in ("halves", "interleaved"):
+            settings = {
+                "base": float(stated.get("rope_theta", 10000.0)),
+                "pairs": pairs,
+                "fraction": min(1.0, (width + 0.5) / head_dim),  # rounded down to a pair
+            }
+            if scaled_by != "default":
+                if _keeps_pairs(before.query, now.query, width, pairs):
+                    return settings, scaled_by
+                continue
+            rotary = Rotary(head_dim=head_dim, **settings)  # type: ignore[arg-type]
+            turned = rotary.rotate(now.query, now.key, pos, pos)
+            if _same(turned[0], before.query) and _same(turned[1], before.key):
+                return settings, None
+    return None, None if scaled_by == "default" else scaled_by
+
+
+def _keeps_pairs(x: Tensor, y: Tensor, width: int, pairs: str) -> bool:
+    """Return whether pairs of channels have the same length in `x` as in `y`, but for one factor,
+    and the other channels are the same."""
+
+    def lengths(heads: Tensor) -> Tensor:
+        half = width // 2
+        turned = heads[..., :width].float()
+        shape = (2, half) if pairs == "halves" else (half, 2)
+        return turned.unflatten(-1, shape).norm(dim=-2 if pairs == "halves" else -1)
+
+    a, b = lengths(x), lengths(y)
+    return _same(a * (b.norm() / a.norm()), b) and _same(x[..., width:], y[..., width:])
