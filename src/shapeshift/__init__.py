@@ -41,5 +41,5 @@ def __dir__() -> list[str]:
     return sorted({*__all__, *_MODULES})
 
 
-# `from_pretrained` of transformers, if that is ever imported, opens what `use_position` has changed.
+# If transformers is ever imported, its `from_pretrained` opens what `use_position` has changed.
 after_import("transformers.modeling_utils", lambda: import_module("shapeshift.interop.reopen"))

@@ -12,7 +12,7 @@ In these passes no attention mixes tokens: each returns its values. Then
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
@@ -30,12 +30,15 @@ from .numbering import KEYS, NAME, attention
 LENGTH = 7
 """Tokens of a row: a size that hardly any other dimension has."""
 
-ROWS = (0, 1, 0, 2, 0, 3, 0), (0, 4, 5, 0, 1, 6, 0)
-"""The first token stands at several places, with other tokens around it; the last place has it in
-both rows."""
+LONG = 300
+"""Tokens, if the model takes so many, with which the silenced model is tried: some attentions
+compress blocks of tokens."""
 
-FAR = (0, 1, 2, 5, 1000, 50_000, 200_000)
-"""Positions at which the silenced model is tried, also far beyond its training."""
+FAR = 1000
+"""Distance of neighbours there: some models change their scores far beyond their training."""
+
+SAME = (0, 0.5, 1)
+"""Where in a row, from its first to its last place, the same token stands."""
 
 PASSED_ON = {"position_ids", "cache_position", "use_cache", "is_causal", "sliding_window"}
 COMPUTED = {"scaling", "dropout", "softcap", "s_aux", KEYS}
@@ -68,6 +71,8 @@ class Layer:
         name: in the base model.
         sizes: `num_heads` and `head_dim`.
         causal: whether it is called with a causal mask.
+        holder: the name of the innermost module around it that gets further arguments, if none
+            but `position_ids` arrive, see `numbering.keys_as_ids`.
         has_position: whether the model's own positions act there, or nowhere.
         rotates: whether its queries and keys rotate.
         rotation: the settings of `Rotary` that compute this, if any do.
@@ -77,6 +82,7 @@ class Layer:
     name: str
     sizes: dict[str, int]
     causal: bool
+    holder: str | None = None
     has_position: bool = True
     rotates: bool = False
     rotation: dict[str, Any] | None = None
@@ -97,6 +103,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.calls: list[_Call] = []
+        self.reached: set[nn.Module] = set()  # modules that got `KEYS`
 
     def attend(
         self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Any, arguments: Any
@@ -116,12 +123,11 @@ def measure(model: nn.Module) -> Own:
     """
     top = _outermost(model)
     ids = _tokens(top)
-    rows = ids[torch.tensor(ROWS)]  # (2, T)
-    far = torch.tensor([FAR], device=ids.device).expand_as(rows)
+    rows = ids[_rows(LENGTH)]  # (2, T)
     padding = torch.ones_like(rows)
     padding[:, 1] = 0
     with _recording(top) as run:
-        first, other = run(rows), run(ids[torch.tensor(ROWS) + 1])
+        first, other = run(rows), run(ids[_rows(LENGTH) + 1])
         if not first.calls:
             raise ShapeshiftError(
                 f"the attention of {type(top).__name__} does not go through transformers'"
@@ -133,9 +139,12 @@ def measure(model: nn.Module) -> Own:
         hook = base.register_forward_pre_hook(_with_keys, with_kwargs=True)
         try:
             silent = run(rows)
-            _check(type(top).__name__, silent, own)
-            if not own.tables:  # with which a model may read other buffers at position_ids, too
-                _check(type(top).__name__, run(rows, position_ids=far), own)
+            _check(top, silent, own)
+            limit = getattr(top.config.get_text_config(), "max_position_embeddings", LONG)
+            # A model with a table may read other buffers at its position_ids, which begin anywhere.
+            long = ids[_rows(min(LONG, limit // 2 if own.tables else limit))]
+            far = FAR * torch.arange(long.shape[1], device=ids.device).expand_as(long)
+            _check(top, run(long) if own.tables else run(long, position_ids=far), own)
             padded = run(rows, attention_mask=padding)
         finally:
             hook.remove()
@@ -187,6 +196,8 @@ class _Run:
     calls: list[_Call]
     outputs: dict[nn.Module, list[Any]]
     result: Tensor | None  # (B, T, …)
+    length: int  # T
+    reached: set[nn.Module]  # modules that got `KEYS`
 
 
 def _outermost(model: nn.Module) -> Any:
@@ -229,18 +240,28 @@ def _tokens(top: Any) -> Tensor:
     return torch.tensor(usable, device=device)
 
 
+def _rows(length: int) -> Tensor:
+    """Return numbers of tokens `(2, length)` up to 6: 0 at `SAME`, others elsewhere."""
+    numbers = torch.randint(1, 7, (2, length), generator=torch.Generator().manual_seed(0))
+    numbers[:, [int(part * (length - 1)) for part in SAME]] = 0
+    return numbers
+
+
 @contextmanager
 def _recording(top: Any) -> Iterator[Callable[..., _Run]]:
     """Let `top` call a recorder in place of its attentions, in evaluation mode. Yields a function
     that calls `top` with ids and, where it takes them, further arguments."""
-    recorder, outputs = Recorder(), {}
+    recorder = Recorder()
+    outputs: dict[nn.Module, list[Any]] = {}
     known = inspect.signature(top.forward).parameters
     parts: list[Any] = [*top.modules()]
     configs = [(part, part.config) for part in parts if hasattr(part, "config")]
     modes = [(part, part.training) for part in parts]
 
-    def keep(part: nn.Module, args: Any, output: Any) -> None:
+    def keep(part: nn.Module, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
         outputs.setdefault(part, []).append(output)
+        if KEYS in kwargs:
+            recorder.reached.add(part)
 
     def run(ids: Tensor, **arguments: Tensor) -> _Run:
         recorder.calls = []
@@ -255,11 +276,12 @@ def _recording(top: Any) -> Iterator[Callable[..., _Run]]:
                 f" {first}"
             ) from error
         values = out if isinstance(out, tuple) else out.values()
-        return _Run(recorder.calls, dict(outputs), next(filter(_is_by_token, values), None))
+        result = next(filter(_is_by_token, values), None)
+        return _Run(recorder.calls, dict(outputs), result, ids.shape[1], recorder.reached)
 
     register(NAME, attention)
     copies: dict[int, Any] = {}
-    handles = [part.register_forward_hook(keep) for part in parts]
+    handles = [part.register_forward_hook(keep, with_kwargs=True) for part in parts]
     try:
         for part, config in configs:
             part.config = copies.setdefault(id(config), copy(config))
@@ -279,8 +301,7 @@ def _recording(top: Any) -> Iterator[Callable[..., _Run]]:
 
 
 def _is_by_token(x: object) -> bool:
-    shape = (len(ROWS), LENGTH)
-    return isinstance(x, Tensor) and x.is_floating_point() and x.shape[:2] == shape
+    return isinstance(x, Tensor) and x.is_floating_point() and x.ndim > 2 and len(x) == 2
 
 
 def _innermost(top: nn.Module, attentions: set[nn.Module]) -> nn.Module:
@@ -302,10 +323,12 @@ def _position_modules(
         calls, again = (
             [_tensors(output) for output in outputs.get(part, [])] for outputs in (first, other)
         )
-        if not calls or not all(calls) or len(calls) != len(again):
+        if not calls or not all(calls):
             continue
-        pairs = [(x, y) for a, b in zip(calls, again, strict=True) for x, y in zip(a, b)]
-        if not all(torch.equal(x, y) for x, y in pairs) or not any(_varies(x) for x, _ in pairs):
+        flat, same = [x for call in calls for x in call], [x for call in again for x in call]
+        if len(flat) != len(same) or not all(map(torch.equal, flat, same)):
+            continue
+        if not any(map(_varies, flat)):
             continue
         if all(_rotates(tensors) for tensors in calls):
             rotary.append(name)
@@ -351,11 +374,10 @@ def _same(x: Tensor, y: Tensor) -> bool:
     return bool((x.float() - y.float()).abs().max() <= allowed * y.float().abs().max())
 
 
-def _check(model: str, silent: _Run, own: Own) -> None:
+def _check(top: nn.Module, silent: _Run, own: Own) -> None:
     """Raise a `ShapeshiftError` if positions still act, tokens still mix, or an attention cannot be
     computed by ours."""
-    names = {part: name for name, part in own.base.named_modules()}
-    at = (torch.tensor(ROWS) == 0).nonzero().unbind(1)  # rows and places of one token
+    names, model = {part: name for name, part in own.base.named_modules()}, type(top).__name__
     heads = [
         (names.get(call.module, "an attention"), x.transpose(1, 2))
         for call in silent.calls
@@ -364,36 +386,45 @@ def _check(model: str, silent: _Run, own: Own) -> None:
     if silent.result is not None:
         heads.append(("its output", silent.result))
     for name, x in heads:
-        here = x[at]
-        if _same(here, here[:1].expand_as(here)):
-            continue
-        if not _same(x[0, -1], x[1, -1]):
+        if x.shape[1] != silent.length:
+            raise ShapeshiftError(f"{name} of {model} attends to other keys than its tokens")
+        one = x[:, [int(part * (silent.length - 1)) for part in SAME]]  # (2, 3, …) of one token
+        if not _same(one[0], one[1]):
             raise ShapeshiftError(
                 f"{model} mixes tokens outside of transformers' AttentionInterface (a recurrence, a"
                 f" convolution or another attention), as {name} shows; use_position cannot replace"
                 " the order of tokens there"
             )
-        raise ShapeshiftError(
-            f"{model} uses positions where use_position cannot remove them, as {name} shows: they"
-            " are no module of their own"
-        )
+        if not _same(one[:, 1:], one[:, :1].expand_as(one[:, 1:])):
+            raise ShapeshiftError(
+                f"{model} uses positions where use_position cannot remove them, as {name} shows:"
+                " they are no module of their own"
+            )
     for call in silent.calls:
         name = names[call.module]
         if not call.query.any():
             raise ShapeshiftError(f"{name} of {model} has no queries without its own positions")
-        if call.key.shape[2] != LENGTH:
-            raise ShapeshiftError(f"{name} of {model} attends to more or fewer keys than tokens")
-        if call.arguments[KEYS] is None:
+        holder = _holder(own.base, name, silent.reached)
+        if call.arguments[KEYS] is None and (not holder or call.arguments["position_ids"] is None):
             raise ShapeshiftError(
                 f"{model} passes no further arguments on to {name}, by which use_position would"
                 " give it positions"
             )
-        more = {x for x, value in call.arguments.items() if value is not None and value is not False}
+        more = {
+            x for x, value in call.arguments.items() if value is not None and value is not False
+        }
         if unknown := more - PASSED_ON - COMPUTED:
             raise ShapeshiftError(
                 f"{name} of {model} attends with {', '.join(sorted(unknown))}, which ours does not"
                 " compute"
             )
+
+
+def _holder(base: nn.Module, name: str, reached: set[nn.Module]) -> str | None:
+    """Return the name of the innermost module around `name`, or itself, that is in `reached`."""
+    steps = name.split(".")
+    around = [".".join(steps[:n]) for n in range(len(steps), 0, -1)]
+    return next((each for each in around if base.get_submodule(each) in reached), None)
 
 
 def _layers(own: Own, first: _Run, silent: _Run, padded: _Run) -> list[Layer]:
@@ -412,6 +443,8 @@ def _layers(own: Own, first: _Run, silent: _Run, padded: _Run) -> list[Layer]:
         sizes = {"num_heads": now.query.shape[1], "head_dim": now.query.shape[3]}
         causal = not _sees_ahead(masked.mask)
         layer = layers[now.module] = Layer(names[now.module], sizes, causal)
+        if now.arguments[KEYS] is None:
+            layer.holder = _holder(own.base, layer.name, silent.reached)
         if not own.tables and own.rotary:
             layer.has_position = not _same(before.query, now.query)
         layer.rotates = bool(own.rotary) and layer.has_position
@@ -466,10 +499,10 @@ def _keeps_pairs(x: Tensor, y: Tensor, width: int, pairs: str) -> bool:
     and the other channels are the same."""
 
     def lengths(heads: Tensor) -> Tensor:
-        half = width // 2
         turned = heads[..., :width].float()
-        shape = (2, half) if pairs == "halves" else (half, 2)
-        return turned.unflatten(-1, shape).norm(dim=-2 if pairs == "halves" else -1)
+        halves = turned.chunk(2, dim=-1)
+        a, b = halves if pairs == "halves" else (turned[..., ::2], turned[..., 1::2])
+        return torch.hypot(a, b)
 
     a, b = lengths(x), lengths(y)
     return _same(a * (b.norm() / a.norm()), b) and _same(x[..., width:], y[..., width:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import weakref
+from collections.abc import Mapping
 from functools import cache
 from itertools import count
 from typing import Any
@@ -16,13 +17,13 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import attend, causal_mask
 from shapeshift.attention.backends.reference import softmax
 from shapeshift.attention.masks import additive
-from shapeshift.positions.base import total, total_bias
+from shapeshift.positions.base import total_bias
 
 from .changed import cache_of, require_attention
 
 NAME = "shapeshift"
-"""Of our attention among those of transformers, and of the attribute by which an attention has its
-position."""
+"""Of our attention among those of transformers, and of an attribute of each: the positions of the
+model, and the number of this one's among them."""
 
 CAUSAL = "shapeshift_causal"
 """Attribute of an attention: whether it is causal where it gets no mask."""
@@ -30,6 +31,12 @@ CAUSAL = "shapeshift_causal"
 KEYS = "shapeshift_keys"
 """Argument by which a call hands the positions of its keys, `(B|1, K)`, to its attentions. Those of
 the queries are the last ones."""
+
+
+def keys_as_ids(module: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    """Forward pre-hook of a layer that passes `position_ids` on to its attention, and no further
+    arguments: gives it those of the keys in their place."""
+    return args, {**kwargs, "position_ids": kwargs[KEYS]}
 
 
 class Tracker:
@@ -149,6 +156,7 @@ def attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     shapeshift_keys: Tensor | None = None,
+    position_ids: Tensor | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     **kwargs: Any,
@@ -160,23 +168,28 @@ def attention(
             2024, section 2), or None.
         s_aux: of each head `(H,)`, a further score whose probability no value gets (GPT-OSS).
     """
-    position: Any = vars(module).get(NAME)
-    if position is None:
+    placed: Any = vars(module).get(NAME)
+    if placed is None:
         raise ShapeshiftError(
             "this model was built from the configuration of one with a position of shapeshift; call"
             " use_position, or model.set_attn_implementation('sdpa') for its own positions"
         )
-    if not isinstance(position, nn.Module):  # a `Recorder`
+    if not isinstance(placed, tuple):  # a `Recorder`
         given = {**kwargs, "softcap": softcap, "s_aux": s_aux, KEYS: shapeshift_keys}
-        recorded: tuple[Tensor, None] = position.attend(
+        given["position_ids"] = position_ids
+        recorded: tuple[Tensor, None] = placed.attend(
             module, query, key, value, attention_mask, given
         )
         return recorded
-    assert shapeshift_keys is not None, "`use_position` has tried that they arrive"
-    pos_q = shapeshift_keys[:, -query.shape[2] :]
+    keys = position_ids if shapeshift_keys is None else shapeshift_keys  # see `keys_as_ids`
+    assert keys is not None, "`use_position` has tried that they arrive"
+    position = placed[0][placed[1]]
+    if hasattr(position, "modules_to_save") and not position.disable_adapters:  # of PEFT
+        position = position.modules_to_save[position.active_adapters[0]]
+    pos_q = keys[:, -query.shape[2] :]
     # A window of a cache has the last keys alone; a static one has columns to spare, masked.
-    num_keys, num_known = key.shape[2], shapeshift_keys.shape[1]
-    pos_k = F.pad(shapeshift_keys[:, -num_keys:], (0, max(0, num_keys - num_known)))
+    num_keys, num_known = key.shape[2], keys.shape[1]
+    pos_k = F.pad(keys[:, -num_keys:], (0, max(0, num_keys - num_known)))
     if attention_mask is None:  # then nothing masks what a static cache has to spare
         key, value, pos_k = key[:, :, :num_known], value[:, :, :num_known], pos_k[:, :num_known]
     causal = attention_mask is None and query.shape[2] > 1 and getattr(module, CAUSAL)
@@ -187,21 +200,22 @@ def attention(
         query = query * (scaling * query.shape[-1] ** 0.5)
     at = pos_q, pos_k
     if softcap is None and s_aux is None and key.shape == value.shape:
-        heads = attend(
-            query, key, value, attention_mask, position, *at, dropout, causal=causal
-        )
+        heads = attend(query, key, value, attention_mask, position, *at, dropout, causal=causal)
         return heads.transpose(1, 2).contiguous(), None
     query = query * query.shape[-1] ** -0.5
     scores = query @ key.mT  # (B, H, Q, K)
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     if causal:
-        attention_mask = causal_mask(*scores.shape[2:], scores.dtype, scores.device)[None, None]
-    mask = None if attention_mask is None else additive(attention_mask, scores.dtype)
-    scores = total([scores, total_bias(position, query, *at), mask])
+        num_queries, num_keys = scores.shape[2:]
+        attention_mask = causal_mask(num_queries, num_keys, scores.dtype, scores.device)
+    for added in (total_bias(position, query, *at), attention_mask):
+        scores = scores if added is None else scores + additive(added, scores.dtype)
     if s_aux is not None:
         sink = s_aux.to(scores.dtype).view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
         scores = torch.cat((scores, sink), dim=-1)
     probs = F.dropout(softmax(scores)[..., : key.shape[2]], dropout)
-    heads = total([probs @ value, position("value_bias", probs, *at)])
+    heads = probs @ value
+    mixed = position("value_bias", probs, *at)
+    heads = heads if mixed is None else heads + mixed
     return heads.transpose(1, 2).contiguous(), None

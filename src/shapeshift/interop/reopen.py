@@ -25,7 +25,7 @@ _post_init = PreTrainedModel.post_init
 
 @wraps(_post_init)
 def post_init(self: PreTrainedModel) -> None:
-    _post_init(self)
+    _post_init(self)  # type: ignore[no-untyped-call]
     entry = getattr(self.config, ENTRY, None)
     if entry is None or any(hasattr(part, UNDO) for part in self.modules()):
         return
@@ -50,7 +50,7 @@ def reopen(model: PreTrainedModel, entry: dict[str, Any]) -> None:
         raise TypeError(f"position {entry['position']!r}")
     variants = {name: entry["variants"][n] for name, n in entry["layers"].items()}
     own = Own(model, entry["tables"], entry["rotary"])
-    own.layers = [Layer(name, {}, variant["causal"]) for name, variant in variants.items()]
+    own.layers = [Layer(name, {}, v["causal"], v["holder"]) for name, v in variants.items()]
     settings = {
         name: variant["settings"]
         for name, variant in variants.items()

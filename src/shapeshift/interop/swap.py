@@ -18,7 +18,7 @@ from shapeshift.positions.base import check_sizes, tied_names
 
 from .changed import UNDO, refuse_changed, register, use_attention
 from .measure import Layer, Own, measure, restore, silence
-from .numbering import CAUSAL, NAME, Tracker, attention
+from .numbering import CAUSAL, NAME, Tracker, attention, keys_as_ids
 
 ELSEWHERE = "adds vectors to embeddings or to what is projected, where use_position cannot reach"
 
@@ -85,14 +85,18 @@ def install(
     """
     base: Any = own.base
     built: dict[str, Representation] = {}
-    placed: dict[str, Representation] = {}
-    for name, arguments in settings.items():
-        first = position if isinstance(position, Representation) else get(position, **arguments)
+    keys: list[str] = []
+    for layer in own.layers:
+        first, arguments = Representation(), settings.get(layer.name)
+        if isinstance(position, Representation) and layer.name in settings:
+            first = position
+        elif arguments is not None:
+            first = get(str(position), **arguments)
         if first.acts("embed") or first.acts("inputs"):
             _refuse(f"{type(first).__name__} {ELSEWHERE}")
         is_shared = first.share_layers or not any(True for _ in first.parameters())
-        key = repr(arguments) if is_shared else name
-        placed[name] = built.setdefault(key, first)
+        keys.append(repr((type(first), arguments)) if is_shared else layer.name)
+        built.setdefault(keys[-1], first)
     positions = nn.ModuleList(built.values())
     for part in positions.modules():
         part._is_hf_initialized = True  # type: ignore[assignment]  # else transformers does it again
@@ -115,15 +119,18 @@ def install(
     base.shapeshift_positions = positions
     undo["silenced"] = silence(own)
     undo["layers"] = [base.get_submodule(layer.name) for layer in own.layers]
-    for layer, part in zip(own.layers, undo["layers"], strict=True):
-        # Not registered there, so that weights have one name.
-        vars(part)[NAME] = placed.get(layer.name, Representation())
-        vars(part)[CAUSAL] = layer.causal
     tracker = Tracker()
-    undo["hooks"] = (
+    undo["hooks"] = [
         base.register_forward_pre_hook(tracker.before, with_kwargs=True),
         base.register_forward_hook(tracker.after, with_kwargs=True),
-    )
+    ]
+    for layer, key, part in zip(own.layers, keys, undo["layers"], strict=True):
+        # Not registered there, so that weights have one name.
+        vars(part)[NAME] = positions, [*built].index(key)
+        vars(part)[CAUSAL] = layer.causal
+        if layer.holder is not None:
+            holder = base.get_submodule(layer.holder)
+            undo["hooks"].append(holder.register_forward_pre_hook(keys_as_ids, with_kwargs=True))
     setattr(base, UNDO, undo)
 
 
@@ -140,7 +147,8 @@ def _entry(
     variants: list[dict[str, Any]] = []
     layers: dict[str, int] = {}
     for layer in own.layers:
-        variant = {"causal": layer.causal, "settings": settings.get(layer.name)}
+        variant: dict[str, Any] = {"causal": layer.causal, "holder": layer.holder}
+        variant |= {"settings": settings.get(layer.name)}
         if variant not in variants:
             variants.append(variant)
         layers[layer.name] = variants.index(variant)
@@ -175,7 +183,7 @@ def _refuse(what: str) -> NoReturn:
 
 
 def _refuse_position(position: Any, options: Mapping[str, Any]) -> None:
-    """Raise a `ShapeshiftError` if `position` is none that acts on heads or scores of all layers."""
+    """Raise a `ShapeshiftError` if `position` does not act on heads or scores of all layers."""
     if isinstance(position, Representation):
         if options:
             raise ShapeshiftError(f"{type(position).__name__} is built and takes no options")
