@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from shapeshift._system.errors import ShapeshiftError
 from shapeshift.positions import Rotary, rope_config
 
 MODELS: dict[str, Any] = json.loads(
@@ -145,7 +144,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("model", sorted(rope_config.HALVES | rope_config.INTERLEAVED))
+@pytest.mark.parametrize("model", sorted(rope_config.PAIRS))
 def test_pairs_are_those_of_the_models_code(model: str) -> None:
     """Scores are compared, because DeepSeek's code also reorders the channels."""
     layer = "full_attention" if model in LAYERED else None

@@ -73,7 +73,7 @@ def released(
     check_parameters(parameters)
     kind, base = parameters["rope_type"], parameters["rope_theta"]
     share, factor = parameters.get("partial_rotary_factor", 1.0), parameters.get("factor", 1.0)
-    original = parameters.get("original_max_position_embeddings")
+    original: Any = parameters.get("original_max_position_embeddings")
     width = int(head_dim * share)
     if kind == "proportional":
         width = head_dim
@@ -98,7 +98,7 @@ def released(
     def periods(base: float, width: int, num_rotated: int | None = None) -> Tensor:
         stop = width if num_rotated is None else num_rotated
         m = torch.arange(0, stop, 2, dtype=dtype, device="cpu")
-        return base ** (m / width)  # 1 / θ without scaling
+        return torch.pow(base, m / width)  # 1 / θ without scaling
 
     scale, limit = 1.0, None
     if kind == "dynamic":
@@ -139,6 +139,7 @@ def released(
 def _yarn(parameters: Mapping[str, Any], periods: Tensor, width: int) -> Tensor:
     """Return θ between that of interpolation and the original one, on a ramp over the number of a
     pair; its ends are the pairs that rotate `beta_fast` and `beta_slow` times in the old length."""
+    factor: float = parameters["factor"]
     base, original = parameters["rope_theta"], parameters["original_max_position_embeddings"]
 
     def pair(rotations: float) -> float:
@@ -152,7 +153,7 @@ def _yarn(parameters: Mapping[str, Any], periods: Tensor, width: int) -> Tensor:
         high += 0.001
     m = torch.arange(width // 2, dtype=periods.dtype, device="cpu")
     kept = 1 - ((m - low) / (high - low)).clamp(0, 1)
-    slow, fast = 1.0 / (parameters["factor"] * periods), 1.0 / periods
+    slow, fast = 1.0 / (factor * periods), 1.0 / periods
     return slow * (1 - kept) + fast * kept
 
 
@@ -210,6 +211,8 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
             "rope_parameters: implementations differ in what mscale means without mscale_all_dim,"
             " or the reverse; give both or attention_factor"
         )
+    if parameters.get("beta_fast", 32) < parameters.get("beta_slow", 1):
+        raise ShapeshiftError("rope_parameters: beta_slow is above beta_fast (by default 1 and 32)")
     if kind == "llama3" and parameters["low_freq_factor"] > parameters["high_freq_factor"]:
         raise ShapeshiftError("rope_parameters: low_freq_factor is above high_freq_factor")
 

@@ -8,20 +8,24 @@ from typing import Any
 
 from shapeshift._system.errors import ShapeshiftError
 
-HALVES = frozenset(
-    "apertus arcee bitnet exaone4 falcon gemma gemma2 gemma3_text gemma4_text glm4_moe gpt_neox"
-    " gpt_oss granite laguna llama minimax_m2 mistral mixtral modernbert nemotron olmo olmo2 olmo3"
-    " olmoe persimmon phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next seed_oss smollm3"
-    " stablelm starcoder2".split()
-)
-INTERLEAVED = frozenset(
-    "codegen cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 glm glm4 gptj helium llama4_text".split()
-)
-"""`model_type` → which channels rotate together; weights are trained for it."""
+PAIRS = {
+    model: pairs
+    for pairs, models in {
+        "halves": "apertus arcee bitnet exaone4 falcon gemma gemma2 gemma3_text gemma4_text"
+        " glm4_moe gpt_neox gpt_oss granite laguna llama minimax_m2 mistral mixtral modernbert"
+        " nemotron olmo olmo2 olmo3 olmoe persimmon phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_moe"
+        " qwen3_next seed_oss smollm3 stablelm starcoder2",
+        "interleaved": "codegen cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 glm glm4 gptj"
+        " helium llama4_text",
+    }.items()
+    for model in models.split()
+}
+"""`model_type` → which channels rotate together in its code."""
 
-FRACTION_BELOW_1 = frozenset(
-    "codegen glm glm4 glm4_moe gpt_neox gptj nemotron persimmon phi qwen3_next stablelm".split()
-)
+FRACTION_BELOW_1 = {
+    *("codegen", "glm", "glm4", "glm4_moe", "gpt_neox", "gptj", "nemotron", "persimmon", "phi"),
+    *("qwen3_next", "stablelm"),
+}
 """Models that rotate a share of the channels even if their configuration does not name it."""
 
 SAID_BY: dict[str, tuple[str, ...]] = {
@@ -38,11 +42,11 @@ FIXED_BASE = "codegen", "gptj"
 """Models of which 10000 is part of the code."""
 
 ALIASES = {
-    "rope_theta": ("rotary_emb_base",),
-    "partial_rotary_factor": ("rotary_pct",),
-    "hidden_size": ("n_embd", "d_model"),
-    "num_attention_heads": ("n_head",),
-    "num_hidden_layers": ("n_layer", "num_layers"),
+    "rotary_emb_base": "rope_theta",
+    "rotary_pct": "partial_rotary_factor",
+    "n_embd": "hidden_size",
+    "n_head": "num_attention_heads",
+    "n_layer": "num_hidden_layers",
 }
 
 KNOWN = {
@@ -53,8 +57,9 @@ KNOWN = {
 }
 """Names in a configuration that are read here; others with "rope" or "rotary" are refused."""
 
+SEVERAL = "rotates by several positions of each token"
 UNSUPPORTED = {
-    "mrope_section": "rotates by several positions of each token",
+    **dict.fromkeys(("mrope_section", "mrope", "axial"), SEVERAL),
     "llama_4_scaling_beta": "multiplies queries by a function of their position",
 }
 
@@ -64,7 +69,7 @@ SLIDING, FULL = "sliding_attention", "full_attention"
 def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, Any]:
     """Return `head_dim`, `pairs` and `rope_parameters` of `Rotary`; see `Rotary.from_config`."""
     given = _as_dict(config)
-    model = given.get("model_type")
+    model = str(given.get("model_type"))
     if given.get("alibi"):
         raise ShapeshiftError("this model has ALiBi in place of rotary positions")
     for name in given:
@@ -76,7 +81,7 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
     layer_type = _layer_type(given, layer)
     parameters = _of_layer(given, layer_type)
     for name, why in UNSUPPORTED.items():
-        if name in parameters:
+        if name in (*parameters, parameters.get("rope_type"), parameters.get("type")):
             raise ShapeshiftError(f"{name} {why}, which Rotary does not compute")
     head_dim = _head_dim(given, layer_type)
     if "rotary_dim" in given:
@@ -119,15 +124,13 @@ def _as_dict(config: Any) -> dict[str, Any]:
     else:
         given = getattr(config, "__dict__", {})
     given = {name: value for name, value in given.items() if value is not None}
-    for name, others in ALIASES.items():
-        for other in others:
-            if other in given:
-                if given.setdefault(name, given[other]) != given[other]:
-                    raise ShapeshiftError(f"{name} and {other} differ; give one of them")
+    for other, name in ALIASES.items():
+        if other in given and given.setdefault(name, given[other]) != given[other]:
+            raise ShapeshiftError(f"{name} and {other} differ; give one of them")
     inner = [name for name in ("text_config", "thinker_config", "llm_config") if name in given]
     if inner:
         raise ShapeshiftError(f"this is the configuration of several models; give its {inner[0]}")
-    if "hidden_size" not in given and "head_dim" not in given:
+    if "head_dim" not in given and not {"hidden_size", "num_attention_heads"} <= given.keys():
         raise ShapeshiftError(
             "config must be a configuration of transformers, or its dictionary, with hidden_size"
             f" and num_attention_heads or head_dim, got {type(config).__name__}"
@@ -152,12 +155,13 @@ def _layer_type(given: Mapping[str, Any], layer: int | str | None) -> str | None
     """Return the type of a layer, and check that it exists and rotates."""
     if layer is None or isinstance(layer, str):
         return layer
-    count = given.get("num_hidden_layers")
-    if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < (count or 1e9):
-        raise ShapeshiftError(
-            f"layer must be a type of layers or a number from 0 to {(count or 1) - 1}, got {layer!r}"
-        )
     types, model = _layer_types(given), given.get("model_type")
+    count = len(types) if types else int(given.get("num_hidden_layers", 0))
+    if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < count:
+        raise ShapeshiftError(
+            f"layer must be a type of layers or a number below {count}, the num_hidden_layers of"
+            f" the configuration, got {layer!r}"
+        )
     rotates = given.get("no_rope_layers") or []
     if not rotates and model in ("smollm3", "llama4_text"):
         every = given.get("no_rope_layer_interval", 4)
@@ -175,13 +179,17 @@ def _of_layer(given: Mapping[str, Any], layer_type: str | None) -> dict[str, Any
     both = [name for name in ("rope_parameters", "rope_scaling") if given.get(name)]
     if len(both) == 2 and given[both[0]] != given[both[1]]:
         raise ShapeshiftError("rope_parameters and rope_scaling differ; give one of them")
-    inner = dict(given[both[0]]) if both else {}
-    nested = {name: value for name, value in inner.items() if isinstance(value, Mapping)}
+    inner = given[both[0]] if both else {}
+    if not isinstance(inner, Mapping):
+        raise ShapeshiftError(f"{both[0]} must be names and values, got {inner!r}")
+    inner = dict(inner)
+    nested = {name: dict(value) for name, value in inner.items() if isinstance(value, Mapping)}
     if nested:
         empty = [name for name, value in inner.items() if value is None]
         if loose := [name for name in inner if name not in nested and name not in empty]:
             raise ShapeshiftError(
-                f"rope_parameters has {loose[0]!r} beside those of {' and '.join(nested)}; remove it"
+                f"rope_parameters has {loose[0]!r} beside those of {' and '.join(nested)}; remove"
+                " it"
             )
         types = list(nested)
     else:
@@ -190,7 +198,7 @@ def _of_layer(given: Mapping[str, Any], layer_type: str | None) -> dict[str, Any
     if types:
         if layer_type in empty:
             raise ShapeshiftError(f"layers of type {layer_type!r} have no rotary positions")
-        if layer_type not in nested:
+        if layer_type is None or layer_type not in nested:
             raise ShapeshiftError(
                 f"the layers of this model differ: {', '.join(types)}; give layer, one of these or"
                 f" the number of a layer, got {layer_type!r}"
@@ -203,8 +211,11 @@ def _of_layer(given: Mapping[str, Any], layer_type: str | None) -> dict[str, Any
         )
     inner = {name: value for name, value in inner.items() if value is not None}
     for name in ("rope_theta", "partial_rotary_factor"):
-        if name in given:
-            inner.setdefault(name, given[name])
+        if name in given and inner.setdefault(name, given[name]) != given[name] and not types:
+            raise ShapeshiftError(
+                f"{name}={given[name]} of the model differs from {inner[name]} of the rope"
+                " parameters; remove the wrong one"
+            )
     return inner
 
 
@@ -222,20 +233,20 @@ def _by_base(given: Mapping[str, Any], inner: dict[str, Any]) -> dict[str, dict[
     return {}
 
 
-def _head_dim(given: Mapping[str, Any], layer_type: str | None) -> int:
+def _head_dim(given: Mapping[str, Any], layer_type: str | None) -> Any:
     if "qk_rope_head_dim" in given:
-        return int(given["qk_rope_head_dim"])
+        return given["qk_rope_head_dim"]
     if "global_head_dim" in given and layer_type == FULL:
-        return int(given["global_head_dim"])
+        return given["global_head_dim"]
     every = given.get("head_dim") or given["hidden_size"] // given["num_attention_heads"]
     changes = {int(n): change for n, change in given.get("per_layer_config", {}).items()}
     if not changes:
         if given.get("model_type") == "gemma4_text" and layer_type == FULL:
             raise ShapeshiftError("the configuration of a gemma4_text needs global_head_dim")
-        return int(every)
+        return every
     types = given.get("layer_types", ())
     numbers = [n for n, kind in enumerate(types) if layer_type in (None, kind)]
-    sizes = {int(changes.get(n, {}).get("head_dim", every)) for n in numbers}
+    sizes = {changes.get(n, {}).get("head_dim", every) for n in numbers}
     if len(sizes) != 1:
         raise ShapeshiftError(f"layers of type {layer_type!r} differ in head_dim: {sorted(sizes)}")
     return sizes.pop()
@@ -243,11 +254,11 @@ def _head_dim(given: Mapping[str, Any], layer_type: str | None) -> int:
 
 def _pairs(given: Mapping[str, Any], pairs: str | None) -> str:
     model = given.get("model_type")
-    known = "halves" if model in HALVES else "interleaved" if model in INTERLEAVED else None
+    known = PAIRS.get(str(model))
     if known is not None and given.get("rope_interleave") is False:
         known = "halves"
     if pairs is not None and known not in (None, pairs):
-        raise ShapeshiftError(f"a {model} has pairs={known!r}, got {pairs!r}; leave it out")
+        raise ShapeshiftError(f"a {model} has pairs={known!r}, got {pairs!r}; leave pairs out")
     if (found := known or pairs) is None:
         raise ShapeshiftError(
             f"the pairing of model_type {model!r} is not known here; give pairs='halves' (most"
