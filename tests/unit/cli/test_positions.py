@@ -127,11 +127,11 @@ def test_explain_names_each_attention_of_a_scheme_that_differs() -> None:
     names = {line for group in groups for line in group if not line.startswith("  ")}
     assert names == {
         "encoder self-attention, layer 1: Sinusoidal",
-        "encoder self-attention, layers 2 to 6: no position",
+        "encoder self-attention, layers 1 to 5: no position",
         "decoder self-attention, layer 1: Sinusoidal",
-        "decoder self-attention, layers 2 to 6: no position",
+        "decoder self-attention, layers 1 to 5: no position",
         "decoder cross-attention, layer 1: Sinusoidal",
-        "decoder cross-attention, layers 2 to 6: no position",
+        "decoder cross-attention, layers 1 to 5: no position",
     }
     _, *groups = explained("skew-cross-pe", "--device", "cuda", "--decode")
     assert not [line for group in groups for line in group if "encoder self" in line]
