@@ -121,7 +121,7 @@ def test_layers_on_the_command_line_replace_those_of_a_file():
     assert parse_config(document, [replaced]).position.parts[0]["layers"] == {"except": [3, 5]}
     changed = parse_config(document, ["position.parts.0.layers.every=2"])
     assert changed.position.parts[0]["layers"] == {"every": 2, "offset": 3}
-    with pytest.raises(ShapeshiftError, match="layers=.* selects none of the 2 layers"):
+    with pytest.raises(ShapeshiftError, match=r"layers=.* selects none of the 2 layers"):
         parse_config({**document, "model": {"size": "tiny"}})
 
 
