@@ -262,8 +262,7 @@ def _attentions(scheme: Scheme, *, decode: bool) -> Iterator[tuple[str, Represen
         return " + ".join(type(kind).__name__ for kind in kinds) or NOTHING
 
     model = ModelConfig(size="base")
-    sizes = {"encoder": model.encoder_layers, "decoder": model.decoder_layers}
-    for stack, num_layers in sizes.items():
+    for stack, num_layers in model.depths.items():
         if decode and stack == "encoder":
             continue
         placed = place(scheme, Stack(stack, model.dim, model.num_heads, num_layers))
@@ -276,6 +275,6 @@ def _attentions(scheme: Scheme, *, decode: bool) -> Iterator[tuple[str, Represen
                 first, *others = (n for n, _ in same)
                 layers = ""
                 if len(others) + 1 < num_layers:
-                    last = f" to {others[-1] + 1}" if others else ""
-                    layers = f", layer{'s' * bool(others)} {first + 1}{last}"
+                    last = f" to {others[-1]}" if others else ""
+                    layers = f", layer{'s' * bool(others)} {first}{last}"
                 yield f"{stack} {attention}{layers}: {what}", positions[first]

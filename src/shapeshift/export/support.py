@@ -54,7 +54,7 @@ def unsupported(scheme: Scheme, model: ModelConfig) -> str | None:
     with without_numbers():
         has_gaps = type(build_position_ids(scheme)) not in (Absolute, Shifted)
         ids = f"{scheme.position_ids.name} position ids" if has_gaps else None
-        for name, layers in zip(STACKS, (model.encoder_layers, model.decoder_layers), strict=True):
+        for name, layers in model.depths.items():
             placed = place(scheme, Stack(name, model.dim, model.num_heads, layers))
             for what, instead in _unsupported(name, placed, ids):
                 return f"CTranslate2 does not compute {what}; use {instead}"

@@ -22,6 +22,9 @@ REFUSED = {
     "alibi, first layer": (
         Scheme(parts=(Part("alibi", "self", "decoder", 1),)), "in all layers", "t5 at self"
     ),
+    "alibi, some layers": (
+        Scheme(parts=(Part("alibi", "self", "decoder", {"every": 2}),)), "in all layers", "t5 at"
+    ),
     "skew": (SCHEMES["skew"], "a table for each head", "per_head: false"),
     "rotary at cross": (Scheme(parts=(Part("rotary", "cross"),)), "at cross", "rotary at self"),
     "released": (
