@@ -129,8 +129,8 @@ def _describe(name: str) -> None:
     usage = f"position: {name}"
     if name in POSITION_IDS:
         part = "{kind: sinusoidal, place: embedding}"
-        options = POSITION_IDS[name].options().items()
-        needed = "".join(f", {key}: …" for key, x in options if x.default is x.empty)
+        known = POSITION_IDS[name].options().items()
+        needed = "".join(f", {key}: …" for key, x in known if x.default is x.empty)
         usage = f"position: {{name: mine, position_ids: {{name: {name}{needed}}}, parts: [{part}]}}"
     kinds = [] if name in POSITION_IDS else [part.kind for part in scheme.parts] or ["none"]
     show(f"{name}: {scheme}")

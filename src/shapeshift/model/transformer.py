@@ -273,19 +273,20 @@ class DecoderState:
     def _read(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """Return the embeddings `(N, Q, D)` of `tokens (N, Q)` and their positions, which depend on
         all tokens so far."""
-        known, target = self._pos, self.model.target
-        self._tokens = tokens if known is None else torch.cat((self._tokens, tokens), dim=1)
-        self._pos = target.position_ids(
-            *self._tokens.shape, offset=self._offset, device=tokens.device, tokens=self._tokens
+        target, known = self.model.target, self._pos
+        so_far = tokens if self._tokens is None else torch.cat((self._tokens, tokens), dim=1)
+        pos: Tensor = target.position_ids(
+            *so_far.shape, offset=self._offset, device=tokens.device, tokens=so_far
         )
         before = 0 if known is None else known.shape[1]
-        if known is not None and can_read(known) and bool((self._pos[:, :before] != known).any()):
+        if known is not None and can_read(known) and bool((pos[:, :before] != known).any()):
             raise ShapeshiftError(
                 f"{type(target.position_ids).__name__} has changed the position ids of earlier"
                 " tokens after it saw later ones; the id of a token must depend on it and on those"
                 " before it alone"
             )
-        embedded: tuple[Tensor, Tensor] = target(tokens, pos=self._pos[:, before:])
+        self._tokens, self._pos = so_far, pos
+        embedded: tuple[Tensor, Tensor] = target(tokens, pos=pos[:, before:])
         return embedded
 
     def _check_device(self, what: str, x: Tensor) -> None:
@@ -333,8 +334,8 @@ class DecoderState:
         memory = self._memory
         if len(rows) == memory.hidden.shape[0] * self._beam:  # no sentence is left out
             return
-        is_by_row = self._pos is not None and self._pos.shape[0] > 1
-        if is_by_row and self._tokens is None:  # the beams of a sentence have the same
+        # The beams of a sentence have the same positions.
+        if self._pos is not None and self._pos.shape[0] > 1 and self._tokens is None:
             self._pos = self._pos[rows]
         if isinstance(self._offset, Tensor):
             self._offset = self._offset[rows]

@@ -375,7 +375,7 @@ def _import_kinds(directory: Path) -> None:
     parts = position.get("parts") if isinstance(position, dict) else None
     kinds = [str(each.get("kind")) for each in parts or () if isinstance(each, dict)]
     ids = position.get("position_ids") if isinstance(position, dict) else None
-    functions = [ids.get("function")] if isinstance(ids, dict) else []
+    functions = [str(ids.get("function"))] if isinstance(ids, dict) else []
     try:
         for kind in filter(own_modules.is_own, kinds):
             find_kind(kind)
