@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, distributed, nn
-from torch.nn import functional as F
 
 from shapeshift._system import own_modules
 from shapeshift._system.errors import ShapeshiftError
@@ -225,8 +224,8 @@ class Packed(Absolute):
 
     def count(self, tokens: Tensor) -> Tensor:
         index = torch.arange(tokens.shape[1], device=tokens.device)
-        ends = torch.where(tokens[:, :-1] == self.separator, index[1:], 0)
-        return index - F.pad(ends, (1, 0)).cummax(dim=1).values  # (B, T)
+        ends = torch.where(tokens == self.separator, index + 1, 0).roll(1, dims=1)
+        return index - torch.where(index > 0, ends, 0).cummax(dim=1).values  # (B, T)
 
 
 FUNCTION = "function of position ids"
