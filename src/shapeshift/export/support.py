@@ -172,6 +172,8 @@ def _unsupported(stack: str, placed: Placed, ids: str | None) -> Iterator[tuple[
                 yield f"{name} at self, only at embedding", _nearest(kind)
             elif type(kind) is ALiBi and not linear_bias:
                 yield f"{name}, except in all layers of the decoder", _nearest(kind)
+            elif isinstance(kind, Rotary) and kind.rope_parameters is not None:
+                yield f"{name} with rope_parameters", f"{name} with base and fraction"
             elif not _is_native(kind) and reach(kind) is None:
                 yield f"{name}{_without_limits(kind)}", _nearest(kind)
             elif isinstance(kind, Rotary) and kind.scaling == "yarn":
