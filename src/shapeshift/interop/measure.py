@@ -22,7 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.positions import Rotary
+from shapeshift.positions import Rotary, rope_config
+from shapeshift.positions.released import BY_LENGTH
 
 from .changed import no_vectors, register
 from .numbering import KEYS, NAME, attention
@@ -39,6 +40,8 @@ FAR = 1000
 
 SAME = (0, 0.5, 1)
 """Where in a row, from its first to its last place, the same token stands."""
+
+SHARE = "partial_rotary_factor"
 
 PASSED_ON = {"position_ids", "cache_position", "use_cache", "is_causal", "sliding_window"}
 COMPUTED = {"scaling", "dropout", "softcap", "s_aux", KEYS}
@@ -75,8 +78,7 @@ class Layer:
             but `position_ids` arrive, see `numbering.keys_as_ids`.
         has_position: whether the model's own positions act there, or nowhere.
         rotates: whether its queries and keys rotate.
-        rotation: the settings of `Rotary` that compute this, if any do.
-        scaled_by: the `rope_type` of its rotation, unless that is "default".
+        rotation: `pairs` and `rope_parameters` of the `Rotary` that computes this, if any does.
     """
 
     name: str
@@ -86,7 +88,6 @@ class Layer:
     has_position: bool = True
     rotates: bool = False
     rotation: dict[str, Any] | None = None
-    scaled_by: str | None = None
 
 
 @dataclass
@@ -449,7 +450,7 @@ def _layers(own: Own, first: _Run, silent: _Run, padded: _Run) -> list[Layer]:
             layer.has_position = not _same(before.query, now.query)
         layer.rotates = bool(own.rotary) and layer.has_position
         if layer.rotates:
-            layer.rotation, layer.scaled_by = _rotation(own.base, layer, before, now, widths)
+            layer.rotation = _rotation(own.base.config, before, now, widths)
     if not any(layer.has_position for layer in layers.values()):
         for layer in layers.values():  # no positions at all
             layer.has_position = True
@@ -463,35 +464,33 @@ def _sees_ahead(mask: object) -> bool:
     return bool((mask if mask.dtype is torch.bool else mask > -1e4)[..., 0, 2:].any())
 
 
-def _rotation(
-    base: nn.Module, layer: Layer, before: _Call, now: _Call, widths: set[int]
-) -> tuple[dict[str, Any] | None, str | None]:
-    """Return the settings of a layer's own rotation, and by what its frequencies are scaled."""
-    config: Any = base.config
-    stated = getattr(config, "rope_parameters", None) or {}
-    if "rope_theta" not in stated:  # by the type of layer
-        index = getattr(now.module, "layer_idx", None)
-        types = getattr(config, "layer_types", None)
-        stated = (types and index is not None and stated.get(types[index])) or {}
-    scaled_by = stated.get("rope_type", "default")
-    head_dim = layer.sizes["head_dim"]
+def _rotation(config: Any, before: _Call, now: _Call, widths: set[int]) -> dict[str, Any] | None:
+    """Return `pairs` and `rope_parameters` with which `Rotary` turns the heads `now`, which do not
+    rotate, into those of `before`; None if it cannot."""
+    head_dim, index = now.query.shape[3], getattr(now.module, "layer_idx", None)
     pos = torch.arange(LENGTH, device=now.query.device).unsqueeze(0)
-    for width in sorted(x for x in widths if x <= head_dim):
-        for pairs in ("halves", "interleaved"):
-            settings = {
-                "base": float(stated.get("rope_theta", 10000.0)),
-                "pairs": pairs,
-                "fraction": min(1.0, (width + 0.5) / head_dim),  # rounded down to a pair
-            }
-            if scaled_by != "default":
+    for pairs in ("halves", "interleaved"):
+        try:
+            stated = rope_config.read(config, index, pairs)["rope_parameters"]
+        except ShapeshiftError:
+            continue
+        # Some models take no notice of the share of channels that their configuration states.
+        shares = [(width + 0.5) / head_dim for width in sorted(widths) if width < head_dim]
+        for parameters in (stated, *({**stated, SHARE: share} for share in (*shares, 1.0))):
+            found = {"pairs": pairs, "rope_parameters": parameters}
+            if parameters["rope_type"] in BY_LENGTH:
+                width = int(head_dim * parameters.get(SHARE, 1.0))
                 if _keeps_pairs(before.query, now.query, width, pairs):
-                    return settings, scaled_by
+                    return found
                 continue
-            rotary = Rotary(head_dim=head_dim, **settings)  # type: ignore[arg-type]
+            try:
+                rotary = Rotary(head_dim=head_dim, **found)
+            except ShapeshiftError:
+                continue
             turned = rotary.rotate(now.query, now.key, pos, pos)
             if _same(turned[0], before.query) and _same(turned[1], before.key):
-                return settings, None
-    return None, None if scaled_by == "default" else scaled_by
+                return found
+    return None
 
 
 def _keeps_pairs(x: Tensor, y: Tensor, width: int, pairs: str) -> bool:

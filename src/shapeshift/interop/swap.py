@@ -17,7 +17,7 @@ from shapeshift.positions import SCHEMES, SHAPE, Representation, Scheme, get
 from shapeshift.positions.base import check_sizes, tied_names
 
 from .changed import UNDO, refuse_changed, register, use_attention
-from .measure import Layer, Own, measure, restore, silence
+from .measure import SHARE, Layer, Own, measure, restore, silence
 from .numbering import CAUSAL, NAME, Tracker, attention, keys_as_ids
 
 ELSEWHERE = "adds vectors to embeddings or to what is projected, where use_position cannot reach"
@@ -50,14 +50,15 @@ def use_position(model: nn.Module, position: Representation | str, **options: An
         model: such as `LlamaForCausalLM`, or its base model.
         position: a scheme or kind that acts on heads or scores of self-attention, see
             `shapeshift.positions.get`; or a representation, which serves all layers.
-        options: of the kind. `rope` has a rotary model's own base, pairing and share of channels
-            unless they say otherwise, and no scaling unless they name one.
+        options: of the kind. `rope` is a rotary model's own, its scaling included, see
+            `Rotary.from_config`, which may need `length`. With `base`, `fraction` or `scaling`, it
+            has these, and the model's base, pairing and share of channels where they say nothing.
 
     Raises:
         ShapeshiftError: the model cannot be changed, for the reason that the error gives, or its
             positions are changed already; the position acts elsewhere, or was built for another
-            size; an option is unknown; or `rope` in a model that scales its own, without `scaling`,
-            or whose rotation is none of `Rotary`.
+            size; an option is unknown; or `rope` with other settings in a model that scales its
+            own, without `scaling`, or where `Rotary` cannot compute the model's own.
     """
     refuse_changed(model)
     _refuse_position(position, options)
@@ -208,16 +209,24 @@ def _settings(
         check_sizes(position, **sizes)
         return None
     settings: dict[str, Any] = {**sizes, "causal": layer.causal}
-    if position in ("rope", "rotary"):
-        if layer.scaled_by is not None and "scaling" not in options:
-            raise ShapeshiftError(
-                f"this model scales its rope by {layer.scaled_by!r}; name a scaling of ours,"
-                " such as scaling='none', 'linear' or 'yarn'"
-            )
-        if layer.rotates and layer.rotation is None and not {"base", "pairs"} <= options.keys():
+    if position not in ("rope", "rotary") or not layer.rotates or "rope_parameters" in options:
+        return {**settings, **options}
+    own = layer.rotation
+    if own is None:
+        if not {"base", "pairs"} <= options.keys():
             raise ShapeshiftError(
                 f"the rotation of {layer.name} is none of ours; name yours, such as base=10000.0,"
                 " pairs='halves'"
             )
-        settings |= layer.rotation or {}
+    elif not options.keys() & {"base", "fraction", "scaling"}:
+        settings |= own
+    else:
+        parameters = own["rope_parameters"]
+        if parameters["rope_type"] != "default" and "scaling" not in options:
+            raise ShapeshiftError(
+                f"this model scales its rope by {parameters['rope_type']!r}; name a scaling of"
+                " ours, such as scaling='none', 'linear' or 'yarn'"
+            )
+        settings |= {"pairs": own["pairs"], "base": float(parameters["rope_theta"])}
+        settings["fraction"] = parameters.get(SHARE, 1.0)
     return {**settings, **options}
