@@ -51,7 +51,8 @@ class Rotary(Representation):
 
     θ of `dynamic` and `longrope` depends on how long a sequence is. If θ changed while a sequence
     grows, cached keys would have another θ than new queries. So `length` selects one θ, and a
-    position for which the release would have another is an error.
+    position for which the release would have another is an error. (On a GPU and in a compiled or
+    exported model, only the number of tokens is checked, because reading positions would be slow.)
 
     In cross-attention, queries rotate by their position in the target and keys by their position in
     the source: the score depends on the difference of the two, and a translation roughly follows
