@@ -93,6 +93,11 @@ def install(
             first = position
         elif arguments is not None:
             first = get(str(position), **arguments)
+        if first.num_axes > 1:
+            raise ShapeshiftError(
+                f"{type(first).__name__} takes positions with {first.num_axes} axes, and"
+                " use_position numbers tokens along one; use a kind with one, such as 'rope'"
+            )
         if first.acts("embed") or first.acts("inputs"):
             _refuse(f"{type(first).__name__} {ELSEWHERE}")
         is_shared = first.share_layers or not any(True for _ in first.parameters())
