@@ -1,4 +1,4 @@
-"""How a Hugging Face model uses positions, as three short forward passes show it.
+"""How a Hugging Face model uses positions, as a few short forward passes show it.
 
 In these passes no attention mixes tokens: each returns its values. Then
 
@@ -92,9 +92,13 @@ class Layer:
 
 @dataclass
 class _Call:
+    """A call of an attention; the heads are those of the tokens at `SAME`, of which S is the
+    number."""
+
     module: nn.Module
-    query: Tensor  # (B, H, T, E)
-    key: Tensor  # (B, H or fewer, T, E)
+    query: Tensor  # (B, H, S, E)
+    key: Tensor  # (B, H or fewer, S, E)
+    num_keys: int
     mask: Any
     arguments: dict[str, Any]
 
@@ -104,15 +108,24 @@ class Recorder:
 
     def __init__(self) -> None:
         self.calls: list[_Call] = []
+        self.outputs: dict[nn.Module, list[Any]] | None = None  # what modules returned
         self.reached: set[nn.Module] = set()  # modules that got `KEYS`
 
     def attend(
         self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Any, arguments: Any
     ) -> tuple[Tensor, None]:
         """Record a call and return the values `(B, T, H, E)`."""
-        self.calls.append(_Call(module, q, k, mask, arguments))
+        at_q, at_k = (x[:, :, _places(q.shape[2])] for x in (q, k))
+        self.calls.append(_Call(module, at_q, at_k, k.shape[2], mask, arguments))
         v = v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
         return v.transpose(1, 2).contiguous(), None
+
+    def keep(self, part: nn.Module, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
+        """Forward hook of all modules."""
+        if self.outputs is not None:
+            self.outputs.setdefault(part, []).append(output)
+        if KEYS in kwargs:
+            self.reached.add(part)
 
 
 def measure(model: nn.Module) -> Own:
@@ -128,7 +141,7 @@ def measure(model: nn.Module) -> Own:
     padding = torch.ones_like(rows)
     padding[:, 1] = 0
     with _recording(top) as run:
-        first, other = run(rows), run(ids[_rows(LENGTH) + 1])
+        first, other = (run(top, x, keep=True) for x in (rows, ids[_rows(LENGTH) + 1]))
         if not first.calls:
             raise ShapeshiftError(
                 f"the attention of {type(top).__name__} does not go through transformers'"
@@ -139,14 +152,14 @@ def measure(model: nn.Module) -> Own:
         undo = silence(own)
         hook = base.register_forward_pre_hook(_with_keys, with_kwargs=True)
         try:
-            silent = run(rows)
+            silent = run(top, rows)
             _check(top, silent, own)
             limit = getattr(top.config.get_text_config(), "max_position_embeddings", LONG)
             # A model with a table may read other buffers at its position_ids, which begin anywhere.
             long = ids[_rows(min(LONG, limit // 2 if own.tables else limit))]
             far = FAR * torch.arange(long.shape[1], device=ids.device).expand_as(long)
-            _check(top, run(long) if own.tables else run(long, position_ids=far), own)
-            padded = run(rows, attention_mask=padding)
+            _check(top, run(base, long, **({} if own.tables else {"position_ids": far})), own)
+            padded = run(top, rows, attention_mask=padding)
         finally:
             hook.remove()
             restore(undo)
@@ -196,9 +209,9 @@ def _rotate_by_zero(module: nn.Module, args: Any, output: Any) -> Any:
 class _Run:
     calls: list[_Call]
     outputs: dict[nn.Module, list[Any]]
-    result: Tensor | None  # (B, T, …)
+    result: Tensor | None  # (B, S, …)
     length: int  # T
-    reached: set[nn.Module]  # modules that got `KEYS`
+    reached: set[nn.Module]
 
 
 def _outermost(model: nn.Module) -> Any:
@@ -237,39 +250,37 @@ def _tokens(top: Any) -> Tensor:
             "the weights of this model are on the device meta, where they have no numbers; load"
             " them before use_position"
         )
-    usable = [n for n in range(4, config.vocab_size) if n not in special][:8]
-    return torch.tensor(usable, device=device)
+    usable = [n for n in range(config.vocab_size) if n not in special]
+    usable = usable[4:12] or usable
+    return torch.tensor((usable * 8)[:8], device=device)
 
 
 def _rows(length: int) -> Tensor:
     """Return numbers of tokens `(2, length)` up to 6: 0 at `SAME`, others elsewhere."""
     numbers = torch.randint(1, 7, (2, length), generator=torch.Generator().manual_seed(0))
-    numbers[:, [int(part * (length - 1)) for part in SAME]] = 0
+    numbers[:, _places(length)] = 0
     return numbers
+
+
+def _places(length: int) -> list[int]:
+    return [int(part * (length - 1)) for part in SAME]
 
 
 @contextmanager
 def _recording(top: Any) -> Iterator[Callable[..., _Run]]:
     """Let `top` call a recorder in place of its attentions, in evaluation mode. Yields a function
-    that calls `top` with ids and, where it takes them, further arguments."""
+    that calls it, or a part of it, with ids and, where it takes them, further arguments."""
     recorder = Recorder()
-    outputs: dict[nn.Module, list[Any]] = {}
-    known = inspect.signature(top.forward).parameters
     parts: list[Any] = [*top.modules()]
     configs = [(part, part.config) for part in parts if hasattr(part, "config")]
     modes = [(part, part.training) for part in parts]
 
-    def keep(part: nn.Module, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
-        outputs.setdefault(part, []).append(output)
-        if KEYS in kwargs:
-            recorder.reached.add(part)
-
-    def run(ids: Tensor, **arguments: Tensor) -> _Run:
-        recorder.calls = []
-        outputs.clear()
+    def run(part: Any, ids: Tensor, *, keep: bool = False, **arguments: Tensor) -> _Run:
+        recorder.calls, recorder.outputs = [], {} if keep else None
+        known = inspect.signature(part.forward).parameters
         given = {"use_cache": False, **arguments}
         try:
-            out = top(input_ids=ids, **{name: x for name, x in given.items() if name in known})
+            out = part(input_ids=ids, **{name: x for name, x in given.items() if name in known})
         except Exception as error:
             first, *_ = str(error).strip().splitlines() or [type(error).__name__]
             raise ShapeshiftError(
@@ -277,12 +288,13 @@ def _recording(top: Any) -> Iterator[Callable[..., _Run]]:
                 f" {first}"
             ) from error
         values = out if isinstance(out, tuple) else out.values()
-        result = next(filter(_is_by_token, values), None)
-        return _Run(recorder.calls, dict(outputs), result, ids.shape[1], recorder.reached)
+        result = next((x for x in values if _is_by_token(x, ids)), None)
+        result = None if result is None else result[:, _places(ids.shape[1])]
+        return _Run(recorder.calls, recorder.outputs or {}, result, ids.shape[1], recorder.reached)
 
     register(NAME, attention)
     copies: dict[int, Any] = {}
-    handles = [part.register_forward_hook(keep, with_kwargs=True) for part in parts]
+    handles = [part.register_forward_hook(recorder.keep, with_kwargs=True) for part in parts]
     try:
         for part, config in configs:
             part.config = copies.setdefault(id(config), copy(config))
@@ -301,8 +313,8 @@ def _recording(top: Any) -> Iterator[Callable[..., _Run]]:
             del vars(part)[NAME]
 
 
-def _is_by_token(x: object) -> bool:
-    return isinstance(x, Tensor) and x.is_floating_point() and x.ndim > 2 and len(x) == 2
+def _is_by_token(x: object, ids: Tensor) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point() and x.shape[:2] == ids.shape
 
 
 def _innermost(top: nn.Module, attentions: set[nn.Module]) -> nn.Module:
@@ -333,7 +345,7 @@ def _position_modules(
             continue
         if all(_rotates(tensors) for tensors in calls):
             rotary.append(name)
-        elif all(len(tensors) == 1 for tensors in calls):
+        elif all(len(tensors) == 1 and _is_added(tensors[0]) for tensors in calls):
             tables.append(name)
     return tables, rotary
 
@@ -348,6 +360,11 @@ def _varies(x: Tensor) -> bool:
     """Return whether a tensor differs between places."""
     dims = [dim for dim, size in enumerate(x.shape) if size == LENGTH]
     return any(not torch.equal(x.select(dim, 1), x.select(dim, 2)) for dim in dims)
+
+
+def _is_added(x: Tensor) -> bool:
+    """Return whether a tensor has a vector for each token."""
+    return x.is_floating_point() and x.ndim > 1 and x.shape[-2] == LENGTH != x.shape[-1]
 
 
 def _rotates(tensors: Sequence[Tensor]) -> bool:
@@ -379,24 +396,24 @@ def _check(top: nn.Module, silent: _Run, own: Own) -> None:
     """Raise a `ShapeshiftError` if positions still act, tokens still mix, or an attention cannot be
     computed by ours."""
     names, model = {part: name for name, part in own.base.named_modules()}, type(top).__name__
-    heads = [
+    for call in silent.calls:
+        if call.num_keys != silent.length:
+            name = names.get(call.module, "an attention")
+            raise ShapeshiftError(f"{name} of {model} attends to other keys than its tokens")
+    seen = [
         (names.get(call.module, "an attention"), x.transpose(1, 2))
         for call in silent.calls
         for x in (call.query, call.key)
     ]
-    if silent.result is not None:
-        heads.append(("its output", silent.result))
-    for name, x in heads:
-        if x.shape[1] != silent.length:
-            raise ShapeshiftError(f"{name} of {model} attends to other keys than its tokens")
-        one = x[:, [int(part * (silent.length - 1)) for part in SAME]]  # (2, 3, …) of one token
-        if not _same(one[0], one[1]):
+    seen += [] if silent.result is None else [("its output", silent.result)]
+    for name, x in seen:  # (2, S, …), of one token
+        if not _same(x[0], x[1]):
             raise ShapeshiftError(
                 f"{model} mixes tokens outside of transformers' AttentionInterface (a recurrence, a"
                 f" convolution or another attention), as {name} shows; use_position cannot replace"
                 " the order of tokens there"
             )
-        if not _same(one[:, 1:], one[:, :1].expand_as(one[:, 1:])):
+        if not _same(x[:, 1:], x[:, :1].expand_as(x[:, 1:])):
             raise ShapeshiftError(
                 f"{model} uses positions where use_position cannot remove them, as {name} shows:"
                 " they are no module of their own"
@@ -405,6 +422,11 @@ def _check(top: nn.Module, silent: _Run, own: Own) -> None:
         name = names[call.module]
         if not call.query.any():
             raise ShapeshiftError(f"{name} of {model} has no queries without its own positions")
+        if _biases_by_place(call.mask, silent.length):
+            raise ShapeshiftError(
+                f"the mask of {name} of {model} adds numbers to scores that depend on positions,"
+                " which use_position cannot remove"
+            )
         holder = _holder(own.base, name, silent.reached)
         if call.arguments[KEYS] is None and (not holder or call.arguments["position_ids"] is None):
             raise ShapeshiftError(
@@ -419,6 +441,16 @@ def _check(top: nn.Module, silent: _Run, own: Own) -> None:
                 f"{name} of {model} attends with {', '.join(sorted(unknown))}, which ours does not"
                 " compute"
             )
+
+
+def _biases_by_place(mask: object, length: int) -> bool:
+    """Return whether a mask adds other numbers to keys of one token, for the last query."""
+    if not isinstance(mask, Tensor) or not mask.is_floating_point():
+        return False
+    added = mask[..., -1, _places(length)]
+    allowed = added > -1e4
+    highest = added.amax(-1, keepdim=True).expand_as(added)
+    return not _same(added[allowed], highest[allowed])
 
 
 def _holder(base: nn.Module, name: str, reached: set[nn.Module]) -> str | None:
@@ -468,7 +500,7 @@ def _rotation(config: Any, before: _Call, now: _Call, widths: set[int]) -> dict[
     """Return `pairs` and `rope_parameters` with which `Rotary` turns the heads `now`, which do not
     rotate, into those of `before`; None if it cannot."""
     head_dim, index = now.query.shape[3], getattr(now.module, "layer_idx", None)
-    pos = torch.arange(LENGTH, device=now.query.device).unsqueeze(0)
+    pos = torch.tensor([_places(LENGTH)], device=now.query.device)
     for pairs in ("halves", "interleaved"):
         try:
             stated = rope_config.read(config, index, pairs)["rope_parameters"]

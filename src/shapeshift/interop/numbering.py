@@ -59,7 +59,9 @@ class Tracker:
         require_attention(module, NAME, attention, "undo use_position by unshift(model)")
         signature = inspect.signature(module.forward)
         given = signature.bind_partial(*args, **kwargs).arguments
-        given |= given.pop("kwargs", {})
+        for name, parameter in signature.parameters.items():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                given |= given.pop(name, {})
         tokens = _tokens(given)
         cache, mask = cache_of(given), given.get("attention_mask")
         start = 0 if cache is None else int(cache.get_seq_length())

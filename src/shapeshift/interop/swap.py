@@ -170,9 +170,12 @@ def restore_position(model: nn.Module) -> None:
     base: Any = next(part for part in model.modules() if hasattr(part, UNDO))
     undo = getattr(base, UNDO)
     restore(undo["silenced"])
-    base.config._attn_implementation = undo["attention"]
-    for name in (ENTRY, "attn_implementation"):
-        delattr(base.config, name)
+    configs = [part.config for part in model.modules() if hasattr(part, "config")]
+    for config in [x for whole in configs for x in (whole, *vars(whole).values())]:
+        if hasattr(config, ENTRY):  # also that of a larger model, and what it says of this one
+            config._attn_implementation = undo["attention"]
+            delattr(config, ENTRY)
+            delattr(config, "attn_implementation")
     for part in undo["layers"]:
         del vars(part)[NAME], vars(part)[CAUSAL]
     for hook in undo["hooks"]:

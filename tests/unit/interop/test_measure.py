@@ -122,8 +122,8 @@ def test_capped_scores_and_sinks_are_those_of_the_papers() -> None:
         torch.testing.assert_close(out[b, i, h], expected, check_dtype=False)
 
 
-class Rotated(nn.Module):
-    """Rotates by a buffer that is no module's output."""
+class Scaled(nn.Module):
+    """Scales tokens by their position, which no module returns."""
 
     def __init__(self, attention: nn.Module):
         super().__init__()
@@ -134,6 +134,15 @@ class Rotated(nn.Module):
         return self.attention(hidden_states=hidden_states * (1 + count), **kwargs)
 
 
+class Biased(Scaled):
+    """Adds numbers by position to the mask."""
+
+    def forward(self, hidden_states: Tensor, **kwargs: Any) -> Any:
+        count = torch.arange(hidden_states.shape[1])
+        kwargs["attention_mask"] = 0.1 * count.expand(2, 1, len(count), -1)
+        return self.attention(hidden_states=hidden_states, **kwargs)
+
+
 class Mixed(nn.Module):
     """A convolution over tokens."""
 
@@ -141,15 +150,20 @@ class Mixed(nn.Module):
         return x + F.pad(x, (0, 0, 1, 0))[:, :-1]
 
 
-def test_what_acts_outside_of_modules_is_measured() -> None:
+@pytest.mark.parametrize(
+    ("place", "change", "message"),
+    [
+        ("model.layers.1.self_attn", Scaled, "uses positions where use_position cannot remove"),
+        ("model.layers.1.self_attn", Biased, "the mask of layers.1.self_attn.attention of Llama"),
+        ("model.layers.0.mlp", lambda _: Mixed(), "tokens outside of .*as layers.1.self_attn"),
+    ],
+    ids=["scaled", "biased", "mixed"],
+)
+def test_what_acts_outside_of_modules_is_measured(place: str, change: Any, message: str) -> None:
     """In a class whose name is known and whose code is not what it was."""
     model = make("LlamaForCausalLM")
-    model.model.layers[1].self_attn = Rotated(model.model.layers[1].self_attn)
-    with pytest.raises(ShapeshiftError, match="uses positions where use_position cannot remove"):
-        use_position(model, "alibi")
-    model = make("LlamaForCausalLM")
-    model.model.layers[0].mlp = Mixed()
-    with pytest.raises(ShapeshiftError, match=r"mixes tokens outside of .*as layers\.1\.self_attn"):
+    model.set_submodule(place, change(model.get_submodule(place)))
+    with pytest.raises(ShapeshiftError, match=message):
         use_position(model, "alibi")
 
 
