@@ -80,11 +80,14 @@ def test_released_models(config: dict[str, Any], expected: dict[str, Any]) -> No
         assert attention_factor(position) == factor
 
 
+@pytest.mark.parametrize("head_dim", [{}, {"head_dim": 16}], ids=["", "head_dim"])
 @pytest.mark.parametrize("model", sorted(rope_config.PAIRS))
-def test_no_default_of_a_class_goes_unnoticed(model: str) -> None:
+def test_no_default_of_a_class_goes_unnoticed(model: str, head_dim: dict[str, int]) -> None:
     """A configuration that names the sizes and θ alone is refused, or means the same there."""
     config = {"model_type": model, "hidden_size": 32, "num_attention_heads": 4}
-    config |= {"num_hidden_layers": 8, "rope_theta": 12345.0}
+    config |= {"num_hidden_layers": 8, "rope_theta": 12345.0, **head_dim}
+    if head_dim and model == "falcon":
+        pytest.skip("Falcon's heads have the width of the model / num_attention_heads")
     refused = None
     try:
         position = Rotary.from_config(config, 0)

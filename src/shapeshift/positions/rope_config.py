@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,7 +77,7 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
     if given.get("alibi"):
         raise ShapeshiftError("this model has ALiBi in place of rotary positions")
     for name in given:
-        if ("rope" in name or "rotary" in name) and name not in KNOWN:
+        if re.search("(?<![a-z])m?rope|rotary", str(name)) and name not in KNOWN:
             raise ShapeshiftError(
                 f"the configuration has {name!r}, which is not known here; remove it if it does not"
                 " change the rotary positions"

@@ -51,7 +51,8 @@ class Rotary(Representation):
 
     θ of `dynamic` and `longrope` depends on how long a sequence is. If θ changed while a sequence
     grows, cached keys would have another θ than new queries. So `length` selects one θ, and a
-    position for which the release would have another is an error.
+    position for which the release would have another is an error. (On a GPU and in a compiled or
+    exported model, only the number of tokens is checked, because reading positions would be slow.)
 
     With `sections`, positions have several axes, `(B|1, T, A)`, and each axis rotates a section of
     the pairs: M-RoPE (Wang et al. 2024, Qwen2-VL, section 2.1), with axes for time, row and column.

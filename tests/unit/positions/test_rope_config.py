@@ -22,7 +22,7 @@ LAYERED |= {"rope_theta": None}
 NO_HEADS = {"hidden_size": 64, "num_attention_heads": None}
 
 
-def scaling(kind: str | None, **parameters: Any) -> dict[str, Any]:
+def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
     return {"rope_scaling": {"rope_type": kind, "factor": 2.0, **parameters}}
 
 
@@ -50,6 +50,7 @@ def scaling(kind: str | None, **parameters: Any) -> dict[str, Any]:
         (LAYERED | {"rope_parameters": BY_TYPE}, "differ: full_attention, sliding_attention; give"),
         (LAYERED | {"rope_parameters": {**BY_TYPE, "factor": 2}}, "has 'factor' beside those of"),
         ({"rope_scaling": {"name": "dynamic", "factor": 2.0}}, "'default' has no 'name'"),
+        (scaling(["yarn"]), "unknown rope_type"),
         (scaling("dynamc"), "unknown rope_type 'dynamc'; did you mean 'dynamic'"),
         (scaling("linear", finetuned=True), "'linear' has no 'finetuned' .*; remove it if"),
         (scaling("linear", factor=None), "'linear' needs factor"),
