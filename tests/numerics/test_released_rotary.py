@@ -30,7 +30,9 @@ NO_MODULE = "gptj", "codegen"
 
 
 def attention_factor(position: Rotary) -> float:
-    return float(position.turn(torch.zeros(1, 1, dtype=torch.int64), torch.float32).cos[0, 0, 0])
+    factor = float(position.turn(torch.zeros(1, 1, dtype=torch.int64), torch.float32).cos[0, 0, 0])
+    assert factor == position.attention_factor
+    return factor
 
 
 def as_object(config: dict[str, Any]) -> Any:
