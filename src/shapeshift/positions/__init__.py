@@ -1,6 +1,7 @@
 """Position representations for Transformers: position ids × kind × place."""
 
 from .alibi import ALiBi
+from .axial import Axial
 from .base import Encoding, Representation
 from .chain import Chain
 from .dropin import SHAPE
@@ -31,6 +32,7 @@ __all__ = [
     "ALiBi",
     "Abacus",
     "Absolute",
+    "Axial",
     "Chain",
     "Coupled",
     "Encoding",
