@@ -61,6 +61,12 @@ KNOWN = {
 }
 """Names in a configuration that are read here; others with "rope" or "rotary" are refused."""
 
+SECTION_ORDERS = {
+    **dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), "blocks"),
+    "qwen3_vl_text": "interleaved",
+}
+"""`model_type` with M-RoPE, all in halves → `section_order` of `Rotary`."""
+
 SEVERAL = "rotates by several positions of each token"
 UNSUPPORTED = {
     **dict.fromkeys(("mrope_section", "mrope", "axial"), SEVERAL),
@@ -84,6 +90,7 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
             )
     layer_type = _layer_type(given, layer)
     parameters = _of_layer(given, layer_type)
+    sections = _sections(model, parameters)
     for name, why in UNSUPPORTED.items():
         if name in (*parameters, parameters.get("rope_type"), parameters.get("type")):
             raise ShapeshiftError(f"{name} {why}, which Rotary does not compute")
@@ -113,7 +120,27 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
         "head_dim": head_dim,
         "pairs": _pairs(given, pairs),
         "rope_parameters": _spelled(given, parameters),
+        **sections,
     }
+
+
+def _sections(model: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Take what a model with M-RoPE says of it from its rope parameters, as options of `Rotary`."""
+    if (order := SECTION_ORDERS.get(model)) is None:
+        return {}
+    if "mrope_section" not in parameters:
+        raise ShapeshiftError(
+            f"the configuration of a {model} needs mrope_section in its rope parameters; add the"
+            " one that the model was trained with"
+        )
+    if parameters.pop("mrope_interleaved", order == "interleaved") != (order == "interleaved"):
+        raise ShapeshiftError(
+            f"the code of a {model} has {order} sections; remove mrope_interleaved"
+        )
+    for name in ("rope_type", "type"):
+        if parameters.get(name) == "mrope":  # as transformers 4 wrote it
+            parameters[name] = "default"
+    return {"sections": parameters.pop("mrope_section"), "section_order": order}
 
 
 def _as_dict(config: Any) -> dict[str, Any]:
@@ -254,7 +281,7 @@ def _head_dim(given: Mapping[str, Any], layer_type: str | None) -> Any:
 
 def _pairs(given: Mapping[str, Any], pairs: str | None) -> str:
     model = given.get("model_type")
-    known = PAIRS.get(str(model))
+    known = "halves" if model in SECTION_ORDERS else PAIRS.get(str(model))
     if known is not None and given.get("rope_interleave") is False:
         known = "halves"
     if pairs is not None and known not in (None, pairs):

@@ -63,6 +63,16 @@ def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
         (scaling("yarn", truncate=1), "truncate must be true or false, got 1"),
         (scaling("yarn", llama_4_scaling_beta=0.1), "llama_4_scaling_beta multiplies queries"),
         (scaling("default", factor=None, mrope_section=[2, 3, 3]), "several positions of each"),
+        ({"model_type": "qwen2_vl"}, "a qwen2_vl needs mrope_section in its rope parameters"),
+        (
+            {"model_type": "qwen2_vl"} | scaling("mrope", factor=None, mrope_section=[2, 3, 4]),
+            r"sections must add up to 8.*got \[2, 3, 4\]",
+        ),
+        (
+            {"model_type": "qwen3_vl_text"}
+            | scaling("default", mrope_section=[4, 2, 2], mrope_interleaved=False),
+            "has interleaved sections; remove mrope_interleaved",
+        ),
         (scaling("axial"), "axial rotates by several positions"),
         (scaling("llama3", low_freq_factor=4, high_freq_factor=1), "low_freq_factor is above"),
         ({"partial_rotary_factor": 0.2}, "of head_dim=16 rotates 3 channels"),
