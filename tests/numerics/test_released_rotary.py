@@ -182,10 +182,12 @@ def test_pairs_are_those_of_the_models_code(model: str) -> None:
     elif model != "falcon":
         config["head_dim"] = 8
     pos = torch.tensor([[0, 1, 7, 30]])
-    if has_axes := "_vl_" in model:  # time, row, column
+    if has_axes := "_vl" in model:  # time, row, column
         config["rope_parameters"] = {**EVERY, "mrope_section": [2, 1, 1]}
         pos = torch.stack((pos, 2 * pos, 9 - pos), dim=-1)
-    read = as_object(config)
+    # In transformers 4, a configuration of Qwen2-VL was that of its text as well.
+    of_text = f"{model}_text" if has_axes and "_text" not in model else model
+    read = as_object(config | {"model_type": of_text})
     position = Rotary.from_config(config, layer)
     q, k = heads = torch.randn(2, 1, 4, 4, 8, generator=torch.Generator().manual_seed(0))
     module = import_module(type(read).__module__.replace("configuration", "modeling"))

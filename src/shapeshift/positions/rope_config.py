@@ -16,15 +16,21 @@ PAIRS = {
         " flex_olmo gemma gemma2 gemma3_text gemma4_text glm4_moe gpt_neox gpt_oss"
         " granite granitemoe granitemoeshared hunyuan_v1_dense hyperclovax jais2"
         " laguna lfm2 llama minimax_m2 ministral mistral mixtral modernbert nemotron"
-        " olmo olmo2 olmo3 olmoe persimmon phi phi3 phimoe qwen2 qwen2_5_vl_text"
-        " qwen2_moe qwen2_vl_text qwen3 qwen3_moe qwen3_next qwen3_vl_moe_text"
-        " qwen3_vl_text seed_oss smollm3 stablelm starcoder2",
+        " olmo olmo2 olmo3 olmoe persimmon phi phi3 phimoe qwen2 qwen2_5_vl"
+        " qwen2_5_vl_text qwen2_moe qwen2_vl qwen2_vl_text qwen3 qwen3_moe qwen3_next"
+        " qwen3_vl_moe_text qwen3_vl_text seed_oss smollm3 stablelm starcoder2",
         "interleaved": "codegen cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe glm"
         " glm4 gptj helium llama4_text",
     }.items()
     for model in models.split()
 }
 """`model_type` → which channels rotate together in its code."""
+
+SECTION_ORDERS = {
+    **dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), "blocks"),
+    **dict.fromkeys(("qwen3_vl_text", "qwen3_vl_moe_text"), "interleaved"),
+}
+"""`model_type` of models with several axes → `section_order` of `Rotary`."""
 
 NEEDS = {
     "partial_rotary_factor rotary_pct rotary_dim": "codegen glm glm4 glm4_moe gpt_neox gptj"
@@ -33,7 +39,7 @@ NEEDS = {
     " llama4_text minimax_m2 qwen3 qwen3_vl_moe_text qwen3_vl_text seed_oss",
     "global_head_dim per_layer_config": "gemma4_text",
     "qk_rope_head_dim": "deepseek_v2 deepseek_v3",
-    "mrope_section": "qwen2_vl_text qwen2_5_vl_text qwen3_vl_text qwen3_vl_moe_text",
+    "mrope_section": " ".join(SECTION_ORDERS),
     "rope_parameters rope_scaling": "apertus gemma4_text gpt_oss laguna",
     "rope_parameters rope_local_base_freq": "gemma3_text",
     "rope_parameters global_rope_theta": "modernbert",
@@ -43,9 +49,6 @@ NEEDS = {
 
 BY_LAYER = "cohere2", "exaone4", "gemma3_text", "gemma4_text", "laguna", "modernbert", "olmo3"
 """Models whose layers differ."""
-
-INTERLEAVED_SECTIONS = "qwen3_vl_text", "qwen3_vl_moe_text"
-"""Models whose code interleaves sections, whether `mrope_interleaved` says so or not."""
 
 FIXED_BASE = "codegen", "gptj"
 """Models of which 10000 is part of the code."""
@@ -115,10 +118,15 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
             " in many old models 10000.0"
         )
     axes = {}
-    if sections := parameters.pop("mrope_section", None):
-        axes["sections"] = sections
-    if parameters.pop("mrope_interleaved", False) or model in INTERLEAVED_SECTIONS:
-        axes["section_order"] = "interleaved"
+    if "mrope_section" in parameters:
+        said = parameters.pop("mrope_interleaved", None)
+        order = None if said is None else "interleaved" if said else "blocks"
+        known = SECTION_ORDERS.get(model, order or "blocks")
+        if order not in (None, known):
+            raise ShapeshiftError(
+                f"the code of a {model} has section_order={known!r}; remove mrope_interleaved"
+            )
+        axes = {"sections": parameters.pop("mrope_section"), "section_order": known}
     return {
         "head_dim": head_dim,
         "pairs": _pairs(given, pairs),

@@ -175,9 +175,10 @@ class Rotary(Representation):
             Rotary.from_config(json.load(open("config.json")), layer=5)
 
         Reads `rope_parameters` and `rope_scaling`, with the names and the layouts of transformers 4
-        and 5. What the configuration says of rotary positions and this class does not compute is an
-        error. A number by which the model multiplies its scores, as DeepSeek's for YaRN, is not
-        part of the rotary positions and is not included.
+        and 5, and the sections of Qwen2-VL, Qwen2.5-VL and Qwen3-VL. What the configuration says of
+        rotary positions and this class does not compute is an error. A number by which the model
+        multiplies its scores, as DeepSeek's for YaRN, is not part of the rotary positions and is
+        not included.
 
         Args:
             config: a configuration, or its dictionary as in `config.json`.

@@ -63,7 +63,12 @@ def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
         (scaling("yarn", truncate=1), "truncate must be true or false, got 1"),
         (scaling("yarn", llama_4_scaling_beta=0.1), "llama_4_scaling_beta multiplies queries"),
         (scaling("default", factor=None, mrope_section=[2, 3, 2]), "sections must add up to 8"),
-        ({"model_type": "qwen2_vl_text"}, "qwen2_vl_text needs mrope_section"),
+        ({"model_type": "qwen2_vl"}, "a qwen2_vl needs mrope_section"),
+        (
+            {"model_type": "qwen3_vl_text", "head_dim": 16}
+            | scaling("default", mrope_section=[4, 2, 2], mrope_interleaved=False),
+            "has section_order='interleaved'; remove mrope_interleaved",
+        ),
         (scaling("axial"), "axial rotates by the row and the column"),
         (scaling("llama3", low_freq_factor=4, high_freq_factor=1), "low_freq_factor is above"),
         ({"partial_rotary_factor": 0.2}, "of head_dim=16 rotates 3 channels"),
@@ -148,7 +153,7 @@ def test_each_layer_has_its_own(config: Any, layer: Any, head_dim: int, base: fl
 @pytest.mark.parametrize(
     ("model", "settings", "order"),
     [
-        ("qwen2_vl_text", {}, "blocks"), ("qwen3_vl_text", {"head_dim": 16}, "interleaved"),
+        ("qwen2_vl", {}, "blocks"), ("qwen3_vl_text", {"head_dim": 16}, "interleaved"),
         ("mine", {}, "blocks"), ("mine", {"mrope_interleaved": True}, "interleaved"),
     ],
 )  # fmt: skip
