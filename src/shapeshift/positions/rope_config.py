@@ -50,6 +50,9 @@ NEEDS = {
 BY_LAYER = "cohere2", "exaone4", "gemma3_text", "gemma4_text", "laguna", "modernbert", "olmo3"
 """Models whose layers differ."""
 
+INTERLEAVE_IF_SAID = ("deepseek_v3",)
+"""Models whose code reads `rope_interleave`."""
+
 FIXED_BASE = "codegen", "gptj"
 """Models of which 10000 is part of the code."""
 
@@ -63,8 +66,8 @@ ALIASES = {
 
 KNOWN = {
     *("rope_parameters", "rope_scaling", "rope_theta", "rotary_emb_base", "rotary_pct"),
-    *("partial_rotary_factor", "rotary_dim", "rope_interleave", "qk_rope_head_dim"),
-    *("no_rope_layers", "no_rope_layer_interval"),
+    *("partial_rotary_factor", "rotary_dim", "rope_interleave", "rope_interleaved"),
+    *("qk_rope_head_dim", "no_rope_layers", "no_rope_layer_interval"),
     *("rope_local_base_freq", "global_rope_theta", "local_rope_theta"),
 }
 """Names in a configuration that are read here; others with "rope" or "rotary" are refused."""
@@ -274,8 +277,15 @@ def _head_dim(given: Mapping[str, Any], layer_type: str | None) -> Any:
 def _pairs(given: Mapping[str, Any], pairs: str | None) -> str:
     model = given.get("model_type")
     known = PAIRS.get(str(model))
-    if known is not None and given.get("rope_interleave") is False:
-        known = "halves"
+    said = given.get("rope_interleave", given.get("rope_interleaved"))
+    if said is not None:
+        stated = "interleaved" if said else "halves"
+        if known not in (None, stated) and model not in INTERLEAVE_IF_SAID:
+            raise ShapeshiftError(
+                f"the code of a {model} has pairs={known!r}, whatever rope_interleave={said} says;"
+                " remove it"
+            )
+        known = stated
     if pairs is not None and known not in (None, pairs):
         raise ShapeshiftError(f"a {model} has pairs={known!r}, got {pairs!r}; leave pairs out")
     if (found := known or pairs) is None:

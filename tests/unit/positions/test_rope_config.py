@@ -50,6 +50,7 @@ def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
         (LAYERED | {"rope_parameters": BY_TYPE}, "differ: full_attention, sliding_attention; give"),
         (LAYERED | {"rope_parameters": {**BY_TYPE, "factor": 2}}, "has 'factor' beside those of"),
         ({"rope_scaling": {"name": "dynamic", "factor": 2.0}}, "'default' has no 'name'"),
+        ({"rope_interleaved": True}, "a llama has pairs='halves', whatever rope_interleave=True"),
         (scaling(["yarn"]), "unknown rope_type"),
         (scaling("dynamc"), "unknown rope_type 'dynamc'; did you mean 'dynamic'"),
         (scaling("linear", finetuned=True), "'linear' has no 'finetuned' .*; remove it if"),
@@ -220,3 +221,17 @@ def test_a_configuration_of_ours_has_them_as_an_option() -> None:
     assert read.options["rope_parameters"] == {**parameters, "factor": 4.0}
     with pytest.raises(ShapeshiftError, match="'linear' has no 'beta_fast'"):
         parse_config(document, ["position.parts.0.rope_parameters.beta_fast=4.0"])
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "said", "pairs"),
+    [
+        ("llama", "rope_interleaved", False, "halves"),  # SmolLM2
+        ("deepseek_v3", "rope_interleave", False, "halves"),
+        ("deepseek_v3", "rope_interleave", True, "interleaved"),
+        ("mine", "rope_interleaved", True, "interleaved"),
+    ],
+)
+def test_pairs_that_the_configuration_states(model: str, name: str, said: bool, pairs: str) -> None:
+    config = {**LLAMA, "model_type": model, name: said, "qk_rope_head_dim": 16}
+    assert Rotary.from_config(config).pairs == pairs
