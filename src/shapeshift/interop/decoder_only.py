@@ -321,5 +321,7 @@ def _build(
     first = built[0]
     if first.acts("embed") or first.acts("inputs"):
         _refuse(f"{type(first).__name__} {ELSEWHERE}")
+    if first.acts("state"):
+        _refuse(f"{type(first).__name__} reads the input of each layer, which attention never gets")
     is_one = first.share_layers or not any(True for _ in first.parameters())
     return nn.ModuleList(built[:1] if is_one else built)

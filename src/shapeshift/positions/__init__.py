@@ -3,8 +3,11 @@
 from .alibi import ALiBi
 from .base import Encoding, Representation
 from .chain import Chain
+from .cope import CoPE
+from .deberta import DeBERTa
 from .dropin import SHAPE
 from .fire import FIRE
+from .fox import FoX
 from .graph import Graph, use_edges
 from .kerple import KERPLE
 from .learned import Learned
@@ -16,6 +19,7 @@ from .scheme import SCHEMES, Part, PositionIds, Scheme
 from .shaw import Shaw, Skew
 from .sinusoidal import Sinusoidal
 from .t5 import T5
+from .transformer_xl import TransformerXL
 from .tupe import TUPE
 from .xpos import XPos
 
@@ -31,7 +35,10 @@ __all__ = [
     "ALiBi",
     "Absolute",
     "Chain",
+    "CoPE",
+    "DeBERTa",
     "Encoding",
+    "FoX",
     "Graph",
     "Learned",
     "Part",
@@ -46,6 +53,7 @@ __all__ = [
     "Sinusoidal",
     "Skew",
     "Stack",
+    "TransformerXL",
     "XPos",
     "build_position_ids",
     "check",
