@@ -217,9 +217,9 @@ K and V (`add_to: qk`). `layers: n` limits a part to the first n layers, and `st
 the encoder or the decoder.
 
 Several parts at one place act one after the other. `rotary` and `xpos` rotate the queries, so they
-cannot be combined at one place with a kind that reads queries (`skew`; `shaw` except with
-`add_to: values`) or with each other. `tupe` cannot be used twice at one place. All of these can be
-combined across stacks or places.
+cannot be combined at one place with a kind that reads queries (`skew`, `transformer-xl`, `deberta`
+and `cope`; `shaw` except with `add_to: values`) or with each other. `tupe` cannot be used twice at
+one place. All of these can be combined across stacks or places.
 """
 
 

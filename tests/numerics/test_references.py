@@ -73,7 +73,8 @@ def slow_attention(
     causal: bool = False,
 ) -> Array:
     """Multi-head attention (Vaswani et al. 2017, section 3.2.2): `x (Q, D)` sees `memory (K, D)`,
-    with the scores of a kind (`content` if it is given), and with vectors on the values (Shaw et al. 2018, equation 3)."""
+    with the scores of a kind (`content` if it is given), and with vectors on the values (Shaw et
+    al. 2018, equation 3)."""
     width = x.shape[1] // layer.num_heads
     w_q, w_k, w_v = np.split(array(layer.in_weight), 3)
     b_q, b_k, b_v = np.split(array(layer.in_bias), 3)

@@ -63,8 +63,8 @@ def attend(
 
     Raises:
         ShapeshiftError: if heads, positions, the mask, the state and the sizes of `position` do not
-            fit each other, heads have different dtypes (outside autocast), or the mask is neither boolean
-            nor float.
+            fit each other, heads have different dtypes (outside autocast), or the mask is neither
+            boolean nor float.
     """
     call = _checked((q, k, v), mask, position, (pos_q, pos_k), dropout_p, causal, state)
     return run(call).transpose(1, 2)

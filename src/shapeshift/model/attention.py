@@ -72,8 +72,8 @@ class Attention(nn.Module):
             x, memory: inputs of the query, and of the key and value projections.
             pos_q, pos_k: positions of queries and of all keys, those in the cache first.
             mask: as of `attend`, broadcastable to `(B, 1, Q, K)`.
-            cache: keys, values and state to continue, with which nothing is checked; `memory` then holds
-                the new ones alone, and may be empty (K = 0) when all are there.
+            cache: keys, values and state to continue, with which nothing is checked; `memory` then
+                holds the new ones alone, and may be empty (K = 0) when all are there.
             causal: whether each query sees only the keys up to its own.
             packing: of queries and keys; `x` and `memory` are then `(N, D)`, and there is no cache.
 

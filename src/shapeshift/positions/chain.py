@@ -163,8 +163,8 @@ def _check_heads(kinds: list[Representation]) -> None:
     stateful = [type(kind).__name__ for kind in kinds if kind.acts("state")]
     if len(stateful) > 1:
         raise ShapeshiftError(
-            f"{' and '.join(stateful)} would both keep a state with the keys of one attention; leave"
-            f" one of them out, or {apart}"
+            f"{' and '.join(stateful)} would both keep a state with the keys of one attention;"
+            f" leave one of them out, or {apart}"
         )
     changing = [kind for kind in kinds if kind.acts("rotate")]
     for first, second in combinations(changing, 2):

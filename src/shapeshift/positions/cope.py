@@ -10,26 +10,26 @@ from .checks import whole_number
 
 
 class CoPE(Representation):
-    """Counts back from the query only the keys that a gate lets count, such as the starts of words,
-    so that positions depend on what queries and keys say (Golovneva et al. 2024, section 4).
+    """Counts back from the query only the keys that a gate counts, such as the starts of words, so
+    that positions depend on the text (Golovneva et al. 2024, section 4).
 
         g_ij = sigmoid(s_ij),  p_ij = min(sum_{l = j..i} g_il, num_positions - 1)
-        e_ij = s_ij + q_i^T e[p_ij],  s_ij = q_i k_j^T / sqrt(E)
+        e_ij = s_ij + q_i e[p_ij]^T,  s_ij = q_i k_j^T / sqrt(E)
 
-    e has a trained vector for each whole number from 0 on; between two of them, q_i^T e[p] is
-    interpolated. All heads share e. The products with e are not divided by sqrt(E), as in the
-    paper's code (appendix B). The sums are computed in float32 at least. Attention is causal, as in
-    the paper; a key that a mask forbids is not counted. Beside a part that adds a bias, s_ij has it.
+    e has a trained vector for each whole number from 0 on, for all heads; between two of them,
+    q_i e[p]^T is interpolated. As in the paper's code (appendix B), it is not divided by sqrt(E).
+    The sums are computed in float32 at least. Attention is causal, as in the paper, and keys that a
+    mask forbids are not counted. Beside a part that adds a bias, s_ij includes it.
 
-    Differs from the paper's code in the initial values of e, drawn with standard deviation 0.02
-    instead of zero.
+    Differs from the paper's code in the initial values of e, which are drawn with standard
+    deviation 0.02 and not zero.
 
-    Counts what the model finds worth counting, instead of tokens. Choose it for decoders that have
-    to count or to copy; it needs memory for all pairs of tokens.
+    Learns what to count: words, sentences, or occurrences of a token. Choose it for decoders that
+    have to count or to copy. It takes memory for all pairs of tokens.
 
     Args:
         head_dim: E.
-        num_positions: rows of e; positions beyond them count as the last one.
+        num_positions: rows of e; larger positions count as the last one.
 
     Raises:
         ShapeshiftError: if there is no row.

@@ -13,22 +13,22 @@ from .checks import whole_number
 
 
 class DeBERTa(Representation):
-    """Compares words with words, words with distances and distances with words (He et al. 2021,
-    section 3.1, equations 3 and 4).
+    """Compares words with words, words with distances, and distances with words (He et al. 2021,
+    section 3.1, equations 2 to 4).
 
         e_ij = (q_i k_j^T + q_i (P_δ(i,j) W^K)^T + k_j (P_δ(j,i) W^Q)^T) / sqrt(3E)
         δ(i, j) = min(max(i - j + k, 0), 2k - 1),  k = max_distance
 
-    P has a trained vector of D channels for each clipped distance; W^K and W^Q project them to the
+    P has a trained vector of D channels for each clipped distance; W^K and W^Q project it to the
     heads.
 
-    The released code looks up δ(i, j) in the last term, too, not δ(j, i) as in the paper and here.
-    All layers of the paper share P and have a W^K and W^Q each; here each layer has its own P, or
-    all share all three. Like layer norms of the released code's second version, initial vectors in P
-    have variance 1. Parts that read the queries (`shaw`, `skew`) get them divided by sqrt(3).
+    Differs from the released code, in which δ(i, j) stands in the last term, too. In the paper, all
+    layers share P and have their own W^K and W^Q; here each layer has its own P as well, or all
+    share everything. Vectors in P start with variance 1. Parts that read the queries (`shaw`,
+    `skew`) get them divided by sqrt(3).
 
-    Lets a word ask for distances, and distances ask for words. It was proposed for the pre-training
-    of encoders: choose it there.
+    Compares words and distances separately, with separate projections. It was proposed for the
+    pre-training of encoders: choose it there. It takes memory for all pairs of tokens.
 
     Args:
         dim: D.
@@ -76,4 +76,5 @@ class DeBERTa(Representation):
 
     def _project(self, weight: Tensor) -> Tensor:
         """Return the vectors of all distances in each head, `(H, 2k, E)`."""
-        return (self.vectors @ weight).unflatten(1, (self.num_heads, -1)).transpose(0, 1)
+        by_head = (self.vectors @ weight).view(len(self.vectors), self.num_heads, -1)
+        return by_head.transpose(0, 1)

@@ -10,20 +10,18 @@ from .base import Representation
 
 
 class FoX(Representation):
-    """A forget gate for each token and head, computed from the layer's input, that lowers the scores
-    of all earlier tokens (Lin et al. 2025, section 3, forgetting attention).
+    """A forget gate for each token and head, computed from the layer's input, lowers the scores of
+    all earlier tokens (Lin et al. 2025, section 3).
 
-        f_t = sigmoid(w_f^T x_t + b_f)
-        e_ij = q_i k_j^T / sqrt(E) + d_ij,  d_ij = sum_{l = j+1..i} log f_l
+        f_t = sigmoid(x_t w_f^T + b_f),  e_ij = q_i k_j^T / sqrt(E) + sum_{l = j + 1..i} log f_l
 
-    If all gates of a head are one constant, this is ALiBi. The sums are computed in float32 at
-    least. Attention is causal, as in the paper; gates of keys that a mask forbids count.
+    With constant gates this is ALiBi. The sums are computed in float32 at least. Attention is
+    causal, as in the paper; the gates of tokens that a mask forbids act, too. As in the released
+    code, w_f starts with standard deviation 0.02, and b_f with zero. The paper's output gate, norms
+    and token shift are not part of this kind.
 
-    The weights w_f are initialised as in the released code, with b_f = 0. Only the gate of the
-    paper's architecture is here, not the output gate, the norms and the shifts of its "Pro" block.
-
-    Learns from the text itself how far back each head looks. Choose it for decoder-only language
-    models; positions are never read, so that any length works.
+    Learns from the text how far back each head looks, and needs no positions. Choose it for
+    decoder-only language models. It takes memory for all pairs of tokens.
 
     Args:
         dim: D.
@@ -42,8 +40,8 @@ class FoX(Representation):
         nn.init.zeros_(self.gate.bias)
 
     def state(self, x: Tensor, pos: Tensor) -> Tensor:
-        gate = self.gate(x)
-        return F.logsigmoid(gate.to(torch.promote_types(gate.dtype, torch.float32)))  # (B, T, H)
+        gate: Tensor = self.gate(x)  # (B, T, H)
+        return F.logsigmoid(gate.to(torch.promote_types(gate.dtype, torch.float32)))
 
     def score(
         self,

@@ -12,26 +12,25 @@ from .sinusoidal import Sinusoidal
 
 
 class TransformerXL(Representation):
-    """Compares queries with keys and with sines and cosines of the distance, and has two trained
-    vectors in place of the query's own position (Dai et al. 2019, section 3.3).
+    """Compares queries with keys and with sines and cosines of the distance; two trained vectors
+    stand for the query's own position (Dai et al. 2019, section 3.3).
 
         e_ij = ((q_i + u) k_j^T + (q_i + v) (W r_{i-j})^T) / sqrt(E)
 
-    r_n are the D sines and cosines of distance n, W is a projection, and u and v have E channels for
-    each head. sin((i - j) θ) is a sum of products of sines and cosines of i θ and j θ, so that no
-    table limits the length, and angles are computed in float64.
+    r_n has the D sines and cosines of distance n. W is a projection; u and v have E channels in
+    each head. The sine of (i - j) θ is a sum of products of sines and cosines of iθ and jθ, so that
+    no table limits the length. Angles are computed in float64.
 
-    The paper has causal attention only, with distances i - j >= 0; keys on the right have negative
-    distances here, as in XLNet.
+    The paper has causal attention only. Keys on the right have negative distances here, as in
+    XLNet. In the paper, all layers share u and v; here each layer has its own, or all share u, v
+    and W.
 
-    Differs from the paper, in which all layers share u and v: here each layer has its own, or all
-    share u, v and W.
-
-    Adds to the scores how each query fits each distance, as `skew` does, without a limit to the
-    distance. Choose it to compare with Transformer-XL or XLNet.
+    Compares each query with the distance itself, as `skew` does, without a limit to the distance.
+    Choose it to continue or to compare with Transformer-XL and XLNet. It takes memory for all pairs
+    of tokens.
 
     Args:
-        dim: D, even.
+        dim: D.
         num_heads: H.
 
     Raises:
@@ -76,4 +75,5 @@ class TransformerXL(Representation):
         )
         right = torch.cat((at_k[1], at_k[0]), -1)  # (B|1, 1, K, D)
         content = self.u * scale @ k.transpose(-1, -2)  # (B, H, 1, K)
-        return scores + content + left @ right.transpose(-1, -2)
+        by_distance: Tensor = left @ right.transpose(-1, -2)  # (B, H, Q, K)
+        return scores + content + by_distance

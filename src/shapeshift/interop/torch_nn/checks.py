@@ -63,11 +63,12 @@ def check_widths(position: Representation, dim: int, key_dim: int, value_dim: in
         return
     for kind in position.kinds():
         if kind.acts("inputs") or (kind.acts("state") and key_dim != dim):
-            does = "adds vectors" if kind.acts("inputs") else "reads inputs"
+            does = "adds vectors of width {} to query, key and value"
+            does = does if kind.acts("inputs") else "reads a key of width {}"
             raise ShapeshiftError(
-                f"{type(kind).__name__} {does} of width {dim}, and kdim={key_dim},"
-                f" vdim={value_dim}; use another kind, such as Rotary, or project key and value to"
-                f" width {dim} first"
+                f"{type(kind).__name__} {does.format(dim)}, and"
+                f" kdim={key_dim}, vdim={value_dim}; use another kind, such as Rotary, or project"
+                f" key and value to width {dim} first"
             )
 
 
