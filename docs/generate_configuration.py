@@ -230,8 +230,10 @@ def _position() -> Iterator[str]:
     shared = " and ".join(f"`{name}`" for name, kind in KINDS.items() if kind.build.share_layers)
     yield (
         "A part has a `kind` and its options, and may have a `place` (`embedding`, `self`, `cross`;"
-        " by default\nthe kind's first), `stacks` (`encoder`, `decoder`, `both`), `layers` (the"
-        " first n only) and\n`share_layers` (whether all layers have one module and its weights;"
+        " by default\nthe kind's first), `stacks` (`encoder`, `decoder`, `both`), `layers` (a"
+        " number for the first n; a\nlist of layers counted from 0; `{every: k, offset: n}`; or"
+        " `{except: …}` with one of these)"
+        " and\n`share_layers` (whether all layers have one module and its weights;"
         f" by default {shared} do, as in\ntheir papers, and other kinds do not).\n"
     )
     yield "### Position ids\n"

@@ -79,6 +79,18 @@ PARTS: dict[str, tuple[Part, ...]] = {
     "rotary-yarn-partial": (
         part("rotary", fraction=0.5, scaling="yarn", factor=4.0, original_length=16),
     ),
+    "rotary-of-a-release": (
+        part("rotary", pairs="halves", rope_parameters={
+            "rope_type": "yarn", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+            "factor": 4.0, "original_max_position_embeddings": 16,
+        }),
+    ),
+    "rotary-by-length": (
+        part("rotary", length=1000, rope_parameters={
+            "rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0,
+            "original_max_position_embeddings": 8,
+        }),
+    ),
     "rotary-everywhere": (part("rotary"), part("rotary", "cross")),
     "xpos-fast": (Part("xpos", stacks="decoder", options={"scale_base": 20.0}),),
     "tupe-each-layer": (Part("tupe", share_layers=False),),

@@ -15,14 +15,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from shapeshift.attention import attend
 from shapeshift.positions import (
     T5,
     Absolute,
     ALiBi,
+    Part,
     Rotary,
+    Scheme,
     Sinusoidal,
     Skew,
+    Stack,
     XPos,
+    place,
 )
 
 B, H, T, E = 2, 3, 40, 16
@@ -85,6 +90,35 @@ def test_rotary_in_halves_is_llamas_and_gpt_neoxs(
     cos_sin = embedding(torch.zeros(()), pos)
     got = Rotary(head_dim=E, pairs="halves", **ours).rotate(*heads, pos, pos)
     close(got, module.apply_rotary_pos_emb(*heads, *cos_sin), atol=2e-3 if offset else 1e-5)
+
+
+def test_rotary_in_all_but_every_fourth_layer_is_smollm3s() -> None:
+    smollm3, (dim, num_heads, num_layers) = hugging_face("smollm3"), (4 * E, 4, 6)
+    config = library("transformers").SmolLM3Config(
+        vocab_size=50, hidden_size=dim, intermediate_size=dim, num_hidden_layers=num_layers,
+        num_attention_heads=num_heads, num_key_value_heads=num_heads, pad_token_id=0,
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+    )  # fmt: skip
+    torch.manual_seed(0)
+    theirs = smollm3.SmolLM3ForCausalLM(config).double().eval()
+    layers = {"except": {"every": 4, "offset": 3}}
+    rotary = Part("rotary", layers=layers, options={"pairs": "halves", "base": 500.0})
+    stack = Stack("decoder", dim, num_heads, num_layers)
+    ids, pos = torch.randint(1, 50, (B, T)), torch.arange(T)[None]
+    x = theirs.model.embed_tokens(ids)
+    placed = place(Scheme(parts=(rotary,)), stack).self_attention
+    for layer, position in zip(theirs.model.layers, placed, strict=True):
+        attention, inputs = layer.self_attn, layer.input_layernorm(x)
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        q, k, v = (f(inputs).view(B, T, num_heads, E).transpose(1, 2) for f in projections)
+        q, k = position("rotate", q, k, pos, pos)
+        heads = attend(q, k, v, None, position, pos, pos, causal=True)
+        x = x + attention.o_proj(heads.transpose(1, 2).flatten(2))
+        x = x + layer.mlp(layer.post_attention_layernorm(x))
+    logits = theirs.lm_head(theirs.model.norm(x))
+    assert [position.acts("rotate") for position in placed] == [True, True, True, False, True, True]
+    # Their angles are float32.
+    torch.testing.assert_close(logits, theirs(ids).logits, atol=1e-5, rtol=1e-5)
 
 
 def test_yarn_is_that_of_transformers_but_for_the_ramp() -> None:

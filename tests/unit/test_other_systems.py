@@ -46,6 +46,7 @@ def run(*arguments):
 def test_every_module_is_imported_and_the_library_works():
     code = f"""
 import torch, fastapi, uvicorn, rich.console, scipy.special, sacrebleu.significance
+import matplotlib.font_manager  # looks for fonts, on Windows in its registry
 import {", ".join(sorted(TESTBED))}
 from transformers import GenerationMixin, PreTrainedModel
 {HIDE}

@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -24,7 +25,16 @@ def positions(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="A scheme or a kind to describe; one of your own is module:Class.",
+            help="A scheme or a kind to describe; one of your own is module:Class. `golden` writes"
+            " golden vectors.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of the golden vectors.  [default: golden]",
+            show_default=False,
         ),
     ] = None,
     explain: Annotated[
@@ -70,11 +80,22 @@ def positions(
     as rope, describes what it does, its options, its cost, its exports and how to use it. The
     number of parameters is the one that it adds to transformer-base. With --explain, prints how its
     attention is computed in a layer of transformer-base instead.
+
+    `shapeshift positions golden` writes what each kind computes into a folder, for an engine in
+    another language to compare with: golden.json and golden.safetensors.
     """
     flags = {"train": train, "decode": decode, "compiled": compiled, "no_kernels": no_kernels}
     options: dict[str, Any] = {"device": device, "dtype": dtype, "dropout": dropout}
     options |= {"length": length} | {flag: True for flag, is_given in flags.items() if is_given}
     given = {key: value for key, value in options.items() if value is not None}
+    if output is not None and name != "golden":
+        raise usage_error("--output", "is the folder of `shapeshift positions golden`")
+    if name == "golden" and not explain and not given:
+        from shapeshift.export.golden import write
+
+        folder = output or Path("golden")
+        show(f"wrote the vectors of {write(folder)} cases to {folder}")
+        return
     if explain:
         if name is None:
             raise usage_error("--explain", "needs the NAME of a scheme or a kind, such as rope")
@@ -241,8 +262,7 @@ def _attentions(scheme: Scheme, *, decode: bool) -> Iterator[tuple[str, Represen
         return " + ".join(type(kind).__name__ for kind in kinds) or NOTHING
 
     model = ModelConfig(size="base")
-    sizes = {"encoder": model.encoder_layers, "decoder": model.decoder_layers}
-    for stack, num_layers in sizes.items():
+    for stack, num_layers in model.depths.items():
         if decode and stack == "encoder":
             continue
         placed = place(scheme, Stack(stack, model.dim, model.num_heads, num_layers))
@@ -255,6 +275,6 @@ def _attentions(scheme: Scheme, *, decode: bool) -> Iterator[tuple[str, Represen
                 first, *others = (n for n, _ in same)
                 layers = ""
                 if len(others) + 1 < num_layers:
-                    last = f" to {others[-1] + 1}" if others else ""
-                    layers = f", layer{'s' * bool(others)} {first + 1}{last}"
+                    last = f" to {others[-1]}" if others else ""
+                    layers = f", layer{'s' * bool(others)} {first}{last}"
                 yield f"{stack} {attention}{layers}: {what}", positions[first]

@@ -54,7 +54,7 @@ def unsupported(scheme: Scheme, model: ModelConfig) -> str | None:
     with without_numbers():
         has_gaps = type(build_position_ids(scheme)) not in (Absolute, Shifted)
         ids = f"{scheme.position_ids.name} position ids" if has_gaps else None
-        for name, layers in zip(STACKS, (model.encoder_layers, model.decoder_layers), strict=True):
+        for name, layers in model.depths.items():
             placed = place(scheme, Stack(name, model.dim, model.num_heads, layers))
             for what, instead in _unsupported(name, placed, ids):
                 return f"CTranslate2 does not compute {what}; use {instead}"
@@ -154,6 +154,8 @@ def _unsupported(stack: str, placed: Placed, ids: str | None) -> Iterator[tuple[
                 yield f"{name} at self, only at embedding", _nearest(kind)
             elif type(kind) is ALiBi and not linear_bias:
                 yield f"{name}, except in all layers of the decoder", _nearest(kind)
+            elif isinstance(kind, Rotary) and kind.rope_parameters is not None:
+                yield f"{name} with rope_parameters", f"{name} with base and fraction"
             elif not _is_native(kind) and reach(kind) is None:
                 yield f"{name}{_without_limits(kind)}", _nearest(kind)
             elif isinstance(kind, Rotary) and kind.scaling == "yarn":

@@ -126,12 +126,12 @@ def test_explain_names_each_attention_of_a_scheme_that_differs() -> None:
     assert head[1] == "training, on a CPU, without compiled kernels, in fp32, 64 tokens"
     names = {line for group in groups for line in group if not line.startswith("  ")}
     assert names == {
-        "encoder self-attention, layer 1: Sinusoidal",
-        "encoder self-attention, layers 2 to 6: no position",
-        "decoder self-attention, layer 1: Sinusoidal",
-        "decoder self-attention, layers 2 to 6: no position",
-        "decoder cross-attention, layer 1: Sinusoidal",
-        "decoder cross-attention, layers 2 to 6: no position",
+        "encoder self-attention, layer 0: Sinusoidal",
+        "encoder self-attention, layers 1 to 5: no position",
+        "decoder self-attention, layer 0: Sinusoidal",
+        "decoder self-attention, layers 1 to 5: no position",
+        "decoder cross-attention, layer 0: Sinusoidal",
+        "decoder cross-attention, layers 1 to 5: no position",
     }
     _, *groups = explained("skew-cross-pe", "--device", "cuda", "--decode")
     assert not [line for group in groups for line in group if "encoder self" in line]
