@@ -278,9 +278,12 @@ def draw_options(rng: random.Random, kind: str) -> dict[str, Any]:
 
 
 def draw(rng: random.Random, own: float = 0.15, place: str = "self") -> list[Spec]:
-    """Return one kind, or now and then several in a chain."""
+    """Return one kind, or now and then several in a chain. Kinds with a `score`, which `reference`
+    alone computes, are drawn for whole models only."""
     count = rng.choices((1, 2, 3), (6, 2, 1))[0]
-    known = [name for name, entry in KINDS.items() if place in entry.build.places]
+    builds = {name: entry.build for name, entry in KINDS.items()}
+    adding = [x for x, build in builds.items() if build.score is Representation.score]
+    known = [name for name in adding if place in builds[name].places]
     ours = [name for name, kind in OWN.items() if place in kind.places]
     names = [rng.choice(ours if rng.random() < own else known) for _ in range(count)]
     return [[name, draw_options(rng, name)] for name in names]

@@ -34,6 +34,7 @@ PROMISES = {
     "shift_invariant": (*HOOKS, "turn"),
     "position_free_heads": ("rotate", "turn"),
     "head_free_score": ("score",),
+    "position_free_score": ("score",),
 }
 """The promises that a class may make, and the methods that each promise is about."""
 
@@ -119,6 +120,10 @@ class Representation(nn.Module):
     head_free_score: bool = True
     """A promise: `score` reads neither queries nor keys, so that other parts of a chain may rotate
     them. A subclass that overrides `score` loses it unless it repeats it."""
+
+    position_free_score: bool = True
+    """A promise: `score` reads no positions. `shapeshift check` then expects no effect of them. A
+    subclass that overrides `score` loses it unless it repeats it."""
 
     limits: tuple[int, int] | None = None
     """Distances are clipped to these two before `distance_bias`; None leaves them as they are."""

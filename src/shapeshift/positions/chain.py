@@ -25,7 +25,8 @@ class Chain(Representation):
             them, if two parts of one kind change queries and keys, or if two keep a state.
     """
 
-    shift_invariant = position_free_heads = head_free_score = True  # if all parts promise it
+    # If all parts promise it.
+    shift_invariant = position_free_heads = head_free_score = position_free_score = True
 
     def __init__(self, *parts: Representation):
         super().__init__()

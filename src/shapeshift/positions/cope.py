@@ -37,7 +37,7 @@ class CoPE(Representation):
 
     places = ("self",)
     causal_only = True
-    shift_invariant = True
+    shift_invariant = position_free_score = True
 
     def __init__(self, *, head_dim: int, num_positions: int = 64):
         super().__init__()

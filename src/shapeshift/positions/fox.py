@@ -30,7 +30,7 @@ class FoX(Representation):
 
     places = ("self",)
     causal_only = True
-    shift_invariant = head_free_score = True
+    shift_invariant = head_free_score = position_free_score = True
 
     def __init__(self, *, dim: int, num_heads: int):
         super().__init__()
