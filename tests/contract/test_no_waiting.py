@@ -62,6 +62,8 @@ def test_no_step_of_decoding_waits(
     source = torch.empty((3, 9), dtype=torch.int64, device=META)
     state = model.start(source, beam=2)
     if reserved:
+        if not state.reserves:
+            pytest.skip("position ids depend on the tokens")
         state.reserve(1, 12)
     last = torch.empty(6, dtype=torch.int64, device=META)
     for module in model.modules():

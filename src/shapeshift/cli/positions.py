@@ -150,7 +150,9 @@ def _describe(name: str) -> None:
     usage = f"position: {name}"
     if name in POSITION_IDS:
         part = "{kind: sinusoidal, place: embedding}"
-        usage = f"position: {{name: mine, position_ids: {{name: {name}}}, parts: [{part}]}}"
+        known = POSITION_IDS[name].options().items()
+        needed = "".join(f", {key}: …" for key, x in known if x.default is x.empty)
+        usage = f"position: {{name: mine, position_ids: {{name: {name}{needed}}}, parts: [{part}]}}"
     kinds = [] if name in POSITION_IDS else [part.kind for part in scheme.parts] or ["none"]
     show(f"{name}: {scheme}")
     ids = scheme.position_ids.name
@@ -254,7 +256,7 @@ def _explain(
 def _attentions(scheme: Scheme, *, decode: bool) -> Iterator[tuple[str, Representation]]:
     """Yield each distinct attention of transformer-base: a description, and its position."""
     from shapeshift.model import ModelConfig
-    from shapeshift.positions import Stack, place
+    from shapeshift.positions import Scheme, Stack, place
     from shapeshift.positions.base import AT_ATTENTION
 
     def acting(position: Representation) -> str:
@@ -265,7 +267,9 @@ def _attentions(scheme: Scheme, *, decode: bool) -> Iterator[tuple[str, Represen
     for stack, num_layers in model.depths.items():
         if decode and stack == "encoder":
             continue
-        placed = place(scheme, Stack(stack, model.dim, model.num_heads, num_layers))
+        placed = place(
+            Scheme(parts=scheme.parts), Stack(stack, model.dim, model.num_heads, num_layers)
+        )
         attentions = {"self-attention": placed.self_attention}
         if stack == "decoder":
             attentions["cross-attention"] = placed.cross_attention

@@ -12,7 +12,7 @@ from .graph import Graph, use_edges
 from .kerple import KERPLE
 from .learned import Learned
 from .placement import Placed, Stack, build_position_ids, check, get, place
-from .position_ids import Absolute, Randomized, Shifted
+from .position_ids import Abacus, Absolute, Coupled, Packed, Randomized, Shifted
 from .registry import KINDS, POSITION_IDS
 from .rotary import Rotary
 from .scheme import SCHEMES, Part, PositionIds, Scheme
@@ -33,14 +33,17 @@ __all__ = [
     "T5",
     "TUPE",
     "ALiBi",
+    "Abacus",
     "Absolute",
     "Chain",
     "CoPE",
+    "Coupled",
     "DeBERTa",
     "Encoding",
     "FoX",
     "Graph",
     "Learned",
+    "Packed",
     "Part",
     "Placed",
     "PositionIds",

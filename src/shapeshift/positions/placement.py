@@ -14,7 +14,7 @@ from .base import Representation
 from .chain import Chain
 from .checks import check_arguments, whole_number
 from .layers import select_layers
-from .position_ids import Absolute, Randomized, Shifted
+from .position_ids import Absolute, Coupled, Randomized, Shifted
 from .registry import (
     FIXED_BY_MODEL,
     KINDS,
@@ -186,8 +186,8 @@ def check_numbers(position_ids: Absolute, position: Representation) -> None:
 
     This checks only what is known before any text is read; the hooks check sequence lengths.
     """
-    if isinstance(position_ids, Shifted):
-        highest, option = position_ids.max_offset, "max_offset"  # of a sequence of one token
+    if isinstance(position_ids, Shifted | Coupled):
+        highest, option = position_ids.max_offset, "max_offset"  # and more with its tokens
     elif isinstance(position_ids, Randomized):
         highest, option = position_ids.max_position - 1, "max_position"
     else:

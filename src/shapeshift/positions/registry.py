@@ -23,7 +23,7 @@ from .fire import FIRE
 from .fox import FoX
 from .kerple import KERPLE
 from .learned import Learned
-from .position_ids import Absolute, Randomized, Shifted
+from .position_ids import Abacus, Absolute, Coupled, Packed, Randomized, Shifted
 from .rotary import Rotary
 from .shaw import Shaw, Skew
 from .sinusoidal import Sinusoidal
@@ -90,6 +90,11 @@ POSITION_IDS: dict[str, Entry[Absolute]] = {
     "absolute": Entry(Absolute, "0, 1, 2, …", "Vaswani et al. 2017"),
     "shifted": Entry(Shifted, "a random offset while training", "Kiyono et al. 2021, §2.3"),
     "randomized": Entry(Randomized, "random, with gaps, in order", "Ruoss et al. 2023, §3"),
+    "packed": Entry(Packed, "counted again after each separator", "several texts in a sequence"),
+    "abacus": Entry(
+        Abacus, "counted in each number, from its first digit", "McLeish et al. 2024, §3"
+    ),
+    "coupled": Entry(Coupled, "a function of the tokens", "Cho et al. 2024, §3"),
 }
 
 

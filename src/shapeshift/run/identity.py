@@ -22,6 +22,7 @@ from shapeshift.evaluation.tokenizers import DEFAULT
 from shapeshift.model import ModelConfig
 from shapeshift.positions import KINDS, POSITION_IDS, Part, Scheme
 from shapeshift.positions.layers import select_layers
+from shapeshift.positions.position_ids import FUNCTION
 from shapeshift.positions.registry import Entry, find_kind
 
 NEUTRAL = (
@@ -119,12 +120,12 @@ def how_to_score(config: Config) -> dict[str, Any]:
 
 
 def _position(scheme: Scheme, model: ModelConfig) -> dict[str, Any]:
-    position_ids = scheme.position_ids
+    ids = scheme.position_ids
+    numbering = [ids.name, _own_options(POSITION_IDS[ids.name], ids.options)]
+    if function := ids.options.get("function"):  # code of the user's own may change
+        numbering.append(source_sha256(function, FUNCTION))
     return {
-        "position_ids": [
-            position_ids.name,
-            _own_options(POSITION_IDS[position_ids.name], position_ids.options),
-        ],
+        "position_ids": numbering,
         "parts": [
             _part(part, model)
             for part in scheme.parts

@@ -25,6 +25,10 @@ REFUSED = {
     "alibi, some layers": (
         Scheme(parts=(Part("alibi", "self", "decoder", {"every": 2}),)), "in all layers", "t5 at"
     ),
+    "ids that depend on the tokens": (
+        Scheme(PositionIds("packed", {"separator": 4}), SCHEMES["ape"].parts),
+        "packed position ids, which depend on the tokens", "absolute position ids",
+    ),
     "skew": (SCHEMES["skew"], "a table for each head", "per_head: false"),
     "rotary at cross": (Scheme(parts=(Part("rotary", "cross"),)), "at cross", "rotary at self"),
     "released": (

@@ -131,6 +131,20 @@ def test_selections_of_the_same_layers_are_one(one, other):
     assert key_of("{every: 3}", depth=8) != key_of("[0, 3]", depth=8)
 
 
+def test_a_function_of_position_ids_counts_with_its_source(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    sources = []
+    for number in (1, 2):
+        (tmp_path / f"coupling{number}.py").write_text(f"def ids(x):\n    return x * {number}\n")
+        ids = {"name": "coupled", "function": f"coupling{number}:ids"}
+        position = {"position_ids": ids, "parts": [{"kind": "sinusoidal"}]}
+        config = parse_config({**DOCUMENT, "position": position})
+        name, _, source = identity_fields(config)["position"]["position_ids"]
+        assert name == "coupled"
+        sources.append(source)
+    assert sources[0] != sources[1]
+
+
 def test_a_default_that_is_written_down_changes_no_name():
     assert key("position={parts: [{kind: t5, place: self, share_layers: true}]}") == key(
         "position={parts: [{kind: t5}]}"
