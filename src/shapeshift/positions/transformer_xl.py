@@ -74,6 +74,6 @@ class TransformerXL(Representation):
             (of_sines * sines + of_cosines * cosines, of_cosines * sines - of_sines * cosines), -1
         )
         right = torch.cat((at_k[1], at_k[0]), -1)  # (B|1, 1, K, D)
-        content = self.u * scale @ k.transpose(-1, -2)  # (B, H, 1, K)
+        content: Tensor = self.u * scale @ k.transpose(-1, -2)  # (B, H, 1, K)
         by_distance: Tensor = left @ right.transpose(-1, -2)  # (B, H, Q, K)
         return scores + content + by_distance
