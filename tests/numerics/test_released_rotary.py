@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.positions import Rotary, rope_config
 
 MODELS: dict[str, Any] = json.loads(
@@ -68,12 +70,34 @@ def test_released_models(config: dict[str, Any], expected: dict[str, Any]) -> No
     for n, number in expected["theta"].items():  # processors differ by some units of the last place
         assert math.isclose(theta[int(n)], number, rel_tol=2**-21)
     read = as_object(config)
-    same = Rotary.from_config(read, layer, length=length)
-    assert (same.head_dim, same.pairs) == (position.head_dim, position.pairs)
-    assert torch.equal(same.frequencies(), theta)
+    for other in (read, json.loads(read.to_json_string())):  # as transformers 5 saves it
+        same = Rotary.from_config(other, layer, length=length)
+        assert (same.head_dim, same.pairs) == (position.head_dim, position.pairs)
+        assert torch.equal(same.frequencies(), theta)
     if config["model_type"] not in NO_MODULE:
         theirs, factor = of_transformers(read, layer, length)
         assert torch.equal(theta.float(), theirs)
+        assert attention_factor(position) == factor
+
+
+@pytest.mark.parametrize("head_dim", [{}, {"head_dim": 16}], ids=["", "head_dim"])
+@pytest.mark.parametrize("model", sorted(rope_config.PAIRS))
+def test_no_default_of_a_class_goes_unnoticed(model: str, head_dim: dict[str, int]) -> None:
+    """A configuration that names the sizes and θ alone is refused, or means the same there."""
+    config = {"model_type": model, "hidden_size": 32, "num_attention_heads": 4}
+    config |= {"num_hidden_layers": 8, "rope_theta": 12345.0, **head_dim}
+    if head_dim and model == "falcon":
+        pytest.skip("Falcon's heads have the width of the model / num_attention_heads")
+    refused = None
+    try:
+        position = Rotary.from_config(config, 0)
+    except ShapeshiftError as error:
+        refused = str(error)
+    if refused:
+        assert re.search("needs|layer_types", refused)
+    else:
+        theirs, factor = of_transformers(as_object(config), None, None)
+        assert torch.equal(position.frequencies().float(), theirs)
         assert attention_factor(position) == factor
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.interop.changed import RELATIVE
 from shapeshift.interop.families import find, relative_kind
-from shapeshift.positions import Randomized, Representation
+from shapeshift.positions import Coupled, Randomized, Representation
 from shapeshift.positions.base import HOOKS
 
 Claim = Literal["absolute", "relative", "none"]
@@ -287,7 +287,10 @@ def _kinds(model: nn.Module) -> list[Representation]:
 def _claim(model: nn.Module) -> Claim | None:
     """Return whether a model's positions are absolute or relative, judged by its modules. Positions
     from `use_position` are known. A kind that does not promise to depend on distances alone is
-    absolute if it has vectors or a table for positions; FIRE is neither."""
+    absolute if it has vectors or a table for positions; FIRE is neither, nor is a model whose
+    position ids an offset moves for some tokens only (position coupling, Abacus)."""
+    if any(isinstance(part, Coupled) for part in model.modules()):
+        return None
     if any(hasattr(part, RELATIVE) for part in model.modules()):
         return "relative"
     replaced = [x for name, x in model.named_modules() if name.endswith("shapeshift_positions")]

@@ -125,7 +125,9 @@ def positions(
         place = f"{cell.at} ({catalogue.count_parameters(cell):,})"
         places.setdefault(cell.kind, []).append(place)
     kinds = [(kind, x.summary, ", ".join(places[kind]), x.source) for kind, x in KINDS.items()]
-    for kind in (name for name in kind_names() if name not in KINDS):  # of installed packages
+    for kind in (
+        name for name in kind_names() if name not in KINDS
+    ):  # with axes, and of installed packages
         own = find_kind(kind)
         kinds.append((kind, own.summary, ", ".join(own.build.places), own.source))
     position_ids = [(ids, entry.summary, entry.source) for ids, entry in POSITION_IDS.items()]
@@ -170,6 +172,12 @@ def _describe(name: str) -> None:
             for option, parameter in entry.options().items()
         ]
         show(f"options: {', '.join(options) or 'none'}")
+    if any(find_kind(kind).build.num_axes > 1 for kind in kinds):
+        show(
+            "\nits positions have several axes, so it is for a model of your own:"
+            f" shapeshift.positions.get({name!r}, head_dim=64)"
+        )
+        return
     *exact, last = ENGINES
     show(
         f"\nparameters added to transformer-base: {catalogue.count_parameters(*scheme.parts):,}\n"

@@ -326,6 +326,11 @@ def _build(
             settings["fraction"] = min(1.0, (2 * len(rotary.inv_freq) + 0.5) / head_dim)
         built = [get(position, **{**settings, **options}) for _ in range(num_layers)]
     first = built[0]
+    if first.num_axes > 1:
+        raise ShapeshiftError(
+            f"{type(first).__name__} takes positions with {first.num_axes} axes, and use_position"
+            " numbers tokens along one; use a kind with one, such as 'rope'"
+        )
     if first.acts("embed") or first.acts("inputs"):
         _refuse(f"{type(first).__name__} {ELSEWHERE}")
     if first.acts("state"):

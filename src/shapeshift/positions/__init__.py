@@ -1,6 +1,7 @@
 """Position representations for Transformers: position ids × kind × place."""
 
 from .alibi import ALiBi
+from .axial import Axial
 from .base import Encoding, Representation
 from .chain import Chain
 from .cope import CoPE
@@ -35,6 +36,7 @@ __all__ = [
     "ALiBi",
     "Abacus",
     "Absolute",
+    "Axial",
     "Chain",
     "CoPE",
     "Coupled",

@@ -206,7 +206,13 @@ def _build(part: Part, stack: Stack) -> Representation:
     sizes = {"dim": stack.dim, "num_heads": stack.num_heads}
     causal = stack.name == "decoder" and part.at == "self"
     head_dim = stack.dim // stack.num_heads
-    return get(part.kind, **sizes, head_dim=head_dim, causal=causal, **part.options)
+    built = get(part.kind, **sizes, head_dim=head_dim, causal=causal, **part.options)
+    if built.num_axes > 1:
+        raise ShapeshiftError(
+            f"{part.kind!r} takes positions with {built.num_axes} axes here, and tokens of this"
+            " model have one; use shapeshift.positions.get to build it for a model of your own"
+        )
+    return built
 
 
 def _layers(parts: list[Part], stack: Stack) -> list[Representation]:

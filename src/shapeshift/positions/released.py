@@ -187,7 +187,7 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
     """Raise a `ShapeshiftError` for a type, a name or a value of `rope_parameters` that is unknown,
     missing or out of range."""
     kind = parameters.get("rope_type")
-    if kind not in REQUIRED:
+    if not isinstance(kind, str) or kind not in REQUIRED:
         raise ShapeshiftError(
             f"rope_parameters: unknown rope_type {kind!r}{nearest(str(kind), REQUIRED)} (known:"
             f" {', '.join(REQUIRED)})"

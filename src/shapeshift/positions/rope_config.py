@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,32 +12,35 @@ from shapeshift._system.errors import ShapeshiftError
 PAIRS = {
     model: pairs
     for pairs, models in {
-        "halves": "apertus arcee bitnet exaone4 falcon gemma gemma2 gemma3_text gemma4_text"
-        " glm4_moe gpt_neox gpt_oss granite laguna llama minimax_m2 mistral mixtral modernbert"
-        " nemotron olmo olmo2 olmo3 olmoe persimmon phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_moe"
-        " qwen3_next seed_oss smollm3 stablelm starcoder2",
-        "interleaved": "codegen cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 glm glm4 gptj"
-        " helium llama4_text",
+        "halves": "apertus arcee bitnet diffllama doge dots1 eurobert exaone4 falcon falcon_h1"
+        " flex_olmo gemma gemma2 gemma3_text gemma4_text glm4_moe gpt_neox gpt_oss"
+        " granite granitemoe granitemoeshared hunyuan_v1_dense hyperclovax jais2"
+        " laguna lfm2 llama minimax_m2 ministral mistral mixtral modernbert nemotron"
+        " olmo olmo2 olmo3 olmoe persimmon phi phi3 phimoe qwen2 qwen2_moe qwen3"
+        " qwen3_moe qwen3_next seed_oss smollm3 stablelm starcoder2",
+        "interleaved": "codegen cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe glm"
+        " glm4 gptj helium llama4_text",
     }.items()
     for model in models.split()
 }
 """`model_type` → which channels rotate together in its code."""
 
-FRACTION_BELOW_1 = {
-    *("codegen", "glm", "glm4", "glm4_moe", "gpt_neox", "gptj", "nemotron", "persimmon", "phi"),
-    *("qwen3_next", "stablelm"),
+NEEDS = {
+    "partial_rotary_factor rotary_pct rotary_dim": "codegen glm glm4 glm4_moe gpt_neox gptj"
+    " nemotron persimmon phi qwen3_next stablelm",
+    "head_dim": "ernie4_5 gemma gemma2 gemma3_text gemma4_text glm glm4 gpt_oss helium laguna"
+    " llama4_text minimax_m2 qwen3 seed_oss",
+    "global_head_dim per_layer_config": "gemma4_text",
+    "qk_rope_head_dim": "deepseek_v2 deepseek_v3",
+    "rope_parameters rope_scaling": "apertus gemma4_text gpt_oss laguna",
+    "rope_parameters rope_local_base_freq": "gemma3_text",
+    "rope_parameters global_rope_theta": "modernbert",
+    "rope_parameters rotary_emb_base": "gpt_neox",
 }
-"""Models that rotate a share of the channels even if their configuration does not name it."""
+"""Names → models whose class in transformers assumes something of its own without any of them."""
 
-SAID_BY: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        ("apertus", "gemma4_text", "gpt_oss", "laguna"), ("rope_parameters", "rope_scaling")
-    ),
-    "gemma3_text": ("rope_parameters", "rope_local_base_freq"),
-    "modernbert": ("rope_parameters", "global_rope_theta"),
-    "gpt_neox": ("rope_parameters", "rotary_emb_base"),
-}
-"""Models whose class assumes more than `rope_theta` says if none of these names is there."""
+BY_LAYER = "cohere2", "exaone4", "gemma3_text", "gemma4_text", "laguna", "modernbert", "olmo3"
+"""Models whose layers differ."""
 
 FIXED_BASE = "codegen", "gptj"
 """Models of which 10000 is part of the code."""
@@ -57,6 +61,12 @@ KNOWN = {
 }
 """Names in a configuration that are read here; others with "rope" or "rotary" are refused."""
 
+SECTION_ORDERS = {
+    **dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), "blocks"),
+    "qwen3_vl_text": "interleaved",
+}
+"""`model_type` with M-RoPE, all in halves → `section_order` of `Rotary`."""
+
 SEVERAL = "rotates by several positions of each token"
 UNSUPPORTED = {
     **dict.fromkeys(("mrope_section", "mrope", "axial"), SEVERAL),
@@ -73,13 +83,14 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
     if given.get("alibi"):
         raise ShapeshiftError("this model has ALiBi in place of rotary positions")
     for name in given:
-        if ("rope" in name or "rotary" in name) and name not in KNOWN:
+        if re.search("(?<![a-z])m?rope|rotary", str(name)) and name not in KNOWN:
             raise ShapeshiftError(
                 f"the configuration has {name!r}, which is not known here; remove it if it does not"
                 " change the rotary positions"
             )
     layer_type = _layer_type(given, layer)
     parameters = _of_layer(given, layer_type)
+    sections = _sections(model, parameters)
     for name, why in UNSUPPORTED.items():
         if name in (*parameters, parameters.get("rope_type"), parameters.get("type")):
             raise ShapeshiftError(f"{name} {why}, which Rotary does not compute")
@@ -91,16 +102,13 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
         if int(head_dim * share) != given["rotary_dim"]:  # rounded down
             share = math.nextafter(share, 2)
         parameters["partial_rotary_factor"] = share
-    if model in FRACTION_BELOW_1 and "partial_rotary_factor" not in parameters:
-        raise ShapeshiftError(
-            f"the configuration of a {model} needs partial_rotary_factor, because these models"
-            " rotate a share of the channels; add the one of its class in transformers"
-        )
-    if not given.keys() & set(names := SAID_BY.get(model, (*given,))):
-        raise ShapeshiftError(
-            f"the configuration of a {model} needs {' or '.join(names)}: without them, its class in"
-            " transformers assumes numbers of its own"
-        )
+    for names, models in NEEDS.items():
+        either = names.split()
+        if model in models.split() and not (given.keys() | parameters.keys()) & {*either}:
+            raise ShapeshiftError(
+                f"the configuration of a {model} needs {' or '.join(either)}: without, its class in"
+                " transformers assumes a number of its own"
+            )
     if model in FIXED_BASE:
         parameters.setdefault("rope_theta", 10000.0)
     if "rope_theta" not in parameters:
@@ -112,7 +120,27 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
         "head_dim": head_dim,
         "pairs": _pairs(given, pairs),
         "rope_parameters": _spelled(given, parameters),
+        **sections,
     }
+
+
+def _sections(model: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Take what a model with M-RoPE says of it from its rope parameters, as options of `Rotary`."""
+    if (order := SECTION_ORDERS.get(model)) is None:
+        return {}
+    if "mrope_section" not in parameters:
+        raise ShapeshiftError(
+            f"the configuration of a {model} needs mrope_section in its rope parameters; add the"
+            " one that the model was trained with"
+        )
+    if parameters.pop("mrope_interleaved", order == "interleaved") != (order == "interleaved"):
+        raise ShapeshiftError(
+            f"the code of a {model} has {order} sections; remove mrope_interleaved"
+        )
+    for name in ("rope_type", "type"):
+        if parameters.get(name) == "mrope":  # as transformers 4 wrote it
+            parameters[name] = "default"
+    return {"sections": parameters.pop("mrope_section"), "section_order": order}
 
 
 def _as_dict(config: Any) -> dict[str, Any]:
@@ -143,11 +171,12 @@ def _layer_types(given: Mapping[str, Any]) -> list[str] | None:
     if "layer_types" in given:
         return list(given["layer_types"])
     layers = range(int(given.get("num_hidden_layers", 0)))
-    if "sliding_window_pattern" in given and given.get("model_type") != "exaone4":
-        every = given["sliding_window_pattern"]
+    if isinstance(every := given.get("sliding_window_pattern"), int):
         return [SLIDING if (n + 1) % every else FULL for n in layers]
-    if "global_attn_every_n_layers" in given:
-        return [SLIDING if n % given["global_attn_every_n_layers"] else FULL for n in layers]
+    if isinstance(every := given.get("global_attn_every_n_layers"), int):
+        return [SLIDING if n % every else FULL for n in layers]
+    if given.get("model_type") in BY_LAYER:
+        raise ShapeshiftError("layers of this model differ; add layer_types to its configuration")
     return None
 
 
@@ -241,8 +270,6 @@ def _head_dim(given: Mapping[str, Any], layer_type: str | None) -> Any:
     every = given.get("head_dim") or given["hidden_size"] // given["num_attention_heads"]
     changes = {int(n): change for n, change in given.get("per_layer_config", {}).items()}
     if not changes:
-        if given.get("model_type") == "gemma4_text" and layer_type == FULL:
-            raise ShapeshiftError("the configuration of a gemma4_text needs global_head_dim")
         return every
     types = given.get("layer_types", ())
     numbers = [n for n, kind in enumerate(types) if layer_type in (None, kind)]
@@ -254,7 +281,7 @@ def _head_dim(given: Mapping[str, Any], layer_type: str | None) -> Any:
 
 def _pairs(given: Mapping[str, Any], pairs: str | None) -> str:
     model = given.get("model_type")
-    known = PAIRS.get(str(model))
+    known = "halves" if model in SECTION_ORDERS else PAIRS.get(str(model))
     if known is not None and given.get("rope_interleave") is False:
         known = "halves"
     if pairs is not None and known not in (None, pairs):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -51,7 +51,11 @@ class Rotary(Representation):
 
     θ of `dynamic` and `longrope` depends on how long a sequence is. If θ changed while a sequence
     grows, cached keys would have another θ than new queries. So `length` selects one θ, and a
-    position for which the release would have another is an error.
+    position for which the release would have another is an error. (On a GPU and in a compiled or
+    exported model, only the number of tokens is checked, because reading positions would be slow.)
+
+    With `sections`, positions have several axes, `(B|1, T, A)`, and each axis rotates a section of
+    the pairs: M-RoPE (Wang et al. 2024, Qwen2-VL, section 2.1), with axes for time, row and column.
 
     In cross-attention, queries rotate by their position in the target and keys by their position in
     the source: the score depends on the difference of the two, and a translation roughly follows
@@ -74,6 +78,11 @@ class Rotary(Representation):
             `rope_theta` and so on), in place of the options from `base` on, except `pairs`.
         length: the most tokens of a sequence, those that will be generated included; for
             `rope_parameters` of type `dynamic` and `longrope`, which need it.
+        sections: number of pairs that each axis of a position rotates, in order; [16, 24, 24] in
+            Qwen2-VL. None is one axis.
+        section_order: where these pairs are: one section after the other in `blocks`; or
+            `interleaved`, in turn as long as an axis has pairs left, the rest for the first axis
+            (Qwen3-VL).
 
     Raises:
         ShapeshiftError: for a number out of range, or settings that contradict each other; in
@@ -96,9 +105,12 @@ class Rotary(Representation):
         original_length: int | None = None,
         rope_parameters: Mapping[str, Any] | None = None,
         length: int | None = None,
+        sections: Sequence[int] | None = None,
+        section_order: Literal["blocks", "interleaved"] = "blocks",
     ):
         super().__init__()
         check_rotation(head_dim, base)
+        self.sections, self.section_order = sections, section_order
         self.head_dim, self.pairs = head_dim, pairs
         self.rope_parameters, self.length = rope_parameters, length
         if length is not None:
@@ -113,6 +125,7 @@ class Rotary(Representation):
             # No buffer, which `to(dtype)` and `to_empty` would change; see `T5`.
             self._theta = theta.double()
             self.width = 2 * len(theta)
+            self._check_sections()
             return
         if length is not None:
             raise ShapeshiftError(
@@ -140,6 +153,7 @@ class Rotary(Representation):
             )
         self.base, self.scaling, self.factor = base, scaling, factor
         self.original_length = original_length
+        self._check_sections()
         self.temperature = (0.1 * math.log(factor) + 1) ** -2 if scaling == "yarn" else 1.0  # t
 
     @classmethod
@@ -157,9 +171,10 @@ class Rotary(Representation):
             Rotary.from_config(json.load(open("config.json")), layer=5)
 
         Reads `rope_parameters` and `rope_scaling`, with the names and the layouts of transformers 4
-        and 5. What the configuration says of rotary positions and this class does not compute is an
-        error. A number by which the model multiplies its scores, as DeepSeek's for YaRN, is not
-        part of the rotary positions and is not included.
+        and 5, and the sections of Qwen2-VL, Qwen2.5-VL and Qwen3-VL. What the configuration says of
+        rotary positions and this class does not compute is an error. A number by which the model
+        multiplies its scores, as DeepSeek's for YaRN, is not part of the rotary positions and is
+        not included.
 
         Args:
             config: a configuration, or its dictionary as in `config.json`.
@@ -196,15 +211,55 @@ class Rotary(Representation):
             return (1 - kept) * theta / self.factor + kept * theta
         return theta
 
+    def _check_sections(self) -> None:
+        sections, order = self.sections, self.section_order
+        if sections is None:
+            if order != "blocks":
+                raise ShapeshiftError(
+                    f"section_order={order!r} has no meaning without sections; leave it out"
+                )
+            return
+        if not isinstance(sections, list | tuple) or len(sections) < 2:
+            raise ShapeshiftError(
+                "sections must be a list of the pairs of each of two or more axes, such as [16, 24,"
+                f" 24], got {sections!r}"
+            )
+        self.num_axes = len(sections)
+        num_pairs = sum(whole_number("each of sections", size, 1) for size in sections)
+        if num_pairs != self.width // 2:
+            raise ShapeshiftError(
+                f"sections must add up to {self.width // 2}, the pairs of channels that turn, got"
+                f" {list(sections)}, which are {num_pairs}"
+            )
+        if order == "interleaved" and max(sections[1:]) * len(sections) > num_pairs:
+            raise ShapeshiftError(
+                f"interleaved sections after the first must be at most"
+                f" {num_pairs // len(sections)}, got {list(sections)}"
+            )
+
+    def _by_axis(self, theta: Tensor) -> Tensor:
+        """Return θ of the pairs that each axis rotates, `(A, r/2)`, 0 for the others."""
+        m, sizes = torch.arange(len(theta), device=theta.device), self.sections or ()
+        later = []
+        for axis, size in enumerate(sizes[1:], start=1):
+            first = sum(sizes[:axis])
+            own = (m >= first) & (m < first + size)
+            if self.section_order == "interleaved":
+                own = (m % len(sizes) == axis) & (m < len(sizes) * size)
+            later.append(theta.where(own, 0))
+        return torch.stack((theta - sum(later), *later))  # the first axis has the rest
+
     def turn(self, pos: Tensor, dtype: torch.dtype) -> Turn:
-        limit = self.max_position()
-        if limit is not None and (furthest := bounds(as_positions(pos))[1]) > limit:
+        limit, at = self.max_position(), as_positions(pos, self.num_axes)
+        if limit is not None and (furthest := bounds(at)[1]) > limit:
             raise ShapeshiftError(
                 f"with length={self.length}, θ is that of positions up to {limit}, got {furthest};"
                 f" build it with length={furthest + 1} or more, and start with an empty cache"
             )
         theta = self.frequencies(pos.device)
-        angles = as_positions(pos).to(theta.dtype).unsqueeze(-1) * theta  # (B|1, T, r/2)
+        at = at.to(theta.dtype).unsqueeze(-1)  # (B|1, T, 1), with axes (B|1, T, A, 1)
+        angles = at * theta if self.sections is None else (at * self._by_axis(theta)).sum(-2)
+        # (B|1, T, r/2)
         if self.rope_parameters is not None:  # which leave the other channels as they are
             cos, sin = (f(angles) * self._attention_factor for f in (torch.cos, torch.sin))
             return Turn(cos, sin, self.pairs == "halves")

@@ -49,6 +49,14 @@ def reasons(paragraph: list[str]) -> dict[str, str]:
     return {line[0]: line[1] for line in lines}
 
 
+def test_a_kind_with_axes_is_described_for_models_of_ones_own() -> None:
+    result = CliRunner().invoke(app, ["positions", "axial"])
+    assert result.exit_code == 0
+    assert "num_axes=2" in result.output
+    assert "shapeshift.positions.get('axial', head_dim=64)" in result.output
+    assert "in a configuration" not in result.output
+
+
 @pytest.mark.parametrize("name", [*SCHEMES, *KINDS, *POSITION_IDS])
 def test_each_is_described_with_its_options_its_use_and_how_it_is_computed(name: str) -> None:
     result = CliRunner().invoke(app, ["positions", name])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,8 @@ from typer.testing import CliRunner
 from shapeshift.cli import app
 from shapeshift.positions import KINDS
 
-READER = runpy.run_path(str(Path(__file__).parents[3] / "examples" / "golden_vectors.py"))
+ROOT = Path(__file__).parents[3]
+READER = runpy.run_path(str(ROOT / "examples" / "golden_vectors.py"))
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +40,20 @@ def test_they_are_the_same_each_time(folder: Path, tmp_path: Path) -> None:
     CliRunner().invoke(app, ["positions", "golden", "--output", str(tmp_path)])
     for name in ("golden.json", "golden.safetensors"):
         assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_the_javascript_of_the_guide_computes_the_same(folder: Path) -> None:
+    if (node := shutil.which("node")) is None:
+        pytest.skip("node is not installed")
+    guide = (ROOT / "docs" / "guides" / "testing-engines.md").read_text(encoding="utf-8")
+    [program] = re.findall(r"^```js\n(.*?)^```", guide, flags=re.MULTILINE | re.DOTALL)
+    (folder.parent / "reader.mjs").write_text(program, encoding="utf-8")
+    done = subprocess.run(
+        [node, "reader.mjs"], cwd=folder.parent, capture_output=True, text=True, check=True
+    )
+    largest = {line.split()[0]: float(line.split()[1]) for line in done.stdout.splitlines()}
+    assert len(largest) == 13
+    assert max(largest.values()) < 1e-10
 
 
 WRONG: dict[str, dict[str, Any]] = {

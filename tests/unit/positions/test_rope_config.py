@@ -22,7 +22,7 @@ LAYERED |= {"rope_theta": None}
 NO_HEADS = {"hidden_size": 64, "num_attention_heads": None}
 
 
-def scaling(kind: str | None, **parameters: Any) -> dict[str, Any]:
+def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
     return {"rope_scaling": {"rope_type": kind, "factor": 2.0, **parameters}}
 
 
@@ -32,9 +32,12 @@ def scaling(kind: str | None, **parameters: Any) -> dict[str, Any]:
         ({"rope_theta": None}, "names no rope_theta; add the one"),
         ({"rotary_embedding_base": 10000}, "has 'rotary_embedding_base', which is not known"),
         ({"model_type": "internlm2"}, "'internlm2' is not known here; give pairs='halves'"),
-        ({"model_type": "phi"}, "needs partial_rotary_factor, because"),
+        ({"model_type": "phi"}, "a phi needs partial_rotary_factor or"),
         ({"model_type": "gpt_neox", "rotary_pct": 0.5}, "needs .* rotary_emb_base: without"),
-        ({"model_type": "gemma3_text"}, "needs rope_parameters or rope_local_base_freq"),
+        (
+            {"model_type": "gemma3_text", "head_dim": 8},
+            "needs rope_parameters or rope_local_base_freq",
+        ),
         ({"model_type": "gptj", "rotary_dim": 8, "rotary_pct": 0.5}, "rotary_dim or partial_rot"),
         ({"text_config": {}}, "give its text_config"),
         ({"alibi": True}, "has ALiBi"),
@@ -47,6 +50,7 @@ def scaling(kind: str | None, **parameters: Any) -> dict[str, Any]:
         (LAYERED | {"rope_parameters": BY_TYPE}, "differ: full_attention, sliding_attention; give"),
         (LAYERED | {"rope_parameters": {**BY_TYPE, "factor": 2}}, "has 'factor' beside those of"),
         ({"rope_scaling": {"name": "dynamic", "factor": 2.0}}, "'default' has no 'name'"),
+        (scaling(["yarn"]), "unknown rope_type"),
         (scaling("dynamc"), "unknown rope_type 'dynamc'; did you mean 'dynamic'"),
         (scaling("linear", finetuned=True), "'linear' has no 'finetuned' .*; remove it if"),
         (scaling("linear", factor=None), "'linear' needs factor"),
@@ -59,6 +63,16 @@ def scaling(kind: str | None, **parameters: Any) -> dict[str, Any]:
         (scaling("yarn", truncate=1), "truncate must be true or false, got 1"),
         (scaling("yarn", llama_4_scaling_beta=0.1), "llama_4_scaling_beta multiplies queries"),
         (scaling("default", factor=None, mrope_section=[2, 3, 3]), "several positions of each"),
+        ({"model_type": "qwen2_vl"}, "a qwen2_vl needs mrope_section in its rope parameters"),
+        (
+            {"model_type": "qwen2_vl"} | scaling("mrope", factor=None, mrope_section=[2, 3, 4]),
+            r"sections must add up to 8.*got \[2, 3, 4\]",
+        ),
+        (
+            {"model_type": "qwen3_vl_text"}
+            | scaling("default", mrope_section=[4, 2, 2], mrope_interleaved=False),
+            "has interleaved sections; remove mrope_interleaved",
+        ),
         (scaling("axial"), "axial rotates by several positions"),
         (scaling("llama3", low_freq_factor=4, high_freq_factor=1), "low_freq_factor is above"),
         ({"partial_rotary_factor": 0.2}, "of head_dim=16 rotates 3 channels"),
