@@ -183,7 +183,14 @@ def _kinds() -> list[str]:
         for name, entry in KINDS.items()
     ]
     header = ("kind", "what it does", "stacks")
-    return ["## Kinds", "", *_table(header, rows)]
+    return ["## Kinds", "", *_table(header, rows), _AXES]
+
+
+_AXES = """\
+`axial`, and `rotary` with `sections`, take
+[positions with several axes](guides/choosing.md#positions-with-axes), such as the row and the
+column in an image. They are for models of your own.
+"""
 
 
 def _cells() -> list[str]:

@@ -277,6 +277,16 @@ def draw_options(rng: random.Random, kind: str) -> dict[str, Any]:
     return maybe(of=["queries", "heads"]) if kind == "OneForAll" else {}
 
 
+def draw_with_axes(rng: random.Random) -> Spec:
+    """Return a kind whose positions have several axes, for heads of width 24."""
+    pairs = {"pairs": rng.choice(("halves", "interleaved"))}
+    axial = {"num_axes": rng.choice((2, 3)), "frequencies": rng.choice(("same", "alternating"))}
+    rotary = {"sections": rng.choice(([4, 4, 4], [6, 6], [6, 3, 3], [1, 8, 3]))}
+    mixed = {"sections": rng.choice(([6, 6], [6, 3, 3])), "section_order": "interleaved"}
+    name, options = rng.choice((("axial", axial), ("rotary", rotary), ("rotary", mixed)))
+    return [name, options | pairs]
+
+
 def draw(rng: random.Random, own: float = 0.15, place: str = "self") -> list[Spec]:
     """Return one kind, or now and then several in a chain. Kinds with a `score`, which `reference`
     alone computes, are drawn for whole models only."""

@@ -209,7 +209,7 @@ def test_yarn_is_that_of_transformers_but_for_the_ramp() -> None:
     assert min(kept.sum(), interpolated.sum()) > 3
     theirs = theirs.double()
     assert torch.allclose(theta[kept | interpolated], theirs[kept | interpolated], rtol=1e-5)
-    assert math.isclose(ours.temperature**-0.5, scale, rel_tol=1e-9)
+    assert math.isclose(ours.attention_factor, scale, rel_tol=1e-9)
     # In between, as documented: their γ is linear in the number of a pair, and ours, the paper's,
     # in its turns, which fall exponentially with that number: a convex curve below their line.
     ramp = ~(kept | interpolated)

@@ -62,18 +62,14 @@ def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
         (scaling("yarn", beta_fast=0.5), "beta_slow is above beta_fast"),
         (scaling("yarn", truncate=1), "truncate must be true or false, got 1"),
         (scaling("yarn", llama_4_scaling_beta=0.1), "llama_4_scaling_beta multiplies queries"),
-        (scaling("default", factor=None, mrope_section=[2, 3, 3]), "several positions of each"),
-        ({"model_type": "qwen2_vl"}, "a qwen2_vl needs mrope_section in its rope parameters"),
+        (scaling("default", factor=None, mrope_section=[2, 3, 2]), "sections must add up to 8"),
+        ({"model_type": "qwen2_vl"}, "a qwen2_vl needs mrope_section"),
         (
-            {"model_type": "qwen2_vl"} | scaling("mrope", factor=None, mrope_section=[2, 3, 4]),
-            r"sections must add up to 8.*got \[2, 3, 4\]",
-        ),
-        (
-            {"model_type": "qwen3_vl_text"}
+            {"model_type": "qwen3_vl_text", "head_dim": 16}
             | scaling("default", mrope_section=[4, 2, 2], mrope_interleaved=False),
-            "has interleaved sections; remove mrope_interleaved",
+            "has section_order='interleaved'; remove mrope_interleaved",
         ),
-        (scaling("axial"), "axial rotates by several positions"),
+        (scaling("axial"), "axial rotates by the row and the column"),
         (scaling("llama3", low_freq_factor=4, high_freq_factor=1), "low_freq_factor is above"),
         ({"partial_rotary_factor": 0.2}, "of head_dim=16 rotates 3 channels"),
         ({"partial_rotary_factor": 0.125} | scaling("dynamic"), "only one pair of channels"),
@@ -152,6 +148,22 @@ def test_each_layer_has_its_own(config: Any, layer: Any, head_dim: int, base: fl
     position = Rotary.from_config(config, layer)
     plain = Rotary(head_dim=head_dim, base=base, pairs="halves")
     torch.testing.assert_close(position.frequencies(), plain.frequencies(), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "order"),
+    [
+        ("qwen2_vl", {}, "blocks"), ("qwen3_vl_text", {"head_dim": 16}, "interleaved"),
+        ("mine", {}, "blocks"), ("mine", {"mrope_interleaved": True}, "interleaved"),
+    ],
+)  # fmt: skip
+def test_sections_of_several_axes(model: str, settings: dict[str, Any], order: str) -> None:
+    rope = {"type": "mrope", "mrope_section": [4, 2, 2], **settings}
+    config = {**LLAMA, "model_type": model, "head_dim": rope.pop("head_dim", 16)}
+    pairs: Any = "halves" if model == "mine" else None
+    position = Rotary.from_config(config | {"rope_scaling": rope}, pairs=pairs)
+    assert (position.sections, position.section_order) == ([4, 2, 2], order)
+    assert position.num_axes == 3
 
 
 LONG = {**LLAMA, "original_max_position_embeddings": 8}
