@@ -18,6 +18,7 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.interop.changed import RELATIVE
 from shapeshift.interop.families import find, relative_kind
 from shapeshift.positions import Coupled, Randomized, Representation
+from shapeshift.positions.base import HOOKS
 
 Claim = Literal["absolute", "relative", "none"]
 
@@ -269,10 +270,18 @@ def _limit(model: nn.Module) -> int | None:
 
 
 def _kinds(model: nn.Module) -> list[Representation]:
-    """Return the kinds of positions in a model. A `Representation` of no kind is what layers
-    without a `position` have, which claims nothing."""
-    kinds = [part for part in model.modules() if isinstance(part, Representation)]
-    return [kind for kind in kinds if type(kind) is not Representation]
+    """Return the kinds of positions in a model. What layers without a `position` have claims
+    nothing, nor do kinds that read the text alone."""
+    parts = [part for part in model.modules() if isinstance(part, Representation)]
+    inner = {module for part in parts for module in part.modules() if module is not part}
+    return [
+        kind
+        for part in parts
+        if part not in inner
+        for kind in part.kinds()
+        if any(kind.acts(hook) for hook in HOOKS if hook not in ("state", "score"))
+        or not kind.position_free_score
+    ]
 
 
 def _claim(model: nn.Module) -> Claim | None:

@@ -213,6 +213,7 @@ def attention(
         attention_mask = causal_mask(num_queries, num_keys, scores.dtype, scores.device)
     for added in (total_bias(position, query, *at), attention_mask):
         scores = scores if added is None else scores + additive(added, scores.dtype)
+    scores = position("score", scores, query, key, None, *at)
     if s_aux is not None:
         sink = s_aux.to(scores.dtype).view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
         scores = torch.cat((scores, sink), dim=-1)

@@ -100,6 +100,9 @@ def install(
             )
         if first.acts("embed") or first.acts("inputs"):
             _refuse(f"{type(first).__name__} {ELSEWHERE}")
+        if first.acts("state"):
+            name = type(first).__name__
+            _refuse(f"{name} reads the input of each layer, which attention never gets")
         is_shared = first.share_layers or not any(True for _ in first.parameters())
         keys.append(repr((type(first), arguments)) if is_shared else layer.name)
         built.setdefault(keys[-1], first)

@@ -105,18 +105,26 @@ def test_rope_takes_over_the_rotation_of_a_model(head: str, settings: dict[str, 
     assert rotates == [True, "no_rope_layers" not in settings]
 
 
-def test_capped_scores_and_sinks_are_those_of_the_papers() -> None:
+class Doubled(Representation):
+    """A kind that changes scores."""
+
+    def score(self, scores: Tensor, *_: Any) -> Tensor:
+        return 2 * scores
+
+
+@pytest.mark.parametrize(("kind", "factor"), [(Representation, 1), (Doubled, 2)])
+def test_capped_scores_and_sinks_are_those_of_the_papers(kind: Any, factor: int) -> None:
     """Gemma Team 2024, section 2: s = cap · tanh(s / cap); a sink is a score without a value."""
     torch.manual_seed(0)
     module = nn.Module()
-    vars(module).update(shapeshift=([Representation()], 0), shapeshift_causal=True)
+    vars(module).update(shapeshift=([kind()], 0), shapeshift_causal=True)
     q, k = (torch.randn(2, 4, 5, 6, dtype=torch.float64) for _ in range(2))
     v, sinks = torch.randn(2, 4, 5, 3, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
     out, _ = numbering.attention(
         module, q, k, v, None, 0.5, 0.0, torch.arange(5).unsqueeze(0), None, 2.0, sinks
     )
     for b, h, i in ((0, 0, 0), (1, 3, 4), (0, 2, 3)):
-        scores = [2 * torch.tanh(0.5 * q[b, h, i] @ k[b, h, j] / 2) for j in range(i + 1)]
+        scores = [2 * factor * torch.tanh(0.5 * q[b, h, i] @ k[b, h, j] / 2) for j in range(i + 1)]
         shares = torch.stack([*scores, sinks[h]]).softmax(0)
         expected = sum((shares[j] * v[b, h, j] for j in range(i + 1)), torch.zeros(3))
         torch.testing.assert_close(out[b, i, h], expected, check_dtype=False)

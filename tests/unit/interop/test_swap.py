@@ -18,9 +18,15 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.check import check
 from shapeshift.positions import SCHEMES, T5, ALiBi, Chain, Shaw
 
-FAST = [("Llama", "alibi"), ("GPT-2", "rope"), ("OPT", "t5"), ("Mistral", "rpe")]
+FAST = [
+    *(("Llama", "alibi"), ("GPT-2", "rope"), ("OPT", "t5"), ("Mistral", "rpe")),
+    *(("GPT-2", "cope"), ("Llama", "deberta")),
+]
 LONG = [
-    *(("Qwen3", position) for position in ("nope", "skew", "kerple", "tupe", "xpos")),
+    *(
+        ("Qwen3", position)
+        for position in ("nope", "skew", "kerple", "tupe", "xpos", "transformer-xl")
+    ),
     *((family, "rope") for family in DECODER_ONLY if family != "GPT-2"),
 ]
 """Every family, and every kind."""
@@ -219,6 +225,12 @@ def test_a_cache_is_freed_with_its_last_reference() -> None:
         ("Llama", "shape", {}, "shift_positions for SHAPE"),
         ("Llama", SHAPE(dim=32), {}, "shift_positions for SHAPE"),
         ("Llama", "cross-pe", {}, "cannot reach"),
+        (
+            "Llama",
+            "fox",
+            {},
+            "FoX reads the input of each layer.*use one that acts on heads or scores",
+        ),
         ("Llama", "less-feeding", {}, "gives all layers one kind; use one .* such as 'rope'"),
         ("Llama", "skew-cross-pe", {}, "gives all layers one kind; use one .* such as 'rope'"),
         ("Llama", SCHEMES["rope"], {}, "must be a name or a Representation, got Scheme"),
