@@ -103,8 +103,8 @@ def test_what_is_not_understood_is_refused(settings: dict[str, Any], answer: str
             "'full_attention' have no rotary positions",
         ),
         (
-            {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}},
-            {"length": 9}, "short_factor has 1 numbers, and 8 pairs of channels rotate",
+            {"rope_scaling": {"type": "longrope", "short_factor": 8 * [1.0], "long_factor": [2.0]}},
+            {"length": 9}, "long_factor has 1 numbers, and 8 pairs of channels rotate",
         ),
     ],
 )  # fmt: skip
