@@ -11,8 +11,11 @@ from torch import Tensor
 from .adapter import UnsupportedError
 from .watch import Call
 
-EXACT, ROUGH = 1e-5, 2e-3
-"""Noise of angles, in radians, and of other numbers, of a model in float64 and in float32."""
+EXACT = 1e-6
+"""Noise of angles, in radians: models compute cosines and sines in float32."""
+
+LINEAR = 1e-3
+"""Part of the heads that a linear map from heads that do not rotate may miss."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Rotation:
         factor: by which channels that rotate are multiplied; None if it was not measured.
         keys_differ: the first position at which keys rotate otherwise; None if there is none.
         noise: of angles.
+        backwards: whether angles are negative; `angles` and `theta` have the other sign.
     """
 
     pos: Tensor
@@ -36,16 +40,18 @@ class Rotation:
     factor: float | None
     keys_differ: int | None
     noise: float
+    backwards: bool = False
 
     @property
     def pairing(self) -> str:
-        """`halves`, `interleaved`, `either` if a single pair rotates, or `other`."""
+        """`halves`, `interleaved`, `either` if a single pair rotates, or `other`; and whether
+        backwards."""
         apart = self.pairs.diff(dim=1).flatten()
-        if len(apart) == 1 and apart[0] == 1:
-            return "either"
         if (apart == 1).all():
-            return "interleaved"
-        return "halves" if (apart == apart[0]).all() else "other"
+            order = "either" if len(apart) == 1 else "interleaved"
+        else:
+            order = "halves" if (apart == apart[0]).all() else "other"
+        return order + (", backwards" if self.backwards else "")
 
     def differs(self, theta: Tensor) -> tuple[int, float] | None:
         """Return the first position whose angles are not position · `theta (P,)`, and by how many
@@ -73,21 +79,20 @@ def measure_rotation(call: Call, still: Call | None, pos: Tensor) -> Rotation:
     before = [x[:1].expand_as(x) for x in (query, key)]
     if still is not None and still.query is not None and still.key is not None:
         before = [_by_token(x) for x in (still.query, still.key)]
-    noise = EXACT if call.query.dtype is torch.float64 else ROUGH
     width = query.shape[-1]
-    if query.shape[1] < width:
+    if query.shape[1] <= width:
         raise UnsupportedError("the vocabulary has too few tokens")
     spread = torch.linalg.svdvals(before[0][0])
-    if spread[-1] < noise * spread[0]:
+    if spread[-1] < 1e-4 * spread[0]:
         raise UnsupportedError("the queries of different tokens are too much alike")
     turned = torch.linalg.lstsq(before[0], query).solution  # (T, E, E), a row times it
-    missed = (before[0] @ turned - query).norm()
+    missed = float((before[0] @ turned - query).norm() / query.norm())
+    noise = max(EXACT, 8 * missed * float(spread[0] / spread[-1]))
     mixed = turned.abs() * (1 - torch.eye(width, dtype=turned.dtype))
     mixed = mixed.amax(0)  # (E, E)
     partner = mixed.argmax(1)
-    moves = mixed.amax(1) > noise
-    channels = moves.nonzero().flatten()
-    if missed > noise * query.norm() or not torch.equal(partner[partner[channels]], channels):
+    channels = (mixed.amax(1) > noise).nonzero().flatten()
+    if missed > LINEAR or not torch.equal(partner[partner[channels]], channels):
         raise UnsupportedError("its heads change with positions otherwise than by a rotation")
     first = channels[channels < partner[channels]]
     pairs = torch.stack((first, partner[first]), dim=1)
@@ -98,14 +103,18 @@ def measure_rotation(call: Call, still: Call | None, pos: Tensor) -> Rotation:
     of_keys, key_factor = _turns(before[1], key, pairs)
     off = (_wrapped(angles - of_keys).abs() > 2 * noise).any(1)
     off |= not math.isclose(factor, key_factor, rel_tol=noise)
+    theta = _theta(angles, pos)
+    backwards = bool((theta < 0).all())
+    sign = -1 if backwards else 1
     return Rotation(
         pos=pos,
         pairs=_sources(still or call, pairs),
-        angles=angles,
-        theta=_theta(angles, pos),
+        angles=sign * angles,
+        theta=sign * theta,
         factor=None if still is None else factor,
         keys_differ=int(pos[off][0]) if off.any() else None,
         noise=noise,
+        backwards=backwards,
     )
 
 
@@ -147,7 +156,7 @@ def _sources(call: Call, pairs: Tensor) -> Tensor:
     heads = call.query
     shape = heads.shape[0], heads.shape[2], heads.shape[1], heads.shape[3]
     for out in call.projected:
-        if out.shape != (*shape[:2], shape[2] * shape[3]):
+        if not isinstance(out, Tensor) or out.shape != (*shape[:2], shape[2] * shape[3]):
             continue
         channels = out.view(shape).transpose(1, 2)
         gaps = (heads[..., :, None] - channels[..., None, :]).abs().amax((0, 1, 2))  # (E, E)

@@ -35,7 +35,7 @@ class Call:
     key: Tensor | None = None  # (B, H or fewer, T, E)
     scores: Tensor | None = None  # (B|1, H|1, 2, T)
     is_mask: bool = False
-    projected: list[Tensor] = field(default_factory=list)
+    projected: list[Any] = field(default_factory=list)
 
 
 class Watch(TorchFunctionMode):
@@ -143,7 +143,7 @@ class Watch(TorchFunctionMode):
             if mask is None:
                 mask = torch.ones(1, 1, *at, dtype=torch.bool)
                 mask = mask.tril() if is_causal else mask
-            mask = self._two(mask)
+            mask = self._two(mask.expand(*mask.shape[:-2], *at))
             if mask.dtype is torch.bool:
                 mask = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
             self.call.scores = mask
