@@ -17,7 +17,7 @@ from shapeshift.positions import T5, ALiBi, Rotary
 from shapeshift.positions.released import BY_LENGTH
 from shapeshift.positions.rope_config import NoPositionsError
 
-from .adapter import FIXED_LENGTH, Subject, UnsupportedError, subjects
+from .adapter import Side, Subject, UnsupportedError, subjects
 from .probe import in_double, line
 from .rotation import Rotation, measure_rotation
 from .watch import MASKED, Watch, silent
@@ -93,7 +93,7 @@ def declared(model: nn.Module, config: Any = None) -> list[Reading]:
         for subject in subjects(model):
             why = "neither its attention nor a known table is reached"
             try:
-                found = [*_Side(in_double(subject), given).read()]
+                found = [*_Comparison(in_double(subject), given).read()]
             except ShapeshiftError:
                 raise
             except Exception as error:  # of the model, which may refuse such an input
@@ -113,7 +113,7 @@ class _Declared:
     pairing: str | None = None
 
 
-class _Side:
+class _Comparison:
     """A subject and a configuration; `read` yields what they say."""
 
     def __init__(self, subject: Subject, config: Any):
@@ -277,6 +277,8 @@ class _Side:
         if window is not None and window >= length:
             why = f"it is longer than the {length} tokens of the test"
             return self._reading("window", layer, why, stated, "not measured")
+        if not self.given:
+            return self._reading("window", layer, measured, "", "not declared")
         return self._agree("window", layer, measured, stated, measured == stated)
 
     def _window(self, layer: int) -> int | None:
@@ -298,7 +300,7 @@ class _Side:
         row, visible = scores[:, :, which], seen[which]
         distances = (torch.arange(length) - at)[visible]
         bias = row[..., visible] - row[..., [at]]  # (B, H, visible)
-        if not torch.allclose(bias[:1], bias, atol=1e-4 * float(bias.abs().max())):
+        if not torch.allclose(bias[:1], bias, atol=max(1e-5, 1e-4 * float(bias.abs().max()))):
             yield self._reading("bias", layer, "it depends on tokens", "", "not measured")
             return
         bias = bias[0]
@@ -380,7 +382,7 @@ class _Side:
     def _watch(self, pos: Tensor, rows: int, with_ids: bool = True) -> Watch:
         usable = self.subject.usable_ids
         ids = usable[:rows, None].expand(-1, len(pos))
-        at = pos.expand_as(ids) if with_ids and self.subject.takes_position_ids else None
+        at = pos.expand_as(ids) if with_ids and _can_jump(self.subject) else None
         watch = Watch(len(pos))
         return watch.run(self.model, lambda: self.subject.logits(ids, None, at))
 
@@ -396,12 +398,16 @@ class _Side:
         return self._reading(name, layer, measured, stated, "agrees" if agrees else "DIFFERS")
 
 
+def _can_jump(subject: Subject) -> bool:
+    """Return whether a model takes any `position_ids`; ours count, from any start."""
+    return subject.takes_position_ids and not isinstance(subject.model, Side)
+
+
 def _positions(subject: Subject, last: int) -> Tensor:
     """Return the positions to measure, `(T,)`, T odd: 0 to 3, powers of two, and some others, as
-    powers of two are exact in every type. All up to 64 if the model takes no `position_ids`."""
-    if not subject.takes_position_ids:
-        last = min(last, 64)
-        return torch.arange(last + last % 2 - 1 if last % 2 else last + 1)
+    powers of two are exact in every type. All up to 64 if the model counts by itself."""
+    if not _can_jump(subject):
+        return torch.arange(min(last, 64) // 2 * 2 + 1)
     some = {0, 1, 2, 3, 5, 257, 4001, last, *(2**n for n in range(14))}
     pos = sorted(n for n in some if n <= last)
     if len(pos) % 2 == 0 and last >= 7:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from shapeshift.attention.recording import recording
 from shapeshift.interop.measure import is_rotation, rotate_by_zero, tensors_of
 
 PRODUCTS = torch.matmul, Tensor.matmul, Tensor.__matmul__
@@ -58,6 +59,7 @@ class Watch(TorchFunctionMode):
         self.calls: dict[int, Call] = {}
         self.rotary: set[nn.Module] = set()
         self.call: Call | None = None  # of the layer that is running
+        self.layer: nn.Module | None = None
 
     def run(self, model: nn.Module, forward: Callable[[], object]) -> Watch:
         """Call `forward`, which calls `model`; return this watch."""
@@ -72,7 +74,7 @@ class Watch(TorchFunctionMode):
             cut = head.register_forward_pre_hook(lambda _, args: (args[0][:, -1:], *args[1:]))
             handles.append(cut)
         try:
-            with self:
+            with self, recording():  # in which our attention computes in steps of PyTorch
                 forward()
         finally:
             for handle in handles:
@@ -80,12 +82,15 @@ class Watch(TorchFunctionMode):
         return self
 
     def _enter(self, part: nn.Module, args: Any) -> None:
-        self.call = Call()
+        if self.call is None:  # a layer may call a numbered module from elsewhere
+            self.call, self.layer = Call(), part
 
     def _leave(self, layer: int) -> Callable[..., None]:
         def hook(part: nn.Module, args: Any, output: Any) -> None:
+            if part is not self.layer or self.call is None:
+                return
             call, self.call = self.call, None
-            if call is not None and (call.query is not None or call.scores is not None):
+            if call.query is not None or call.scores is not None:
                 self.calls.setdefault(layer, call)  # once, of a layer that is called again
 
         return hook
