@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ from shapeshift.positions.rope_config import NoPositionsError
 
 from .adapter import Side, Subject, UnsupportedError, subjects
 from .probe import in_double, line
-from .rotation import Rotation, measure_rotation
+from .rotation import Rotation, measure_rotation, pairing
 from .watch import MASKED, Watch, silent
 
 FURTHEST = 8191
@@ -33,7 +33,7 @@ UNREAD = "which layers of this model_type rotate is not known here"
 UNKNOWN = -1
 """A window that is not read here."""
 
-BROKEN = 2.0**-7
+BIAS_PRECISION = 2.0**-7
 """Part of a bias by which it may be off: Falcon computes its slopes in bfloat16."""
 
 Outcome = Literal["agrees", "DIFFERS", "not declared", "not measured"]
@@ -58,6 +58,17 @@ class Reading:
     measured: str
     declared: str
     outcome: Outcome
+
+    def where(self) -> str:
+        """The side and its layers, as `decoder 0-2, 4`."""
+        parts: list[list[int]] = []
+        for n in self.layers:
+            if parts and parts[-1][-1] == n - 1:
+                parts[-1].append(n)
+            else:
+                parts.append([n])
+        spans = [f"{x[0]}-{x[-1]}" if len(x) > 1 else str(x[0]) for x in parts]
+        return f"{self.side} {', '.join(spans)}".strip()
 
 
 def declared(model: nn.Module, config: Any = None) -> list[Reading]:
@@ -91,13 +102,12 @@ def declared(model: nn.Module, config: Any = None) -> list[Reading]:
     readings: list[Reading] = []
     with torch.inference_mode():
         for subject in subjects(model):
+            found: list[Reading] = []
             why = "neither its attention nor a known table is reached"
             try:
-                found = [*_Comparison(in_double(subject), given).read()]
-            except ShapeshiftError:
-                raise
-            except Exception as error:  # of the model, which may refuse such an input
-                found, why = [], line(error)
+                found.extend(_Comparison(in_double(subject), given).read())
+            except UnsupportedError as error:  # the model fails for such an input
+                why = str(error)
             missing = Reading("positions", subject.side, (), why, "", "not measured")
             readings += found or [missing]
     return _grouped(readings)
@@ -106,11 +116,12 @@ def declared(model: nn.Module, config: Any = None) -> list[Reading]:
 @dataclass
 class _Declared:
     """What a configuration says of the rotation of a layer; `rotary` is None if it does not rotate
-    or, with a reason `why`, if that is not known."""
+    or, with a reason `why`, if that is not known. `knows_pairs` is false for a `model_type` whose
+    pairs and layers without positions are not known."""
 
     rotary: Rotary | None = None
     why: str = ""
-    pairing: str | None = None
+    knows_pairs: bool = True
 
 
 class _Comparison:
@@ -177,15 +188,17 @@ class _Comparison:
         shapes = [call.query.shape for call in first.calls.values() if call.query is not None]
         rows = max((2 * shape[3] // shape[1] + 2 for shape in shapes), default=1)
         turning = self._watch(pos, rows)
-        still = None
+        still: Watch | None = None
         if turning.rotary:
-            undo = silent(turning.rotary)
-            still = self._watch(pos, rows)
-            undo()
+            with silent(turning.rotary):
+                still = self._watch(pos, rows)
         for layer, call in sorted(turning.calls.items()):
             said = self._rotary(layer, length)
+            if call.query is not None and not call.query.isfinite().all():
+                yield self._agree("θ" + where, layer, "heads that are not finite", "", False)
+                continue
             try:
-                rotation = measure_rotation(call, still and still.calls.get(layer), pos)
+                rotation = measure_rotation(call, still.calls.get(layer) if still else None, pos)
             except UnsupportedError as why:
                 if turning.rotary or (said.rotary is not None and not self.tables):
                     yield self._reading("θ" + where, layer, str(why), "", "not measured")
@@ -198,9 +211,7 @@ class _Comparison:
         if said.why:
             if num:
                 yield self._reading("θ", layer, spell(rotation.theta), said.why, "not declared")
-                yield self._reading(
-                    "pairing", layer, rotation.pairing, said.pairing or "", "not declared"
-                )
+                yield self._reading("pairing", layer, rotation.pairing, "", "not declared")
             return
         theta = torch.zeros(0) if rotary is None else rotary.frequencies().cpu()
         theta = theta[theta != 0].double()
@@ -209,7 +220,7 @@ class _Comparison:
         measured, stated = str(2 * num), str(2 * len(theta))
         if same and num < len(theta):
             measured += ", others are too slow to see"
-        if not num and rotary is not None and said.pairing is None:
+        if not num and rotary is not None and not said.knows_pairs:
             yield self._reading("rotated channels", layer, measured, UNREAD, "not declared")
             return
         yield self._agree("rotated channels", layer, measured, stated, same)
@@ -229,35 +240,35 @@ class _Comparison:
         if rotation.keys_differ is not None:
             measured = f"other than queries from position {rotation.keys_differ}"
             yield self._agree("keys", layer, measured, "as queries", False)
-        pairing = rotation.pairing
-        if said.pairing is None:
-            yield self._reading("pairing", layer, pairing, "", "not declared")
+        if not said.knows_pairs:
+            yield self._reading("pairing", layer, rotation.pairing, "", "not declared")
         else:
-            agrees = pairing in ("either", said.pairing)
-            yield self._agree("pairing", layer, pairing, said.pairing, agrees)
-        stated = rotary.attention_factor
+            pairs = pairing(1 if rotary.pairs == "interleaved" else rotary.width // 2)
+            yield self._agree("pairing", layer, rotation.pairing, pairs, rotation.pairing == pairs)
+        name, stated = "attention factor", f"{rotary.attention_factor:.6g}"
         if rotation.factor is None:
             why = "no module returns cosines and sines"
-            yield self._reading("attention factor", layer, why, f"{stated:.6g}", "not measured")
+            yield self._reading(name, layer, why, stated, "not measured")
         else:
-            agrees = math.isclose(rotation.factor, stated, rel_tol=rotation.noise)
-            values = f"{rotation.factor:.6g}", f"{stated:.6g}"
-            yield self._agree("attention factor", layer, *values, agrees)
+            near = math.isclose(rotation.factor, rotary.attention_factor, rel_tol=rotation.noise)
+            yield self._agree(name, layer, f"{rotation.factor:.6g}", stated, near)
 
     def _rotary(self, layer: int, length: int | None) -> _Declared:
         """Return the rotation that the configuration declares, for sequences up to `length`
         tokens, by default those in training."""
         if self.config is None:
             return _Declared(why="there is no configuration")
-        number = layer if self.given.keys() & {"num_hidden_layers", "n_layer", "layer_types"} else None
+        counts = {"num_hidden_layers", "n_layer", "layer_types"}
+        number = layer if self.given.keys() & counts else None
         errors: list[ShapeshiftError] = []
         # A type whose θ depends on the length needs one, others refuse it.
-        longest = length or self.given.get("max_position_embeddings")
-        parameters = self.given.get("rope_parameters") or self.given.get("rope_scaling") or {}
-        original = parameters.get("original_max_position_embeddings")
-        original = original or self.given.get("original_max_position_embeddings")
+        if length is None:
+            parameters = self.given.get("rope_parameters") or self.given.get("rope_scaling") or {}
+            sources = (parameters, "original_"), (self.given, "original_"), (self.given, "")
+            named = [x.get(f"{start}max_position_embeddings") for x, start in sources]
+            length = next((n for n in named if n), None)
         for pairs in (None, "halves"):
-            for tokens in (None, length or original or longest):
+            for tokens in (None, length):
                 try:
                     rotary = Rotary.from_config(self.config, number, length=tokens, pairs=pairs)
                 except NoPositionsError:
@@ -265,21 +276,22 @@ class _Comparison:
                 except ShapeshiftError as error:
                     errors.append(error)
                 else:
-                    return _Declared(rotary, "", rotary.pairs if pairs is None else None)
+                    return _Declared(rotary, knows_pairs=pairs is None)
         return _Declared(why=str(errors[0]))
 
     # Windows and biases
 
     def _read_window(self, layer: int, seen: Tensor, window: int | None) -> Reading:
         first, length = int(seen.int().argmax()), len(seen)
-        measured = f"{length - first} tokens" if first else "none"
+        measured = f"{length - first} tokens" if first else f"none in {length} tokens"
         stated = "none" if window is None else f"{window} tokens"
         if window is not None and window >= length:
             why = f"it is longer than the {length} tokens of the test"
             return self._reading("window", layer, why, stated, "not measured")
         if not self.given:
             return self._reading("window", layer, measured, "", "not declared")
-        return self._agree("window", layer, measured, stated, measured == stated)
+        size = length - first if first else None
+        return self._agree("window", layer, measured, stated, size == window)
 
     def _window(self, layer: int) -> int | None:
         """Return how many tokens a query sees, itself included; None for all."""
@@ -310,14 +322,12 @@ class _Comparison:
                 yield self._reading("bias", layer, _spell_bias(bias, distances), "", "not declared")
             return
         stated = (stated - stated[:, distances == 0]).expand(max(len(stated), len(bias)), -1)
-        off = (bias - stated).abs() > 1e-5 + BROKEN * stated.abs()
+        off = (bias - stated).abs() > 1e-5 + BIAS_PRECISION * stated.abs()
         wrong = distances[off.any(0)]
         measured = _spell_bias(bias, distances)
         if len(wrong):
             measured += f"; from distance {int(wrong.abs().min())}"
-        yield self._agree(
-            "bias", layer, measured, _spell_bias(stated, distances), not len(wrong)
-        )
+        yield self._agree("bias", layer, measured, _spell_bias(stated, distances), not len(wrong))
 
     def _stated_bias(self, distances: Tensor) -> Tensor | None:
         """Return the declared numbers `(H, distances)`: of ALiBi, or of the buckets of T5."""
@@ -383,8 +393,12 @@ class _Comparison:
         usable = self.subject.usable_ids
         ids = usable[:rows, None].expand(-1, len(pos))
         at = pos.expand_as(ids) if with_ids and _can_jump(self.subject) else None
-        watch = Watch(len(pos))
-        return watch.run(self.model, lambda: self.subject.logits(ids, None, at))
+        try:
+            return Watch(len(pos)).run(self.model, lambda: self.subject.logits(ids, None, at))
+        except ShapeshiftError:
+            raise
+        except Exception as error:
+            raise UnsupportedError(line(error)) from error
 
     def _reading(
         self, name: str, layer: int | None, measured: str, stated: str, outcome: Outcome
@@ -444,6 +458,6 @@ def _grouped(readings: list[Reading]) -> list[Reading]:
     groups: dict[Reading, list[int]] = {}
     for reading in readings:
         groups.setdefault(replace(reading, layers=()), []).extend(reading.layers)
-    joined = [replace(reading, layers=tuple(layers)) for reading, layers in groups.items()]
+    joined = [replace(reading, layers=tuple(sorted(layers))) for reading, layers in groups.items()]
     order = list(dict.fromkeys((x.side, x.property) for x in joined))
     return sorted(joined, key=lambda x: order.index((x.side, x.property)))

@@ -18,6 +18,11 @@ LINEAR = 1e-3
 """Part of the heads that a linear map from heads that do not rotate may miss."""
 
 
+def pairing(apart: int) -> str:
+    """Return how pairs are called whose channels are this far apart."""
+    return "interleaved" if apart == 1 else f"halves, {apart} apart"
+
+
 @dataclass(frozen=True)
 class Rotation:
     """How the queries of a layer rotate.
@@ -44,13 +49,9 @@ class Rotation:
 
     @property
     def pairing(self) -> str:
-        """`halves`, `interleaved`, `either` if a single pair rotates, or `other`; and whether
-        backwards."""
+        """How the channels of a pair are numbered, as `pairing` writes it."""
         apart = self.pairs.diff(dim=1).flatten()
-        if (apart == 1).all():
-            order = "either" if len(apart) == 1 else "interleaved"
-        else:
-            order = "halves" if (apart == apart[0]).all() else "other"
+        order = pairing(int(apart[0])) if (apart == apart[0]).all() else "other"
         return order + (", backwards" if self.backwards else "")
 
     def differs(self, theta: Tensor) -> tuple[int, float] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,7 +70,8 @@ class Watch(TorchFunctionMode):
             if last.isdigit() and not any(step.isdigit() for step in path.split(".")):
                 handles.append(part.register_forward_pre_hook(self._enter))
                 handles.append(part.register_forward_hook(self._leave(int(last))))
-        head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+        heads: Any = getattr(model, "get_output_embeddings", lambda: None)
+        head = heads()
         if head is not None:  # whose logits nobody reads
             cut = head.register_forward_pre_hook(lambda _, args: (args[0][:, -1:], *args[1:]))
             handles.append(cut)
@@ -98,7 +100,8 @@ class Watch(TorchFunctionMode):
     def _see(self, part: nn.Module, args: Any, output: Any) -> None:
         if self.call is not None and isinstance(part, nn.Linear):
             self.call.projected.append(output)
-        if is_rotation(tensors_of(output)):
+        tensors = tensors_of(output)
+        if is_rotation(tensors) and (tensors[-1] != tensors[-1][..., :1, :]).any():
             self.rotary.add(part)
 
     def __torch_function__(
@@ -111,13 +114,12 @@ class Watch(TorchFunctionMode):
         call = self.call
         if call is None or not isinstance(out, Tensor) or out.ndim != 4:
             return out
-        num_queries, num_keys = out.shape[2:]
-        if func in PRODUCTS and num_queries == num_keys == self.length:
-            if call.query is None and args[0].ndim == 4:
-                call.query, call.key = args[0], args[1].mT
-        elif func in SOFTMAX and num_queries == self.length <= num_keys <= self.length + 1:
-            if call.scores is None:  # there may be a further score, that of a sink
-                call.scores = self._two(args[0])[..., : self.length]
+        size, length = tuple(out.shape[2:]), self.length
+        if func in PRODUCTS and call.query is None and size == (length, length):
+            call.query, call.key = args[0], args[1].mT
+        with_sink = length, length + 1
+        if func in SOFTMAX and call.scores is None and size in ((length, length), with_sink):
+            call.scores = self._two(args[0])[..., :length]
         return out
 
     def _two(self, scores: Tensor) -> Tensor:
@@ -155,7 +157,12 @@ class Watch(TorchFunctionMode):
         return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
 
 
-def silent(rotary: set[nn.Module]) -> Callable[[], None]:
-    """Let these modules rotate by zero; return a function that undoes it."""
+@contextmanager
+def silent(rotary: set[nn.Module]) -> Iterator[None]:
+    """Context: these modules rotate by zero."""
     handles = [part.register_forward_hook(rotate_by_zero) for part in rotary]
-    return lambda: [handle.remove() for handle in handles] and None
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
