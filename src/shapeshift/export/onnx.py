@@ -85,11 +85,12 @@ def write(model: Transformer, folder: Path) -> None:
     encoder, decoder = _Encoder(model), _Decoder(model)
     mask, pos, *cross = encoder(source)
     for layer in model.decoder:
-        kind = next((x for x in layer.cross_attention.position.kinds() if x.acts("state")), None)
-        if kind is not None:
-            raise ShapeshiftError(
-                f"ONNX programs keep no state of {type(kind).__name__} at cross; use it at self"
-            )
+        for kind in cast(Attention, layer.cross_attention).position.kinds():
+            if kind.acts("state"):
+                name = type(kind).__name__
+                raise ShapeshiftError(
+                    f"ONNX programs keep no state of {name} at cross; use it at self"
+                )
     kept = decoder.kept()
     past = [torch.zeros(len(source), heads, 3, width) for heads, width in kept.values()]
     names = [f"{what}_{n}" for n in range(len(model.decoder)) for what in ("keys", "values")]

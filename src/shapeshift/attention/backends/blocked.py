@@ -76,6 +76,6 @@ def _compute(
     pos_k: Tensor,
     **rest: Any,
 ) -> Tensor:
-    at = {"pos_q": pos_q, "pos_k": pos_k}
-    block = Call((q, k, v), mask=mask, state=state, rotated=True, is_block=True, **at, **rest)
+    rest |= {"pos_q": pos_q, "pos_k": pos_k, "mask": mask, "state": state}
+    block = Call((q, k, v), rotated=True, is_block=True, **rest)
     return reference.run(block) if block.rescores or cpu.refuses(block) else cpu.run(block)
