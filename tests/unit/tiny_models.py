@@ -70,6 +70,15 @@ MORE: dict[str, dict[str, Any]] = {
     "Gemma3nForCausalLM": {"num_kv_shared_layers": 0, "laurel_rank": 8},
     "LukeForMaskedLM": {"entity_vocab_size": 60, "entity_emb_size": 32},
     "MiniCPM3ForCausalLM": {"head_dim": 16},
+    "BailingHybridForCausalLM": {"layer_types": ["linear_attention", "full_attention"]},
+    "KimiLinearForCausalLM": {"layer_types": ["linear_attention", "full_attention"]},
+    "Qwen3NextForCausalLM": {"layer_types": ["linear_attention", "full_attention"]},
+    "Qwen3_5ForCausalLM": {"layer_types": ["linear_attention", "full_attention"]},
+    "Qwen3_5MoeForCausalLM": {"layer_types": ["linear_attention", "full_attention"]},
+    "Lfm2ForCausalLM": {"layer_types": ["conv", "full_attention"]},
+    "Lfm3ForCausalLM": {"layer_types": ["conv", "full_attention"]},
+    "JambaForCausalLM": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "RecurrentGemmaForCausalLM": {"block_types": ["recurrent", "attention"]},
 }  # fmt: skip
 
 

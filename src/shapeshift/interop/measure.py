@@ -256,8 +256,10 @@ def _tokens(top: Any) -> Tensor:
 
 
 def _rows(length: int) -> Tensor:
-    """Return numbers of tokens `(2, length)` up to 6: 0 at `SAME`, others elsewhere."""
-    numbers = torch.randint(1, 7, (2, length), generator=torch.Generator().manual_seed(0))
+    """Return numbers of tokens `(2, length)`: 0 at `SAME`, elsewhere 1 to 3 in the first row and 4
+    to 6 in the second."""
+    numbers = torch.randint(1, 4, (2, length), generator=torch.Generator().manual_seed(0))
+    numbers[1] += 3
     numbers[:, _places(length)] = 0
     return numbers
 

@@ -6,7 +6,7 @@ of `use_position` is changed at the end of its `__init__`, before weights are re
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import wraps
 from typing import Any
 
@@ -62,5 +62,6 @@ def reopen(model: PreTrainedModel, entry: dict[str, Any]) -> None:
         install(model, own, entry["position"], settings)
 
 
-PreTrainedModel.post_init = post_init  # type: ignore[method-assign]
-register(NAME, attention)
+with suppress(ImportError):  # transformers before 4.53 has no AttentionMaskInterface
+    register(NAME, attention)
+    PreTrainedModel.post_init = post_init  # type: ignore[method-assign]

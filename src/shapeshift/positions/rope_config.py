@@ -68,6 +68,7 @@ KNOWN = {
     *("rope_parameters", "rope_scaling", "rope_theta", "rotary_emb_base", "rotary_pct"),
     *("partial_rotary_factor", "rotary_dim", "rope_interleave", "rope_interleaved"),
     *("qk_rope_head_dim", "no_rope_layers", "no_rope_layer_interval"),
+    *("rotary", "ignore_keys_at_rope_validation"),
     *("rope_local_base_freq", "global_rope_theta", "local_rope_theta"),
 }
 """Names in a configuration that are read here; others with "rope" or "rotary" are refused."""
@@ -85,8 +86,8 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
     see `Rotary.from_config`."""
     given = _as_dict(config)
     model = str(given.get("model_type"))
-    if given.get("alibi"):
-        raise ShapeshiftError("this model has ALiBi in place of rotary positions")
+    if given.get("alibi") or given.get("rotary") is False:
+        raise ShapeshiftError("this model has other positions in place of rotary ones")
     for name in given:
         if re.search("(?<![a-z])m?rope|rotary", str(name)) and name not in KNOWN:
             raise ShapeshiftError(

@@ -96,7 +96,7 @@ def test_a_rope_by_length_has_one_theta_while_it_generates() -> None:
 
 
 @pytest.mark.parametrize("family", ["Llama", "GPT-2", "OPT"])
-def test_generate_with_left_padding_beams_and_a_static_cache(family: str) -> None:
+def test_generate_with_left_padding_beams_a_static_cache_and_an_assistant(family: str) -> None:
     model = build(family)
     use_position(model, "t5")
     for table in model.modules():
@@ -114,8 +114,11 @@ def test_generate_with_left_padding_beams_and_a_static_cache(family: str) -> Non
         alone = model.generate(prompt, **settings, **more)[:, 6:]
         together = model.generate(batch, attention_mask=mask, **settings, **more)
         assert torch.equal(together[:1, 10:], alone), more
-    without = model.generate(prompt, use_cache=False, **settings)[:, 6:]
-    assert torch.equal(model.generate(prompt, **settings)[:, 6:], without)
+    without = model.generate(prompt, use_cache=False, **settings)
+    assert torch.equal(model.generate(prompt, **settings), without)
+    assistant = build(family)
+    use_position(assistant, "alibi")
+    assert torch.equal(model.generate(prompt, assistant_model=assistant, **settings), without)
 
 
 @pytest.mark.parametrize("family", ["Llama", "GPT-2", "OPT", "StableLmForCausalLM"])

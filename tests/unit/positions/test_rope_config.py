@@ -40,7 +40,8 @@ def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
         ),
         ({"model_type": "gptj", "rotary_dim": 8, "rotary_pct": 0.5}, "rotary_dim or partial_rot"),
         ({"text_config": {}}, "give its text_config"),
-        ({"alibi": True}, "has ALiBi"),
+        ({"alibi": True}, "has other positions"),
+        ({"rotary": False}, "has other positions"),
         (NO_HEADS, "num_attention_heads or head_dim, got dict"),
         ({"head_dim": "8"}, "head_dim: expected a whole number, got '8'"),
         ({"rotary_emb_base": 5e5}, "rope_theta and rotary_emb_base differ"),
@@ -102,8 +103,8 @@ def test_what_is_not_understood_is_refused(settings: dict[str, Any], answer: str
             "'full_attention' have no rotary positions",
         ),
         (
-            {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}},
-            {"length": 9}, "short_factor has 1 numbers, and 8 pairs of channels rotate",
+            {"rope_scaling": {"type": "longrope", "short_factor": 8 * [1.0], "long_factor": [2.0]}},
+            {"length": 9}, "long_factor has 1 numbers, and 8 pairs of channels rotate",
         ),
     ],
 )  # fmt: skip
