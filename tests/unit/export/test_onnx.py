@@ -77,9 +77,9 @@ def test_an_export_that_loses_its_cache_is_not_written(make, tmp_path, monkeypat
     append = onnx_module._Growing.append
 
     def forget(self, keys, values):
-        append(self, keys, values)
-        self.kept = torch.cat((0 * self.kept[0][:, :, :-1], keys), dim=2), self.kept[1]
-        return self.kept
+        earlier = self._earlier
+        self._earlier = iter((torch.zeros_like(next(earlier)), next(earlier)))
+        return append(self, keys, values)
 
     monkeypatch.setattr(onnx_module._Growing, "append", forget)
     with pytest.raises(ShapeshiftError, match="beam search finds another output"):
