@@ -17,8 +17,9 @@ from shapeshift.positions import SCHEMES, SHAPE, Representation, Scheme, get
 from shapeshift.positions.base import check_sizes, tied_names
 
 from .changed import UNDO, refuse_changed, register, use_attention
-from .measure import SHARE, Layer, Own, measure, restore, silence
+from .measure import Layer, Own, measure, restore, silence
 from .numbering import CAUSAL, NAME, Tracker, attention, keys_as_ids
+from .own_rotation import SHARE
 
 ELSEWHERE = "adds vectors to embeddings or to what is projected, where use_position cannot reach"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,9 @@ def test_each_model_is_served_or_refused_as_the_guide_says(head: str, refused: s
         with pytest.raises(ShapeshiftError, match=re.escape(refused)):
             use_position(model, "alibi")
     else:
-        undo = silence(measure(model))  # and its own attention
+        own = measure(model)
+        assert measure(deepcopy(model).bfloat16()).layers == own.layers
+        undo = silence(own)  # the attention is still its own
         expected = logits(model, ids())
         restore(undo)
         use_position(model, "nope")
