@@ -130,8 +130,8 @@ def test_what_may_stand_together() -> None:
     )
     assert torch.equal(found, expected)
     assert chain.causal_only
-    Chain(Shaw(num_heads=H, head_dim=E), DeBERTa(dim=D, num_heads=H))
-    for reading in (CoPE(head_dim=E), DeBERTa(dim=D, num_heads=H)):
+    Chain(Shaw(num_heads=H, head_dim=E), DeBERTa(**SIZES))
+    for reading in (CoPE(head_dim=E), DeBERTa(**SIZES)):
         with pytest.raises(ShapeshiftError, match="Rotary turns the queries that "):
             Chain(rotary, reading)
     with pytest.raises(ShapeshiftError, match=r"FoX and FoX would both keep a state.*leave one"):
