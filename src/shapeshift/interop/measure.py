@@ -66,6 +66,7 @@ class Layer:
         causal: whether it is called with a causal mask.
         holder: the name of the innermost module around it that gets further arguments, if none
             but `position_ids` arrive, see `numbering.keys_as_ids`.
+        narrows: whether its values have another width than its keys (multi-head latent attention).
         has_position: whether the model's own positions act there, or nowhere.
         rotates: whether its queries and keys rotate.
         rotation: `pairs` and `rope_parameters` of the `Rotary` that computes this, if any does.
@@ -75,6 +76,7 @@ class Layer:
     sizes: dict[str, int]
     causal: bool
     holder: str | None = None
+    narrows: bool = False
     has_position: bool = True
     rotates: bool = False
     rotation: dict[str, Any] | None = None
@@ -349,6 +351,7 @@ def _layers(own: Own, first: Run, silent: Run, padded: Run) -> list[Layer]:
         sizes = {"num_heads": now.query.shape[1], "head_dim": now.query.shape[3]}
         causal = not _sees_ahead(masked.mask)
         layer = layers[now.module] = Layer(names[now.module], sizes, causal)
+        layer.narrows = now.value_dim != sizes["head_dim"]
         if now.arguments[KEYS] is None:
             layer.holder = _holder(own.base, layer.name, silent.reached)
         if not own.tables and own.rotary:

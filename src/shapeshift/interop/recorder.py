@@ -33,6 +33,7 @@ class Call:
     query: Tensor  # (B, H, S, E)
     key: Tensor  # (B, H or fewer, S, E)
     num_keys: int
+    value_dim: int
     mask: Any
     arguments: dict[str, Any]
 
@@ -50,7 +51,7 @@ class Recorder:
     ) -> tuple[Tensor, None]:
         """Record a call and return the values `(B, T, H, E)`."""
         at_q, at_k = (x[:, :, places(q.shape[2])] for x in (q, k))
-        self.calls.append(Call(module, at_q, at_k, k.shape[2], mask, arguments))
+        self.calls.append(Call(module, at_q, at_k, k.shape[2], v.shape[3], mask, arguments))
         v = v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
         return v.transpose(1, 2).contiguous(), None
 
