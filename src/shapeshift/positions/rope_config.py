@@ -98,6 +98,10 @@ ROTATING = SLIDING, FULL, "chunked_attention", "attention", "hybrid"
 """Types of layers with attention; `attention` is an old name of `full_attention`."""
 
 
+class NoPositionsError(ShapeshiftError):
+    """The configuration says that this layer does not rotate."""
+
+
 def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, Any]:
     """Return `head_dim`, `pairs`, `rope_parameters` and, of several axes, the sections of `Rotary`;
     see `Rotary.from_config`."""
@@ -105,7 +109,7 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
     model = str(given.get("model_type"))
     kind = given.get("position_embedding_type", "rope")
     if given.get("alibi") or given.get("rotary") is False or kind not in ("rope", "rotary"):
-        raise ShapeshiftError("this model has no rotary positions, but others or none")
+        raise NoPositionsError("this model has no rotary positions, but others or none")
     for name, value in given.items():
         if OF_POSITIONS.search(str(name)) and name not in KNOWN and value is not False:
             raise ShapeshiftError(
@@ -262,7 +266,7 @@ def _layer_type(given: Mapping[str, Any], layer: int | str | None) -> str | None
         rotates = model == "exaone4" and not has_windows
     if not rotates or kind not in (None, *ROTATING):
         what = f"layer {layer} of this model has" if is_number else f"layers of type {layer!r} have"
-        raise ShapeshiftError(f"{what} no rotary positions; use kind 'none'")
+        raise NoPositionsError(f"{what} no rotary positions; use kind 'none'")
     return kind
 
 
@@ -294,7 +298,7 @@ def _of_layer(given: Mapping[str, Any], layer_type: str | None) -> dict[str, Any
         empty, types = [], list(nested)
     if types:
         if layer_type in empty:
-            raise ShapeshiftError(f"layers of type {layer_type!r} have no rotary positions")
+            raise NoPositionsError(f"layers of type {layer_type!r} have no rotary positions")
         if layer_type is None or layer_type not in nested:
             raise ShapeshiftError(
                 f"the layers of this model differ: {', '.join(types)}; give layer, one of these or"
