@@ -291,8 +291,14 @@ def learn(system: Any, work: SimpleNamespace) -> list[tuple[float, list[list[int
         if update % work.every == 0:
             with torch.no_grad():
                 made = [ids for source in work.sources for ids in system.decode(source, 1)]
-            found.append((seconds, [[int(x) for x in ids if x > EOS] for ids in made]))
+            found.append((seconds, [text_of([int(x) for x in ids]) for ids in made]))
     return found
+
+
+def text_of(ids: list[int]) -> list[int]:
+    """Return the ids before the end of the sentence, without special ones."""
+    ids = ids[: ids.index(EOS)] if EOS in ids else ids
+    return [x for x in ids if x > EOS]
 
 
 def main() -> None:

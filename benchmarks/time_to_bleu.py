@@ -83,15 +83,11 @@ class System:
                     do_sample=False,
                     max_new_tokens=most,
                 )
-                return [_until_end(row[1:]) for row in made.tolist()]
+                return [row[1:] for row in made.tolist()]
             decoder = copy_for_inference(self.model, dtype)
             limits = torch.full((len(source),), most)
             found = beam_search(decoder.start(source, beam), limits, beam=beam)
             return [[*best.tokens] for best, *_ in found]
-
-
-def _until_end(ids: list[int]) -> list[int]:
-    return ids[: ids.index(peer.EOS)] if peer.EOS in ids else ids
 
 
 def read(args: argparse.Namespace, split: str) -> list[tuple[str, str]]:
@@ -217,10 +213,8 @@ def main() -> None:
                     scores = evaluate(texts, references, metrics=("bleu",)).scores
                     curve.append((seconds, scores[0].value))
                 curves[name][peak] = curve
-                best = max(bleu for _, bleu in curve)
-                print(
-                    f"{name}, {peak:g}: {best:.2f} BLEU in {curve[-1][0] / 60:.1f} min", flush=True
-                )
+                best, minutes = max(bleu for _, bleu in curve), curve[-1][0] / 60
+                print(f"{name}, {peak:g}: {best:.2f} BLEU in {minutes:.1f} min", flush=True)
     target = min(max(b for curve in own.values() for _, b in curve) for own in curves.values())
     print(
         f"\n{args.size}, {args.precision}, {args.threads} threads, torch {torch.__version__},"
