@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -230,8 +230,10 @@ def _position() -> Iterator[str]:
     shared = " and ".join(f"`{name}`" for name, kind in KINDS.items() if kind.build.share_layers)
     yield (
         "A part has a `kind` and its options, and may have a `place` (`embedding`, `self`, `cross`;"
-        " by default\nthe kind's first), `stacks` (`encoder`, `decoder`, `both`), `layers` (the"
-        " first n only) and\n`share_layers` (whether all layers have one module and its weights;"
+        " by default\nthe kind's first), `stacks` (`encoder`, `decoder`, `both`), `layers` (a"
+        " number for the first n; a\nlist of layers counted from 0; `{every: k, offset: n}`; or"
+        " `{except: …}` with one of these)"
+        " and\n`share_layers` (whether all layers have one module and its weights;"
         f" by default {shared} do, as in\ntheir papers, and other kinds do not).\n"
     )
     yield "### Position ids\n"
@@ -241,11 +243,14 @@ def _position() -> Iterator[str]:
 
 
 def _entries(registry: Mapping[str, Entry[Any]]) -> Iterator[str]:
+    def default(option: inspect.Parameter) -> str:
+        return "required" if option.default is option.empty else f"`{_yaml(option.default)}`"
+
     for name, entry in registry.items():
         yield f"**`{name}`**: {entry.summary} ({entry.source})\n"
         types, meanings = get_type_hints(entry.build.__init__), _meanings(entry.build)
         rows = [
-            (f"`{key}`", _type_name(types[key]), f"`{_yaml(option.default)}`", meanings[key])
+            (f"`{key}`", _type_name(types[key]), default(option), meanings[key])
             for key, option in entry.options().items()
         ]
         if rows:
@@ -318,13 +323,15 @@ def _type_name(annotation: Any) -> str:
         return ", ".join(f"`{option}`" for option in options)
     if origin in (Union, UnionType):
         return " or ".join(map(_type_name, options))
-    if origin in (list, tuple):
+    if origin in (list, tuple, Sequence):
         if options and options[-1] is not ... and origin is tuple:
             return f"[{', '.join(map(_type_name, options))}]"
         kinds = dict.fromkeys(_type_name(option) for option in options if option is not ...)
         return f"list of {' or '.join(kinds)}"
     if origin is dict:
         return "mapping"
+    if origin is Callable:
+        return "function"
     if hasattr(annotation, "__metadata__"):  # Annotated
         return _type_name(annotation.__origin__)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):

@@ -170,15 +170,7 @@ def _numbering(scheme: Scheme) -> str:
 
 
 def _parts(scheme: Scheme) -> str:
-    def name(part) -> str:
-        place = part.place or KINDS[part.kind].build.places[0]
-        options = [f"{key}={value}" for key, value in part.options.items()]
-        limits = [f"first {part.layers} layer"] if part.layers == 1 else []
-        limits += [part.stacks] if part.stacks != "both" else []
-        said = ", ".join([*limits, *options])
-        return f"{part.kind} at {place}" + (f" ({said})" if said else "")
-
-    return " + ".join(map(name, scheme.parts)) or "–"
+    return " + ".join(map(str, scheme.parts)) or "–"
 
 
 def _kinds() -> list[str]:
@@ -213,8 +205,23 @@ Each row is a *cell*: a kind at a place. Every cell can decode with a cache. `to
 one graph for all lengths, also in training, and `torch.export` exports a cell for any batch size
 and length in evaluation. If a configuration has a combination that is not in the table, the error
 says what would work. In attention, `sinusoidal` and `learned` act on any subset of the inputs of Q,
-K and V (`add_to: qk`). `layers: n` limits a part to the first n layers, and `stacks` limits it to
-the encoder or the decoder.
+K and V (`add_to: qk`). `stacks` limits a part to the encoder or the decoder, and `layers` to some
+layers, counted from 0:
+
+| `layers` | acts in layers |
+| --- | --- |
+| `2` | 0 and 1: the first two |
+| `[0, 2, 5]` | 0, 2 and 5 |
+| `{every: 4, offset: 3}` | 3, 7, 11, … |
+| `{except: {every: 4, offset: 3}}` | all but 3, 7, 11, … |
+
+So a model whose every fourth layer has no position and whose other layers are rotary, as in SmolLM3
+and Llama 4, is one part:
+
+```yaml
+position:
+  parts: [{kind: rotary, layers: {except: {every: 4, offset: 3}}}]
+```
 
 Several parts at one place act one after the other. `rotary` and `xpos` rotate the queries, so they
 cannot be combined at one place with a kind that reads queries (`skew`; `shaw` except with

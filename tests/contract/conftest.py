@@ -49,8 +49,23 @@ STACKED = {
     for stack in ("encoder", "decoder")
     if stack == "decoder" or (part.place == "self" and part.stacks == "both")
 }
+
+
+def since_the_highest(tokens: Tensor) -> Tensor:
+    """Position ids of one's own: how many tokens stand between each one and the highest so far."""
+    index = torch.arange(tokens.shape[1], device=tokens.device)
+    return index - tokens.cummax(dim=1).indices
+
+
+OF_TOKENS: dict[str, dict[str, Any]] = {
+    "packed": {"separator": 6},
+    "abacus": {"digits": [5, 7, 8], "max_offset": 30},
+    "coupled": {"function": since_the_highest, "max_offset": 30},
+}
 NUMBERINGS = {
-    f"position_ids:{name}": Scheme(PositionIds(name), (SINUSOIDAL, Part("sinusoidal", "cross")))
+    f"position_ids:{name}": Scheme(
+        PositionIds(name, OF_TOKENS.get(name, {})), (SINUSOIDAL, Part("sinusoidal", "cross"))
+    )
     for name in POSITION_IDS
 }
 SHORT = {"max_distance": 2}
@@ -79,6 +94,18 @@ PARTS: dict[str, tuple[Part, ...]] = {
     "rotary-yarn-partial": (
         part("rotary", fraction=0.5, scaling="yarn", factor=4.0, original_length=16),
     ),
+    "rotary-of-a-release": (
+        part("rotary", pairs="halves", rope_parameters={
+            "rope_type": "yarn", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
+            "factor": 4.0, "original_max_position_embeddings": 16,
+        }),
+    ),
+    "rotary-by-length": (
+        part("rotary", length=1000, rope_parameters={
+            "rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0,
+            "original_max_position_embeddings": 8,
+        }),
+    ),
     "rotary-everywhere": (part("rotary"), part("rotary", "cross")),
     "xpos-fast": (Part("xpos", stacks="decoder", options={"scale_base": 20.0}),),
     "tupe-each-layer": (Part("tupe", share_layers=False),),
@@ -97,6 +124,14 @@ PARTS: dict[str, tuple[Part, ...]] = {
 NEAR = {"max_offset": 30}
 VARIANTS = {name: Scheme(parts=parts) for name, parts in PARTS.items()} | {
     "randomized-alibi": Scheme(PositionIds("randomized", {"max_length": 64}), (Part("alibi"),)),
+    "packed-rotary-t5": Scheme(
+        PositionIds("packed", OF_TOKENS["packed"]),
+        (part("rotary"), part("t5"), part("rotary", "cross")),
+    ),
+    "abacus-shaw": Scheme(
+        PositionIds("abacus", OF_TOKENS["abacus"]),
+        (Part("learned"), part("shaw", **SHORT)),
+    ),
     "everywhere": Scheme(
         PositionIds("shifted", NEAR),
         (SINUSOIDAL, part("shaw", **SHORT), part("sinusoidal", "cross")),
@@ -118,7 +153,8 @@ ENOUGH = {"randomized": {"max_position": 1000}}  # as many as learned tables hav
 def together() -> Iterator[Scheme]:
     """Deal the cells out to a scheme for each way to number tokens, first those that turn queries,
     which few kinds may stand beside."""
-    schemes = deque(Scheme(PositionIds(name, ENOUGH.get(name, {}))) for name in POSITION_IDS)
+    counted = (name for name in POSITION_IDS if name not in OF_TOKENS)
+    schemes = deque(Scheme(PositionIds(name, ENOUGH.get(name, {}))) for name in counted)
     turning = [KINDS[cell.parts[0].kind].build.position_free_heads for cell in CELLS.values()]
     for _, cell in sorted(zip(turning, CELLS.values(), strict=True), key=itemgetter(0)):
         at = next(n for n, scheme in enumerate(schemes) if stand_together(scheme, cell))

@@ -43,11 +43,13 @@ def exported(
     B, S, T = (Dim(name, max=longest) for name in "BST")
     encoder = export(Encoder(model), (source,), dynamic_shapes=({0: B, 1: S},))
     memory = model.encode(source)
-    assert memory.pos.shape[0] == 1  # in evaluation all sequences share their positions
+    # In evaluation all sequences share their positions, unless these depend on the tokens.
+    pos = {1: S} if memory.pos.shape[0] == 1 else {0: B, 1: S}
+    assert (0 in pos) == model.target.position_ids.reads_tokens
     decoder = export(
         Decoder(model),
         (target, memory),
-        dynamic_shapes=({0: B, 1: T}, [{0: B, 1: S}, {1: S}, {0: B, 3: S}]),
+        dynamic_shapes=({0: B, 1: T}, [{0: B, 1: S}, pos, {0: B, 3: S}]),
     )
     return encoder, decoder
 

@@ -23,7 +23,7 @@ from shapeshift.decoding.search import beam_search
 from shapeshift.model import DecoderState, ModelConfig, Transformer, build, label_smoothed_loss
 from shapeshift.model import loss as loss_module
 from shapeshift.model.attention import Attention
-from shapeshift.positions import SCHEMES, T5, Part, Scheme
+from shapeshift.positions import SCHEMES, Part, Scheme
 from shapeshift.positions.base import AT_ATTENTION
 
 from .conftest import READS, Watch
@@ -62,11 +62,13 @@ def test_no_step_of_decoding_waits(
     source = torch.empty((3, 9), dtype=torch.int64, device=META)
     state = model.start(source, beam=2)
     if reserved:
+        if not state.reserves:
+            pytest.skip("position ids depend on the tokens")
         state.reserve(1, 12)
     last = torch.empty(6, dtype=torch.int64, device=META)
     for module in model.modules():
-        if isinstance(module, T5):  # copied once to any other device
-            module._borders = module._borders.to(META)
+        for name in {"_borders", "_theta"} & vars(module).keys():  # copied once to another device
+            setattr(module, name, getattr(module, name).to(META))
     for _ in range(2):
         with nothing_on_the_cpu(), recording._Waits() as waits:
             assert state.step(last).shape == (6, 11)

@@ -106,6 +106,9 @@ def test_translations_are_those_of_single_steps(
     model.output.weight.data[3] *= 0.2  # `</s>` is less probable then
     found = [translations(model, sentences[0], beam, way) for way in (True, False)]
     assert found[0] == found[1]
+    if not model.start(sentences[0]).reserves:
+        assert not records.made
+        return
     assert records.made >= 2, "it never needed more room"
     assert records.repeated >= 2
 

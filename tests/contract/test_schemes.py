@@ -16,7 +16,7 @@ from shapeshift.decoding.scoring import score_references
 from shapeshift.decoding.search import beam_search
 from shapeshift.kernels import decoding
 from shapeshift.model import DecoderState, label_smoothed_loss
-from shapeshift.positions import KINDS, SCHEMES, Scheme
+from shapeshift.positions import KINDS, SCHEMES, Part, PositionIds, Scheme
 
 from .conftest import close
 
@@ -68,6 +68,14 @@ def test_beams_are_reordered_and_sentences_left_out(
         last = torch.randint(4, 11, (len(order),), generator=rng)
         prefixes = torch.cat((prefixes[chosen], last[:, None]), dim=1)
     assert owners.tolist() == [2]
+
+
+def test_ids_that_depend_on_later_tokens_are_refused_in_decoding(make_model, sentences) -> None:
+    ids = PositionIds("coupled", {"function": lambda tokens: tokens.argsort(dim=1)})
+    state = make_model(Scheme(ids, (Part("sinusoidal"),))).start(sentences[0])
+    state.extend(torch.tensor([[2, 8], [2, 9], [2, 7]]))
+    with pytest.raises(ShapeshiftError, match="Coupled has changed the position ids of earlier"):
+        state.step(torch.tensor([0, 1, 0]))
 
 
 def test_gradients_go_through_beams_that_are_reordered(make_model, sentences) -> None:

@@ -346,11 +346,17 @@ def _turned(kind: Rotary | XPos, x: Tensor, pos: Tensor, sign: int, compute: Ari
     """Su et al. 2021, equation 34; Peng et al. 2023, section 3; Sun et al. 2022, section 3.1."""
     width = kind.width if isinstance(kind, Rotary) else x.shape[-1]
     m, pos = torch.arange(width // 2, dtype=x.dtype), pos.to(x.dtype)
-    factor, base, scale = 1.0, kind.base, torch.ones(1, 1, dtype=x.dtype)
-    if isinstance(kind, Rotary) and kind.scaling == "ntk":
+    released = kind.rope_parameters if isinstance(kind, Rotary) else None
+    base = 1.0 if released else kind.base
+    factor, scale = 1.0, torch.ones(1, 1, dtype=x.dtype)
+    if released:  # tests/numerics compares θ, of float32, with that of transformers
+        scale = scale * released.get("attention_factor", 1.0)
+    elif isinstance(kind, Rotary) and kind.scaling == "ntk":
         base = base * kind.factor ** (width / (width - 2))
     theta = base ** (-2 * m / width)
-    if isinstance(kind, XPos):
+    if isinstance(kind, Rotary) and released:
+        theta = kind.frequencies().to(x.dtype)
+    elif isinstance(kind, XPos):
         zeta = (2 * m / width + kind.gamma) / (1 + kind.gamma)
         scale = zeta ** (sign * pos[..., None] / kind.scale_base)
     elif kind.scaling == "linear":

@@ -260,7 +260,13 @@ def draw_options(rng: random.Random, kind: str) -> dict[str, Any]:
         return maybe(hidden=[1, 5], threshold=[1.0, 30.0])
     if kind == "rotary":
         scaling = {"scaling": "yarn", "factor": 4.0, "original_length": 32}
+        released = {
+            "rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "attention_factor": 1.5,
+            "original_max_position_embeddings": 32, "partial_rotary_factor": rng.choice((0.5, 1.0)),
+        }  # fmt: skip
         options = rng.choice(({}, {}, {"scaling": "linear", "factor": 3.0}, scaling))
+        if rng.random() < 0.2:
+            return {"rope_parameters": released} | maybe(pairs=["halves"])
         return options | maybe(pairs=["halves"], fraction=[0.5, 0.3], base=[500.0])
     if kind == "xpos":
         return maybe(pairs=["halves"], gamma=[0.1], scale_base=[300.0])

@@ -69,12 +69,19 @@ def draw_shape(rng: random.Random, *, decoding: bool = False) -> Case:
         options = draw_options(rng, name)
         if place == "embedding":
             options.pop("add_to", None)
-        layers = rng.choice((None, None, 1)) if place != "embedding" else None
+        some = rng.choice((None, None, None, 1, [1], {"every": 2}, {"except": 1}))
+        layers = some if place != "embedding" else None
         parts.append([name, place, stacks, layers, options])
     ids: list[Any] = ["absolute", {}]
     if not decoding and rng.random() < 0.3:
         ids = [rng.choice([*POSITION_IDS]), {}]
-        options = {"shifted": {"max_offset": 30}, "randomized": {"max_position": 1000}}
+        options = {
+            "shifted": {"max_offset": 30},
+            "randomized": {"max_position": 1000},
+            "packed": {"separator": 5},
+            "abacus": {"digits": [5, 7, 8, 9]},
+            "coupled": {"function": "torch:zeros_like", "max_offset": 3},
+        }
         ids[1] = options.get(ids[0], {})
     num_heads = rng.choice((1, 2, 4))
     return {

@@ -15,14 +15,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from shapeshift.attention import attend
 from shapeshift.positions import (
     T5,
     Absolute,
     ALiBi,
+    Axial,
+    Part,
     Rotary,
+    Scheme,
     Sinusoidal,
     Skew,
+    Stack,
     XPos,
+    place,
 )
 
 B, H, T, E = 2, 3, 40, 16
@@ -85,6 +91,106 @@ def test_rotary_in_halves_is_llamas_and_gpt_neoxs(
     cos_sin = embedding(torch.zeros(()), pos)
     got = Rotary(head_dim=E, pairs="halves", **ours).rotate(*heads, pos, pos)
     close(got, module.apply_rotary_pos_emb(*heads, *cos_sin), atol=2e-3 if offset else 1e-5)
+
+
+def test_rotary_in_all_but_every_fourth_layer_is_smollm3s() -> None:
+    smollm3, (dim, num_heads, num_layers) = hugging_face("smollm3"), (4 * E, 4, 6)
+    config = library("transformers").SmolLM3Config(
+        vocab_size=50, hidden_size=dim, intermediate_size=dim, num_hidden_layers=num_layers,
+        num_attention_heads=num_heads, num_key_value_heads=num_heads, pad_token_id=0,
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0},
+    )  # fmt: skip
+    torch.manual_seed(0)
+    theirs = smollm3.SmolLM3ForCausalLM(config).double().eval()
+    layers = {"except": {"every": 4, "offset": 3}}
+    rotary = Part("rotary", layers=layers, options={"pairs": "halves", "base": 500.0})
+    stack = Stack("decoder", dim, num_heads, num_layers)
+    ids, pos = torch.randint(1, 50, (B, T)), torch.arange(T)[None]
+    x = theirs.model.embed_tokens(ids)
+    placed = place(Scheme(parts=(rotary,)), stack).self_attention
+    for layer, position in zip(theirs.model.layers, placed, strict=True):
+        attention, inputs = layer.self_attn, layer.input_layernorm(x)
+        projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+        q, k, v = (f(inputs).view(B, T, num_heads, E).transpose(1, 2) for f in projections)
+        q, k = position("rotate", q, k, pos, pos)
+        heads = attend(q, k, v, None, position, pos, pos, causal=True)
+        x = x + attention.o_proj(heads.transpose(1, 2).flatten(2))
+        x = x + layer.mlp(layer.post_attention_layernorm(x))
+    logits = theirs.lm_head(theirs.model.norm(x))
+    assert [position.acts("rotate") for position in placed] == [True, True, True, False, True, True]
+    # Their angles are float32.
+    torch.testing.assert_close(logits, theirs(ids).logits, atol=1e-5, rtol=1e-5)
+
+
+def axes_of(tokens: Sequence[tuple[float, ...]], dtype: torch.dtype = torch.int64) -> Tensor:
+    """Return positions `(1, T, A)`."""
+    return torch.tensor(tokens, dtype=dtype)[None]
+
+
+TEXT_AND_IMAGE = axes_of(
+    [(n, n, n) for n in range(5)]
+    + [(5, 5 + row, 5 + column) for row in range(6) for column in range(4)]
+    + [(n, n, n) for n in range(11, 22)]
+)
+"""Time, row and column of 5 words, an image of 6 x 4 patches, and 11 words, `(1, 40, 3)`."""
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "config", "sections", "order"),
+    [
+        ("qwen2_vl", "Qwen2VL", "Qwen2VLText", [2, 3, 3], "blocks"),
+        ("qwen3_vl", "Qwen3VLText", "Qwen3VLText", [4, 2, 2], "interleaved"),
+    ],
+)
+def test_rotary_with_sections_is_that_of_qwen(
+    heads: tuple[Tensor, Tensor],
+    family: str,
+    name: str,
+    config: str,
+    sections: list[int],
+    order: Any,
+) -> None:
+    theirs = hugging_face(family)
+    settings = config_of(config, mrope_section=sections, rope_theta=1e6)
+    settings.head_dim = E
+    embedding = getattr(theirs, f"{name}RotaryEmbedding")(settings)
+    ours = Rotary(head_dim=E, base=1e6, pairs="halves", sections=sections, section_order=order)
+    pos = torch.cat((TEXT_AND_IMAGE, TEXT_AND_IMAGE + torch.tensor([0, 7, 2])))  # (B, T, 3)
+    cos, sin = embedding(heads[0], pos.permute(2, 0, 1))
+    expected = theirs.apply_rotary_pos_emb(*heads, cos, sin)
+    close(ours.rotate(*heads, pos, pos), expected, atol=1e-5)
+    alone = Rotary(head_dim=E, base=1e6, pairs="halves")
+    words, three = torch.arange(T)[None], torch.arange(T)[None, :, None].expand(-1, -1, 3)
+    close(ours.rotate(*heads, three, three), alone.rotate(*heads, words, words), atol=0)
+
+
+def test_axial_rotary_is_dinov3s(heads: tuple[Tensor, Tensor]) -> None:
+    theirs, (rows, columns) = hugging_face("dinov3_vit"), (7, 5)
+    config = library("transformers").DINOv3ViTConfig(
+        hidden_size=4 * E, num_attention_heads=4, patch_size=16
+    )
+    embedding = theirs.DINOv3ViTRopePositionEmbedding(config).eval()
+    cos, sin = embedding(torch.zeros(1, 3, 16 * rows, 16 * columns))
+    expected = theirs.apply_rotary_pos_emb(*heads, cos, sin)  # five tokens come before the image
+
+    def at(i: int, num: int) -> float:
+        return 2 * math.pi * (2 * i + 1 - num) / num
+
+    image = [
+        (at(row, rows), at(column, columns)) for row in range(rows) for column in range(columns)
+    ]
+    pos = axes_of([(0, 0)] * 5 + image, torch.float64)
+    close(Axial(head_dim=E).rotate(*heads, pos, pos), expected, atol=1e-5)
+
+
+def test_axial_rotary_is_pixtrals(heads: tuple[Tensor, Tensor]) -> None:
+    theirs = hugging_face("pixtral")
+    config = library("transformers").PixtralVisionConfig(hidden_size=4 * E, num_attention_heads=4)
+    pos = axes_of([(row, column) for row in range(8) for column in range(5)])
+    cos, sin = theirs.PixtralVisionRotaryEmbedding(config)(heads[0], pos.transpose(1, 2))
+    expected = theirs.apply_rotary_pos_emb(*heads, cos, sin)
+    ours = Axial(head_dim=E, base=config.rope_parameters["rope_theta"], frequencies="alternating")
+    close(ours.rotate(*heads, pos, pos), expected, atol=1e-5)
 
 
 def test_yarn_is_that_of_transformers_but_for_the_ramp() -> None:

@@ -347,6 +347,55 @@ def test_a_layer_equals_the_papers_equation(kind, options, attention, backend) -
     assert bool(backend.calls) == runs[backend.name]
 
 
+THETA = thetas_of(WIDTH)
+AXES = [
+    ("rotary", {"sections": [1, 2, 1]}, [*zip((0, 1, 1, 2), THETA, strict=True)]),
+    (
+        "rotary",
+        {"sections": [2, 1, 1], "section_order": "interleaved", "pairs": "halves"},
+        [*zip((0, 1, 2, 0), THETA, strict=True)],
+    ),
+    (
+        "rotary",
+        {"sections": [1, 1], "fraction": 0.5, "scaling": "linear", "factor": 4.0},
+        [(0, 0.25), (1, 0.25 * 10_000**-0.5)],
+    ),
+    ("axial", {}, [(0, 1.0), (0, 0.1), (1, 1.0), (1, 0.1)]),
+    ("axial", {"num_axes": 4, "pairs": "interleaved"}, [(n, 1.0) for n in range(4)]),
+    (
+        "axial",
+        {"frequencies": "alternating", "base": 10_000.0},
+        [(0, THETA[0]), (0, THETA[2]), (1, THETA[1]), (1, THETA[3])],
+    ),
+]
+"""Kind, options, and the axis and θ of each pair of channels that turns."""
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("kind", "options", "turning"), AXES, ids=str)
+def test_a_layer_with_axes_turns_each_pair_by_its_axis(
+    kind, options, turning, causal, backend
+) -> None:
+    torch.manual_seed(0)
+    position = get(kind, head_dim=WIDTH, **options)
+    layer, num_axes = make_layer(position), position.num_axes
+
+    def turn(at: tuple[int, ...]) -> Array:
+        return matrix(1, [at[axis] * theta for axis, theta in turning], position.pairs)
+
+    def score(h: int, i: tuple[int, ...], j: tuple[int, ...], q: Array, k: Array) -> float:
+        return (turn(i) @ q) @ (turn(j) @ k) / math.sqrt(WIDTH)
+
+    pos = torch.randint(0, 300, (2, 6, num_axes))
+    x = torch.randn(2, 6, layer.num_heads * WIDTH, dtype=torch.float64)
+    got = layer(x, x, pos, pos, None, causal=causal)
+    for b, out in enumerate(got):
+        at = [tuple(each) for each in pos[b].tolist()]
+        expected = slow_attention(layer, array(x[b]), array(x[b]), (at, at), score, causal=causal)
+        np.testing.assert_allclose(array(out), expected, rtol=0, atol=1e-10)
+    assert backend.calls
+
+
 def test_tupe_with_t5s_bias_is_tupe_r() -> None:
     absolute = TUPE(dim=2 * WIDTH, num_heads=2)
     relative = T5(dim=2 * WIDTH, num_heads=2, num_buckets=4, max_distance=3)

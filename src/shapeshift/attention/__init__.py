@@ -51,7 +51,7 @@ def attend(
             the scores' dtype stays finite: it becomes half of the lowest one.
         position: its `bias`, `query_bias` and `value_bias` act, or what they are derived from is
             read; the caller has called `inputs` and `rotate`.
-        pos_q, pos_k: positions `(B|1, Q|K)`.
+        pos_q, pos_k: positions `(B|1, Q|K)`, or `(B|1, Q|K, A)` if `position` has A > 1 axes.
         dropout_p: of the probabilities; 0 in evaluation.
         causal: whether query i sees only the keys up to i + K - Q, so that the last query sees all.
             Without a bias, a fused kernel needs no mask for it.

@@ -37,7 +37,7 @@ def check_call(
             "queries, keys and values must have one dtype, got"
             f" {', '.join(map(describe, (q, k, v)))}; convert them with .to(q.dtype)"
         )
-    check_heads(q, k, pos_q, pos_k)
+    check_heads(q, k, pos_q, pos_k, position.num_axes)
     check_sizes(position, num_heads=q.shape[1], head_dim=q.shape[3])
 
 

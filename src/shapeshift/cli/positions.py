@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -24,7 +25,16 @@ def positions(
         str | None,
         typer.Argument(
             metavar="[NAME]",
-            help="A scheme or a kind to describe; one of your own is module:Class.",
+            help="A scheme or a kind to describe; one of your own is module:Class. `golden` writes"
+            " golden vectors.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of the golden vectors.  [default: golden]",
+            show_default=False,
         ),
     ] = None,
     explain: Annotated[
@@ -70,11 +80,22 @@ def positions(
     as rope, describes what it does, its options, its cost, its exports and how to use it. The
     number of parameters is the one that it adds to transformer-base. With --explain, prints how its
     attention is computed in a layer of transformer-base instead.
+
+    `shapeshift positions golden` writes what each kind computes into a folder, for an engine in
+    another language to compare with: golden.json and golden.safetensors.
     """
     flags = {"train": train, "decode": decode, "compiled": compiled, "no_kernels": no_kernels}
     options: dict[str, Any] = {"device": device, "dtype": dtype, "dropout": dropout}
     options |= {"length": length} | {flag: True for flag, is_given in flags.items() if is_given}
     given = {key: value for key, value in options.items() if value is not None}
+    if output is not None and name != "golden":
+        raise usage_error("--output", "is the folder of `shapeshift positions golden`")
+    if name == "golden" and not explain and not given:
+        from shapeshift.export.golden import write
+
+        folder = output or Path("golden")
+        show(f"wrote the vectors of {write(folder)} cases to {folder}")
+        return
     if explain:
         if name is None:
             raise usage_error("--explain", "needs the NAME of a scheme or a kind, such as rope")
@@ -104,7 +125,9 @@ def positions(
         place = f"{cell.at} ({catalogue.count_parameters(cell):,})"
         places.setdefault(cell.kind, []).append(place)
     kinds = [(kind, x.summary, ", ".join(places[kind]), x.source) for kind, x in KINDS.items()]
-    for kind in (name for name in kind_names() if name not in KINDS):  # of installed packages
+    for kind in (
+        name for name in kind_names() if name not in KINDS
+    ):  # with axes, and of installed packages
         own = find_kind(kind)
         kinds.append((kind, own.summary, ", ".join(own.build.places), own.source))
     position_ids = [(ids, entry.summary, entry.source) for ids, entry in POSITION_IDS.items()]
@@ -129,7 +152,9 @@ def _describe(name: str) -> None:
     usage = f"position: {name}"
     if name in POSITION_IDS:
         part = "{kind: sinusoidal, place: embedding}"
-        usage = f"position: {{name: mine, position_ids: {{name: {name}}}, parts: [{part}]}}"
+        known = POSITION_IDS[name].options().items()
+        needed = "".join(f", {key}: …" for key, x in known if x.default is x.empty)
+        usage = f"position: {{name: mine, position_ids: {{name: {name}{needed}}}, parts: [{part}]}}"
     kinds = [] if name in POSITION_IDS else [part.kind for part in scheme.parts] or ["none"]
     show(f"{name}: {scheme}")
     ids = scheme.position_ids.name
@@ -147,6 +172,12 @@ def _describe(name: str) -> None:
             for option, parameter in entry.options().items()
         ]
         show(f"options: {', '.join(options) or 'none'}")
+    if any(find_kind(kind).build.num_axes > 1 for kind in kinds):
+        show(
+            "\nits positions have several axes, so it is for a model of your own:"
+            f" shapeshift.positions.get({name!r}, head_dim=64)"
+        )
+        return
     *exact, last = ENGINES
     show(
         f"\nparameters added to transformer-base: {catalogue.count_parameters(*scheme.parts):,}\n"
@@ -233,7 +264,7 @@ def _explain(
 def _attentions(scheme: Scheme, *, decode: bool) -> Iterator[tuple[str, Representation]]:
     """Yield each distinct attention of transformer-base: a description, and its position."""
     from shapeshift.model import ModelConfig
-    from shapeshift.positions import Stack, place
+    from shapeshift.positions import Scheme, Stack, place
     from shapeshift.positions.base import AT_ATTENTION
 
     def acting(position: Representation) -> str:
@@ -241,11 +272,12 @@ def _attentions(scheme: Scheme, *, decode: bool) -> Iterator[tuple[str, Represen
         return " + ".join(type(kind).__name__ for kind in kinds) or NOTHING
 
     model = ModelConfig(size="base")
-    sizes = {"encoder": model.encoder_layers, "decoder": model.decoder_layers}
-    for stack, num_layers in sizes.items():
+    for stack, num_layers in model.depths.items():
         if decode and stack == "encoder":
             continue
-        placed = place(scheme, Stack(stack, model.dim, model.num_heads, num_layers))
+        placed = place(
+            Scheme(parts=scheme.parts), Stack(stack, model.dim, model.num_heads, num_layers)
+        )
         attentions = {"self-attention": placed.self_attention}
         if stack == "decoder":
             attentions["cross-attention"] = placed.cross_attention
@@ -255,6 +287,6 @@ def _attentions(scheme: Scheme, *, decode: bool) -> Iterator[tuple[str, Represen
                 first, *others = (n for n, _ in same)
                 layers = ""
                 if len(others) + 1 < num_layers:
-                    last = f" to {others[-1] + 1}" if others else ""
-                    layers = f", layer{'s' * bool(others)} {first + 1}{last}"
+                    last = f" to {others[-1]}" if others else ""
+                    layers = f", layer{'s' * bool(others)} {first}{last}"
                 yield f"{stack} {attention}{layers}: {what}", positions[first]

@@ -297,7 +297,8 @@ def _settings(layer: Layer, result: Resolved) -> Iterator[Setting]:
 def _flatten(keys: Keys, value: Any) -> Iterator[tuple[Keys, Any]]:
     if keys in _CHOICES and isinstance(value, str):
         value = {_CHOICES[keys]: value}
-    if not isinstance(value, Mapping) or (keys and not value):
+    is_whole = len(keys) == 4 and (*keys[:2], keys[3]) == (*_PARTS, "layers")
+    if not isinstance(value, Mapping) or (keys and not value) or is_whole:
         yield keys, value
         return
     first: Any = _CHOICES.get(keys)

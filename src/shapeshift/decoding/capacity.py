@@ -10,7 +10,7 @@ from torch import nn
 from shapeshift.decoding.scoring import evaluating
 from shapeshift.model import Transformer
 from shapeshift.model.layers import Embedding
-from shapeshift.positions import Randomized, Representation, Shifted
+from shapeshift.positions import Coupled, Randomized, Representation, Shifted
 
 
 class Capacity(NamedTuple):
@@ -57,6 +57,9 @@ def _most_tokens(side: Embedding, others: Iterable[nn.Module], training: bool) -
     longest = position_ids.max_length if isinstance(position_ids, Randomized) else None
     if not limits:
         return longest
+    if position_ids.reads_tokens:  # at most as many as the tokens so far
+        drawn = position_ids.max_offset if training and isinstance(position_ids, Coupled) else 0
+        return min(limits) - drawn
     # Positions only grow, so that no more of them than there are numbers lie within the limit.
     offset = None
     if training and isinstance(position_ids, Shifted):

@@ -45,8 +45,8 @@ class Stepper(Protocol):
     """State of a decoder for num_sentences × beam rows; the beams of a sentence are adjacent.
 
     A stepper with `model` and `reserve`, such as `DecoderState`, is recorded if `recording`
-    supports the device. Otherwise, one with `begin` computes the first step once for all beams of
-    a sentence.
+    supports the device, unless its `reserves` is false. Otherwise, one with `begin` computes the
+    first step once for all beams of a sentence.
     """
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -142,7 +142,8 @@ def beam_search(
         live.advance(kept, sums[:, :beam], parents[:, :beam], tokens[:, :beam])
 
     decoder: Any = stepper
-    records = recording.serves(limits.device) and hasattr(stepper, "reserve")
+    reserves = hasattr(stepper, "reserve") and getattr(stepper, "reserves", True)
+    records = recording.serves(limits.device) and reserves
     once_for_all = beam > 1 and hasattr(stepper, "begin")
     run: Callable[[], None] = step
     room = 0

@@ -34,7 +34,7 @@ from shapeshift.model.cache import SourceKeyValues
 
 from .folder import Report, Trained, new_folder
 from .parity import OwnEngine, check
-from .support import EXACT
+from .support import EXACT, refuse_ids_of_tokens
 
 OPSET = 18
 NEEDED = ("onnx", "onnxruntime", "onnx", "onnxscript")  # the extra, and its modules
@@ -45,10 +45,11 @@ def export(trained: Trained, target: Path, *, max_length: int = 1024) -> Report:
     """Write a model as ONNX, and check that onnxruntime computes the same.
 
     Raises:
-        ShapeshiftError: onnx or onnxruntime is not installed; the folder holds something; the check
-            fails; the disk refuses.
+        ShapeshiftError: onnx or onnxruntime is not installed; position ids depend on the tokens;
+            the folder holds something; the check fails; the disk refuses.
     """
     runtime, model = require(*NEEDED), trained.model
+    refuse_ids_of_tokens(model)
     own = capacity(model)
     with new_folder(target) as partial:
         folder = partial / "model"

@@ -18,12 +18,14 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import cast
 
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.attention import Attention
 from shapeshift.model.catalogue import cells
 from shapeshift.model.meta import without_numbers
 from shapeshift.positions import (
     KINDS,
+    POSITION_IDS,
     T5,
     Absolute,
     ALiBi,
@@ -35,7 +37,6 @@ from shapeshift.positions import (
     Shaw,
     Shifted,
     Stack,
-    build_position_ids,
     place,
 )
 from shapeshift.positions.base import AT_ATTENTION
@@ -51,14 +52,31 @@ STACKS = ("encoder", "decoder")
 def unsupported(scheme: Scheme, model: ModelConfig) -> str | None:
     """Return why CTranslate2 cannot compute this model exactly and what works instead, None if it
     can."""
+    numbering = POSITION_IDS[scheme.position_ids.name].build
+    if numbering.reads_tokens:
+        return f"CTranslate2 does not compute {ids_of_tokens(numbering)}"
     with without_numbers():
-        has_gaps = type(build_position_ids(scheme)) not in (Absolute, Shifted)
+        has_gaps = numbering not in (Absolute, Shifted)
         ids = f"{scheme.position_ids.name} position ids" if has_gaps else None
-        for name, layers in zip(STACKS, (model.encoder_layers, model.decoder_layers), strict=True):
+        for name, layers in model.depths.items():
             placed = place(scheme, Stack(name, model.dim, model.num_heads, layers))
             for what, instead in _unsupported(name, placed, ids):
                 return f"CTranslate2 does not compute {what}; use {instead}"
     return None
+
+
+def ids_of_tokens(numbering: type[Absolute]) -> str:
+    """Return what to say of position ids that no exported model computes."""
+    name = next(name for name, each in POSITION_IDS.items() if each.build is numbering)
+    return f"{name} position ids, which depend on the tokens; use absolute position ids"
+
+
+def refuse_ids_of_tokens(model: Transformer) -> None:
+    """Raise a `ShapeshiftError` if position ids depend on the tokens."""
+    if (ids := model.target.position_ids).reads_tokens:
+        raise ShapeshiftError(
+            f"this model cannot be exported exactly: it has {ids_of_tokens(type(ids))}"
+        )
 
 
 def support(scheme: Scheme, model: ModelConfig) -> str:
@@ -154,6 +172,8 @@ def _unsupported(stack: str, placed: Placed, ids: str | None) -> Iterator[tuple[
                 yield f"{name} at self, only at embedding", _nearest(kind)
             elif type(kind) is ALiBi and not linear_bias:
                 yield f"{name}, except in all layers of the decoder", _nearest(kind)
+            elif isinstance(kind, Rotary) and kind.rope_parameters is not None:
+                yield f"{name} with rope_parameters", f"{name} with base and fraction"
             elif not _is_native(kind) and reach(kind) is None:
                 yield f"{name}{_without_limits(kind)}", _nearest(kind)
             elif isinstance(kind, Rotary) and kind.scaling == "yarn":

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import attend
-from shapeshift.positions import SCHEMES, SHAPE, Representation, Scheme, get
+from shapeshift.positions import SCHEMES, SHAPE, Representation, Scheme, get, rope_config
 from shapeshift.positions.base import check_sizes, tied_names
 
 from .changed import (
@@ -68,8 +68,9 @@ def use_position(model: nn.Module, position: Representation | str, **options: An
         model: such as `LlamaForCausalLM`, or its base model.
         position: a scheme or kind that acts on heads or scores of self-attention, see
             `shapeshift.positions.get`; or a representation, which serves all layers.
-        options: of the kind. `rope` has a rotary model's own base, pairing and share of channels
-            unless they say otherwise, and no scaling unless they name one.
+        options: of the kind. `rope` is a rotary model's own, its scaling included, see
+            `Rotary.from_config`, which may need `length`. With `base`, `fraction` or `scaling`, it
+            has these, and the model's base, pairing and share of channels where they say nothing.
 
     Raises:
         ShapeshiftError: the model is of another family, attends to an encoder, or its positions are
@@ -307,7 +308,13 @@ def _build(
         if any(part.layers is not None for part in scheme.parts):
             _refuse(f"{position!r} is {scheme}, and use_position gives all layers one kind")
         settings: dict[str, Any] = {**sizes, "causal": True}
-        if position in ("rope", "rotary") and rotary is not None:
+        is_rope = position in ("rope", "rotary") and rotary is not None
+        if is_rope and not options.keys() & {"base", "fraction", "scaling", "rope_parameters"}:
+            settings |= rope_config.read(config, None, None)
+            width = 2 * len(rotary.inv_freq)
+            if config.rope_parameters.get("partial_rotary_factor", 1) != 1 and width == head_dim:
+                settings["rope_parameters"]["partial_rotary_factor"] = 1.0  # Llama ignores it
+        elif is_rope and "rope_parameters" not in options:
             own = config.rope_parameters
             if own.get("rope_type", "default") != "default" and "scaling" not in options:
                 raise ShapeshiftError(
@@ -319,6 +326,11 @@ def _build(
             settings["fraction"] = min(1.0, (2 * len(rotary.inv_freq) + 0.5) / head_dim)
         built = [get(position, **{**settings, **options}) for _ in range(num_layers)]
     first = built[0]
+    if first.num_axes > 1:
+        raise ShapeshiftError(
+            f"{type(first).__name__} takes positions with {first.num_axes} axes, and use_position"
+            " numbers tokens along one; use a kind with one, such as 'rope'"
+        )
     if first.acts("embed") or first.acts("inputs"):
         _refuse(f"{type(first).__name__} {ELSEWHERE}")
     is_one = first.share_layers or not any(True for _ in first.parameters())

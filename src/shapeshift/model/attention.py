@@ -83,7 +83,7 @@ class Attention(nn.Module):
         if cache is None:
             mask = mask if mask is None else additive(mask, x.dtype)
             if packing is None:
-                _check(x, memory, pos_q, pos_k)
+                _check(x, memory, pos_q, pos_k, self.position.num_axes)
         packed = packing
         if packing and self.position.acts("inputs"):  # which sees whole sentences
             alone, packed = memory is not x, None
@@ -158,11 +158,11 @@ class Attention(nn.Module):
         return projected
 
 
-def _check(x: Tensor, memory: Tensor, pos_q: Tensor, pos_k: Tensor) -> None:
+def _check(x: Tensor, memory: Tensor, pos_q: Tensor, pos_k: Tensor, num_axes: int) -> None:
     """Raise a `ShapeshiftError` if tokens and positions have different shapes, so that they would
     broadcast."""
-    check_positions("pos_q", pos_q, *x.shape[:2])
-    check_positions("pos_k", pos_k, x.shape[0], memory.shape[1])
+    check_positions("pos_q", pos_q, x.shape[0], x.shape[1], num_axes)
+    check_positions("pos_k", pos_k, x.shape[0], memory.shape[1], num_axes)
     if memory.shape[0] != x.shape[0]:
         raise ShapeshiftError(
             f"x and memory must have one B, got {x.shape[0]} and {memory.shape[0]}"

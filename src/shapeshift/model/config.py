@@ -55,6 +55,11 @@ class ModelConfig(Strict):
             return {**SIZES.get(str(given.get("size", "base")), {}), **given}
         return given
 
+    @property
+    def depths(self) -> dict[str, int]:
+        """Stack → its number of layers."""
+        return {"encoder": self.encoder_layers, "decoder": self.decoder_layers}
+
     @field_validator("num_heads")
     @classmethod
     def _check_heads(cls, num_heads: int, info: ValidationInfo) -> int:

@@ -61,7 +61,9 @@ class Embedding(nn.Module):
                 f" {str(ids.dtype).removeprefix('torch.')} {tuple(ids.shape)}"
             )
         if pos is None:
-            pos = self.position_ids(*ids.shape, start=start, offset=offset, device=ids.device)
+            pos = self.position_ids(
+                *ids.shape, start=start, offset=offset, device=ids.device, tokens=ids
+            )
         x = self.position("embed", self.tokens(ids) * self.scale, pos)
         return dropout(x, self.dropout, self.training), pos
 

@@ -146,5 +146,5 @@ def expand_position(given: str | Mapping[str, Any]) -> dict[str, Any]:
 def check_in_model(scheme: Scheme, model: ModelConfig) -> None:
     """Raise a `ShapeshiftError` if the scheme cannot be built in this model, or would never run."""
     with without_numbers():
-        for name in ("encoder", "decoder"):
-            place(scheme, Stack(name, model.dim, model.num_heads, 1))
+        for name, num_layers in model.depths.items():
+            place(scheme, Stack(name, model.dim, model.num_heads, num_layers))

@@ -184,7 +184,14 @@ class DecoderState:
         self._offset = offset
         self._caches: list[LayerCache] = [(KeyValues(), SourceKeyValues()) for _ in model.decoder]
         self._pos: Tensor | None = None  # (N|1, tokens so far)
+        # (N, tokens so far), where position ids depend on them.
+        self._tokens: Tensor | None = None
         self._slots: Slots | None = None  # after `reserve`
+
+    @property
+    def reserves(self) -> bool:
+        """Whether `reserve` works: position ids are known before the tokens."""
+        return not self.model.target.position_ids.reads_tokens
 
     def reserve(self, num_tokens: int, most: int) -> int:
         """Reserve buffers for `num_tokens` tokens a row, before the first step or when they are
@@ -233,6 +240,8 @@ class DecoderState:
         rows = torch.arange(len(tokens), device=tokens.device).repeat_interleave(beam)
         if self._pos.shape[0] > 1:
             self._pos = self._pos[rows]
+        if self._tokens is not None:
+            self._tokens = self._tokens[rows]
         for own, _ in self._caches:
             assert isinstance(own, KeyValues)
             own.select(rows)
@@ -250,6 +259,8 @@ class DecoderState:
         if self._slots is not None:
             x, pos = self.model.target(tokens, pos=self._slots.take())
             self._pos = self._slots.pos
+        elif self.model.target.position_ids.reads_tokens:
+            x, pos = self._read(tokens)
         else:
             before = 0 if self._pos is None else self._pos.shape[1]
             x, pos = self.model.target(tokens, start=before, offset=self._offset)
@@ -258,6 +269,25 @@ class DecoderState:
             x = layer(x, pos, self._pos, self._memory, cache)
         hidden: Tensor = self.model.decoder_norm(x)
         return hidden
+
+    def _read(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the embeddings `(N, Q, D)` of `tokens (N, Q)` and their positions, which depend on
+        all tokens so far."""
+        target, known = self.model.target, self._pos
+        so_far = tokens if self._tokens is None else torch.cat((self._tokens, tokens), dim=1)
+        pos: Tensor = target.position_ids(
+            *so_far.shape, offset=self._offset, device=tokens.device, tokens=so_far
+        )
+        before = 0 if known is None else known.shape[1]
+        if known is not None and can_read(known) and bool((pos[:, :before] != known).any()):
+            raise ShapeshiftError(
+                f"{type(target.position_ids).__name__} has changed the position ids of earlier"
+                " tokens after it saw later ones; the id of a token must depend on it and on those"
+                " before it alone"
+            )
+        self._tokens, self._pos = so_far, pos
+        embedded: tuple[Tensor, Tensor] = target(tokens, pos=pos[:, before:])
+        return embedded
 
     def _check_device(self, what: str, x: Tensor) -> None:
         device = self._memory.hidden.device
@@ -296,13 +326,16 @@ class DecoderState:
             self._check_range(rows)
         if self._slots is not None:
             self._slots.select(rows)
+        if self._tokens is not None and self._pos is not None:  # beams differ in their ids
+            self._tokens, self._pos = self._tokens[rows], self._pos[rows]
         for own, _ in self._caches:
             if isinstance(own, KeyValues):
                 own.select(rows)
         memory = self._memory
         if len(rows) == memory.hidden.shape[0] * self._beam:  # no sentence is left out
             return
-        if self._pos is not None and self._pos.shape[0] > 1:  # the beams of one have the same
+        # The beams of a sentence have the same positions.
+        if self._pos is not None and self._pos.shape[0] > 1 and self._tokens is None:
             self._pos = self._pos[rows]
         if isinstance(self._offset, Tensor):
             self._offset = self._offset[rows]

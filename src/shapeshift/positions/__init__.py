@@ -1,6 +1,7 @@
 """Position representations for Transformers: position ids × kind × place."""
 
 from .alibi import ALiBi
+from .axial import Axial
 from .base import Encoding, Representation
 from .chain import Chain
 from .dropin import SHAPE
@@ -9,7 +10,7 @@ from .graph import Graph, use_edges
 from .kerple import KERPLE
 from .learned import Learned
 from .placement import Placed, Stack, build_position_ids, check, get, place
-from .position_ids import Absolute, Randomized, Shifted
+from .position_ids import Abacus, Absolute, Coupled, Packed, Randomized, Shifted
 from .registry import KINDS, POSITION_IDS
 from .rotary import Rotary
 from .scheme import SCHEMES, Part, PositionIds, Scheme
@@ -29,11 +30,15 @@ __all__ = [
     "T5",
     "TUPE",
     "ALiBi",
+    "Abacus",
     "Absolute",
+    "Axial",
     "Chain",
+    "Coupled",
     "Encoding",
     "Graph",
     "Learned",
+    "Packed",
     "Part",
     "Placed",
     "PositionIds",

@@ -111,6 +111,10 @@ class Representation(nn.Module):
     """A promise: `rotate` does the same at all positions, so that other parts of a chain may read
     or rotate these queries. A subclass that overrides `rotate` or `turn` loses it."""
 
+    num_axes: int = 1
+    """A, how many numbers a position has. With A > 1, positions are `(B|1, T, A)`, integers or
+    fractions; a subclass then overrides `turn` or a hook. The models of this package have A = 1."""
+
     limits: tuple[int, int] | None = None
     """Distances are clipped to these two before `distance_bias`; None leaves them as they are."""
 
@@ -233,7 +237,7 @@ class Representation(nn.Module):
         scaled yet."""
         if not self._describes("turn"):
             return q, k
-        check_heads(q, k, pos_q, pos_k)
+        check_heads(q, k, pos_q, pos_k, self.num_axes)
         turns = self.turns(q, k, pos_q, pos_k)
         return rotate(q, turns[0]), rotate(k, turns[1])
 
@@ -380,11 +384,11 @@ def check_numbers(position: Representation, x: Tensor) -> None:
                 )
 
 
-def check_heads(q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> None:
-    """Raise a `ShapeshiftError` if positions are not `(B|1, Q)` and `(B|1, K)` for heads `q, k (B,
-    H, Q|K, E)`."""
-    check_positions("pos_q", pos_q, q.shape[0], q.shape[2])
-    check_positions("pos_k", pos_k, k.shape[0], k.shape[2])
+def check_heads(q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor, num_axes: int = 1) -> None:
+    """Raise a `ShapeshiftError` if positions are not `(B|1, Q)` and `(B|1, K)`, with A > 1 axes
+    `(B|1, Q, A)` and `(B|1, K, A)`, for heads `q, k (B, H, Q|K, E)`."""
+    check_positions("pos_q", pos_q, q.shape[0], q.shape[2], num_axes)
+    check_positions("pos_k", pos_k, k.shape[0], k.shape[2], num_axes)
 
 
 def total_bias(position: Representation, q: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:

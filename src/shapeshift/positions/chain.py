@@ -21,8 +21,9 @@ class Chain(Representation):
 
     Raises:
         ShapeshiftError: if a part is not a `Representation`, or if parts were built for different
-            D, H or E; if one part reads the queries that another part rotates, if two parts rotate
-            them, or if two parts of one kind change queries and keys.
+            D, H or E, or for positions with different numbers of axes; if one part reads the
+            queries that another part rotates, if two parts rotate them, or if two parts of one kind
+            change queries and keys.
     """
 
     shift_invariant = position_free_heads = True  # if all parts promise it
@@ -40,6 +41,7 @@ class Chain(Representation):
         sizes = [(n, getattr(kind, n)) for kind in kinds for n in SIZES if hasattr(kind, n)]
         check_sizes(self, **dict(reversed(sizes)))  # those of the first kind that has them
         _check_heads(kinds)
+        self.num_axes = _common_axes(kinds)
         for promise in PROMISES:
             kept = getattr(self, promise) and all(getattr(part, promise) for part in parts)
             setattr(self, promise, kept)
@@ -125,6 +127,18 @@ class Chain(Representation):
 
 
 Chain._derived = {name: getattr(Chain, name) for name in HOOKS}
+
+
+def _common_axes(kinds: list[Representation]) -> int:
+    """Return A of the kinds that use positions, which must be one number."""
+    found = {kind.num_axes: type(kind).__name__ for kind in kinds if any(map(kind.acts, HOOKS))}
+    if len(found) > 1:
+        (one, first), (other, second), *_ = found.items()
+        raise ShapeshiftError(
+            f"{first} takes positions with {one} axes and {second} with {other}, but the parts of a"
+            " Chain get the same positions; build them for the same number of axes"
+        )
+    return next(iter(found), 1)
 
 
 def _check_heads(kinds: list[Representation]) -> None:

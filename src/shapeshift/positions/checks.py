@@ -113,10 +113,10 @@ WITHOUT_FLOAT64 = ("mps",)
 
 
 def bounds(pos: Tensor) -> tuple[int, int]:
-    """Return the lowest and the highest of positions `(B|1, T)`; 0 and T − 1 if they cannot be read
-    or there are none (all keys are cached)."""
+    """Return the lowest and the highest of positions `(B|1, T)` or `(B|1, T, A)`; 0 and T − 1 if
+    they cannot be read or there are none (all keys are cached)."""
     if not can_read(pos) or not pos.numel():
-        return 0, pos.shape[-1] - 1
+        return 0, pos.shape[1] - 1
     lowest, highest = pos.aminmax()
     return int(lowest), int(highest)
 
@@ -185,12 +185,21 @@ def is_integer(x: object) -> TypeGuard[Tensor]:
     return not (x.is_floating_point() or x.is_complex() or x.dtype is torch.bool)
 
 
-def as_positions(pos: Tensor) -> Tensor:
-    """Return positions as int64, so that their differences do not overflow.
+def as_positions(pos: Tensor, num_axes: int = 1) -> Tensor:
+    """Return positions as int64, so that their differences do not overflow. With axes, fractions
+    stay as they are.
 
     Raises:
-        ShapeshiftError: if they are not integers `(B|1, T)`.
+        ShapeshiftError: if they are not integers `(B|1, T)`; or, with A > 1 axes, not integers or
+            fractions `(B|1, T, A)`.
     """
+    if num_axes > 1:
+        if not _has_axes(pos, num_axes) or pos.ndim != 3:
+            raise ShapeshiftError(
+                f"positions must be (B, T, {num_axes}) or (1, T, {num_axes}), a number for each"
+                f" axis, got {describe(pos)}"
+            )
+        return pos if pos.is_floating_point() else pos.long()
     if not is_integer(pos) or pos.ndim != 2:
         raise ShapeshiftError(
             "positions must be integers (B, T) or (1, T), such as torch.arange(T)[None], got"
@@ -199,13 +208,28 @@ def as_positions(pos: Tensor) -> Tensor:
     return pos.long()
 
 
-def check_positions(name: str, pos: Tensor, B: int, T: int) -> Tensor:
-    """Check positions, and return them as int64; see `as_positions`.
+def _has_axes(pos: object, num_axes: int) -> TypeGuard[Tensor]:
+    if not isinstance(pos, Tensor) or not (is_integer(pos) or pos.is_floating_point()):
+        return False
+    return pos.ndim > 0 and pos.shape[-1] == num_axes
+
+
+def check_positions(name: str, pos: Tensor, B: int, T: int, num_axes: int = 1) -> Tensor:
+    """Check positions, and return them as `as_positions` does.
 
     Raises:
         ShapeshiftError: if `pos`, the argument `name`, is not an integer tensor `(1, T)` or
-            `(B, T)`: other shapes would broadcast.
+            `(B, T)`, with A > 1 axes a tensor `(1, T, A)` or `(B, T, A)`: other shapes would
+            broadcast.
     """
+    if num_axes > 1:
+        shapes = [(rows, T, num_axes) for rows in dict.fromkeys((1, B))]
+        if not _has_axes(pos, num_axes) or pos.shape not in shapes:
+            raise ShapeshiftError(
+                f"{name} must be {' or '.join(map(str, shapes))} here, a number for each axis of"
+                f" each token, got {describe(pos)}"
+            )
+        return as_positions(pos, num_axes)
     if not is_integer(pos) or pos.ndim != 2 or pos.shape[1] != T or pos.shape[0] not in (1, B):
         either = f"(1, {T})" + (f" or ({B}, {T})" if B > 1 else "")
         raise ShapeshiftError(

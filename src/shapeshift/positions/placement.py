@@ -13,7 +13,8 @@ from shapeshift._system.errors import ShapeshiftError
 from .base import Representation
 from .chain import Chain
 from .checks import check_arguments, whole_number
-from .position_ids import Absolute, Randomized, Shifted
+from .layers import select_layers
+from .position_ids import Absolute, Coupled, Randomized, Shifted
 from .registry import (
     FIXED_BY_MODEL,
     KINDS,
@@ -140,10 +141,11 @@ def check(scheme: Scheme) -> None:
             )
         if part.at == "cross" and part.stacks == "encoder":
             raise ShapeshiftError("the encoder has no cross-attention; use stacks: decoder")
-        embedded = part.at == "embedding"
+        embedded, layers = part.at == "embedding", part.layers
+        is_one = layers == 1 or (isinstance(layers, list | tuple) and len(layers) == 1)
         unused = {
-            "layers": embedded and part.layers is not None,
-            "share_layers": (embedded or part.layers == 1) and part.share_layers is not None,
+            "layers": embedded and layers is not None,
+            "share_layers": (embedded or is_one) and part.share_layers is not None,
             "add_to": embedded and "add_to" in part.options,
         }
         for option in filter(unused.get, unused):
@@ -161,11 +163,12 @@ def place(scheme: Scheme, stack: Stack) -> Placed:
 
     Raises:
         ShapeshiftError: for a name, an option or a cell that does not exist; for an option out of
-            range; for kinds that cannot be combined in one attention, see `Chain`; and for a kind
-            whose highest position is below the highest position id.
+            range; for layers that do not exist, and a pattern that selects all or none of them; for
+            kinds that cannot be combined in one attention, see `Chain`; and for a kind whose
+            highest position is below the highest position id.
     """
     check(scheme)
-    parts = [part for part in scheme.parts if part.stacks in ("both", stack.name)]
+    parts = [part for part in scheme.parts if stack.name in part.used_stacks]
     at = {name: [part for part in parts if part.at == name] for name in PLACES}
     placed = Placed(
         embedding=_join([_build(part, stack) for part in at["embedding"]]),
@@ -183,8 +186,8 @@ def check_numbers(position_ids: Absolute, position: Representation) -> None:
 
     This checks only what is known before any text is read; the hooks check sequence lengths.
     """
-    if isinstance(position_ids, Shifted):
-        highest, option = position_ids.max_offset, "max_offset"  # of a sequence of one token
+    if isinstance(position_ids, Shifted | Coupled):
+        highest, option = position_ids.max_offset, "max_offset"  # and more with its tokens
     elif isinstance(position_ids, Randomized):
         highest, option = position_ids.max_position - 1, "max_position"
     else:
@@ -203,7 +206,13 @@ def _build(part: Part, stack: Stack) -> Representation:
     sizes = {"dim": stack.dim, "num_heads": stack.num_heads}
     causal = stack.name == "decoder" and part.at == "self"
     head_dim = stack.dim // stack.num_heads
-    return get(part.kind, **sizes, head_dim=head_dim, causal=causal, **part.options)
+    built = get(part.kind, **sizes, head_dim=head_dim, causal=causal, **part.options)
+    if built.num_axes > 1:
+        raise ShapeshiftError(
+            f"{part.kind!r} takes positions with {built.num_axes} axes here, and tokens of this"
+            " model have one; use shapeshift.positions.get to build it for a model of your own"
+        )
+    return built
 
 
 def _layers(parts: list[Part], stack: Stack) -> list[Representation]:
@@ -213,8 +222,8 @@ def _layers(parts: list[Part], stack: Stack) -> list[Representation]:
         if part.share_layers is not None and not [*first.parameters()]:
             raise ShapeshiftError(f"share_layers has no meaning for {part}; leave it out")
         shared = first.share_layers if part.share_layers is None else part.share_layers
-        for n, layer in enumerate(layers[: part.layers]):
-            layer.append(first if shared or n == 0 else _build(part, stack))
+        for count, n in enumerate(select_layers(part.layers, stack.num_layers, stack.name)):
+            layers[n].append(first if shared or count == 0 else _build(part, stack))
     return [_join(layer) for layer in layers]
 
 

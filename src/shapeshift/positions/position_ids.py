@@ -1,13 +1,19 @@
-"""The position number of each token: absolute, shifted by a random offset (SHAPE), randomized."""
+"""The position number of each token: counted, shifted (SHAPE), randomized, or given by tokens."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import or_
+from typing import ClassVar
 
 import torch
 from torch import Tensor, distributed, nn
 
+from shapeshift._system import own_modules
 from shapeshift._system.errors import ShapeshiftError
 
-from .checks import check_offset, checked, shown, whole_number
+from .checks import check_offset, checked, describe, is_integer, shown, whole_number
 
 
 class Absolute(nn.Module):
@@ -22,6 +28,9 @@ class Absolute(nn.Module):
 
     per_rank = True
 
+    reads_tokens: ClassVar[bool] = False
+    """Whether the ids depend on the tokens, which `forward` then needs."""
+
     def forward(
         self,
         num_sequences: int,
@@ -30,6 +39,7 @@ class Absolute(nn.Module):
         start: int = 0,
         offset: int | Tensor | None = None,
         device: torch.device | None = None,
+        tokens: Tensor | None = None,
     ) -> Tensor:
         """Return the positions of tokens `start … start + length − 1` of each sequence.
 
@@ -41,6 +51,7 @@ class Absolute(nn.Module):
                 `(1,)` or `(B,)`. With None, it is drawn in training, and is the paper's value in
                 evaluation.
             device: device of the result.
+            tokens: token ids `(B, start + T)`, for ids that depend on them; see `reads_tokens`.
 
         Returns:
             `(1, T)` if all sequences share their positions, else `(B, T)`; int64.
@@ -57,13 +68,34 @@ class Absolute(nn.Module):
             offset = self.choose_offset(num_sequences, device)
         else:
             check_offset(offset, num_sequences)
-        pos = torch.arange(start, start + length, device=device).unsqueeze(0)
-        pos = self.numbers(pos, start + length, num_sequences if is_drawn else None)
+        if self.reads_tokens:
+            if not is_integer(tokens) or tokens.shape != (num_sequences, start + length):
+                raise ShapeshiftError(
+                    f"ids of {type(self).__name__} depend on the tokens: tokens must be integers"
+                    f" ({num_sequences}, {start + length}), those before start included, got"
+                    f" {describe(tokens)}"
+                )
+            pos = self.count(tokens)[:, start:]
+        else:
+            pos = torch.arange(start, start + length, device=device).unsqueeze(0)
+            pos = self.numbers(pos, start + length, num_sequences if is_drawn else None)
         if isinstance(offset, Tensor):
-            return pos + offset.to(pos.device).reshape(-1, 1)  # (B|1, T)
-        return pos + offset if offset else pos
+            offset = offset.to(pos.device).reshape(-1, 1)  # (B|1, 1)
+        elif offset == 0:
+            return pos
+        return self.shift(pos, offset)  # (B|1, T)
 
     extra_repr = shown
+
+    def count(self, tokens: Tensor) -> Tensor:
+        """Return the position ids `(B, T)` of `tokens (B, T)`, int64, from 0, if the class
+        `reads_tokens`. The id of a token may depend on it and on those before it: a decoder
+        computes it before it has the others."""
+        raise NotImplementedError
+
+    def shift(self, pos: Tensor, offset: int | Tensor) -> Tensor:
+        """Return position ids with an offset added."""
+        return pos + offset
 
     def choose_offset(self, num_sequences: int, device: torch.device | None) -> int | Tensor:
         """Return the offset to use if the caller gives none."""
@@ -165,6 +197,135 @@ class Randomized(Absolute):
         # The places of the largest keys, in order: any subset alike.
         chosen = keys.topk(end, dim=1).indices.sort(dim=1).values
         return chosen[:, end - pos.shape[1] :]  # (B, T)
+
+
+class Packed(Absolute):
+    """Several texts in one sequence: ids begin at 0 again after each separator, which is the last
+    token of its own text.
+
+    Only the ids change: a text is attended to from those after it unless the mask forbids it.
+
+    Position ids begin at 0 again after each separator token. Choose it if a sequence holds several
+    texts.
+
+    Args:
+        separator: token id.
+
+    Raises:
+        ShapeshiftError: if it is not a whole number from 0.
+    """
+
+    reads_tokens = True
+
+    @checked
+    def __init__(self, *, separator: int):
+        super().__init__()
+        self.separator = whole_number("separator", separator, 0)
+
+    def count(self, tokens: Tensor) -> Tensor:
+        index = torch.arange(tokens.shape[1], device=tokens.device)
+        ends = torch.where(tokens == self.separator, index + 1, 0).roll(1, dims=1)
+        return index - torch.where(index > 0, ends, 0).cummax(dim=1).values  # (B, T)
+
+
+FUNCTION = "function of position ids"
+
+
+class Coupled(Absolute):
+    """Position coupling: tokens with the same role in a task have the same id (Cho et al. 2024,
+    section 3), such as digits of the same significance. A function of the tokens gives the ids.
+
+        def ids(tokens):  # (B, T) -> (B, T), integers from 0
+            ...
+
+        Coupled(function=ids, max_offset=20)
+
+    In training, each sequence of each call adds its own k ~ U{0, …, K} to its ids, so that the
+    model is trained on ids that only longer sequences have without it; k = 0 in evaluation. An id
+    of 0 stays 0: it is for tokens without a role. (The paper draws the first id so that the
+    largest one is at most a given number.)
+
+    The id of a token may depend on it and on those before it. A decoder has not got the others yet.
+
+    A function of your own gives tokens with the same role the same id. Choose it for algorithmic
+    tasks whose structure you know.
+
+    Args:
+        function: of token ids `(B, T)`, which returns integers `(B, T)`; in a configuration its
+            name, `package.module:function`.
+        max_offset: K.
+
+    Raises:
+        ShapeshiftError: if there is no such function or K is not a whole number from 0; in
+            `forward`, if the function returns something else.
+    """
+
+    reads_tokens = True
+
+    @checked
+    def __init__(self, *, function: str | Callable[[Tensor], Tensor], max_offset: int = 0):
+        super().__init__()
+        found = own_modules.find(function, FUNCTION) if isinstance(function, str) else function
+        if not callable(found):
+            raise ShapeshiftError(f"function must be a function of token ids, got {function!r}")
+        self.function = found
+        self.max_offset = whole_number("max_offset", max_offset, 0)
+
+    def choose_offset(self, num_sequences: int, device: torch.device | None) -> int | Tensor:
+        if not self.training or not self.max_offset:
+            return 0
+        return draw_offsets(num_sequences, self.max_offset + 1, device, per_rank=self.per_rank)
+
+    def count(self, tokens: Tensor) -> Tensor:
+        ids = self.function(tokens)
+        if not is_integer(ids) or ids.shape != tokens.shape:
+            raise ShapeshiftError(
+                f"the function of position ids must return integers {tuple(tokens.shape)}, one for"
+                f" each token, got {describe(ids)}"
+            )
+        return ids.long()
+
+    def shift(self, pos: Tensor, offset: int | Tensor) -> Tensor:
+        return torch.where(pos > 0, pos + offset, pos)
+
+
+class Abacus(Coupled):
+    """Abacus: the digits of each number have the ids 1, 2, 3, …, other tokens 0 (McLeish et al.
+    2024, section 3). If numbers are written with their lowest digit first, digits of the same
+    significance have the same id.
+
+    In training, k ~ U{0, …, K} is added to the ids of the digits, so that the model is trained on
+    ids that only longer numbers have without it; k = 0 in evaluation.
+
+    Differs from the released code, where one k serves a batch: each sequence has its own. A scheme
+    has one kind of position ids, so that all its parts get these.
+
+    The digits of each number have the ids 1, 2, 3, …, and other tokens 0. Choose it for arithmetic,
+    with `learned` at the embedding.
+
+    Args:
+        digits: the token ids of the digits.
+        max_offset: K; 99 in the released code.
+
+    Raises:
+        ShapeshiftError: if `digits` are not different whole numbers from 0, or K is not one.
+    """
+
+    @checked
+    def __init__(self, *, digits: Sequence[int], max_offset: int = 99):
+        super().__init__(function=self.places, max_offset=max_offset)
+        if not isinstance(digits, list | tuple | range) or not digits:
+            raise ShapeshiftError(
+                f"digits must be a list of the token ids of the digits, got {digits!r}"
+            )
+        self.digits = [whole_number("a token id in digits", digit, 0) for digit in digits]
+
+    def places(self, tokens: Tensor) -> Tensor:
+        """Return how many digits of its number stand up to each digit of `tokens (B, T)`, 0 for
+        other tokens."""
+        is_digit = reduce(or_, (tokens == digit for digit in self.digits))
+        index = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
+        return index - index.where(~is_digit, 0).cummax(dim=1).values  # (B, T)
 
 
 def draw_offsets(

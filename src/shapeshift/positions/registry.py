@@ -15,12 +15,13 @@ from shapeshift._system import own_modules
 from shapeshift._system.errors import ShapeshiftError, nearest
 
 from .alibi import ALiBi
+from .axial import Axial
 from .base import Representation
 from .checks import SIZES, check_arguments
 from .fire import FIRE
 from .kerple import KERPLE
 from .learned import Learned
-from .position_ids import Absolute, Randomized, Shifted
+from .position_ids import Abacus, Absolute, Coupled, Packed, Randomized, Shifted
 from .rotary import Rotary
 from .shaw import Shaw, Skew
 from .sinusoidal import Sinusoidal
@@ -76,10 +77,20 @@ KINDS: dict[str, Entry[Representation]] = {
     "tupe": Entry(TUPE, "positions and words compared separately", "Ke et al. 2021, §3.1"),
 }
 
+KINDS_WITH_AXES: dict[str, Entry[Representation]] = {
+    "axial": Entry(Axial, "rotary positions for each axis of an image", "Heo et al. 2024, §3.1"),
+}
+"""Kinds for models whose tokens have several numbers each, unlike those of this package."""
+
 POSITION_IDS: dict[str, Entry[Absolute]] = {
     "absolute": Entry(Absolute, "0, 1, 2, …", "Vaswani et al. 2017"),
     "shifted": Entry(Shifted, "a random offset while training", "Kiyono et al. 2021, §2.3"),
     "randomized": Entry(Randomized, "random, with gaps, in order", "Ruoss et al. 2023, §3"),
+    "packed": Entry(Packed, "counted again after each separator", "several texts in a sequence"),
+    "abacus": Entry(
+        Abacus, "counted in each number, from its first digit", "McLeish et al. 2024, §3"
+    ),
+    "coupled": Entry(Coupled, "a function of the tokens", "Cho et al. 2024, §3"),
 }
 
 
@@ -90,19 +101,22 @@ _own: dict[str, Entry[Representation]] = {}
 
 
 def kind_names() -> list[str]:
-    """Return the names of all kinds here: of `KINDS`, and of installed packages."""
-    return [*KINDS, *entry_points(group=ENTRY_POINTS).names]
+    """Return the names of all kinds here: of `KINDS`, `KINDS_WITH_AXES` and installed packages."""
+    return [*KINDS, *KINDS_WITH_AXES, *entry_points(group=ENTRY_POINTS).names]
 
 
 def find_kind(name: str) -> Entry[Representation]:
-    """Return the entry of a kind: one of `KINDS`, the name of an entry point of an installed
-    package, or a class of the user's own, `package.module:Class`; see `own_modules`.
+    """Return the entry of a kind: one of `KINDS` or `KINDS_WITH_AXES`, the name of an entry point
+    of an installed package, or a class of the user's own, `package.module:Class`; see
+    `own_modules`.
 
     Raises:
         ShapeshiftError: there is none of this name, or it is no `Representation`.
     """
     if name in KINDS:
         return KINDS[name]
+    if name in KINDS_WITH_AXES:
+        return KINDS_WITH_AXES[name]
     if name not in _own:
         if own_modules.is_own(name):
             source = name

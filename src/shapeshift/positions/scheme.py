@@ -9,7 +9,8 @@ from typing import Any
 from shapeshift._system.errors import ShapeshiftError, nearest
 from shapeshift._system.own_modules import is_own
 
-from .checks import check_arguments, whole_number
+from .checks import check_arguments
+from .layers import Layers, check_layers, describe_layers
 from .registry import FOREIGN_POSITIONS, KINDS, POSITION_IDS, find_kind, kind_names
 
 PLACES = ("embedding", "self", "cross")
@@ -39,8 +40,10 @@ class Part:
         kind: a name from the registry's KINDS, or `package.module:Class`; see `find_kind`.
         place: `embedding`, `self` or `cross`; None is the kind's first place.
         stacks: `encoder`, `decoder` or `both` (`cross` exists in the decoder only).
-        layers: the first n layers only (all layers of a shorter stack); None means all. Has no
-            meaning at the embedding.
+        layers: the layers it acts in, counted from 0; None means all. A number n is the first n
+            (all layers of a shorter stack), `[0, 2, 5]` are these, `{"every": 4, "offset": 3}` are
+            3, 7, 11, …, and `{"except": …}` are all but one of these forms. Has no meaning at the
+            embedding.
         options: options of the kind, such as `max_distance`.
         share_layers: whether the layers of a stack share one module and its weights, or each layer
             has its own; None is the kind's default, as in its paper. Has no meaning at the
@@ -50,25 +53,32 @@ class Part:
     kind: str
     place: str | None = None
     stacks: str = "both"
-    layers: int | None = None
+    layers: Layers | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     share_layers: bool | None = None
 
     def __post_init__(self) -> None:
         check_arguments(type(self).__init__, vars(self))
         if self.layers is not None:
-            whole_number("layers", self.layers, 1)
+            check_layers(self.layers)
 
     @property
     def at(self) -> str:
         """The place; by default the kind's first."""
         return self.place or find_kind(self.kind).build.places[0]
 
+    @property
+    def used_stacks(self) -> tuple[str, ...]:
+        """Names of the stacks that have the part; the encoder has no cross-attention."""
+        if self.at == "cross" and self.stacks == "both":
+            return ("decoder",)
+        return STACKS[:2] if self.stacks == "both" else (self.stacks,)
+
     def __str__(self) -> str:
         """Return `sinusoidal at self (decoder, first 1 layer, add_to=qk)`."""
         limits = [] if self.stacks == "both" else [self.stacks]
         if self.layers is not None:
-            limits.append(f"first {self.layers} layer" + "s" * (self.layers > 1))
+            limits.append(describe_layers(self.layers))
         if self.share_layers is not None:
             limits.append(f"share_layers={self.share_layers}")
         limits += _assignments(self.options)

@@ -31,6 +31,7 @@ from shapeshift.evaluation.tokenizers import moses
 from shapeshift.export.folder import engines, read_report
 from shapeshift.export.running import CTranslate2Runner, open_export
 from shapeshift.model import Transformer, build
+from shapeshift.positions.position_ids import FUNCTION
 from shapeshift.positions.registry import find_kind
 from shapeshift.run.identity import identity_fields
 from shapeshift.run.machine import Machine
@@ -369,22 +370,30 @@ def delete(path: Path) -> None:
 
 
 def _import_kinds(directory: Path) -> None:
-    """Import the kinds of the user's own that a run names."""
+    """Import the kinds of the user's own, and the function of position ids, that a run names."""
     position = read_document(directory / CONFIG).get("position")
     parts = position.get("parts") if isinstance(position, dict) else None
     kinds = [str(each.get("kind")) for each in parts or () if isinstance(each, dict)]
-    for kind in filter(own_modules.is_own, kinds):
-        try:
+    ids = position.get("position_ids") if isinstance(position, dict) else None
+    functions = [str(ids.get("function"))] if isinstance(ids, dict) else []
+    try:
+        for kind in filter(own_modules.is_own, kinds):
             find_kind(kind)
-        except ShapeshiftError as error:
-            raise ShapeshiftError(str(error), path=directory) from error
+        for function in filter(own_modules.is_own, functions):
+            own_modules.find(function, FUNCTION)
+    except ShapeshiftError as error:
+        raise ShapeshiftError(str(error), path=directory) from error
 
 
 def _kind_sources(config: Config) -> dict[str, str]:
-    """Return kind → SHA-256 of its source, for the kinds of the user's own."""
+    """Return name → SHA-256 of its source, for the kinds of the user's own and their function of
+    position ids."""
     kinds = dict.fromkeys(part.kind for part in config.position.scheme.parts)
     own = {kind: find_kind(kind).source for kind in kinds if kind not in positions.KINDS}
-    return {kind: own_modules.source_sha256(source, "kind") for kind, source in own.items()}
+    sources = {kind: own_modules.source_sha256(source, "kind") for kind, source in own.items()}
+    if function := config.position.scheme.position_ids.options.get("function"):
+        sources[function] = own_modules.source_sha256(function, FUNCTION)
+    return sources
 
 
 def _check_same(run: Run, new: Config) -> bool:

@@ -19,7 +19,10 @@ from shapeshift._system.own_modules import source_sha256
 from shapeshift.config import Config
 from shapeshift.config.files import from_here
 from shapeshift.evaluation.tokenizers import DEFAULT
+from shapeshift.model import ModelConfig
 from shapeshift.positions import KINDS, POSITION_IDS, Part, Scheme
+from shapeshift.positions.layers import select_layers
+from shapeshift.positions.position_ids import FUNCTION
 from shapeshift.positions.registry import Entry, find_kind
 
 NEUTRAL = (
@@ -71,7 +74,7 @@ def identity_fields(config: Config) -> dict[str, Any]:
     ):
         if section.get(key) is not None:
             section[key] = from_here(section[key])
-    document["position"] = _position(config.position.scheme)
+    document["position"] = _position(config.position.scheme, config.model)
     # What validation measures stands in the log, and may choose the final model.
     metrics, validation = config.training.validated_metrics, {}
     if "comet" in metrics:
@@ -116,28 +119,28 @@ def how_to_score(config: Config) -> dict[str, Any]:
     return settings | other_tokenizer(config)
 
 
-def _position(scheme: Scheme) -> dict[str, Any]:
-    position_ids = scheme.position_ids
+def _position(scheme: Scheme, model: ModelConfig) -> dict[str, Any]:
+    ids = scheme.position_ids
+    numbering = [ids.name, _own_options(POSITION_IDS[ids.name], ids.options)]
+    if function := ids.options.get("function"):  # code of the user's own may change
+        numbering.append(source_sha256(function, FUNCTION))
     return {
-        "position_ids": [
-            position_ids.name,
-            _own_options(POSITION_IDS[position_ids.name], position_ids.options),
-        ],
+        "position_ids": numbering,
         "parts": [
-            _part(part)
+            _part(part, model)
             for part in scheme.parts
             if part.kind != "none"  # which does nothing, wherever it stands
         ],
     }
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: Part, model: ModelConfig) -> dict[str, Any]:
     kind = find_kind(part.kind)
     document = {
         "kind": part.kind,
         "place": part.at,
         "stacks": part.stacks,
-        "layers": part.layers,
+        "layers": _layers(part, model),
         "options": _own_options(kind, part.options),
     }
     if part.kind not in KINDS:  # code of the user's own may change
@@ -145,6 +148,18 @@ def _part(part: Part) -> dict[str, Any]:
     if part.share_layers not in (None, kind.build.share_layers):
         document["share_layers"] = part.share_layers
     return document
+
+
+def _layers(part: Part, model: ModelConfig) -> Any:
+    """Return the selected layers: a number if they are the first ones, one list if all stacks of
+    the part have the same ones."""
+    if not isinstance(part.layers, Mapping | list | tuple):
+        return part.layers
+    chosen = {n: select_layers(part.layers, model.depths[n], n) for n in part.used_stacks}
+    first, *others = chosen.values()
+    if any(other != first for other in others):
+        return chosen
+    return len(first) if first == [*range(len(first))] else first
 
 
 def _own_options(entry: Entry[Any], options: Mapping[str, Any]) -> dict[str, Any]:

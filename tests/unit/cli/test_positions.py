@@ -49,12 +49,27 @@ def reasons(paragraph: list[str]) -> dict[str, str]:
     return {line[0]: line[1] for line in lines}
 
 
+def test_a_kind_with_axes_is_described_for_models_of_ones_own() -> None:
+    result = CliRunner().invoke(app, ["positions", "axial"])
+    assert result.exit_code == 0
+    assert "num_axes=2" in result.output
+    assert "shapeshift.positions.get('axial', head_dim=64)" in result.output
+    assert "in a configuration" not in result.output
+
+
 @pytest.mark.parametrize("name", [*SCHEMES, *KINDS, *POSITION_IDS])
 def test_each_is_described_with_its_options_its_use_and_how_it_is_computed(name: str) -> None:
     result = CliRunner().invoke(app, ["positions", name])
     assert result.exit_code == 0
     usage = result.output.partition("in a configuration: ")[2]
-    position = parse_config(yaml.safe_load(usage.partition("\nhow")[0])).position
+    document = yaml.safe_load(usage.partition("\nhow")[0])
+    if "…" in usage:  # in place of options without a default
+        given = document["position"]["position_ids"].items()
+        missing = {option for option, value in given if value == "…"}
+        parameters = POSITION_IDS[name].options().items()
+        assert missing == {option for option, x in parameters if x.default is x.empty}
+        return
+    position = parse_config(document).position
     assert name in (
         position.name,
         *(part.kind for part in position.scheme.parts),
@@ -126,12 +141,12 @@ def test_explain_names_each_attention_of_a_scheme_that_differs() -> None:
     assert head[1] == "training, on a CPU, without compiled kernels, in fp32, 64 tokens"
     names = {line for group in groups for line in group if not line.startswith("  ")}
     assert names == {
-        "encoder self-attention, layer 1: Sinusoidal",
-        "encoder self-attention, layers 2 to 6: no position",
-        "decoder self-attention, layer 1: Sinusoidal",
-        "decoder self-attention, layers 2 to 6: no position",
-        "decoder cross-attention, layer 1: Sinusoidal",
-        "decoder cross-attention, layers 2 to 6: no position",
+        "encoder self-attention, layer 0: Sinusoidal",
+        "encoder self-attention, layers 1 to 5: no position",
+        "decoder self-attention, layer 0: Sinusoidal",
+        "decoder self-attention, layers 1 to 5: no position",
+        "decoder cross-attention, layer 0: Sinusoidal",
+        "decoder cross-attention, layers 1 to 5: no position",
     }
     _, *groups = explained("skew-cross-pe", "--device", "cuda", "--decode")
     assert not [line for group in groups for line in group if "encoder self" in line]

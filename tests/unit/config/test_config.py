@@ -114,6 +114,17 @@ def test_names_elsewhere_are_those_of_schemes() -> None:
     assert not FOREIGN_POSITIONS.keys() & {*SCHEMES, *POSITION_IDS, *KINDS}
 
 
+def test_layers_on_the_command_line_replace_those_of_a_file():
+    part = {"kind": "rotary", "layers": {"every": 4, "offset": 3}}
+    document = {"position": {"parts": [part]}}
+    replaced = "position.parts.0.layers={except: [3, 5]}"
+    assert parse_config(document, [replaced]).position.parts[0]["layers"] == {"except": [3, 5]}
+    changed = parse_config(document, ["position.parts.0.layers.every=2"])
+    assert changed.position.parts[0]["layers"] == {"every": 2, "offset": 3}
+    with pytest.raises(ShapeshiftError, match=r"layers=.* selects none of the 2 layers"):
+        parse_config({**document, "model": {"size": "tiny"}})
+
+
 @pytest.mark.parametrize("name", list(SCHEMES))
 def test_a_scheme_by_name_in_a_mapping_and_spelled_out(name: str, tmp_path: Path) -> None:
     config = parse_config({"position": name})

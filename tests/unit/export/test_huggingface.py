@@ -43,6 +43,16 @@ def test_every_scheme_is_the_same(scheme, named, tmp_path):
     assert report.parity.log_prob < 1e-5
 
 
+def test_options_may_be_names_and_lists(make, tmp_path):
+    parameters = {
+        "rope_type": "longrope", "rope_theta": 500.0, "original_max_position_embeddings": 8,
+        "factor": 4.0, "short_factor": [1.0] * 4, "long_factor": [1.5, 2.0, 3.0, 4.0],
+    }  # fmt: skip
+    options = {"rope_parameters": parameters, "length": 100}
+    made = make(Scheme(parts=(Part("rotary", options=options),)))
+    assert run(made, tmp_path / "model").parity.log_prob < 1e-5
+
+
 @pytest.mark.long
 def test_marian_needs_no_shapeshift(named, data, apart, tmp_path):
     expected = []

@@ -22,8 +22,20 @@ REFUSED = {
     "alibi, first layer": (
         Scheme(parts=(Part("alibi", "self", "decoder", 1),)), "in all layers", "t5 at self"
     ),
+    "alibi, some layers": (
+        Scheme(parts=(Part("alibi", "self", "decoder", {"every": 2}),)), "in all layers", "t5 at"
+    ),
+    "ids that depend on the tokens": (
+        Scheme(PositionIds("packed", {"separator": 4}), SCHEMES["ape"].parts),
+        "packed position ids, which depend on the tokens", "absolute position ids",
+    ),
     "skew": (SCHEMES["skew"], "a table for each head", "per_head: false"),
     "rotary at cross": (Scheme(parts=(Part("rotary", "cross"),)), "at cross", "rotary at self"),
+    "released": (
+        Scheme(parts=(Part("rotary", options={"rope_parameters": {
+            "rope_type": "default", "rope_theta": 1e4}}),)),
+        "rotary with rope_parameters", "base and fraction",
+    ),
     "YaRN": (Scheme(parts=VARIANTS[-1:]), "compute YaRN", "linear or ntk"),
     "absolute from layer 1 to 2": (
         Scheme(parts=(Part("learned", "self", layers=2),)), "learned at self", "at embedding"

@@ -66,6 +66,42 @@ def test_a_rope_that_the_model_scales_needs_a_scaling() -> None:
     torch.testing.assert_close(logits(model, ids()), before, rtol=0, atol=1e-5)
 
 
+SCALED: dict[str, dict[str, Any]] = {
+    "linear": {"factor": 4.0},
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 8},
+    "llama3": {
+        "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 16,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SCALED)
+def test_a_rope_that_the_model_scales_is_its_own(kind: str) -> None:
+    rope = {"rope_type": kind, "rope_theta": 500.0, **SCALED[kind]}
+    model = build("Llama", rope_parameters=rope)
+    before = logits(model, ids())
+    use_position(model, "rope")
+    torch.testing.assert_close(logits(model, ids()), before, rtol=0, atol=1e-5)
+    unshift(model)
+    use_position(model, "rope", scaling="none")
+    assert not torch.allclose(logits(model, ids()), before, atol=1e-4)
+
+
+def test_a_rope_by_length_has_one_theta_while_it_generates() -> None:
+    rope = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 500.0}
+    model = build("Llama", rope_parameters=rope, max_position_embeddings=8)
+    with pytest.raises(ShapeshiftError, match="depends on the length of the whole sequence"):
+        use_position(model, "rope")
+    use_position(model, "rope", length=20)
+    cached = model.generate(ids(length=5), max_new_tokens=15, do_sample=False)
+    plain = model.generate(ids(length=5), max_new_tokens=15, do_sample=False, use_cache=False)
+    assert cached.shape == (2, 20)
+    assert torch.equal(cached, plain)
+    with pytest.raises(ShapeshiftError, match="θ is that of positions up to 19, got 20"):
+        model(torch.cat((cached, cached[:, :1]), dim=1))
+
+
 @pytest.mark.parametrize("family", ["Llama", "GPT-2", "OPT"])
 def test_generate_with_left_padding_beams_and_a_static_cache(family: str) -> None:
     model = build(family)

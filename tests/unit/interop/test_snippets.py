@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,22 @@ def test_other_positions_in_a_decoder_only_model(
     exec(snippet(HUGGING_FACE, "use_position("), names)
     [position] = names["model"].get_submodule("model.shapeshift_positions").children()
     assert type(position) is Representation
+
+
+def test_rotary_positions_of_a_released_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = json.loads((ROOT / "tests/numerics/released_rope.json").read_text())["models"]
+    folder = tmp_path / "Llama-3.1-8B"
+    folder.mkdir()
+    config = models["meta-llama/Llama-3.1-8B"]["config"]
+    (folder / "config.json").write_text(json.dumps(config))
+    monkeypatch.chdir(tmp_path)
+    q = torch.ones(1, 2, 3, 128)
+    names: dict[str, Any] = {"q": q, "k": q, "pos": torch.arange(3)[None]}
+    exec(snippet(HUGGING_FACE, "from_config("), names)
+    assert names["theta"].shape == (64,)
+    assert not torch.equal(names["q"][:, :, 1:], q[:, :, 1:])
 
 
 def test_positions_of_a_model_of_ones_own() -> None:

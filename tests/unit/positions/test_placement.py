@@ -64,6 +64,54 @@ def test_first_layers_and_single_stacks() -> None:
     assert len(many.self_attention) == 3
 
 
+EVERY_SECOND = {"every": 2, "offset": 1}
+
+
+@pytest.mark.parametrize(
+    ("layers", "chosen", "words"),
+    [
+        (2, [0, 1], "first 2 layers"),
+        ([4, 0], [0, 4], "layers 4, 0"),
+        ((3,), [3], "layer 3"),
+        ({"every": 3}, [0, 3], "every 3 layers from layer 0"),
+        (EVERY_SECOND, [1, 3], "every 2 layers from layer 1"),
+        ({"except": EVERY_SECOND}, [0, 2, 4], "all layers except every 2 layers from layer 1"),
+        ({"except": [3, 1]}, [0, 2, 4], "all layers except layers 3, 1"),
+        ({"except": 1}, [1, 2, 3, 4], "all layers except first 1 layer"),
+    ],
+)
+def test_patterns_of_layers(layers, chosen: list[int], words: str) -> None:
+    part = Part("t5", layers=layers)
+    assert f"({words})" in str(part)
+    for name in ("encoder", "decoder"):
+        placed = place(scheme(part), Stack(name, 8, 2, num_layers=5)).self_attention
+        assert [n for n, module in enumerate(placed) if not is_none(module)] == chosen
+        assert len({id(placed[n]) for n in chosen}) == 1, "T5 shares its layers"
+
+
+def test_layers_of_cross_attention_are_the_decoders() -> None:
+    model = ModelConfig(size="tiny", encoder_layers=1, decoder_layers=3)
+    built = build(model, scheme(Part("rotary", "cross", layers=[2])), 9, 9)
+    acts = [layer.cross_attention.position.acts("rotate") for layer in built.decoder]
+    assert acts == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ([0, 3], r"no layer 3 in the encoder, whose layers are 0 to 2; .*layers=\[0, 3\], or"),
+        ({"except": [7]}, r"no layer 7 in the encoder"),
+        ([2, 0, 1], r"selects all of the 3 layers of the encoder; leave layers out, or"),
+        ({"except": {"every": 4, "offset": 3}}, r"selects all of the 3 layers of the encoder"),
+        ({"every": 4, "offset": 3}, r"selects none of the 3 layers .* \(encoder_layers\)"),
+        ({"except": 9}, "selects none of the 3 layers"),
+    ],
+)
+def test_patterns_that_select_too_much_or_nothing(layers, message: str) -> None:
+    with pytest.raises(ShapeshiftError, match=message):
+        place(scheme(Part("rotary", layers=layers)), ENCODER)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -92,6 +140,7 @@ def test_cells_that_do_not_exist(wrong: Scheme, message: str) -> None:
         Part("rotary", share_layers=False),
         Part("learned", "embedding", share_layers=True),
         Part("shaw", layers=1, share_layers=True),
+        Part("shaw", layers=[2], share_layers=True),
     ],
 )
 def test_sharing_what_cannot_be_shared_is_refused(part: Part) -> None:
@@ -161,7 +210,17 @@ def test_a_table_that_ends_before_the_numbers_of_its_tokens_is_refused() -> None
         (lambda: get("shape"), "use shapeshift.SHAPE"),
         (lambda: get("rope", head_dim=8, base="10000"), "Rotary.base: expected a finite .*'10000'"),
         (lambda: get("xpos", head_dim=8, causal=False), "'xpos' .* tokens on the right.*'rotary'"),
-        (lambda: Part("shaw", layers=1.5), "Part.layers: expected a whole number, got 1.5"),
+        (lambda: Part("shaw", layers=1.5), r"layers must be a number n .*\[0, 2, 5\].*, got 1.5"),
+        (lambda: Part("shaw", layers=[]), r"layers must be a number n .*, got \[\]"),
+        (lambda: Part("shaw", layers="first"), "layers must be a number n .*, got 'first'"),
+        (lambda: Part("shaw", layers=[-1]), "a layer in layers must be at least 0, got -1"),
+        (lambda: Part("shaw", layers=[1, 1]), r"names a layer twice, got \[1, 1\]"),
+        (lambda: Part("shaw", layers={"every": 0}), "layers.every must be at least 1, got 0"),
+        (lambda: Part("shaw", layers={"offset": 1}), "layers must be a number n .*'offset': 1"),
+        (
+            lambda: Part("shaw", layers={"except": {"except": 1}}),
+            r"layers.except must be a number n .*offset: 3\}, got \{'except': 1\}",
+        ),
         (lambda: Stack("enc", 8, 2, 1), "unknown stack 'enc'; did you mean 'encoder'"),
         (lambda: Part("shaw", layers=0), "layers must be at least 1, got 0"),
         (lambda: Stack("encoder", 10, 4, 1), "dim must be a multiple of num_heads"),

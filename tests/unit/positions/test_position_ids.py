@@ -1,4 +1,4 @@
-"""Position numbers: absolute, shifted (SHAPE) and randomized, and the drop-in module."""
+"""Position numbers: counted, shifted (SHAPE), randomized or given by tokens; the drop-in module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,20 @@ from torch import Tensor
 
 from shapeshift import SHAPE
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.positions import Absolute, Randomized, Shifted, Sinusoidal
+from shapeshift.positions import (
+    Abacus,
+    Absolute,
+    Coupled,
+    Packed,
+    Part,
+    PositionIds,
+    Randomized,
+    Scheme,
+    Shifted,
+    Sinusoidal,
+    Stack,
+    place,
+)
 
 
 def test_absolute_positions_are_shared_and_can_start_later() -> None:
@@ -138,6 +151,102 @@ def test_numbers_that_do_not_suffice_are_refused(build: type, options: dict, mes
 def sines(x: Tensor, first: int = 0) -> Tensor:
     pos = torch.arange(first, first + x.shape[1])[None]
     return x + Sinusoidal(dim=x.shape[2]).encode(pos, x)
+
+
+def test_ids_begin_again_after_each_separator() -> None:
+    tokens = torch.tensor([[5, 5, 9, 5, 9, 9, 5, 5], [9, 5, 5, 5, 5, 5, 5, 9]])
+    pos = Packed(separator=9)(2, 8, tokens=tokens)
+    assert pos.tolist() == [[0, 1, 2, 0, 1, 0, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6]]
+    later = Packed(separator=9)(2, 3, start=5, offset=torch.tensor([10, 0]), tokens=tokens)
+    assert later.tolist() == [[10, 10, 11], [4, 5, 6]]
+
+
+# What `Abacus` of the released code (github.com/mcleish7/arithmetic) gives for digits 5 to 14.
+TOKENS = [
+    [5, 7, 9, 2, 6, 6, 0, 0, 8, 8, 1],
+    [1, 2, 5, 2, 7, 7, 7, 7, 2, 3, 14],
+    [14, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5],
+]
+PLACES = [
+    [1, 2, 3, 0, 1, 2, 0, 0, 1, 2, 0],
+    [0, 0, 1, 0, 1, 2, 3, 4, 0, 0, 1],
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
+]
+
+
+def test_abacus_is_that_of_the_authors() -> None:
+    tokens, places = torch.tensor(TOKENS), torch.tensor(PLACES)
+    abacus = Abacus(digits=range(5, 15), max_offset=3)
+    assert torch.equal(abacus.eval()(3, 11, tokens=tokens), places)
+    k = torch.tensor([4, 0, 2])
+    moved = torch.where(places > 0, places + k[:, None], 0)
+    assert torch.equal(abacus(3, 11, tokens=tokens, offset=k), moved)
+    torch.manual_seed(2)
+    pos = abacus.train()(300, 11, tokens=tokens[2:].expand(300, -1))
+    drawn = pos - places[2]
+    assert (drawn == drawn[:, :1]).all()
+    assert {*drawn[:, 0].tolist()} == {0, 1, 2, 3}
+
+
+PLUS, EQUALS = 10, 11
+
+
+def addition(tokens: Tensor) -> Tensor:
+    """Ids of `653+049=2070`, whose answer begins with its lowest digit."""
+    index = torch.arange(1, tokens.shape[1] + 1)
+    ends = index.where((tokens == PLUS) | (tokens == EQUALS), 0).cummax(dim=1).values
+    places = index - torch.cat((torch.zeros_like(ends[:, :1]), ends[:, :-1]), dim=1)
+    length = places.where(tokens == EQUALS, 0).cummax(dim=1).values  # of a number, and its sign
+    in_answer = (length > 0) & (tokens != EQUALS)
+    return torch.where(in_answer, length + 1 - places, places + 1)
+
+
+def test_position_coupling_is_that_of_the_paper() -> None:
+    """Cho et al. 2024, figure 1, with the ids from 1."""
+    tokens = torch.tensor([[6, 5, 3, PLUS, 0, 4, 9, EQUALS, 2, 0, 7, 0]])
+    coupled = Coupled(function=addition, max_offset=5)
+    ids = torch.tensor([[2, 3, 4, 5, 2, 3, 4, 5, 4, 3, 2, 1]])
+    assert torch.equal(coupled.eval()(1, 12, tokens=tokens), ids)
+    assert torch.equal(coupled(1, 4, start=8, offset=7, tokens=tokens), ids[:, 8:] + 7)
+    torch.manual_seed(2)
+    drawn = coupled.train()(200, 12, tokens=tokens.expand(200, -1)) - ids
+    assert (drawn == drawn[:, :1]).all()
+    assert {*drawn[:, 0].tolist()} == {*range(6)}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Packed(separator=-1), "separator must be at least 0, got -1"),
+        (lambda: Abacus(digits=[]), r"digits must be a list of the token ids .*, got \[\]"),
+        (lambda: Abacus(digits="0123"), "digits must be a list of the token ids"),
+        (lambda: Abacus(digits=[1, "2"]), "a token id in digits must be a whole number, got '2'"),
+        (lambda: Coupled(function=3), "function must be a function of token ids, got 3"),
+        (lambda: Coupled(function="math:nothing"), "no function of position ids 'math:nothing'"),
+        (
+            lambda: Coupled(function=lambda x: x[:, :1])(2, 3, tokens=torch.ones(2, 3).long()),
+            r"must return integers \(2, 3\), one for each token, got int64 \(2, 1\)",
+        ),
+        (lambda: Packed(separator=1)(2, 3), r"tokens must be integers \(2, 3\).*got NoneType"),
+        (
+            lambda: Packed(separator=1)(2, 3, start=4, tokens=torch.ones(2, 3).long()),
+            r"must be integers \(2, 7\), those before start included, got int64 \(2, 3\)",
+        ),
+        (
+            lambda: place(
+                Scheme(
+                    PositionIds("abacus", {"digits": [5]}),
+                    (Part("learned", options={"num_positions": 90}),),
+                ),
+                Stack("decoder", 8, 2, 1),
+            ),
+            "position ids go up to 99, but Learned takes positions up to 89; use a smaller max_off",
+        ),
+    ],
+)
+def test_ids_of_tokens_that_do_not_exist_are_refused(make, message: str) -> None:
+    with pytest.raises(ShapeshiftError, match=message):
+        make()
 
 
 def test_the_drop_in_module_adds_sines_and_moves_them_by_offset_and_start() -> None:

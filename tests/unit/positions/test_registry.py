@@ -19,6 +19,7 @@ from shapeshift.positions import (
     Graph,
     Representation,
 )
+from shapeshift.positions.registry import KINDS_WITH_AXES
 
 NO_KINDS = {Chain, Encoding, Graph}
 """Several at one place, a base, and one whose edges come from Python."""
@@ -36,6 +37,10 @@ def written(base: type[nn.Module]) -> Iterator[type[nn.Module]]:
             yield each
 
 
-@pytest.mark.parametrize(("base", "registry"), [(Representation, KINDS), (Absolute, POSITION_IDS)])
+@pytest.mark.parametrize(
+    ("base", "registry"),
+    [(Representation, KINDS | KINDS_WITH_AXES), (Absolute, POSITION_IDS)],
+    ids=["kinds", "position ids"],
+)
 def test_every_kind_and_way_of_numbering_is_registered(base: type, registry: dict) -> None:
     assert set(written(base)) <= {entry.build for entry in registry.values()}

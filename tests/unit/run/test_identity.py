@@ -110,6 +110,41 @@ def test_each_field_of_a_part_is_in_the_name(field):
     assert str(other) != str(part)
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("2", "[1, 0]"),
+        ("{except: [3]}", "[0, 1, 2]"),
+        ("{every: 2}", "{except: {every: 2, offset: 1}}"),
+        ("[1]", "{every: 3, offset: 1}"),
+    ],
+)
+def test_selections_of_the_same_layers_are_one(one, other):
+    def key_of(layers, depth=4):
+        document = {"model": {"size": "tiny", "encoder_layers": 4, "decoder_layers": depth}}
+        part = f"position={{parts: [{{kind: rotary, layers: {layers}}}]}}"
+        return run_key(parse_config(document, [part]))
+
+    assert key_of(one) == key_of(other) != key_of("[2]")
+    assert key_of("{every: 3}") == key_of("[0, 3]")
+    assert key_of("{every: 3}", depth=8) == key_of("{every: 3, offset: 0}", depth=8)
+    assert key_of("{every: 3}", depth=8) != key_of("[0, 3]", depth=8)
+
+
+def test_a_function_of_position_ids_counts_with_its_source(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    sources = []
+    for number in (1, 2):
+        (tmp_path / f"coupling{number}.py").write_text(f"def ids(x):\n    return x * {number}\n")
+        ids = {"name": "coupled", "function": f"coupling{number}:ids"}
+        position = {"position_ids": ids, "parts": [{"kind": "sinusoidal"}]}
+        config = parse_config({**DOCUMENT, "position": position})
+        name, _, source = identity_fields(config)["position"]["position_ids"]
+        assert name == "coupled"
+        sources.append(source)
+    assert sources[0] != sources[1]
+
+
 def test_a_default_that_is_written_down_changes_no_name():
     assert key("position={parts: [{kind: t5, place: self, share_layers: true}]}") == key(
         "position={parts: [{kind: t5}]}"

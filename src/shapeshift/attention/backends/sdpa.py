@@ -48,8 +48,9 @@ def refuses(call: Call) -> str | None:
 def run(call: Call) -> Tensor:
     q, k, v, mask = call.heads()
     p, num_keys = call.dropout_p, k.shape[2]
-    # A boolean of Python: sizes in an exported graph are symbols.
-    is_triangle = bool(call.causal and mask is None and not call.biased and num_keys == call.Q)
+    is_triangle = call.causal and mask is None and not call.biased
+    if num_keys != call.Q:  # a boolean of Python: sizes in a compiled graph are symbols
+        is_triangle = False
     if call.causal and not is_triangle:
         triangle = causal_mask(call.Q, num_keys, q.dtype, q.device)
         mask = triangle if mask is None else mask + triangle

@@ -26,7 +26,7 @@ from shapeshift.decoding.config import DecodingConfig, exponent
 from shapeshift.export import marian
 from shapeshift.export.folder import Report, Trained, new_folder
 from shapeshift.export.parity import BEAM, Ids, LogProbs, check
-from shapeshift.export.support import EXACT
+from shapeshift.export.support import EXACT, refuse_ids_of_tokens
 from shapeshift.model import ModelConfig, Transformer
 from shapeshift.model.position_config import PositionConfig
 
@@ -39,13 +39,15 @@ def export(trained: Trained, target: Path, *, card: str, max_length: int = 1024)
     same. `generate` uses the run's decoding settings, as far as transformers has them.
 
     Raises:
-        ShapeshiftError: transformers is not installed; the text was split by another program; the
-            folder holds something; the check fails; the disk refuses.
+        ShapeshiftError: transformers is not installed; position ids depend on the tokens; the text
+            was split by another program; the folder holds something; the check fails; the disk
+            refuses.
     """
     transformers = require("hf", "transformers")
     transformers.utils.logging.disable_progress_bar()  # of files that take no time
     transformers.utils.logging.set_verbosity_error()  # nor advice about its own parts
     model, shape = trained.model, trained.shape
+    refuse_ids_of_tokens(model)
     if trained.subwords.presplit or trained.subword_models is None:
         raise ShapeshiftError(
             "this model reads text that another program has split into subwords, for which"

@@ -177,8 +177,9 @@ class MultiheadAttention(nn.MultiheadAttention):
             pos_q = _counted(query)
         if pos_k is None:  # one tensor in self-attention: what depends on it is computed once
             pos_k = pos_q if is_self else _counted(key)
-        pos_q = check_positions("pos_q", pos_q, B, Q)
-        pos_k = check_positions("pos_k", pos_k, B, K)
+        num_axes = self.position.num_axes
+        pos_q = check_positions("pos_q", pos_q, B, Q, num_axes)
+        pos_k = check_positions("pos_k", pos_k, B, K, num_axes)
         inputs = self.position("inputs", query, key, value, pos_q, pos_k)
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         projected = map(F.linear, inputs, self._weights(), biases)

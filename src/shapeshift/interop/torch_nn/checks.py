@@ -82,8 +82,14 @@ def check_extra_keys(position: Representation, num_extra: int) -> None:
 
 
 def check_counting(position: Representation, num_queries: int, num_keys: int) -> None:
-    """Raise a `ShapeshiftError` if `position` compares positions within one sequence and Q ≠ K:
-    counted from 0, queries at the end of the sequence would get the first positions."""
+    """Raise a `ShapeshiftError` if positions cannot be counted from 0: they have several axes; or
+    `position` compares them within one sequence and Q ≠ K, where queries at the end of the sequence
+    would get the first positions."""
+    if (num_axes := position.num_axes) > 1:
+        raise ShapeshiftError(
+            f"give pos_q and pos_k, (B, Q, {num_axes}) and (B, K, {num_axes}): a position has"
+            f" {num_axes} axes here, along which tokens cannot be counted"
+        )
     for kind in position.kinds():
         if "cross" not in kind.places and num_queries != num_keys:
             name = type(kind).__name__
