@@ -22,8 +22,9 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.data.config import SubwordsConfig
 from shapeshift.data.grammar import generate
 from shapeshift.data.subwords import Subwords
-from shapeshift.export import ctranslate2, huggingface, onnx, support
+from shapeshift.export import ctranslate2, onnx, support
 from shapeshift.export.folder import Report, Trained
+from shapeshift.export.huggingface import write
 from shapeshift.export.parity import Parity, ParityError
 from shapeshift.model import ModelConfig, Transformer, build
 from shapeshift.model.position_config import PositionConfig, spelled_out
@@ -35,7 +36,7 @@ SHAPE = {"dim": 32, "num_heads": 4, "ff_dim": 48, "encoder_layers": 2, "decoder_
 LONGEST = (20, 15)
 
 EXPORTS: dict[str, Callable[[Trained, Path], Report]] = {
-    "Hugging Face": partial(huggingface.export, card=""),
+    "Hugging Face": partial(write.export, card=""),
     "ONNX": onnx.export,
     "CTranslate2": ctranslate2.export,
 }

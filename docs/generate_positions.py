@@ -183,7 +183,14 @@ def _kinds() -> list[str]:
         for name, entry in KINDS.items()
     ]
     header = ("kind", "what it does", "stacks")
-    return ["## Kinds", "", *_table(header, rows)]
+    return ["## Kinds", "", *_table(header, rows), _AXES]
+
+
+_AXES = """\
+`axial`, and `rotary` with `sections`, take
+[positions with several axes](guides/choosing.md#positions-with-axes), such as the row and the
+column in an image. They are for models of your own.
+"""
 
 
 def _cells() -> list[str]:
@@ -224,9 +231,9 @@ position:
 ```
 
 Several parts at one place act one after the other. `rotary` and `xpos` rotate the queries, so they
-cannot be combined at one place with a kind that reads queries (`skew`; `shaw` except with
-`add_to: values`) or with each other. `tupe` cannot be used twice at one place. All of these can be
-combined across stacks or places.
+cannot be combined at one place with a kind that reads queries (`skew`, `transformer-xl`, `deberta`
+and `cope`; `shaw` except with `add_to: values`) or with each other. `tupe` cannot be used twice at
+one place. All of these can be combined across stacks or places.
 """
 
 

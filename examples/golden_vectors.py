@@ -92,9 +92,10 @@ def theta_of_release(options: dict[str, Any]) -> tuple[np.ndarray, float, bool]:
 def rotary(options: dict[str, Any], given: Arrays) -> Arrays:
     is_released = options["rope_parameters"] is not None
     theta, scale, scales_all = (theta_of_release if is_released else theta_of_papers)(options)
+    pos = given["positions"]  # (T), with axes (T, A)
+    angles = pos[:, None] * theta if pos.ndim == 1 else pos[:, axis_of_pairs(options)] * theta
     turned = {
-        f"{name}_rotated": rotate(given[name], given["positions"], theta, scale, options["pairs"])
-        for name in "qk"
+        f"{name}_rotated": rotate(given[name], angles, scale, options["pairs"]) for name in "qk"
     }
     if scales_all:
         for rows in turned.values():
@@ -102,12 +103,31 @@ def rotary(options: dict[str, Any], given: Arrays) -> Arrays:
     return {"theta": theta, **turned}
 
 
-def rotate(x: np.ndarray, pos: np.ndarray, theta: np.ndarray, scale: Any, pairs: str) -> np.ndarray:
-    """Rotate pairs of channels of `x (T, E)`, and multiply them by `scale`."""
-    r, out = len(theta), x.copy()
+def axis_of_pairs(options: dict[str, Any]) -> np.ndarray:
+    """Return which axis of a position rotates each pair."""
+    sections = options["sections"]
+    if options["section_order"] == "blocks":
+        return np.repeat(np.arange(len(sections)), sections)
+    m = np.arange(sum(sections))
+    axis = m % len(sections)  # in turn, as long as an axis has pairs left; then the first
+    return np.where(m < len(sections) * np.array(sections)[axis], axis, 0)
+
+
+def axial(options: dict[str, Any], given: Arrays) -> Arrays:
+    axes, width, base = options["num_axes"], options["head_dim"], options["base"]
+    m = np.arange(width // 2 // axes) * axes  # a row for each axis
+    offsets = np.arange(axes)[:, None] * (options["frequencies"] == "alternating")
+    theta = base ** (-2 * (m + offsets) / width)
+    angles = (given["positions"][:, :, None] * theta).reshape(len(given["q"]), -1)
+    return {f"{name}_rotated": rotate(given[name], angles, 1.0, options["pairs"]) for name in "qk"}
+
+
+def rotate(x: np.ndarray, angles: np.ndarray, scale: Any, pairs: str) -> np.ndarray:
+    """Rotate pairs of channels of `x (T, E)` by `angles (T, r/2)`, and multiply them by `scale`."""
+    r, out = angles.shape[1], x.copy()
     first = np.arange(0, 2 * r, 2) if pairs == "interleaved" else np.arange(r)
     second = first + (1 if pairs == "interleaved" else r)
-    cos, sin = np.cos(pos[:, None] * theta) * scale, np.sin(pos[:, None] * theta) * scale
+    cos, sin = np.cos(angles) * scale, np.sin(angles) * scale
     out[:, first] = x[:, first] * cos - x[:, second] * sin
     out[:, second] = x[:, first] * sin + x[:, second] * cos
     return out
@@ -120,7 +140,7 @@ def xpos(options: dict[str, Any], given: Arrays) -> Arrays:
     decay = zeta ** (pos[:, None] / options["scale_base"])
     scales = {"q": decay, "k": 1 / decay}
     return {
-        f"{name}_rotated": rotate(given[name], pos, theta, scale, options["pairs"])
+        f"{name}_rotated": rotate(given[name], pos[:, None] * theta, scale, options["pairs"])
         for name, scale in scales.items()
     }
 
@@ -193,7 +213,7 @@ def sinusoidal(options: dict[str, Any], given: Arrays) -> Arrays:
 
 KINDS = {
     "rotary": rotary, "xpos": xpos, "alibi": alibi, "kerple": kerple, "t5": t5, "fire": fire,
-    "shaw": shaw, "skew": shaw, "sinusoidal": sinusoidal,
+    "axial": axial, "shaw": shaw, "skew": shaw, "sinusoidal": sinusoidal,
 }  # fmt: skip
 
 
@@ -210,8 +230,8 @@ def compare(folder: Path) -> dict[str, float]:
         for key, found in KINDS[case["kind"]](case["options"], given).items():
             deviation = abs(found - given[key])
             if key.endswith("_rotated") or key == "vectors":
-                far = np.maximum(1, given["positions"] / 4096)
-                deviation /= far.reshape(-1, *[1] * (deviation.ndim - 1))
+                far = given["positions"].reshape(len(deviation), -1).max(axis=1) / 4096
+                deviation /= np.maximum(1, far)[:, None]
             largest[name] = max(largest[name], float(deviation.max()))
     return largest
 

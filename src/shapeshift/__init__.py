@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ._system.after_import import after_import
+
 if TYPE_CHECKING:
     from .interop import shift_positions, unshift, use_position
     from .positions import SHAPE
@@ -37,3 +39,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*__all__, *_MODULES})
+
+
+# If transformers is ever imported, its `from_pretrained` opens what `use_position` has changed.
+after_import("transformers.modeling_utils", lambda: import_module("shapeshift.interop.reopen"))

@@ -19,13 +19,13 @@ from shapeshift.positions import (
     Stack,
     place,
 )
-from shapeshift.positions.base import total_bias
+from shapeshift.positions.base import AT_ATTENTION, total_bias
 
 from .conftest import close
 
 B, Q, K, H, D = 2, 4, 6, 2, 8
 E = D // H
-HOOKS = ("embed", "inputs", "rotate", "bias", "query_bias", "value_bias")
+HOOKS = ("embed", *AT_ATTENTION)
 
 
 def build_cell(cell: Scheme, stack: str) -> tuple[Representation, str]:
@@ -55,7 +55,8 @@ def test_shapes_and_dtypes(stacked: tuple[Scheme, str], dtype: torch.dtype, each
     x, memory = torch.randn(B, Q, D, dtype=dtype), torch.randn(B, K, D, dtype=dtype)
     q, k = torch.randn(B, H, Q, E, dtype=dtype), torch.randn(B, H, K, E, dtype=dtype)
     probs = torch.rand(B, H, Q, K, dtype=dtype)
-    given = [x, memory, q, k, probs, pos_q, pos_k]
+    scores = torch.randn(B, H, Q, K, dtype=dtype).masked_fill(torch.rand(K) < 0.3, -torch.inf)
+    given = [x, memory, q, k, probs, scores, pos_q, pos_k]
     before = [tensor.clone() for tensor in given]
 
     made = [position.embed(x, pos_q), *position.inputs(x, memory, memory, pos_q, pos_k)]
@@ -80,6 +81,14 @@ def test_shapes_and_dtypes(stacked: tuple[Scheme, str], dtype: torch.dtype, each
     assert position.acts("value_bias") == (mixed is not None)
     if mixed is not None:
         assert (mixed.shape, mixed.dtype) == ((B, H, Q, E), dtype)
+    state = position.state(memory, pos_k)
+    assert position.acts("state") == (state is not None)
+    if state is not None:
+        assert (state.shape[:2], state.ndim) == ((B, K), 3)
+    rescored = position.score(scores, q, k, state, pos_q, pos_k)
+    assert position.acts("score") == (not torch.equal(rescored, scores))
+    assert (rescored.shape, rescored.dtype) == (scores.shape, dtype)
+    assert torch.equal(rescored.isinf(), scores.isinf()), "a mask stays, and nothing else masks"
     for tensor, copy in zip(given, before, strict=True):
         assert torch.equal(tensor, copy), "a hook changed what it was given"
 
@@ -121,13 +130,15 @@ def test_attention_is_that_of_the_hooks(
     causal = stacked[1] == "decoder"
     mask = causal_mask(length, length, dtype, torch.device("cpu")) if causal else None
     q, k, v = torch.randn(3, B, H, length, E, dtype=dtype)
+    state = position.state(torch.randn(B, length, D, dtype=dtype), pos)
     tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.03}[dtype]
     q_scaled = q / E**0.5
     scores = q_scaled @ k.mT
     bias = total_bias(position, q_scaled, pos, pos)
     for added in (bias, mask):
         scores = scores if added is None else scores + added
-    got, probs = attend_with_probs(q, k, v, mask, position, pos, pos)
+    scores = position.score(scores, q_scaled, k, state, pos, pos)
+    got, probs = attend_with_probs(q, k, v, mask, position, pos, pos, state=state)
     torch.testing.assert_close(probs, scores.softmax(-1), rtol=0, atol=tolerance)
     value_bias = position.value_bias(probs, pos, pos)
     expected = probs @ v if value_bias is None else probs @ v + value_bias

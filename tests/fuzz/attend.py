@@ -116,6 +116,8 @@ def draw(rng: random.Random) -> Case:
         case["second"] = True
     if case["E"] >= K and rng.random() < 0.1:
         case["dropout"] = rng.choice((0.1, 0.5))
+    if rng.random() < 0.08:
+        case |= {"kinds": [kinds.draw_with_axes(rng)], "E": 24}
     names = {name for name, _ in case["kinds"]}
     if names & {"rotary", "xpos", "sinusoidal"}:
         case["E"] = max(4, case["E"] // 2 * 2)
@@ -181,6 +183,8 @@ class Setup:
             pos = [x % (ROWS if "xpos" not in names else 1500) for x in pos]
         if case["by_sentence"]:
             pos = [x.expand(B, -1) for x in pos]
+        if (num_axes := self.position.num_axes) > 1:
+            pos = [torch.stack((x, x // 3, x % 7), dim=-1)[..., :num_axes] for x in pos]
         pos = [x.to(getattr(torch, case["pos_dtype"])) for x in pos]
         same = pos[0].shape == pos[1].shape and torch.equal(*pos)
         return (pos[0], pos[0]) if same else (pos[0], pos[1])

@@ -26,6 +26,7 @@ from shapeshift.positions import (
     T5,
     TUPE,
     ALiBi,
+    Axial,
     Encoding,
     Learned,
     Representation,
@@ -330,7 +331,7 @@ def rotate(
     for kind in position.kinds():
         if isinstance(kind, TUPE):
             q = compute(q * 0.5**0.5)
-        elif isinstance(kind, Rotary | XPos):
+        elif isinstance(kind, Rotary | XPos | Axial):
             q = compute(_turned(kind, compute(q), pos_q, 1, compute))
             k = compute(_turned(kind, compute(k), pos_k, -1, compute))
         elif hasattr(kind, "turned_by_definition"):
@@ -342,7 +343,9 @@ def rotate(
     return q, k
 
 
-def _turned(kind: Rotary | XPos, x: Tensor, pos: Tensor, sign: int, compute: Arithmetic) -> Tensor:
+def _turned(
+    kind: Rotary | XPos | Axial, x: Tensor, pos: Tensor, sign: int, compute: Arithmetic
+) -> Tensor:
     """Su et al. 2021, equation 34; Peng et al. 2023, section 3; Sun et al. 2022, section 3.1."""
     width = kind.width if isinstance(kind, Rotary) else x.shape[-1]
     m, pos = torch.arange(width // 2, dtype=x.dtype), pos.to(x.dtype)
@@ -359,13 +362,19 @@ def _turned(kind: Rotary | XPos, x: Tensor, pos: Tensor, sign: int, compute: Ari
     elif isinstance(kind, XPos):
         zeta = (2 * m / width + kind.gamma) / (1 + kind.gamma)
         scale = zeta ** (sign * pos[..., None] / kind.scale_base)
+    elif isinstance(kind, Axial):
+        if kind.frequencies == "same":
+            theta = theta[:: kind.num_axes].repeat(kind.num_axes)
+        else:
+            theta = torch.cat([theta[axis :: kind.num_axes] for axis in range(kind.num_axes)])
     elif kind.scaling == "linear":
         theta = theta / kind.factor
     elif kind.scaling == "yarn":
         ramp = ((kind.original_length * theta / (2 * math.pi) - 1) / 31).clamp(0, 1)
         theta = (1 - ramp) * theta / kind.factor + ramp * theta
         factor = 0.1 * math.log(kind.factor) + 1
-    angle = pos[..., None] * theta  # (B|1, T, width / 2)
+    at = pos[..., _axes(kind)] if kind.num_axes > 1 else pos[..., None]
+    angle = at * theta  # (B|1, T, width / 2)
     if not compute.is_exact:  # in every dtype, angles are computed in float64
         angle = angle * (1 + compute.errors(angle) * (4 * UNIT[torch.float64] / compute.u))
     cos, sin = ((scale * f(angle)).unsqueeze(1) for f in (torch.cos, torch.sin))
@@ -377,6 +386,24 @@ def _turned(kind: Rotary | XPos, x: Tensor, pos: Tensor, sign: int, compute: Ari
         a, b = turning.unflatten(-1, (-1, 2)).unbind(-1)
         turned = torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
     return torch.cat((turned, rest), -1) * factor
+
+
+def _axes(kind: Rotary | XPos | Axial) -> list[int]:
+    """Return the axis of each pair of channels."""
+    if isinstance(kind, Axial):
+        return [
+            axis
+            for axis in range(kind.num_axes)
+            for _ in range(kind.head_dim // 2 // kind.num_axes)
+        ]
+    sections = list(kind.sections)
+    if kind.section_order == "blocks":
+        return [axis for axis, size in enumerate(sections) for _ in range(size)]
+    axes = []
+    for m in range(sum(sections)):
+        axis = m % len(sections)
+        axes.append(axis if m // len(sections) < sections[axis] else 0)
+    return axes
 
 
 def inputs(

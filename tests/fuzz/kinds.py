@@ -277,10 +277,23 @@ def draw_options(rng: random.Random, kind: str) -> dict[str, Any]:
     return maybe(of=["queries", "heads"]) if kind == "OneForAll" else {}
 
 
+def draw_with_axes(rng: random.Random) -> Spec:
+    """Return a kind whose positions have several axes, for heads of width 24."""
+    pairs = {"pairs": rng.choice(("halves", "interleaved"))}
+    axial = {"num_axes": rng.choice((2, 3)), "frequencies": rng.choice(("same", "alternating"))}
+    rotary = {"sections": rng.choice(([4, 4, 4], [6, 6], [6, 3, 3], [1, 8, 3]))}
+    mixed = {"sections": rng.choice(([6, 6], [6, 3, 3])), "section_order": "interleaved"}
+    name, options = rng.choice((("axial", axial), ("rotary", rotary), ("rotary", mixed)))
+    return [name, options | pairs]
+
+
 def draw(rng: random.Random, own: float = 0.15, place: str = "self") -> list[Spec]:
-    """Return one kind, or now and then several in a chain."""
+    """Return one kind, or now and then several in a chain. Kinds with a `score`, which `reference`
+    alone computes, are drawn for whole models only."""
     count = rng.choices((1, 2, 3), (6, 2, 1))[0]
-    known = [name for name, entry in KINDS.items() if place in entry.build.places]
+    builds = {name: entry.build for name, entry in KINDS.items()}
+    adding = [x for x, build in builds.items() if build.score is Representation.score]
+    known = [name for name in adding if place in builds[name].places]
     ours = [name for name, kind in OWN.items() if place in kind.places]
     names = [rng.choice(ours if rng.random() < own else known) for _ in range(count)]
     return [[name, draw_options(rng, name)] for name in names]

@@ -44,6 +44,7 @@ KINDS = ("none", "shaw", "skew", "t5", "alibi", "kerple", "fire", "rotary", "xpo
 
 FAMILIES: dict[str, tuple[str, dict[str, str]]] = {
     "Llama": ("LlamaForCausalLM", {}),
+    "Gemma 2": ("Gemma2ForCausalLM", {}),  # caps scores
     "GPT-NeoX": ("GPTNeoXForCausalLM", {}),
     "GPT-2": (
         "GPT2LMHeadModel",
@@ -106,8 +107,8 @@ def build(case: Case) -> Any:
         "num_attention_heads": case["H"],
     }
     sizes = {renamed.get(n, n): size for n, size in sizes.items()}
-    if case["family"] == "Llama":
-        sizes["num_key_value_heads"] = case["H"] // 2
+    if case["family"] in ("Llama", "Gemma 2"):
+        sizes |= {"num_key_value_heads": case["H"] // 2, "head_dim": case["E"]}
     dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     sizes |= dropout if case["family"] == "GPT-2" else {}
     model = head(head.config_class(**sizes)).eval()

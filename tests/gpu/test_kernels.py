@@ -89,7 +89,7 @@ def test_rotations(rows, channels, fraction, pairs, served, monkeypatch):
     """Positions of all sentences or of each, whole heads or a part of them, slices of a product."""
     torch.manual_seed(0)
     position = Rotary(head_dim=channels, pairs=pairs, fraction=fraction)
-    position.temperature = 0.7  # also of channels that do not rotate
+    position.attention_factor = 1.2  # also of channels that do not rotate
     projected = torch.randn(2, 21, 2, 3, channels, device=DEVICE, requires_grad=True)
     q, k = (x.transpose(1, 2) for x in projected.unbind(2))
     pos = torch.randint(0, 5000, (rows, 21), device=DEVICE)

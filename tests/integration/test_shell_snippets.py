@@ -34,6 +34,7 @@ NOT_RUN = {
     r"--profile paper": "measures models of the papers' size: unit/cli/test_dry_run.py",
     r"^(\w+=\S+ )*python benchmarks/": "takes minutes to hours",
     r"^sh benchmarks/peers": "downloads other toolkits",
+    r"^python examples/golden_vectors": "unit/export/test_golden.py",
     r"^python docs/": "unit/config/test_configs.py compares what they write",
     r"^PYTHONPATH=|root_distance:|runs/root": "integration/test_own_kind.py",
     r"^make ": "what runs this test",

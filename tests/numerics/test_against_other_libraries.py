@@ -159,6 +159,9 @@ def test_rotary_with_sections_is_that_of_qwen(
     cos, sin = embedding(heads[0], pos.permute(2, 0, 1))
     expected = theirs.apply_rotary_pos_emb(*heads, cos, sin)
     close(ours.rotate(*heads, pos, pos), expected, atol=1e-5)
+    read = Rotary.from_config(settings)
+    assert (read.sections, read.section_order) == (sections, order)
+    close(read.rotate(*heads, pos, pos), expected, atol=1e-5)
     alone = Rotary(head_dim=E, base=1e6, pairs="halves")
     words, three = torch.arange(T)[None], torch.arange(T)[None, :, None].expand(-1, -1, 3)
     close(ours.rotate(*heads, three, three), alone.rotate(*heads, words, words), atol=0)
@@ -206,7 +209,7 @@ def test_yarn_is_that_of_transformers_but_for_the_ramp() -> None:
     assert min(kept.sum(), interpolated.sum()) > 3
     theirs = theirs.double()
     assert torch.allclose(theta[kept | interpolated], theirs[kept | interpolated], rtol=1e-5)
-    assert math.isclose(ours.temperature**-0.5, scale, rel_tol=1e-9)
+    assert math.isclose(ours.attention_factor, scale, rel_tol=1e-9)
     # In between, as documented: their γ is linear in the number of a pair, and ours, the paper's,
     # in its turns, which fall exponentially with that number: a convex curve below their line.
     ramp = ~(kept | interpolated)

@@ -24,11 +24,15 @@ from shapeshift.positions import (
     TUPE,
     ALiBi,
     Chain,
+    CoPE,
+    DeBERTa,
+    FoX,
     Graph,
     Representation,
     Rotary,
     Shaw,
     Sinusoidal,
+    TransformerXL,
     XPos,
     get,
     use_edges,
@@ -39,6 +43,8 @@ Score = Callable[[int, int, int, Array, Array], float]
 """The score before softmax from h, the positions of query and key, q_i and k_j."""
 Value = Callable[[int, int, int], Array | float]
 """What is added to v_j, from h and both positions."""
+Content = Callable[[int, Array, Array, Array, int, int], float]
+"""The score before softmax from h, the layer's input, all queries and keys, and both places."""
 
 WIDTH = 8
 
@@ -62,11 +68,13 @@ def slow_attention(
     pos: tuple[list[int], list[int]],
     score: Score = dot,
     value: Value = nothing,
+    content: Content | None = None,
     *,
     causal: bool = False,
 ) -> Array:
     """Multi-head attention (Vaswani et al. 2017, section 3.2.2): `x (Q, D)` sees `memory (K, D)`,
-    with the scores of a kind, and with vectors on the values (Shaw et al. 2018, equation 3)."""
+    with the scores of a kind (`content` if it is given), and with vectors on the values (Shaw et
+    al. 2018, equation 3)."""
     width = x.shape[1] // layer.num_heads
     w_q, w_k, w_v = np.split(array(layer.in_weight), 3)
     b_q, b_k, b_v = np.split(array(layer.in_bias), 3)
@@ -77,7 +85,11 @@ def slow_attention(
         v = memory @ w_v[own].T + b_v[own]
         for row, i in enumerate(pos[0]):
             seen = [(n, j) for n, j in enumerate(pos[1]) if n <= row or not causal]
-            weights = np.exp([score(h, i, j, q[row], k[n]) for n, j in seen])
+            scores = [
+                content(h, memory, q, k, row, n) if content else score(h, i, j, q[row], k[n])
+                for n, j in seen
+            ]
+            weights = np.exp(scores)
             weights /= weights.sum()
             for weight, (n, j) in zip(weights, seen, strict=True):
                 out[row, own] += weight * (v[n] + value(h, i, j))
@@ -92,7 +104,11 @@ def make_layer(position: Representation, num_heads: int = 2) -> Attention:
 
 
 def check_layer(
-    layer: Attention, score: Score, value: Value = nothing, attention: str = "bidirectional"
+    layer: Attention,
+    score: Score,
+    value: Value = nothing,
+    content: Content | None = None,
+    attention: str = "bidirectional",
 ) -> None:
     """Compare a layer with the slow one, for two sentences at positions of their own, with gaps,
     and at consecutive positions."""
@@ -109,7 +125,7 @@ def check_layer(
         got = layer(x, memory, pos_q, pos_k, mask)
         for b, out in enumerate(got):
             given = array(x[b]), array(memory[b]), (pos_q[b].tolist(), pos_k[b].tolist())
-            expected = slow_attention(layer, *given, score, value, causal=causal)
+            expected = slow_attention(layer, *given, score, value, content, causal=causal)
             np.testing.assert_allclose(array(out), expected, rtol=0, atol=1e-10)
 
 
@@ -264,6 +280,61 @@ def tupe(position: TUPE) -> tuple[Score]:
     return (score,)
 
 
+def transformer_xl(position: TransformerXL) -> tuple[Score]:
+    """The four terms of A^rel of Dai et al. 2019, section 3.3, over sqrt(E)."""
+    w, u, v = array(position.weight), array(position.u)[:, 0], array(position.v)[:, 0]
+    thetas = [math.pow(10_000, -2 * m / len(w)) for m in range(len(w) // 2)]
+
+    def score(h: int, i: int, j: int, q: Array, k: Array) -> float:
+        r = np.array([f((i - j) * theta) for f in (math.sin, math.cos) for theta in thetas])
+        k_r = w[h * WIDTH : (h + 1) * WIDTH] @ r
+        return (q @ k + q @ k_r + u[h] @ k + v[h] @ k_r) / math.sqrt(WIDTH)
+
+    return (score,)
+
+
+def deberta(position: DeBERTa) -> tuple[Score]:
+    """Equations 2 to 4 of He et al. 2021."""
+    p, w_k, w_q = map(array, (position.vectors, position.key, position.query))
+    most = position.max_distance
+
+    def delta(i: int, j: int) -> int:
+        if i - j <= -most:
+            return 0
+        return 2 * most - 1 if i - j >= most else i - j + most
+
+    def score(h: int, i: int, j: int, q: Array, k: Array) -> float:
+        own = slice(h * WIDTH, (h + 1) * WIDTH)
+        k_r, q_r = p[delta(i, j)] @ w_k[:, own], p[delta(j, i)] @ w_q[:, own]
+        return (q @ k + q @ k_r + k @ q_r) / math.sqrt(3 * WIDTH)
+
+    return (score,)
+
+
+def cope(position: CoPE) -> tuple[Score, Value, Content]:
+    """Equations 3 to 5 of Golovneva et al. 2024, scaled as in the code of appendix B."""
+    e = array(position.weight)
+
+    def content(h: int, x: Array, q: Array, k: Array, i: int, j: int) -> float:
+        s = [q[i] @ each / math.sqrt(WIDTH) for each in k]
+        p = min(sum(1 / (1 + math.exp(-s[n])) for n in range(j, i + 1)), len(e) - 1.0)
+        below, above = math.floor(p), math.ceil(p)
+        return s[j] + (p - below) * (q[i] @ e[above]) + (1 - p + below) * (q[i] @ e[below])
+
+    return dot, nothing, content
+
+
+def fox(position: FoX) -> tuple[Score, Value, Content]:
+    """Lin et al. 2025, section 3: F_ij is the product of the gates from j + 1 to i."""
+    w, b = array(position.gate.weight), array(position.gate.bias)
+
+    def content(h: int, x: Array, q: Array, k: Array, i: int, j: int) -> float:
+        gates = [1 / (1 + math.exp(-(w[h] @ x[t] + b[h]))) for t in range(j + 1, i + 1)]
+        return dot(h, i, j, q[i], k[j]) + math.log(math.prod(gates))
+
+    return dot, nothing, content
+
+
 REFERENCES: dict[str, Callable[..., tuple]] = {
     "none": lambda position: (dot,),
     "shaw": shaw,
@@ -275,8 +346,12 @@ REFERENCES: dict[str, Callable[..., tuple]] = {
     "rotary": rotary,
     "xpos": xpos,
     "tupe": tupe,
+    "transformer-xl": transformer_xl,
+    "deberta": deberta,
+    "cope": cope,
+    "fox": fox,
 }
-"""Kind → its score, and what it adds to the values."""
+"""Kind → its score, what it adds to the values, and its score if that depends on all tokens."""
 
 SHAW = [
     {"add_to": "keys"},
@@ -316,6 +391,10 @@ CASES: list[tuple[str, dict]] = [
         for gamma, scale_base in ((0.4, 512.0), (0.1, 20.0))
     ),
     ("tupe", {}),
+    ("transformer-xl", {}),
+    *(("deberta", {"max_distance": k}) for k in (1, 4, 64)),
+    *(("cope", {"num_positions": n}) for n in (1, 3, 64)),
+    ("fox", {}),
 ]
 
 
@@ -343,8 +422,9 @@ def test_a_layer_equals_the_papers_equation(kind, options, attention, backend) -
     check_layer(layer, *REFERENCES[kind](position, **own), attention=attention)
     acting = [hook for hook in ("bias", "query_bias", "value_bias") if position.acts(hook)]
     divides = all(position.derives(hook) for hook in acting)
-    runs = {"reference": True, "blocked": divides, "sdpa": not position.acts("value_bias")}
-    assert bool(backend.calls) == runs[backend.name]
+    adds = not position.acts("score")
+    runs = {"blocked": adds and divides, "sdpa": adds and not position.acts("value_bias")}
+    assert bool(backend.calls) == runs.get(backend.name, True)
 
 
 THETA = thetas_of(WIDTH)

@@ -30,7 +30,9 @@ NO_MODULE = "gptj", "codegen"
 
 
 def attention_factor(position: Rotary) -> float:
-    return float(position.turn(torch.zeros(1, 1, dtype=torch.int64), torch.float32).cos[0, 0, 0])
+    factor = float(position.turn(torch.zeros(1, 1, dtype=torch.int64), torch.float32).cos[0, 0, 0])
+    assert factor == position.attention_factor
+    return factor
 
 
 def as_object(config: dict[str, Any]) -> Any:
@@ -179,9 +181,14 @@ def test_pairs_are_those_of_the_models_code(model: str) -> None:
         config = {"model_type": model, **LIKE_GPT_J}
     elif model != "falcon":
         config["head_dim"] = 8
-    read = as_object(config)
-    position = Rotary.from_config(config, layer)
     pos = torch.tensor([[0, 1, 7, 30]])
+    if has_axes := "_vl" in model:  # time, row, column
+        config["rope_parameters"] = {**EVERY, "mrope_section": [2, 1, 1]}
+        pos = torch.stack((pos, 2 * pos, 9 - pos), dim=-1)
+    # In transformers 4, a configuration of Qwen2-VL was that of its text as well.
+    of_text = f"{model}_text" if has_axes and "_text" not in model else model
+    read = as_object(config | {"model_type": of_text})
+    position = Rotary.from_config(config, layer)
     q, k = heads = torch.randn(2, 1, 4, 4, 8, generator=torch.Generator().manual_seed(0))
     module = import_module(type(read).__module__.replace("configuration", "modeling"))
     rotate = getattr(module, FUNCTIONS.get(model, "apply_rotary_pos_emb"))
@@ -192,7 +199,8 @@ def test_pairs_are_those_of_the_models_code(model: str) -> None:
         theirs = [rotate(x, sin, cos) for x in given]
     else:
         embedding = rotary_class(read)(read)
-        turned = embedding(q, pos, **({"layer_type": layer} if layer else {}))
+        given_pos = pos.permute(2, 0, 1) if has_axes else pos
+        turned = embedding(q, given_pos, **({"layer_type": layer} if layer else {}))
         turned = [turned] if isinstance(turned, Tensor) else turned
         theirs = [rotate(x, *turned) for x in given] if model == "gemma4_text" else rotate(
             *given, *turned
@@ -205,5 +213,6 @@ def test_pairs_are_those_of_the_models_code(model: str) -> None:
     ours = scores(*position.rotate(q, k, pos, pos))
     torch.testing.assert_close(ours, scores(*theirs), rtol=0, atol=1e-5)
     pairs: Any = "halves" if position.pairs == "interleaved" else "interleaved"
-    other = Rotary(head_dim=8, pairs=pairs)
+    axes = {"sections": position.sections, "section_order": position.section_order}
+    other = Rotary(head_dim=8, pairs=pairs, **axes)
     assert not torch.allclose(ours, scores(*other.rotate(q, k, pos, pos)), atol=0.1)

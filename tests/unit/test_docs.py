@@ -29,9 +29,9 @@ PAGES = {
 }
 TESTED_ALONE = {
     "docs/guides/exporting.md": ("tests/unit/export/test_export_command.py", 3),
-    "docs/guides/hugging-face.md": ("tests/unit/interop/test_snippets.py", 4),
+    "docs/guides/hugging-face.md": ("tests/unit/interop/test_snippets.py", 5),
     "docs/guides/torch-nn.md": ("tests/unit/interop/test_snippets.py", 4),
-    "docs/tutorials/own-kind.md": ("tests/integration/test_own_kind.py", 7),
+    "docs/tutorials/own-kind.md": ("tests/integration/test_own_kind.py", 8),
     "docs/tutorials/own-study.md": ("tests/integration/test_own_study.py", 2),
 }
 """Page whose Python needs names that the page does not define → the test that runs it, and how many

@@ -29,6 +29,15 @@ SIZES: dict[str, Any] = {
         ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"), 4
     ),
     **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
+    "num_key_value_heads": 4,
+    "head_dim": 8,
+    "vocab_size_per_layer_input": 60,
+    **dict.fromkeys(("qk_nope_head_dim", "qk_rope_head_dim", "hidden_size_per_layer_input"), 8),
+    **dict.fromkeys(("kv_lora_rank", "q_lora_rank", "v_head_dim"), 12),
+    **dict.fromkeys(("num_experts", "n_routed_experts", "num_local_experts"), 4),
+    **dict.fromkeys(("n_group", "topk_group"), 1),
+    "moe_intermediate_size": 32,
+    "num_experts_per_tok": 2,
     **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout", "embed_dropout"), 0.0),
     **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0),
     **dict.fromkeys(("attention_dropout", "activation_dropout", "hidden_dropout"), 0.0),
@@ -57,6 +66,19 @@ MORE: dict[str, dict[str, Any]] = {
     },
     "T5ForConditionalGeneration": {"d_kv": 8, "d_ff": 32, "num_layers": 2},
     "GPTJForCausalLM": {"rotary_dim": 2},
+    "CodeGenForCausalLM": {"rotary_dim": 2},
+    "Gemma3nForCausalLM": {"num_kv_shared_layers": 0, "laurel_rank": 8},
+    "LukeForMaskedLM": {"entity_vocab_size": 60, "entity_emb_size": 32},
+    "MiniCPM3ForCausalLM": {"head_dim": 16},
+    "BailingHybridForCausalLM": {"layer_types": ["linear_attention", "full_attention"]},
+    "KimiLinearForCausalLM": {"layer_types": ["linear_attention", "full_attention"]},
+    "Qwen3NextForCausalLM": {"layer_types": ["linear_attention", "full_attention"]},
+    "Qwen3_5ForCausalLM": {"layer_types": ["linear_attention", "full_attention"]},
+    "Qwen3_5MoeForCausalLM": {"layer_types": ["linear_attention", "full_attention"]},
+    "Lfm2ForCausalLM": {"layer_types": ["conv", "full_attention"]},
+    "Lfm3ForCausalLM": {"layer_types": ["conv", "full_attention"]},
+    "JambaForCausalLM": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "RecurrentGemmaForCausalLM": {"block_types": ["recurrent", "attention"]},
 }  # fmt: skip
 
 
@@ -70,6 +92,19 @@ def make(head: str, positions: int = 160, **settings: Any) -> Any:
     special = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2}
     config = {name: value for name, value in (sizes | special).items() if name in known}
     return kind(kind.config_class(**{**config, **MORE.get(head, {}), **settings})).eval()
+
+
+def ids(rows: int = 2, length: int = 12) -> Tensor:
+    """Return tokens `(B, T)`, none of them special."""
+    return torch.randint(4, 60, (rows, length), generator=torch.Generator().manual_seed(1))
+
+
+def logits(model: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
+    """Return the logits of a call, or hidden states where there is no head."""
+    with torch.no_grad():
+        out = model(*args, **kwargs)
+    found: Tensor = out.logits if "logits" in out else out[0]
+    return found
 
 
 GROUPED = {"num_key_value_heads": 2}
@@ -101,8 +136,8 @@ WITH_FINDING = {
 
 
 def build(name: str, **settings: Any) -> Any:
-    """Return a model of one of these architectures."""
-    head, more = (ARCHITECTURES | WITH_FINDING)[name]
+    """Return a model of one of these architectures, or of a class."""
+    head, more = (ARCHITECTURES | WITH_FINDING).get(name, (name, {}))
     return make(head, **{**more, **settings})
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from shapeshift.positions import Representation
@@ -11,7 +13,7 @@ from .backends.reference import causal_mask
 from .backends.sdpa import ANY_SHAPE
 from .call import Call
 from .explain import example, explain
-from .masks import additive_for, check_call
+from .masks import additive_for, check_call, check_state
 from .recording import recording
 
 __all__ = [
@@ -40,6 +42,7 @@ def attend(
     dropout_p: float = 0.0,
     *,
     causal: bool = False,
+    state: Tensor | None = None,
 ) -> Tensor:
     """Return the attention output `(B, H, Q, E)`, computed by the first backend that serves. A
     query that may see no key gets zeros and no gradient. `backends.reference` has the equations.
@@ -49,19 +52,21 @@ def attend(
         mask: broadcastable to `(B, H, Q, K)`; boolean, true where attention is allowed, or a float
             that is added to the scores, where `-inf` forbids. A finite number beyond the range of
             the scores' dtype stays finite: it becomes half of the lowest one.
-        position: its `bias`, `query_bias` and `value_bias` act, or what they are derived from is
-            read; the caller has called `inputs` and `rotate`.
+        position: its `bias`, `query_bias`, `value_bias` and `score` act, or what they are derived
+            from is read; the caller has called `inputs`, `rotate` and `state`.
         pos_q, pos_k: positions `(B|1, Q|K)`, or `(B|1, Q|K, A)` if `position` has A > 1 axes.
         dropout_p: of the probabilities; 0 in evaluation.
         causal: whether query i sees only the keys up to i + K - Q, so that the last query sees all.
             Without a bias, a fused kernel needs no mask for it.
+        state: of the keys, `(B, K, F)`, what `position("state", x, pos_k)` returns for their input
+            x; for a position that acts by `state`.
 
     Raises:
-        ShapeshiftError: if heads, positions, the mask and the sizes of `position` do not fit each
-            other, heads have different dtypes (outside autocast), or the mask is neither boolean
-            nor float.
+        ShapeshiftError: if heads, positions, the mask, the state and the sizes of `position` do not
+            fit each other, heads have different dtypes (outside autocast), or the mask is neither
+            boolean nor float.
     """
-    call = _checked((q, k, v), mask, position, (pos_q, pos_k), dropout_p, causal)
+    call = _checked((q, k, v), mask, position, (pos_q, pos_k), dropout_p, causal, state)
     return run(call).transpose(1, 2)
 
 
@@ -76,10 +81,11 @@ def attend_with_probs(
     dropout_p: float = 0.0,
     *,
     causal: bool = False,
+    state: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Like `attend`, computed by `reference`. Also return the probabilities `(B, H, Q, K)` after
     dropout, zeros for a query that may see no key."""
-    call = _checked((q, k, v), mask, position, (pos_q, pos_k), dropout_p, causal)
+    call = _checked((q, k, v), mask, position, (pos_q, pos_k), dropout_p, causal, state)
     return reference.with_probabilities(call)
 
 
@@ -90,8 +96,11 @@ def _checked(
     at: tuple[Tensor, Tensor],
     dropout_p: float,
     causal: bool,
+    state: Tensor | None,
 ) -> Call:
     check_call(*heads, position, *at)
+    check_state(position, state, heads[1])
     if mask is not None:
         mask = additive_for(mask, heads[0], heads[1].shape[2])
-    return Call(heads, position, *at, mask, dropout_p=dropout_p, causal=causal, rotated=True)
+    options: dict[str, Any] = {"dropout_p": dropout_p, "causal": causal, "state": state}
+    return Call(heads, position, *at, mask, rotated=True, **options)

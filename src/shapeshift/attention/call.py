@@ -24,7 +24,7 @@ class Cache(Protocol):
 
     @property
     def mask(self) -> Tensor | None: ...
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]: ...
+    def append(self, *new: Tensor) -> tuple[Tensor, ...]: ...
 
 
 class _Fact(Generic[T]):
@@ -53,13 +53,14 @@ class Call:
         num_heads: H of projections.
         rotated: whether `position.rotate` has been called.
         packing: of the sides of the queries and of the keys, whose projections are packed.
-        cache: keeps keys and values; those of `inputs` are new.
+        cache: keeps keys, values and state; those of `inputs` are new.
+        state: what `position.state` has returned for the keys in `inputs`, `(B, K, F)`.
 
     Attributes:
         B, H, Q, K, E: the sizes of padded heads.
         dtype: of the products, that of autocast where it is enabled.
-        rotates, biased, mixes: whether the position rotates heads, adds to scores, or adds to the
-            output.
+        rotates, biased, rescores, mixes: whether the position rotates heads, adds to scores,
+            changes them by `score`, or adds to the output.
         wants_gradients: whether any tensor given needs one.
         compiled, traced: whether this is compiled; whether PyTorch has to see each step, because
             it is compiled, traced or transformed by `torch.func`.
@@ -80,12 +81,14 @@ class Call:
         rotated: bool = False,
         packing: tuple[Packing, Packing] | None = None,
         cache: Cache | None = None,
+        state: Tensor | None = None,
         pos_new: Tensor | None = None,
         is_block: bool = False,
     ):
         self.inputs, self.position, self.pos_q, self.pos_k = inputs, position, pos_q, pos_k
         self.mask, self.dropout_p, self.packing, self.cache = mask, dropout_p, packing, cache
         self.pos_new, self.is_block = pos_k if pos_new is None else pos_new, is_block
+        self.state = state
         first = inputs[0]
         if first.ndim == 4:
             self.B, self.H, self.Q, self.E = first.shape
@@ -100,6 +103,7 @@ class Call:
         acting = position.acting()
         self.rotates = not rotated and "rotate" in acting
         self.biased = "bias" in acting or "query_bias" in acting
+        self.rescores = position.acts("score")
         self.mixes = "value_bias" in acting
 
     @property
@@ -144,8 +148,8 @@ class Call:
     def wants_gradients(self) -> bool:
         if not torch.is_grad_enabled():
             return False
-        given = (*self.inputs, *(() if self.mask is None else (self.mask,)))
-        return any(x.requires_grad for x in given) or self.trains_position
+        given = (*self.inputs, self.mask, self.state)
+        return any(x is not None and x.requires_grad for x in given) or self.trains_position
 
     @property
     def opaque(self) -> list[str]:
@@ -161,7 +165,7 @@ class Call:
 
     def heads(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Return heads `(B, H, Q|K, E)` and the mask, ready for the scores: unpacked, rotated, and
-        with the cached keys and values, to which the new ones are appended."""
+        with the cached keys and values, to which the new ones are appended, as is the state."""
         inputs, mask = list(self.inputs), self.mask
         if self.packing:
             sides = self.packing[0], *self.packing[1:] * 2
@@ -171,7 +175,9 @@ class Call:
         if self.rotates:
             q, k = self.position("rotate", q, k, self.pos_q, self.pos_new)
         if self.cache is not None:
-            k, v = self.cache.append(k, v)
+            new = (k, v) if self.state is None else (k, v, self.state.unsqueeze(1))
+            k, v, *states = self.cache.append(*new)
+            self.state = states[0].squeeze(1) if states else None
             mask = self.cache.mask if mask is None else mask
         if mask is not None and mask.dtype != self.dtype:  # else all scores would be cast
             mask = additive(mask, self.dtype)

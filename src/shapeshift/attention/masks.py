@@ -41,6 +41,22 @@ def check_call(
     check_sizes(position, num_heads=q.shape[1], head_dim=q.shape[3])
 
 
+def check_state(position: Representation, state: Tensor | None, k: Tensor) -> None:
+    """Raise a `ShapeshiftError` if `position` needs a state of keys `(B, H, K, E)` that is not
+    `(B, K, F)`, or if there is one that it does not need."""
+    kinds = [kind for kind in position.kinds() if kind.acts("state")]
+    name = type(kinds[0] if kinds else position).__name__
+    B, _, K, _ = k.shape
+    if not position.acts("state"):
+        if state is not None:
+            raise ShapeshiftError(f"{name} reads no state, got {describe(state)}; leave state out")
+    elif state is None or state.ndim != 3 or state.shape[:2] != (B, K):
+        raise ShapeshiftError(
+            f"{name} needs the state of the keys, ({B}, {K}, F), got {describe(state)}; give"
+            " state=position('state', x, pos_k) with the layer's input x"
+        )
+
+
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a mask in `dtype` to add to scores, so that the scores are not cast; see `attend`."""
     if mask.dtype is torch.bool:

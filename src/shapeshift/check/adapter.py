@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.interop.changed import RELATIVE
 from shapeshift.interop.families import find, relative_kind
-from shapeshift.positions import Randomized, Representation
+from shapeshift.positions import Coupled, Randomized, Representation
+from shapeshift.positions.base import HOOKS
 
 Claim = Literal["absolute", "relative", "none"]
 
@@ -269,16 +270,27 @@ def _limit(model: nn.Module) -> int | None:
 
 
 def _kinds(model: nn.Module) -> list[Representation]:
-    """Return the kinds of positions in a model. A `Representation` of no kind is what layers
-    without a `position` have, which claims nothing."""
-    kinds = [part for part in model.modules() if isinstance(part, Representation)]
-    return [kind for kind in kinds if type(kind) is not Representation]
+    """Return the kinds of positions in a model. What layers without a `position` have claims
+    nothing, nor do kinds that read the text alone."""
+    parts = [part for part in model.modules() if isinstance(part, Representation)]
+    inner = {module for part in parts for module in part.modules() if module is not part}
+    return [
+        kind
+        for part in parts
+        if part not in inner
+        for kind in part.kinds()
+        if any(kind.acts(hook) for hook in HOOKS if hook not in ("state", "score"))
+        or not kind.position_free_score
+    ]
 
 
 def _claim(model: nn.Module) -> Claim | None:
     """Return whether a model's positions are absolute or relative, judged by its modules. Positions
     from `use_position` are known. A kind that does not promise to depend on distances alone is
-    absolute if it has vectors or a table for positions; FIRE is neither."""
+    absolute if it has vectors or a table for positions; FIRE is neither, nor is a model whose
+    position ids an offset moves for some tokens only (position coupling, Abacus)."""
+    if any(isinstance(part, Coupled) for part in model.modules()):
+        return None
     if any(hasattr(part, RELATIVE) for part in model.modules()):
         return "relative"
     replaced = [x for name, x in model.named_modules() if name.endswith("shapeshift_positions")]

@@ -10,6 +10,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from shapeshift.positions import Coupled
+
 from .adapter import Subject, UnsupportedError
 from .probe import Case, Probe, difference, line, pad
 
@@ -231,6 +233,8 @@ def effect(probe: Probe, length: int) -> Iterator[Case]:
     subject, ids = probe.subject, probe.ids(length)
     if length != max(n for n in probe.lengths if n <= 10):
         return
+    if any(isinstance(part, Coupled) for part in subject.model.modules()):
+        raise UnsupportedError("its position ids order some tokens only, which are not known")
     compare = probe.same if subject.claim == "none" else probe.differ
     plain = subject.logits(ids)[:, -1]
     if subject.takes_position_ids and probe.room(2 * length) >= 0:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from shapeshift import __version__
 from shapeshift._system.files import save
-from shapeshift.positions import Rotary, XPos, get
+from shapeshift.positions import Rotary, get
 from shapeshift.positions.base import Representation
 from shapeshift.positions.released import released
 
@@ -62,7 +62,11 @@ PLAIN: dict[str, dict[str, Any]] = {
     "linear": {"scaling": "linear", "factor": 4.0},
     "ntk": {"scaling": "ntk", "factor": 4.0},
     "yarn-of-the-paper": {"scaling": "yarn", "factor": 16.0, "original_length": 4096},
-}
+    "sections": {"pairs": "halves", "sections": [4, 2, 2]},
+    "sections-interleaved": {
+        "pairs": "halves", "sections": [4, 2, 2], "section_order": "interleaved"
+    },
+}  # fmt: skip
 """Name → options of `rotary` with the formulas of the papers."""
 
 POSITIONS = (0, 1, 2, 17, 511, 4095, 131071)
@@ -99,6 +103,9 @@ def _cases() -> Iterator[Case]:
         options = {"head_dim": E, "pairs": pairs, "rope_parameters": parameters, **length}
         yield _rotary(f"released-{name}", options)
     yield _rotary("xpos", {"head_dim": E, "pairs": "interleaved"}, "xpos")
+    for frequencies in ("same", "alternating"):
+        options = {"head_dim": E, "num_axes": 2, "base": 100.0, "frequencies": frequencies}
+        yield _rotary(f"axial-{frequencies}", options, "axial")
     for heads in (8, 12):
         yield _bias(f"alibi-{heads}-heads", "alibi", {"num_heads": heads})
     yield _bias("kerple", "kerple", {"num_heads": HEADS})
@@ -129,6 +136,8 @@ def _rotary(name: str, options: dict[str, Any], kind: str = "rotary") -> Case:
     position = get(kind, **options)
     limit = position.max_position()
     pos = torch.tensor([p for p in POSITIONS if limit is None or p <= limit])
+    if position.num_axes > 1:
+        pos = torch.stack([pos.roll(axis) for axis in range(position.num_axes)], dim=-1)
     described = _described(kind, position, options)
     numbers = {"positions": pos}
     if isinstance(position, Rotary):
@@ -140,8 +149,6 @@ def _rotary(name: str, options: dict[str, Any], kind: str = "rotary") -> Case:
             numbers |= {"theta": exact.theta, "theta_float32": position.frequencies()}
             position._theta = exact.theta
             described["attention_factor"] = exact.attention_factor
-    else:
-        assert isinstance(position, XPos)
     q, k = (torch.rand(1, 1, len(pos), E, dtype=torch.float64) * 2 - 1 for _ in "qk")
     turned_q, turned_k = position("rotate", q, k, pos[None], pos[None])
     heads = {"q": q, "k": k, "q_rotated": turned_q, "k_rotated": turned_k}

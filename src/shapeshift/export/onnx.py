@@ -4,8 +4,9 @@ encoder.onnx     source (B, S), ids with `</s>`, padded with 0 on the right
                  -> mask (B, 1, 1, S), positions (1, S), and of each layer of the decoder the keys
                  and values of the source, (B, H, S, E)
 decoder.onnx     tokens (B, T), those outputs, and of each layer the keys and values of the tokens
-                 before, (B, H, P, E), where P is 0 at first
-                 -> logits (B, T, V), and the keys and values of all tokens, (B, H, P + T, E)
+                 before, (B, H, P, E), where P is 0 at first; also the state (B, 1, P, F) of a kind
+                 that has one
+                 -> logits (B, T, V), and the keys, values and states of all tokens
 export.json, subwords/, …     see `folder`
 
 B, S, T and P are free.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -82,7 +84,8 @@ def write(model: Transformer, folder: Path) -> None:
     tokens = torch.tensor([[BOS, 5]] * len(source))
     encoder, decoder = _Encoder(model), _Decoder(model)
     mask, pos, *cross = encoder(source)
-    past = [x[:, :, :3] for x in cross]
+    kept = decoder.kept()
+    past = [torch.zeros(len(source), heads, 3, width) for heads, width in kept.values()]
     names = [f"{what}_{n}" for n in range(len(model.decoder)) for what in ("keys", "values")]
     memory = ["mask", "positions", *(f"source_{name}" for name in names)]
     by_pair = [{0: B, 2: S}] * len(cross), [{0: B, 2: P}] * len(past)
@@ -92,8 +95,8 @@ def write(model: Transformer, folder: Path) -> None:
             decoder,
             (tokens, mask, pos, cross, past),
             ({0: B, 1: T}, {0: B, 3: S}, {1: S}, *by_pair),
-            ["tokens", *memory, *(f"past_{name}" for name in names)],
-            ["logits", *names],
+            ["tokens", *memory, *(f"past_{name}" for name in kept)],
+            ["logits", *kept],
         ),
     }
     logging.disable(logging.WARNING)  # about names of dimensions, and packages it does without
@@ -134,36 +137,48 @@ class _Decoder(nn.Module):
         super().__init__()
         self.model = model
 
+    def kept(self) -> dict[str, tuple[int, int]]:
+        """Return what the caches of all layers keep: a name → heads and channels."""
+        found: dict[str, tuple[int, int]] = {}
+        for n, layer in enumerate(self.model.decoder):
+            attention = cast(Attention, layer.attention)
+            sizes = attention.num_heads, attention.head_dim
+            found |= {f"keys_{n}": sizes, f"values_{n}": sizes}
+            if attention.position.acts("state"):
+                x = torch.zeros(1, 1, attention.out.in_features)
+                state = attention.position("state", x, torch.zeros(1, 1, dtype=torch.int64))
+                found[f"state_{n}"] = 1, state.shape[2]
+        return found
+
     def forward(
         self, tokens: Tensor, mask: Tensor, pos: Tensor, cross: list[Tensor], past: list[Tensor]
     ) -> tuple[Tensor, ...]:
-        before = past[0].shape[2]
+        before, earlier = past[0].shape[2], iter(past)
         x, pos_q = self.model.target(tokens, start=before)
         pos_k = self.model.target.position_ids(1, before + tokens.shape[1], device=x.device)
         nothing = Memory(x[:, :0], pos, mask)  # all keys of the source are there
         present = []
         for n, layer in enumerate(self.model.decoder):
-            of_layer = slice(2 * n, 2 * n + 2)
-            own: Any = _Growing(*past[of_layer])
+            own: Any = _Growing(earlier)
             source = SourceKeyValues()
-            source.append(*cross[of_layer])
+            source.append(*cross[2 * n : 2 * n + 2])
             x = layer(x, pos_q, pos_k, nothing, (own, source))
-            present += [own.keys, own.values]
+            present += own.kept
         return (self.model.project(self.model.decoder_norm(x)), *present)
 
 
 class _Growing:
-    """A `model.cache.KeyValues` that concatenates instead of writing into a buffer."""
+    """A `model.cache.KeyValues` that concatenates instead of writing into a buffer; takes what it
+    continues from an iterator."""
 
     mask: Tensor | None = None  # no place is free
 
-    def __init__(self, keys: Tensor, values: Tensor):
-        self.keys, self.values = keys, values
+    def __init__(self, earlier: Iterator[Tensor]):
+        self._earlier = earlier
 
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        self.keys = torch.cat((self.keys, keys), dim=2)
-        self.values = torch.cat((self.values, values), dim=2)
-        return self.keys, self.values
+    def append(self, *new: Tensor) -> tuple[Tensor, ...]:
+        self.kept = tuple(torch.cat((next(self._earlier), x), dim=2) for x in new)
+        return self.kept
 
 
 class OnnxModel:

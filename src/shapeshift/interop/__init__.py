@@ -1,9 +1,9 @@
 """Position representations inside other people's models: Hugging Face and torch.nn."""
 
-from .decoder_only import use_position
 from .relative_key import restore_relative_positions
 from .shaw_checkpoints import shaw_attention
 from .shift import shift_positions, unshift
+from .swap import use_position
 
 __all__ = [
     "restore_relative_positions",

@@ -40,25 +40,34 @@ def refuse_changed(model: nn.Module) -> None:
                 )
 
 
-def no_vectors(first: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def no_vectors(*args: Any, **kwargs: Any) -> Tensor:
     """A `forward` for position embeddings that returns zeros."""
+    device = next(x.device for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
     # A whole number, so that the sum has the dtype of the embeddings.
-    return torch.zeros((), dtype=torch.int64, device=first.device)
+    return torch.zeros((), dtype=torch.int64, device=device)
 
 
 def use_attention(model: nn.Module, config: Any, name: str, attention: Attention) -> Any:
     """Let a model call `attention`, registered as `name`; return its new configuration.
 
     Every part of the model that has such a configuration gets the new one, a copy, because another
-    model may have the old one.
+    model may have the old one. So does a configuration that this one is a part of.
     """
-    _register(name, attention)
+    register(name, attention)
     own_config = copy(config)
     own_config._attn_implementation = name
-    parts: list[Any] = [*model.modules()]
+    parts: list[Any] = [part for part in model.modules() if hasattr(part, "config")]
+    whole: dict[int, Any] = {}
     for part in parts:
-        if type(getattr(part, "config", None)) is type(config):
+        if type(part.config) is type(config):
             part.config = own_config
+            continue
+        for field, value in vars(part.config).items():
+            if value is config:
+                changed = whole.setdefault(id(part.config), copy(part.config))
+                setattr(changed, field, own_config)
+    for part in parts:
+        part.config = whole.get(id(part.config), part.config)
     return own_config
 
 
@@ -77,12 +86,14 @@ def require_attention(module: nn.Module, name: str, attention: Attention, undo: 
             f"the attention of this model is {current!r}, which does not compute its positions;"
             f" call model.set_attn_implementation({name!r}), or {undo}"
         )
-    _register(name, attention)  # the model may come from another process
+    register(name, attention)  # the model may come from another process
 
 
-def _register(name: str, attention: Attention) -> None:
+def register(name: str, attention: Attention) -> None:
+    """Make `attention` known to transformers. Its masks are those of PyTorch's attention: boolean,
+    or None where a causal mask, or none, is all."""
     from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import eager_mask
+    from transformers.masking_utils import sdpa_mask
 
     AttentionInterface.register(name, attention)
-    AttentionMaskInterface.register(name, eager_mask)
+    AttentionMaskInterface.register(name, sdpa_mask)

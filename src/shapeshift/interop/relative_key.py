@@ -156,6 +156,8 @@ def _attention(
     """Attention as transformers calls it; returns `(B, Q, H, E)`. Attention to an encoder has no
     table."""
     mask, table = attention_mask, getattr(module, TABLE, None)
+    if mask is None and pos_q is not None:  # then nothing masks what a static cache has to spare
+        key, value = (x[:, :, : int(pos_q[0, -1]) + 1] for x in (key, value))
     pos_k = torch.arange(key.shape[2], device=query.device).unsqueeze(0)  # (1, K)
     if table is not None:
         assert pos_q is not None, "`_number` has run"
@@ -173,5 +175,6 @@ def _attention(
         )
     if pos_q is None:  # nothing reads them
         pos_q = torch.arange(query.shape[2], device=query.device).unsqueeze(0)
-    heads = attend(query, key, value, mask, Representation(), pos_q, pos_k, dropout)
+    causal = attention_mask is None and query.shape[2] > 1 and bool(module.is_causal)
+    heads = attend(query, key, value, mask, Representation(), pos_q, pos_k, dropout, causal=causal)
     return heads.transpose(1, 2).contiguous(), None

@@ -17,8 +17,8 @@ from shapeshift.positions.checks import can_read, whole_number
 from shapeshift.positions.position_ids import draw_offsets
 
 from .changed import HANDLES, UNDO, refuse_changed
-from .decoder_only import restore_position
 from .families import Family, family_of, find, relative_kind
+from .swap import restore_position
 
 
 def shift_positions(

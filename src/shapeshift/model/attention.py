@@ -72,8 +72,8 @@ class Attention(nn.Module):
             x, memory: inputs of the query, and of the key and value projections.
             pos_q, pos_k: positions of queries and of all keys, those in the cache first.
             mask: as of `attend`, broadcastable to `(B, 1, Q, K)`.
-            cache: keys and values to continue, with which nothing is checked; `memory` then holds
-                the new ones alone, and may be empty (K = 0) when all are there.
+            cache: keys, values and state to continue, with which nothing is checked; `memory` then
+                holds the new ones alone, and may be empty (K = 0) when all are there.
             causal: whether each query sees only the keys up to its own.
             packing: of queries and keys; `x` and `memory` are then `(N, D)`, and there is no cache.
 
@@ -85,7 +85,8 @@ class Attention(nn.Module):
             if packing is None:
                 _check(x, memory, pos_q, pos_k, self.position.num_axes)
         packed = packing
-        if packing and self.position.acts("inputs"):  # which sees whole sentences
+        has_state = self.position.acts("state")
+        if packing and (has_state or self.position.acts("inputs")):  # which see whole sentences
             alone, packed = memory is not x, None
             x = packing[0].unpack(x)
             memory = packing[1].unpack(memory) if alone else x
@@ -93,6 +94,7 @@ class Attention(nn.Module):
         pos_new = pos_q
         if memory is not x:
             pos_new = pos_k if packed else pos_k[:, pos_k.shape[1] - memory.shape[1] :]
+        state = self.position("state", memory, pos_new) if has_state else None
         call = Call(
             self._project(*self._inputs(x, memory, pos_q, pos_new)),
             self.position,
@@ -104,6 +106,7 @@ class Attention(nn.Module):
             num_heads=self.num_heads,
             packing=packed,
             cache=cache,
+            state=state,
             pos_new=pos_new,
         )
         out = run(call).flatten(-2)  # (B, Q, D)

@@ -1,4 +1,5 @@
-"""Caches of keys and values for incremental decoding."""
+"""Caches of keys and values, and of what else a kind keeps with its keys, for incremental
+decoding."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ ROOM = 32
 
 
 class KeyValues:
-    """Projected keys and values of the tokens seen so far, `(N, H, K, E)` each.
+    """Projected keys and values of the tokens seen so far, `(N, H, K, E)` each, and the state of a
+    kind that has one, `(N, 1, K, F)`.
 
     They lie token by token in memory, `(K, N, H, E)`, so that the part in use is contiguous:
     reordering rows copies only that part, and matrix products need no copy. Between calls of
@@ -26,19 +28,19 @@ class KeyValues:
 
     def __init__(self) -> None:
         self.length = 0
-        self._buffers: tuple[Tensor, Tensor] | None = None  # (capacity, N or more, H, E) each
-        self._spare: tuple[Tensor, Tensor] | None = None  # those before, to be written next
+        self._buffers: list[Tensor] | None = None  # (capacity, N or more, H, E) each
+        self._spare: list[Tensor] | None = None  # those before, to be written next
         self._attends = False  # whether `attend` was called last, not `append`
         self._rows: Tensor | None = None  # (K, N) int32: where the tokens of row n are, if not in n
 
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Append `keys, values (N, H, new, E)`; return all cached ones, as views that are valid
-        until the next call."""
+    def append(self, *new: Tensor) -> tuple[Tensor, ...]:
+        """Append keys, values and any state `(N, H, new, E)`; return all cached ones, as views that
+        are valid until the next call."""
         self._attends = False
         if self._rows is not None:
             self._move(self.length, self._rows)
             self._rows = None
-        return self._add(keys, values)
+        return self._add(*new)
 
     def attend(
         self, q: Tensor, keys: Tensor, values: Tensor, **options: Any
@@ -46,7 +48,8 @@ class KeyValues:
         """Append `keys, values (N, H, 1, E)`, and return `decoding.decode_step` for `q (N, H, 1,
         E)` over all cached ones, with `options`."""
         self._attends = True
-        return decoding.decode_step(q, *self._add(keys, values), rows=self._rows, **options)
+        keys, values = self._add(keys, values)
+        return decoding.decode_step(q, keys, values, rows=self._rows, **options)
 
     def select(self, rows: Tensor) -> None:
         """Let row i continue old row `rows[i]`; there may be more rows than before."""
@@ -63,24 +66,22 @@ class KeyValues:
             self._move(capacity, rows)
             self._rows = None
 
-    def _add(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        num_rows, end = keys.shape[0], self.length + keys.shape[2]
-        new = [x.permute(2, 0, 1, 3) for x in (keys, values)]  # (new, N, H, E)
+    def _add(self, *given: Tensor) -> tuple[Tensor, ...]:
+        num_rows, end = given[0].shape[0], self.length + given[0].shape[2]
+        new = [x.permute(2, 0, 1, 3) for x in given]  # (new, N, H, E)
         if self._buffers is None:
             capacity = max(end, ROOM)
-            keys, values = (x.new_empty(capacity, *x.shape[1:]) for x in new)
-            self._buffers = keys, values
+            self._buffers = [x.new_empty(capacity, *x.shape[1:]) for x in new]
         elif end > self._buffers[0].shape[0]:
             self._move(2 * end)
         if end > self.length:
             for buffer, x in zip(self._buffers, new, strict=True):
                 buffer[self.length : end, :num_rows] = x
         if self._rows is not None:
-            own = torch.arange(num_rows, dtype=torch.int32, device=keys.device)
+            own = torch.arange(num_rows, dtype=torch.int32, device=given[0].device)
             self._rows = torch.cat((self._rows, own.expand(end - self.length, -1)))
         self.length = end
-        kept_keys, kept_values = (x[:end].permute(1, 2, 0, 3) for x in self._buffers)
-        return kept_keys, kept_values
+        return tuple(x[:end].permute(1, 2, 0, 3) for x in self._buffers)
 
     def _move(self, capacity: int, rows: Tensor | None = None) -> None:
         """Copy the cached tokens to buffers of `capacity`; with `rows (K, N)`, token k of row n
@@ -91,11 +92,10 @@ class KeyValues:
         if rows is not None:
             first = torch.arange(self.length, device=rows.device)[:, None] * num_rows
             flat, num_rows = (first + rows).flatten(), rows.shape[1]
-        shape = capacity, num_rows, *old[0].shape[2:]
         new = self._spare  # memory that is new would cost more than the copy
-        learned = old[0].requires_grad
-        if new is None or new[0].shape != shape or learned:
-            new = old[0].new_empty(shape), old[1].new_empty(shape)
+        learned = any(x.requires_grad for x in old)
+        if new is None or new[0].shape[:2] != (capacity, num_rows) or learned:
+            new = [x.new_empty(capacity, num_rows, *x.shape[2:]) for x in old]
         for source, out in zip(old, new, strict=True):
             if rows is None:
                 out[: self.length] = source[: self.length]
@@ -178,9 +178,9 @@ class Slots:
 
 class FixedKeyValues:
     """Like `KeyValues`, with `Slots`: buffers have room for all tokens from the start, and free
-    places are masked."""
+    places are zero, and masked."""
 
-    def __init__(self, slots: Slots, buffers: tuple[Tensor, Tensor] | None = None):
+    def __init__(self, slots: Slots, buffers: list[Tensor] | None = None):
         self._slots = slots
         self._buffers = buffers  # (capacity, N, H, E) each
 
@@ -189,52 +189,49 @@ class FixedKeyValues:
         """Mask to add to the scores, `(1, 1, 1, capacity)`."""
         return self._slots.mask
 
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write `keys, values (N, H, 1, E)` to the place taken last; return those of all places,
-        `(N, H, capacity, E)`, which `mask` must mask."""
+    def append(self, *given: Tensor) -> tuple[Tensor, ...]:
+        """Write keys, values and any state `(N, H, 1, E)` to the place taken last; return those of
+        all places, `(N, H, capacity, E)`, which `mask` must mask."""
         slots = self._slots
-        new_keys, new_values = (x.permute(2, 0, 1, 3) for x in (keys, values))  # (1, N, H, E)
+        new = [x.permute(2, 0, 1, 3) for x in given]  # (1, N, H, E)
         if self._buffers is None:
-            shape = slots.pos.shape[1], *new_keys.shape[1:]
-            self._buffers = keys.new_zeros(shape), values.new_zeros(shape)
-        for buffer, new in zip(self._buffers, (new_keys, new_values), strict=True):
-            buffer[:, : new.shape[1]].index_copy_(0, slots.last, new)
-        kept_keys, kept_values = (slots.tokens(x).permute(1, 2, 0, 3) for x in self._buffers)
-        return kept_keys, kept_values
+            self._buffers = [x.new_zeros(slots.pos.shape[1], *x.shape[1:]) for x in new]
+        for buffer, x in zip(self._buffers, new, strict=True):
+            buffer[:, : x.shape[1]].index_copy_(0, slots.last, x)
+        return tuple(slots.tokens(x).permute(1, 2, 0, 3) for x in self._buffers)
 
     def moved(self, slots: Slots) -> FixedKeyValues:
         """Return a copy with the places of larger `slots`."""
         if self._buffers is None:
             return FixedKeyValues(slots)
-        keys, values = (self._slots.move(x, slots.pos.shape[1]) for x in self._buffers)
-        return FixedKeyValues(slots, (keys, values))
+        moved = [self._slots.move(x, slots.pos.shape[1]) for x in self._buffers]
+        return FixedKeyValues(slots, moved)
 
 
 class SourceKeyValues:
-    """Projected keys and values of a source, `(B, H, K, E)` each. They do not grow, and lie
-    sentence by sentence in memory, which is fastest for the products of each step."""
+    """Projected keys and values of a source, `(B, H, K, E)` each, and any state. They do not grow,
+    and lie sentence by sentence in memory, which is fastest for the products of each step."""
 
     mask: Tensor | None = None
 
     def __init__(self) -> None:
         self.length = 0
-        self._both: tuple[Tensor, Tensor] | None = None
+        self._kept: tuple[Tensor, ...] = ()
 
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Store `keys, values` of the first call (later ones are empty), and return them."""
-        if self._both is None:
-            self._both = keys.contiguous(), values.contiguous()
-            self.length = keys.shape[2]
-        return self._both
+    def append(self, *new: Tensor) -> tuple[Tensor, ...]:
+        """Store what the first call gives (later ones give nothing), and return it."""
+        if not self._kept:
+            self._kept = tuple(x.contiguous() for x in new)
+            self.length = new[0].shape[2]
+        return self._kept
 
     def attend(
         self, q: Tensor, keys: Tensor, values: Tensor, **options: Any
     ) -> tuple[Tensor, Tensor | None]:
         """Like `append`, but return `decoding.decode_step` for `q (B, H, Q, E)`, with `options`."""
-        return decoding.decode_step(q, *self.append(keys, values), **options)
+        keys, values = self.append(keys, values)
+        return decoding.decode_step(q, keys, values, **options)
 
     def select(self, sentences: Tensor) -> None:
         """Let sentence i continue old sentence `sentences[i]`."""
-        if self._both is not None:
-            keys, values = self._both
-            self._both = keys.index_select(0, sentences), values.index_select(0, sentences)
+        self._kept = tuple(x.index_select(0, sentences) for x in self._kept)

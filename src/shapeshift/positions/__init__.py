@@ -4,8 +4,11 @@ from .alibi import ALiBi
 from .axial import Axial
 from .base import Encoding, Representation
 from .chain import Chain
+from .cope import CoPE
+from .deberta import DeBERTa
 from .dropin import SHAPE
 from .fire import FIRE
+from .fox import FoX
 from .graph import Graph, use_edges
 from .kerple import KERPLE
 from .learned import Learned
@@ -17,6 +20,7 @@ from .scheme import SCHEMES, Part, PositionIds, Scheme
 from .shaw import Shaw, Skew
 from .sinusoidal import Sinusoidal
 from .t5 import T5
+from .transformer_xl import TransformerXL
 from .tupe import TUPE
 from .xpos import XPos
 
@@ -34,8 +38,11 @@ __all__ = [
     "Absolute",
     "Axial",
     "Chain",
+    "CoPE",
     "Coupled",
+    "DeBERTa",
     "Encoding",
+    "FoX",
     "Graph",
     "Learned",
     "Packed",
@@ -51,6 +58,7 @@ __all__ = [
     "Sinusoidal",
     "Skew",
     "Stack",
+    "TransformerXL",
     "XPos",
     "build_position_ids",
     "check",

@@ -19,7 +19,7 @@ from .pairs import Table
 from .relative import by_distance
 from .turns import Turn, rotate
 
-AT_ATTENTION = ("inputs", "rotate", "bias", "query_bias", "value_bias")
+AT_ATTENTION = ("inputs", "rotate", "bias", "query_bias", "value_bias", "state", "score")
 HOOKS = ("embed", *AT_ATTENTION)
 
 DESCRIBED_BY = {
@@ -30,7 +30,12 @@ DESCRIBED_BY = {
 }
 """Hooks that the base class derives, and the method that each of them is derived from."""
 
-PROMISES = {"shift_invariant": (*HOOKS, "turn"), "position_free_heads": ("rotate", "turn")}
+PROMISES = {
+    "shift_invariant": (*HOOKS, "turn"),
+    "position_free_heads": ("rotate", "turn"),
+    "head_free_score": ("score",),
+    "position_free_score": ("score",),
+}
 """The promises that a class may make, and the methods that each promise is about."""
 
 _MODULE_HOOKS = "_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"
@@ -47,14 +52,15 @@ def has_hooks(module: nn.Module) -> bool:
 class Representation(nn.Module):
     """How a Transformer uses positions; the base class uses none.
 
-    A model calls the hooks `embed`, `inputs`, `rotate`, `bias`, `query_bias` and `value_bias` at
-    fixed points and knows nothing else. With x a layer's input, W the projections and i, j the
-    query and key positions, attention is
+    A model calls the hooks `embed`, `inputs`, `rotate`, `bias`, `query_bias`, `value_bias`, `state`
+    and `score` at fixed points and knows nothing else. With x a layer's input, W the projections
+    and i, j the query and key positions, attention is
 
         q, k, v  = inputs(x, x, x)                        # what is projected
         Q, K     = rotate(q W^Q, k W^K)                   # the projected heads
         Q        = Q / sqrt(E)
-        e_ij     = Q_i K_j^T + bias_ij + query_bias(Q)_ij # then mask and softmax
+        e_ij     = Q_i K_j^T + bias_ij + query_bias(Q)_ij + mask_ij
+        e        = score(e, Q, K, state(x))               # then softmax
         z_i      = sum_j softmax(e)_ij (v W^V)_j + value_bias(softmax(e))_i
 
     A subclass overrides one method for what it does, the most specific one that can say it, and
@@ -111,6 +117,14 @@ class Representation(nn.Module):
     """A promise: `rotate` does the same at all positions, so that other parts of a chain may read
     or rotate these queries. A subclass that overrides `rotate` or `turn` loses it."""
 
+    head_free_score: bool = True
+    """A promise: `score` reads neither queries nor keys, so that other parts of a chain may rotate
+    them. A subclass that overrides `score` loses it unless it repeats it."""
+
+    position_free_score: bool = True
+    """A promise: `score` reads no positions. `shapeshift check` then expects no effect of them. A
+    subclass that overrides `score` loses it unless it repeats it."""
+
     num_axes: int = 1
     """A, how many numbers a position has. With A > 1, positions are `(B|1, T, A)`, integers or
     fractions; a subclass then overrides `turn` or a hook. The models of this package have A = 1."""
@@ -140,6 +154,10 @@ class Representation(nn.Module):
                     f"{cls.__name__} overrides {description}, of which the {hook} that it inherits"
                     f" makes no use; override {hook}"
                 )
+        if _overrides(cls, "state") and not _overrides(cls, "score"):
+            raise ShapeshiftError(
+                f"{cls.__name__} overrides state, which `score` alone reads; override score"
+            )
         if not isinstance(cls.places, tuple) or not {*cls.places} <= {*Representation.places}:
             raise ShapeshiftError(
                 f"places of {cls.__name__} must be a tuple of {', '.join(Representation.places)},"
@@ -159,8 +177,7 @@ class Representation(nn.Module):
             cls.places = places
 
     def acts(self, hook: str) -> bool:
-        """Return whether `hook` (`embed`, `inputs`, `rotate`, `bias`, `query_bias` or `value_bias`)
-        may have an effect."""
+        """Return whether a hook, by its name, may have an effect."""
         return hook in self.acting() if hook in DESCRIBED_BY else not self._is_own(hook)
 
     def acting(self) -> set[str]:
@@ -290,6 +307,33 @@ class Representation(nn.Module):
             return None
         check_heads(probs, probs.mT, pos_q, pos_k)
         return pairs.value_bias(probs, table.vectors, table.rows(pos_q, pos_k))
+
+    def state(self, x: Tensor, pos: Tensor) -> Tensor | None:
+        """Return what each token contributes to `score` as a key, `(B, T, F)`, or None.
+
+        `x (B, T, D)` is what keys are projected from, before `inputs`. A cache keeps the state of a
+        token with its key; a token never sees others here.
+        """
+        return None
+
+    def score(
+        self,
+        scores: Tensor,
+        q: Tensor,
+        k: Tensor,
+        state: Tensor | None,
+        pos_q: Tensor,
+        pos_k: Tensor,
+    ) -> Tensor:
+        """Return the scores `(B, H, Q, K)` of which the softmax is taken, also in a wider dtype.
+
+        `scores` have all biases and the mask; what is `-inf` stays `-inf`. `q` and `k (B, H, Q|K,
+        E)` are the heads after `rotate`, the queries scaled by 1 / sqrt(E). `state (B, K, F)` is
+        what `state` has returned for all keys, in the order of the text. In self-attention, the
+        queries are the last Q of the keys. A cache with a fixed size has free places behind them,
+        whose scores are `-inf` and whose state is zero.
+        """
+        return scores
 
 
 Representation._derived = {name: getattr(Representation, name) for name in HOOKS}

@@ -22,11 +22,12 @@ class Chain(Representation):
     Raises:
         ShapeshiftError: if a part is not a `Representation`, or if parts were built for different
             D, H or E, or for positions with different numbers of axes; if one part reads the
-            queries that another part rotates, if two parts rotate them, or if two parts of one kind
-            change queries and keys.
+            queries that another part rotates, if two parts rotate them, if two parts of one kind
+            change queries and keys, or if two keep a state.
     """
 
-    shift_invariant = position_free_heads = True  # if all parts promise it
+    # If all parts promise it.
+    shift_invariant = position_free_heads = head_free_score = position_free_score = True
 
     def __init__(self, *parts: Representation):
         super().__init__()
@@ -101,6 +102,26 @@ class Chain(Representation):
     def value_bias(self, probs: Tensor, pos_q: Tensor, pos_k: Tensor) -> Tensor | None:
         return total([part("value_bias", probs, pos_q, pos_k) for part in self._parts()])
 
+    def state(self, x: Tensor, pos: Tensor) -> Tensor | None:
+        for part in self._parts("state"):
+            state: Tensor | None = part("state", x, pos)
+            return state
+        return None
+
+    def score(
+        self,
+        scores: Tensor,
+        q: Tensor,
+        k: Tensor,
+        state: Tensor | None,
+        pos_q: Tensor,
+        pos_k: Tensor,
+    ) -> Tensor:
+        for part in self._parts("score"):
+            own = state if part.acts("state") else None
+            scores = part("score", scores, q, k, own, pos_q, pos_k)
+        return scores
+
     def turns(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Turn, Turn]:
         return self._parts("rotate")[0].turns(q, k, pos_q, pos_k)
 
@@ -146,13 +167,20 @@ def _check_heads(kinds: list[Representation]) -> None:
     (R(i) q_i) a_ij depends on i, and two rotations may not commute."""
     apart = "give them different stacks or places"
     for turning, reading in permutations(kinds, 2):
-        if not turning.position_free_heads and reading.acts("query_bias"):
+        reads = reading.acts("query_bias") or not reading.head_free_score
+        if not turning.position_free_heads and reads:
             one, other = type(turning).__name__, type(reading).__name__
             raise ShapeshiftError(
                 f"{one} turns the queries that {other} reads, whose scores would depend on where a"
                 f" sentence begins; {apart}, or use a kind that does not read queries, such as T5,"
                 " ALiBi or Shaw with add_to='values'"
             )
+    stateful = [type(kind).__name__ for kind in kinds if kind.acts("state")]
+    if len(stateful) > 1:
+        raise ShapeshiftError(
+            f"{' and '.join(stateful)} would both keep a state with the keys of one attention;"
+            f" leave one of them out, or {apart}"
+        )
     changing = [kind for kind in kinds if kind.acts("rotate")]
     for first, second in combinations(changing, 2):
         turn = not (first.position_free_heads or second.position_free_heads)

@@ -50,7 +50,7 @@ class Absolute(nn.Module):
             offset: added to all positions, at least 0: a number, or an integer tensor `()`,
                 `(1,)` or `(B,)`. With None, it is drawn in training, and is the paper's value in
                 evaluation.
-            device: device of the result.
+            device: device of the result; None is that of the tokens, or the default.
             tokens: token ids `(B, start + T)`, for ids that depend on them; see `reads_tokens`.
 
         Returns:
@@ -63,6 +63,8 @@ class Absolute(nn.Module):
         sizes = {"num_sequences": num_sequences, "length": length, "start": start}
         for name, size in sizes.items():
             whole_number(name, size, 0)
+        if device is None and isinstance(tokens, Tensor):
+            device = tokens.device
         is_drawn = self.training and offset is None
         if offset is None:
             offset = self.choose_offset(num_sequences, device)
@@ -308,7 +310,7 @@ class Abacus(Coupled):
         max_offset: K; 99 in the released code.
 
     Raises:
-        ShapeshiftError: if `digits` are not different whole numbers from 0, or K is not one.
+        ShapeshiftError: if `digits` are not whole numbers from 0, or K is not one.
     """
 
     @checked

@@ -18,7 +18,10 @@ from .alibi import ALiBi
 from .axial import Axial
 from .base import Representation
 from .checks import SIZES, check_arguments
+from .cope import CoPE
+from .deberta import DeBERTa
 from .fire import FIRE
+from .fox import FoX
 from .kerple import KERPLE
 from .learned import Learned
 from .position_ids import Abacus, Absolute, Coupled, Packed, Randomized, Shifted
@@ -26,6 +29,7 @@ from .rotary import Rotary
 from .shaw import Shaw, Skew
 from .sinusoidal import Sinusoidal
 from .t5 import T5
+from .transformer_xl import TransformerXL
 from .tupe import TUPE
 from .xpos import XPos
 
@@ -75,6 +79,12 @@ KINDS: dict[str, Entry[Representation]] = {
     "rotary": Entry(Rotary, "queries and keys rotated by position", "Su et al. 2021, §3.4.2"),
     "xpos": Entry(XPos, "rotary that decays with distance", "Sun et al. 2022, §3.1"),
     "tupe": Entry(TUPE, "positions and words compared separately", "Ke et al. 2021, §3.1"),
+    "transformer-xl": Entry(
+        TransformerXL, "queries compared with sines of the distance", "Dai et al. 2019, §3.3"
+    ),
+    "deberta": Entry(DeBERTa, "words and distances compared, both ways", "He et al. 2021, §3.1"),
+    "cope": Entry(CoPE, "positions counted by gates from the content", "Golovneva et al. 2024, §4"),
+    "fox": Entry(FoX, "a forget gate that lowers earlier scores", "Lin et al. 2025, §3"),
 }
 
 KINDS_WITH_AXES: dict[str, Entry[Representation]] = {

@@ -112,13 +112,13 @@ def released(
     elif kind == "longrope":
         is_long = length is not None and length > original
         limit = None if is_long else original - 1
-        name = LISTS[is_long]
-        factors = torch.tensor(parameters[name], dtype=dtype, device="cpu")
-        if len(factors) != width // 2:
-            raise ShapeshiftError(
-                f"{name} has {len(factors)} numbers, and {width // 2} pairs of channels rotate;"
-                " give one for each"
-            )
+        for name in LISTS:
+            if (size := len(parameters[name])) != width // 2:
+                raise ShapeshiftError(
+                    f"{name} has {size} numbers, and {width // 2} pairs of channels rotate; give"
+                    " one for each"
+                )
+        factors = torch.tensor(parameters[LISTS[is_long]], dtype=dtype, device="cpu")
         theta = 1.0 / (factors * periods(base, width))
         if "attention_factor" in parameters:
             scale = parameters["attention_factor"]

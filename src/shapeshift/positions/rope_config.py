@@ -16,8 +16,9 @@ PAIRS = {
         " flex_olmo gemma gemma2 gemma3_text gemma4_text glm4_moe gpt_neox gpt_oss"
         " granite granitemoe granitemoeshared hunyuan_v1_dense hyperclovax jais2"
         " laguna lfm2 llama minimax_m2 ministral mistral mixtral modernbert nemotron"
-        " olmo olmo2 olmo3 olmoe persimmon phi phi3 phimoe qwen2 qwen2_moe qwen3"
-        " qwen3_moe qwen3_next seed_oss smollm3 stablelm starcoder2",
+        " olmo olmo2 olmo3 olmoe persimmon phi phi3 phimoe qwen2 qwen2_5_vl"
+        " qwen2_5_vl_text qwen2_moe qwen2_vl qwen2_vl_text qwen3 qwen3_moe qwen3_next"
+        " qwen3_vl_moe_text qwen3_vl_text seed_oss smollm3 stablelm starcoder2",
         "interleaved": "codegen cohere cohere2 deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe glm"
         " glm4 gptj helium llama4_text",
     }.items()
@@ -25,13 +26,20 @@ PAIRS = {
 }
 """`model_type` → which channels rotate together in its code."""
 
+SECTION_ORDERS = {
+    **dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), "blocks"),
+    **dict.fromkeys(("qwen3_vl_text", "qwen3_vl_moe_text"), "interleaved"),
+}
+"""`model_type` of models with several axes → `section_order` of `Rotary`."""
+
 NEEDS = {
     "partial_rotary_factor rotary_pct rotary_dim": "codegen glm glm4 glm4_moe gpt_neox gptj"
     " nemotron persimmon phi qwen3_next stablelm",
     "head_dim": "ernie4_5 gemma gemma2 gemma3_text gemma4_text glm glm4 gpt_oss helium laguna"
-    " llama4_text minimax_m2 qwen3 seed_oss",
+    " llama4_text minimax_m2 qwen3 qwen3_vl_moe_text qwen3_vl_text seed_oss",
     "global_head_dim per_layer_config": "gemma4_text",
     "qk_rope_head_dim": "deepseek_v2 deepseek_v3",
+    "mrope_section": " ".join(SECTION_ORDERS),
     "rope_parameters rope_scaling": "apertus gemma4_text gpt_oss laguna",
     "rope_parameters rope_local_base_freq": "gemma3_text",
     "rope_parameters global_rope_theta": "modernbert",
@@ -41,6 +49,9 @@ NEEDS = {
 
 BY_LAYER = "cohere2", "exaone4", "gemma3_text", "gemma4_text", "laguna", "modernbert", "olmo3"
 """Models whose layers differ."""
+
+INTERLEAVE_IF_SAID = ("deepseek_v3",)
+"""Models whose code reads `rope_interleave`."""
 
 FIXED_BASE = "codegen", "gptj"
 """Models of which 10000 is part of the code."""
@@ -55,15 +66,15 @@ ALIASES = {
 
 KNOWN = {
     *("rope_parameters", "rope_scaling", "rope_theta", "rotary_emb_base", "rotary_pct"),
-    *("partial_rotary_factor", "rotary_dim", "rope_interleave", "qk_rope_head_dim"),
-    *("no_rope_layers", "no_rope_layer_interval"),
+    *("partial_rotary_factor", "rotary_dim", "rope_interleave", "rope_interleaved"),
+    *("qk_rope_head_dim", "no_rope_layers", "no_rope_layer_interval"),
+    *("rotary", "ignore_keys_at_rope_validation"),
     *("rope_local_base_freq", "global_rope_theta", "local_rope_theta"),
 }
 """Names in a configuration that are read here; others with "rope" or "rotary" are refused."""
 
-SEVERAL = "rotates by several positions of each token"
 UNSUPPORTED = {
-    **dict.fromkeys(("mrope_section", "mrope", "axial"), SEVERAL),
+    "axial": "rotates by the row and the column of a patch, see shapeshift.positions.Axial",
     "llama_4_scaling_beta": "multiplies queries by a function of their position",
 }
 
@@ -71,11 +82,12 @@ SLIDING, FULL = "sliding_attention", "full_attention"
 
 
 def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, Any]:
-    """Return `head_dim`, `pairs` and `rope_parameters` of `Rotary`; see `Rotary.from_config`."""
+    """Return `head_dim`, `pairs`, `rope_parameters` and, of several axes, the sections of `Rotary`;
+    see `Rotary.from_config`."""
     given = _as_dict(config)
     model = str(given.get("model_type"))
-    if given.get("alibi"):
-        raise ShapeshiftError("this model has ALiBi in place of rotary positions")
+    if given.get("alibi") or given.get("rotary") is False:
+        raise ShapeshiftError("this model has other positions in place of rotary ones")
     for name in given:
         if re.search("(?<![a-z])m?rope|rotary", str(name)) and name not in KNOWN:
             raise ShapeshiftError(
@@ -86,7 +98,7 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
     parameters = _of_layer(given, layer_type)
     for name, why in UNSUPPORTED.items():
         if name in (*parameters, parameters.get("rope_type"), parameters.get("type")):
-            raise ShapeshiftError(f"{name} {why}, which Rotary does not compute")
+            raise ShapeshiftError(f"{name} {why}; from_config does not read that")
     head_dim = _head_dim(given, layer_type)
     if "rotary_dim" in given:
         if "partial_rotary_factor" in parameters:
@@ -109,10 +121,21 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
             "the configuration names no rope_theta; add the one that the model was trained with,"
             " in many old models 10000.0"
         )
+    axes = {}
+    if "mrope_section" in parameters:
+        said = parameters.pop("mrope_interleaved", None)
+        order = None if said is None else "interleaved" if said else "blocks"
+        known = SECTION_ORDERS.get(model, order or "blocks")
+        if order not in (None, known):
+            raise ShapeshiftError(
+                f"the code of a {model} has section_order={known!r}; remove mrope_interleaved"
+            )
+        axes = {"sections": parameters.pop("mrope_section"), "section_order": known}
     return {
         "head_dim": head_dim,
         "pairs": _pairs(given, pairs),
         "rope_parameters": _spelled(given, parameters),
+        **axes,
     }
 
 
@@ -255,8 +278,15 @@ def _head_dim(given: Mapping[str, Any], layer_type: str | None) -> Any:
 def _pairs(given: Mapping[str, Any], pairs: str | None) -> str:
     model = given.get("model_type")
     known = PAIRS.get(str(model))
-    if known is not None and given.get("rope_interleave") is False:
-        known = "halves"
+    said = given.get("rope_interleave", given.get("rope_interleaved"))
+    if said is not None:
+        stated = "interleaved" if said else "halves"
+        if known not in (None, stated) and model not in INTERLEAVE_IF_SAID:
+            raise ShapeshiftError(
+                f"the code of a {model} has pairs={known!r}, whatever rope_interleave={said} says;"
+                " remove it"
+            )
+        known = stated
     if pairs is not None and known not in (None, pairs):
         raise ShapeshiftError(f"a {model} has pairs={known!r}, got {pairs!r}; leave pairs out")
     if (found := known or pairs) is None:
@@ -270,6 +300,7 @@ def _pairs(given: Mapping[str, Any], pairs: str | None) -> str:
 def _spelled(given: Mapping[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
     """Return rope parameters with the names of transformers 5, complete by themselves."""
     old, kind = parameters.pop("type", None), parameters.pop("rope_type", None)
+    old = "default" if old == "mrope" else old  # of Qwen2-VL, beside its mrope_section
     if old is not None and kind is not None and old != kind:
         raise ShapeshiftError(f"rope_type {kind!r} and type {old!r} differ; give one of them")
     kind = kind or old or "default"

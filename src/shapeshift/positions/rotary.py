@@ -84,6 +84,10 @@ class Rotary(Representation):
             `interleaved`, in turn as long as an axis has pairs left, the rest for the first axis
             (Qwen3-VL).
 
+    Attributes:
+        attention_factor: sqrt(1/t): queries and keys are multiplied by it; of `rope_parameters`,
+            their channels that rotate.
+
     Raises:
         ShapeshiftError: for a number out of range, or settings that contradict each other; in
             `rotate`, for heads of another width or without one position for each token, or for a
@@ -121,7 +125,7 @@ class Rotary(Representation):
                     "rope_parameters replace base, fraction, scaling, factor and original_length;"
                     " leave these out, or rope_parameters"
                 )
-            theta, self._attention_factor, self._limit = released(rope_parameters, head_dim, length)
+            theta, self.attention_factor, self._limit = released(rope_parameters, head_dim, length)
             # No buffer, which `to(dtype)` and `to_empty` would change; see `T5`.
             self._theta = theta.double()
             self.width = 2 * len(theta)
@@ -153,8 +157,8 @@ class Rotary(Representation):
             )
         self.base, self.scaling, self.factor = base, scaling, factor
         self.original_length = original_length
+        self.attention_factor = 0.1 * math.log(factor) + 1 if scaling == "yarn" else 1.0
         self._check_sections()
-        self.temperature = (0.1 * math.log(factor) + 1) ** -2 if scaling == "yarn" else 1.0  # t
 
     @classmethod
     def from_config(
@@ -171,9 +175,10 @@ class Rotary(Representation):
             Rotary.from_config(json.load(open("config.json")), layer=5)
 
         Reads `rope_parameters` and `rope_scaling`, with the names and the layouts of transformers 4
-        and 5. What the configuration says of rotary positions and this class does not compute is an
-        error. A number by which the model multiplies its scores, as DeepSeek's for YaRN, is not
-        part of the rotary positions and is not included.
+        and 5, and the sections of Qwen2-VL, Qwen2.5-VL and Qwen3-VL. What the configuration says of
+        rotary positions and this class does not compute is an error. A number by which the model
+        multiplies its scores, as DeepSeek's for YaRN, is not part of the rotary positions and is
+        not included.
 
         Args:
             config: a configuration, or its dictionary as in `config.json`.
@@ -258,13 +263,11 @@ class Rotary(Representation):
         theta = self.frequencies(pos.device)
         at = at.to(theta.dtype).unsqueeze(-1)  # (B|1, T, 1), with axes (B|1, T, A, 1)
         angles = at * theta if self.sections is None else (at * self._by_axis(theta)).sum(-2)
-        # (B|1, T, r/2)
+        cos, sin, scale = angles.cos(), angles.sin(), self.attention_factor  # (B|1, T, r/2)
         if self.rope_parameters is not None:  # which leave the other channels as they are
-            cos, sin = (f(angles) * self._attention_factor for f in (torch.cos, torch.sin))
-            return Turn(cos, sin, self.pairs == "halves")
+            return Turn(cos * scale, sin * scale, self.pairs == "halves")
         # Queries and keys have the same scale, so that scores are multiplied by 1 / t.
-        scale = self.temperature**-0.5
-        return Turn(angles.cos(), angles.sin(), self.pairs == "halves", scale)
+        return Turn(cos, sin, self.pairs == "halves", scale)
 
 
 def frequencies(width: int, base: float, device: torch.device | None = None) -> Tensor:

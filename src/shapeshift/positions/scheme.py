@@ -128,6 +128,8 @@ SCHEMES: dict[str, Scheme] = {
     "alibi": Scheme(parts=(Part("alibi", "self"),)),
     "rope": Scheme(parts=(Part("rotary", "self"),)),
     "xpos": Scheme(parts=(Part("rotary", "self", "encoder"), Part("xpos", "self", "decoder"))),
+    "cope": Scheme(parts=(Part("rotary", "self", "encoder"), Part("cope", "self", "decoder"))),
+    "fox": Scheme(parts=(Part("rotary", "self", "encoder"), Part("fox", "self", "decoder"))),
     "tupe": Scheme(parts=(Part("tupe", "self"),)),
     "randomized": Scheme(PositionIds("randomized", {"max_position": 2048}), SINUSOIDAL),
     "cross-pe": Scheme(parts=(*SINUSOIDAL, CROSS_PE)),
@@ -136,9 +138,9 @@ SCHEMES: dict[str, Scheme] = {
     "skew-cross-pe": Scheme(parts=(Part("skew", "self", layers=1), CROSS_PE)),
 }
 """The papers' names: APE, SHAPE and RPE of Kiyono et al. 2021; no position at all; learned; each
-further kind in self-attention with its paper's settings (xPos is for decoders; the encoder uses
-rotary); randomized sinusoidal positions; and the schemes of Miyazaki et al. 2024, which add
-positions to Q and K in the first layer: in self-attention instead of at the embedding
+further kind in self-attention with its paper's settings (xPos, CoPE and FoX are for decoders; the
+encoder uses rotary); randomized sinusoidal positions; and the schemes of Miyazaki et al. 2024,
+which add positions to Q and K in the first layer: in self-attention instead of at the embedding
 (LESS-FEEDING), in cross-attention as well (CROSS-PE), and their best, skew with CROSS-PE."""
 
 

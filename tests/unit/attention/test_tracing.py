@@ -15,7 +15,7 @@ from shapeshift.positions import KINDS, get
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
-@pytest.mark.parametrize("name", [name for name in KINDS if name != "xpos"])
+@pytest.mark.parametrize("name", [x for x in KINDS if not KINDS[x].build.causal_only])
 def test_a_trace_computes_what_the_layer_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """For other numbers and lengths than those of the example, with and without gradients."""
     monkeypatch.setattr(library, "call", lambda *_: pytest.fail("a trace cannot record a kernel"))

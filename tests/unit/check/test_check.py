@@ -16,11 +16,18 @@ from shapeshift.export.huggingface import ShapeshiftConfig, ShapeshiftForSeq2Seq
 from shapeshift.interop.torch_nn import TransformerEncoderLayer
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.catalogue import cells
-from shapeshift.positions import SCHEMES, Part, Scheme
+from shapeshift.positions import SCHEMES, Part, PositionIds, Scheme
 
-FAST = {"sinusoidal", "Llama", "BART", "fire"}
+FAST = {"sinusoidal", "Llama", "BART", "fire", "abacus"}
 CELLS = {part.kind: Scheme(parts=(part,)) for part in [*cells()][::-1]}
-CASES = CELLS | {name: SCHEMES[name] for name in ("shape", "randomized", "skew-cross-pe")}
+ROLES = {
+    "packed": ({"separator": 6}, Part("rotary")),
+    "abacus": ({"digits": [5, 6, 7]}, Part("learned")),
+}
+OF_TOKENS = {n: Scheme(PositionIds(n, options), (x,)) for n, (options, x) in ROLES.items()}
+CASES = (
+    CELLS | OF_TOKENS | {name: SCHEMES[name] for name in ("shape", "randomized", "skew-cross-pe")}
+)
 """Every kind, at the first of its places; and what else is in schemes."""
 
 SHAPE = {"dim": 32, "num_heads": 4, "ff_dim": 32, "encoder_layers": 1, "decoder_layers": 1}

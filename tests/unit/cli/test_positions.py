@@ -159,6 +159,7 @@ def test_explain_names_each_attention_of_a_scheme_that_differs() -> None:
         ("rope --train", "--train: describes an attention for --explain; add --explain"),
         ("rope --length 64", "--length: describes an attention for --explain"),
         ("rope --dropout 0", "--dropout: describes an attention for --explain"),
+        ("rope --output x", "--output: is the folder of `shapeshift positions golden`"),
         ("--device cpu", "--device: describes an attention for --explain"),
         ("--explain", "--explain: needs the NAME"),
         ("rope --explain --train --decode", "--decode: excludes --train"),

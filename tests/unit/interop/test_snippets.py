@@ -43,13 +43,17 @@ def test_shape_in_bart(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert torch.equal(model(**inputs).logits, shifted)
 
 
-def test_other_positions_in_a_decoder_only_model(
+def test_other_positions_in_a_model_and_in_the_saved_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build("Llama").save_pretrained(tmp_path / "HuggingFaceTB/SmolLM2-135M")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(snippet(HUGGING_FACE, "use_position("), names)
+    [position] = names["model"].get_submodule("model.shapeshift_positions").children()
+    assert type(position) is Representation
+    names["model"].save_pretrained("my-model")
+    exec(snippet(HUGGING_FACE, "import shapeshift\n"), names)
     [position] = names["model"].get_submodule("model.shapeshift_positions").children()
     assert type(position) is Representation
 

@@ -40,7 +40,8 @@ def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
         ),
         ({"model_type": "gptj", "rotary_dim": 8, "rotary_pct": 0.5}, "rotary_dim or partial_rot"),
         ({"text_config": {}}, "give its text_config"),
-        ({"alibi": True}, "has ALiBi"),
+        ({"alibi": True}, "has other positions"),
+        ({"rotary": False}, "has other positions"),
         (NO_HEADS, "num_attention_heads or head_dim, got dict"),
         ({"head_dim": "8"}, "head_dim: expected a whole number, got '8'"),
         ({"rotary_emb_base": 5e5}, "rope_theta and rotary_emb_base differ"),
@@ -50,6 +51,7 @@ def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
         (LAYERED | {"rope_parameters": BY_TYPE}, "differ: full_attention, sliding_attention; give"),
         (LAYERED | {"rope_parameters": {**BY_TYPE, "factor": 2}}, "has 'factor' beside those of"),
         ({"rope_scaling": {"name": "dynamic", "factor": 2.0}}, "'default' has no 'name'"),
+        ({"rope_interleaved": True}, "a llama has pairs='halves', whatever rope_interleave=True"),
         (scaling(["yarn"]), "unknown rope_type"),
         (scaling("dynamc"), "unknown rope_type 'dynamc'; did you mean 'dynamic'"),
         (scaling("linear", finetuned=True), "'linear' has no 'finetuned' .*; remove it if"),
@@ -62,8 +64,14 @@ def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
         (scaling("yarn", beta_fast=0.5), "beta_slow is above beta_fast"),
         (scaling("yarn", truncate=1), "truncate must be true or false, got 1"),
         (scaling("yarn", llama_4_scaling_beta=0.1), "llama_4_scaling_beta multiplies queries"),
-        (scaling("default", factor=None, mrope_section=[2, 3, 3]), "several positions of each"),
-        (scaling("axial"), "axial rotates by several positions"),
+        (scaling("default", factor=None, mrope_section=[2, 3, 2]), "sections must add up to 8"),
+        ({"model_type": "qwen2_vl"}, "a qwen2_vl needs mrope_section"),
+        (
+            {"model_type": "qwen3_vl_text", "head_dim": 16}
+            | scaling("default", mrope_section=[4, 2, 2], mrope_interleaved=False),
+            "has section_order='interleaved'; remove mrope_interleaved",
+        ),
+        (scaling("axial"), "axial rotates by the row and the column"),
         (scaling("llama3", low_freq_factor=4, high_freq_factor=1), "low_freq_factor is above"),
         ({"partial_rotary_factor": 0.2}, "of head_dim=16 rotates 3 channels"),
         ({"partial_rotary_factor": 0.125} | scaling("dynamic"), "only one pair of channels"),
@@ -95,8 +103,8 @@ def test_what_is_not_understood_is_refused(settings: dict[str, Any], answer: str
             "'full_attention' have no rotary positions",
         ),
         (
-            {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}},
-            {"length": 9}, "short_factor has 1 numbers, and 8 pairs of channels rotate",
+            {"rope_scaling": {"type": "longrope", "short_factor": 8 * [1.0], "long_factor": [2.0]}},
+            {"length": 9}, "long_factor has 1 numbers, and 8 pairs of channels rotate",
         ),
     ],
 )  # fmt: skip
@@ -142,6 +150,22 @@ def test_each_layer_has_its_own(config: Any, layer: Any, head_dim: int, base: fl
     position = Rotary.from_config(config, layer)
     plain = Rotary(head_dim=head_dim, base=base, pairs="halves")
     torch.testing.assert_close(position.frequencies(), plain.frequencies(), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "order"),
+    [
+        ("qwen2_vl", {}, "blocks"), ("qwen3_vl_text", {"head_dim": 16}, "interleaved"),
+        ("mine", {}, "blocks"), ("mine", {"mrope_interleaved": True}, "interleaved"),
+    ],
+)  # fmt: skip
+def test_sections_of_several_axes(model: str, settings: dict[str, Any], order: str) -> None:
+    rope = {"type": "mrope", "mrope_section": [4, 2, 2], **settings}
+    config = {**LLAMA, "model_type": model, "head_dim": rope.pop("head_dim", 16)}
+    pairs: Any = "halves" if model == "mine" else None
+    position = Rotary.from_config(config | {"rope_scaling": rope}, pairs=pairs)
+    assert (position.sections, position.section_order) == ([4, 2, 2], order)
+    assert position.num_axes == 3
 
 
 LONG = {**LLAMA, "original_max_position_embeddings": 8}
@@ -198,3 +222,17 @@ def test_a_configuration_of_ours_has_them_as_an_option() -> None:
     assert read.options["rope_parameters"] == {**parameters, "factor": 4.0}
     with pytest.raises(ShapeshiftError, match="'linear' has no 'beta_fast'"):
         parse_config(document, ["position.parts.0.rope_parameters.beta_fast=4.0"])
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "said", "pairs"),
+    [
+        ("llama", "rope_interleaved", False, "halves"),  # SmolLM2
+        ("deepseek_v3", "rope_interleave", False, "halves"),
+        ("deepseek_v3", "rope_interleave", True, "interleaved"),
+        ("mine", "rope_interleaved", True, "interleaved"),
+    ],
+)
+def test_pairs_that_the_configuration_states(model: str, name: str, said: bool, pairs: str) -> None:
+    config = {**LLAMA, "model_type": model, name: said, "qk_rope_head_dim": 16}
+    assert Rotary.from_config(config).pairs == pairs

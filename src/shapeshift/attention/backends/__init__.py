@@ -36,15 +36,15 @@ def reason(name: str, call: Call) -> str | None:
     """Return why a backend does not serve for a call, or None."""
     if name != "reference" and is_recording():
         return "probabilities are being recorded, and it returns none"
+    if name != "reference" and call.rescores:
+        return "score changes the scores before the softmax, for which it has no step"
     why: str | None = BACKENDS[name].refuses(call)
     return why
 
 
 def choose(call: Call) -> str:
     """Return the name of the backend that serves for a call."""
-    if is_recording():
-        return "reference"
-    return next(name for name, backend in BACKENDS.items() if backend.refuses(call) is None)
+    return next(name for name in BACKENDS if reason(name, call) is None)
 
 
 def run(call: Call) -> Tensor:

@@ -30,7 +30,7 @@ WIDEST_FLASH = 192
 def takes(position: Representation, width: int, dtype: torch.dtype, dropout_p: float) -> bool:
     """Return whether PyTorch's kernels accept heads of `width` channels in this dtype, and a
     position that adds nothing to scores and values."""
-    if any(map(position.acts, ("bias", "query_bias", "value_bias"))) or width % 8:
+    if any(map(position.acts, ("bias", "query_bias", "value_bias", "score"))) or width % 8:
         return False
     return _has_flash(dtype, width) or (dtype == torch.float32 and not dropout_p)
 

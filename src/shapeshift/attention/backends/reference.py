@@ -4,7 +4,7 @@ backend is compared with it.
 With q, k, v the heads, rotated, and i, j a query and a key:
 
     e_ij = q_i k_j^T / sqrt(E) + bias_ij + query_bias_ij + mask_ij
-    p_ij = softmax_j(e_ij), then dropout
+    p_ij = softmax_j(score(e)_ij), then dropout
     z_i  = sum_j p_ij v_j + value_bias(p)_i
 
 Edge cases, everywhere:
@@ -52,6 +52,11 @@ def with_probabilities(call: Call) -> tuple[Tensor, Tensor]:
     )
     q = scaled(q)
 
+    def rescore(scores: Tensor) -> Tensor:
+        check_numbers(position, q)
+        rescored: Tensor = position("score", scores, q, k, call.state, *at)
+        return rescored
+
     def mix(probs: Tensor) -> Tensor | None:
         if call.mixes:
             check_numbers(position, q)
@@ -63,6 +68,7 @@ def with_probabilities(call: Call) -> tuple[Tensor, Tensor]:
         causal=call.causal,
         drop=lambda probs: dropout(probs, call.dropout_p, True),
         mix=mix,
+        rescore=rescore if call.rescores else None,
     )
     record(probs)
     return out, probs
@@ -77,9 +83,11 @@ def in_steps(
     causal: bool,
     drop: Callable[[Tensor], Tensor] = lambda probs: probs,
     mix: Callable[[Tensor], Tensor | None] = lambda probs: None,
+    rescore: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the output and the probabilities. Takes scaled queries, terms to add to the scores,
-    dropout, and a function that returns the term to add to the output for given probabilities."""
+    dropout, and functions that return the term to add to the output for given probabilities, and
+    what becomes of the scores before the softmax."""
     # Not `mT`, which the older exporter to ONNX lacks.
     scores = q @ k.transpose(-1, -2)  # (B, H, Q, K)
     if causal:
@@ -87,8 +95,10 @@ def in_steps(
         biases = *biases, triangle
     for bias in biases:
         scores = scores if bias is None else _plus(scores, bias)
+    scores = scores if rescore is None else rescore(scores)
     # Without a bias no query has only scores of -inf.
-    probs = softmax(scores) if any(x is not None for x in biases) else scores.softmax(-1)
+    has_bias = rescore is not None or any(x is not None for x in biases)
+    probs = softmax(scores) if has_bias else scores.softmax(-1)
     probs = drop(probs).to(v.dtype)
     out, mixed = probs @ v, mix(probs)  # (B, H, Q, E)
     return out if mixed is None else _plus(out, mixed), probs

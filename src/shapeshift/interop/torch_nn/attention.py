@@ -197,12 +197,13 @@ class MultiheadAttention(nn.MultiheadAttention):
             k, v = self._extended(k, self.bias_k), self._extended(v, self.bias_v)
             pos_k = F.pad(pos_k, (0, extra))  # no position reads it
             added = None if added is None else F.pad(added, (0, extra))
+        state = self.position("state", key, pos_k)
         rest = self.position, pos_q, pos_k, self.dropout if self.training else 0.0
         probs = None
         if need_weights:
-            heads, probs = attend_with_probs(q, k, v, added, *rest)
+            heads, probs = attend_with_probs(q, k, v, added, *rest, state=state)
         else:
-            heads = attend(q, k, v, added, *rest)
+            heads = attend(q, k, v, added, *rest, state=state)
         out: Tensor = self.out_proj(heads.transpose(1, 2).flatten(2))  # (B, Q, D)
         if probs is not None and average_attn_weights:
             probs = probs.mean(1)  # (B, Q, K)

@@ -58,13 +58,15 @@ def check_inputs(
 
 def check_widths(position: Representation, dim: int, key_dim: int, value_dim: int) -> None:
     """Raise a `ShapeshiftError` if `position` adds vectors of width D to keys or values that have
-    another."""
+    another, or reads keys of width D."""
     if key_dim == value_dim == dim:
         return
     for kind in position.kinds():
-        if kind.acts("inputs"):
+        if kind.acts("inputs") or (kind.acts("state") and key_dim != dim):
+            does = "adds vectors of width {} to query, key and value"
+            does = does if kind.acts("inputs") else "reads a key of width {}"
             raise ShapeshiftError(
-                f"{type(kind).__name__} adds vectors of width {dim} to query, key and value, and"
+                f"{type(kind).__name__} {does.format(dim)}, and"
                 f" kdim={key_dim}, vdim={value_dim}; use another kind, such as Rotary, or project"
                 f" key and value to width {dim} first"
             )

@@ -1,0 +1,541 @@
+"""How a Hugging Face model uses positions, as a few short forward passes show it.
+
+In these passes no attention mixes tokens: each returns its values. Then
+
+- a module holds positions if what it returns differs from place to place, but does not change with
+  the tokens: a pair (cos, sin) or a complex tensor rotates, one real tensor is added;
+- an attention belongs to the model if it is called through transformers' `AttentionInterface`;
+- once these modules are silent, the heads and the output of a token depend on this token alone. If
+  they do not, positions act, or tokens mix, where `use_position` cannot reach.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.positions import Rotary, rope_config
+from shapeshift.positions.released import BY_LENGTH
+
+from .changed import no_vectors, register
+from .numbering import KEYS, NAME, attention
+
+LENGTH = 7
+"""Tokens of a row: a size that hardly any other dimension has."""
+
+LONG = 300
+"""Tokens, if the model takes so many, with which the silenced model is tried: some attentions
+compress blocks of tokens."""
+
+FAR = 1000
+"""Distance of neighbours there: some models change their scores far beyond their training."""
+
+SAME = (0, 0.5, 1)
+"""Where in a row, from its first to its last place, the same token stands."""
+
+SHARE = "partial_rotary_factor"
+
+PASSED_ON = {"position_ids", "cache_position", "use_cache", "is_causal", "sliding_window"}
+COMPUTED = {"scaling", "dropout", "softcap", "s_aux", KEYS}
+"""What attentions may be called with: arguments without an effect on the scores, and those that
+`numbering.attention` computes."""
+
+
+@dataclass
+class Own:
+    """A model's own positions.
+
+    Attributes:
+        base: the innermost model that has all attentions.
+        tables: names, in `base`, of modules whose vectors are added.
+        rotary: names of modules that return cosines and sines.
+        layers: the attentions.
+    """
+
+    base: nn.Module
+    tables: list[str]
+    rotary: list[str]
+    layers: list[Layer] = field(default_factory=list)
+
+
+@dataclass
+class Layer:
+    """An attention of a model.
+
+    Attributes:
+        name: in the base model.
+        sizes: `num_heads` and `head_dim`.
+        causal: whether it is called with a causal mask.
+        holder: the name of the innermost module around it that gets further arguments, if none
+            but `position_ids` arrive, see `numbering.keys_as_ids`.
+        has_position: whether the model's own positions act there, or nowhere.
+        rotates: whether its queries and keys rotate.
+        rotation: `pairs` and `rope_parameters` of the `Rotary` that computes this, if any does.
+    """
+
+    name: str
+    sizes: dict[str, int]
+    causal: bool
+    holder: str | None = None
+    has_position: bool = True
+    rotates: bool = False
+    rotation: dict[str, Any] | None = None
+
+
+@dataclass
+class _Call:
+    """A call of an attention; the heads are those of the tokens at `SAME`, of which S is the
+    number."""
+
+    module: nn.Module
+    query: Tensor  # (B, H, S, E)
+    key: Tensor  # (B, H or fewer, S, E)
+    num_keys: int
+    mask: Any
+    arguments: dict[str, Any]
+
+
+class Recorder:
+    """What `numbering.attention` calls in place of a position while a model is measured."""
+
+    def __init__(self) -> None:
+        self.calls: list[_Call] = []
+        self.outputs: dict[nn.Module, list[Any]] | None = None  # what modules returned
+        self.reached: set[nn.Module] = set()  # modules that got `KEYS`
+
+    def attend(
+        self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Any, arguments: Any
+    ) -> tuple[Tensor, None]:
+        """Record a call and return the values `(B, T, H, E)`."""
+        at_q, at_k = (x[:, :, _places(q.shape[2])] for x in (q, k))
+        self.calls.append(_Call(module, at_q, at_k, k.shape[2], mask, arguments))
+        v = v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
+        return v.transpose(1, 2).contiguous(), None
+
+    def keep(self, part: nn.Module, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
+        """Forward hook of all modules."""
+        if self.outputs is not None:
+            self.outputs.setdefault(part, []).append(output)
+        if KEYS in kwargs:
+            self.reached.add(part)
+
+
+def measure(model: nn.Module) -> Own:
+    """Return a model's own positions; the model is unchanged afterwards.
+
+    Raises:
+        ShapeshiftError: if the model is no model of tokens of Hugging Face, or has positions or
+            attentions that `use_position` cannot replace.
+    """
+    top = _outermost(model)
+    ids = _tokens(top)
+    rows = ids[_rows(LENGTH)]  # (2, T)
+    padding = torch.ones_like(rows)
+    padding[:, 1] = 0
+    with _recording(top) as run:
+        first, other = (run(top, x, keep=True) for x in (rows, ids[_rows(LENGTH) + 1]))
+        if not first.calls:
+            raise ShapeshiftError(
+                f"the attention of {type(top).__name__} does not go through transformers'"
+                " AttentionInterface, so use_position cannot replace it"
+            )
+        base = _innermost(top, {call.module for call in first.calls})
+        own = Own(base, *_position_modules(base, first.outputs, other.outputs))
+        undo = silence(own)
+        hook = base.register_forward_pre_hook(_with_keys, with_kwargs=True)
+        try:
+            silent = run(top, rows)
+            _check(top, silent, own)
+            limit = getattr(top.config.get_text_config(), "max_position_embeddings", LONG)
+            # A model with a table may read other buffers at its position_ids, which begin anywhere.
+            long = ids[_rows(min(LONG, limit // 2 if own.tables else limit))]
+            far = FAR * torch.arange(long.shape[1], device=ids.device).expand_as(long)
+            _check(top, run(base, long, **({} if own.tables else {"position_ids": far})), own)
+            padded = run(top, rows, attention_mask=padding)
+        finally:
+            hook.remove()
+            restore(undo)
+    own.layers = _layers(own, first, silent, padded)
+    return own
+
+
+Undo = list[tuple[nn.Module, Any]]
+
+
+def silence(own: Own) -> Undo:
+    """Let the modules that hold positions add nothing and rotate by zero; `restore` undoes it."""
+    undo: Undo = []
+    for name in own.tables:
+        table = own.base.get_submodule(name)
+        is_trained = any(weight.requires_grad for weight in table.parameters())
+        undo.append((table, (vars(table).get("forward"), is_trained)))
+        table.requires_grad_(False).forward = no_vectors
+    for name in own.rotary:
+        rotary = own.base.get_submodule(name)
+        undo.append((rotary, rotary.register_forward_hook(_rotate_by_zero)))
+    return undo
+
+
+def restore(undo: Undo) -> None:
+    """Undo `silence`."""
+    for module, before in undo:
+        if not isinstance(before, tuple):
+            before.remove()
+            continue
+        forward, is_trained = before
+        del module.forward
+        if forward is not None:  # of accelerate
+            module.forward = forward
+        module.requires_grad_(is_trained)
+
+
+def _rotate_by_zero(module: nn.Module, args: Any, output: Any) -> Any:
+    """Forward hook of rotary embeddings: returns the cosine and sine of zero."""
+    if isinstance(output, Tensor):  # complex
+        return torch.ones_like(output)
+    cos, sin = output
+    return torch.ones_like(cos), torch.zeros_like(sin)
+
+
+@dataclass
+class _Run:
+    calls: list[_Call]
+    outputs: dict[nn.Module, list[Any]]
+    result: Tensor | None  # (B, S, …)
+    length: int  # T
+    reached: set[nn.Module]
+
+
+def _outermost(model: nn.Module) -> Any:
+    """Return the outermost model of Hugging Face that reads tokens."""
+    try:
+        from transformers import PreTrainedModel
+    except ImportError:
+        PreTrainedModel = ()  # type: ignore[misc,assignment]
+    top: Any = next((part for part in model.modules() if isinstance(part, PreTrainedModel)), None)
+    if top is None:
+        raise ShapeshiftError(
+            f"use_position is for models of Hugging Face, not {type(model).__name__}; for layers of"
+            " torch.nn see shapeshift.interop.torch_nn"
+        )
+    config = top.config
+    if config.is_encoder_decoder or getattr(config, "add_cross_attention", False):
+        raise ShapeshiftError(
+            f"use_position is for decoder-only and encoder-only models, and {type(top).__name__}"
+            " has attention to an encoder"
+        )
+    if "input_ids" not in inspect.signature(top.forward).parameters:
+        raise ShapeshiftError(
+            f"use_position needs a model that reads input_ids, and {type(top).__name__} does not"
+        )
+    return top
+
+
+def _tokens(top: Any) -> Tensor:
+    """Return eight ids of tokens that are not special."""
+    config = top.config.get_text_config()
+    special = {n for name, n in vars(config).items() if name.endswith(("token_id", "token_index"))
+               and isinstance(n, int)}  # fmt: skip
+    device = next(top.get_input_embeddings().parameters()).device
+    if device.type == "meta":
+        raise ShapeshiftError(
+            "the weights of this model are on the device meta, where they have no numbers; load"
+            " them before use_position"
+        )
+    usable = [n for n in range(config.vocab_size) if n not in special]
+    usable = usable[4:12] or usable
+    return torch.tensor((usable * 8)[:8], device=device)
+
+
+def _rows(length: int) -> Tensor:
+    """Return numbers of tokens `(2, length)`: 0 at `SAME`, elsewhere 1 to 3 in the first row and 4
+    to 6 in the second."""
+    numbers = torch.randint(1, 4, (2, length), generator=torch.Generator().manual_seed(0))
+    numbers[1] += 3
+    numbers[:, _places(length)] = 0
+    return numbers
+
+
+def _places(length: int) -> list[int]:
+    return [int(part * (length - 1)) for part in SAME]
+
+
+@contextmanager
+def _recording(top: Any) -> Iterator[Callable[..., _Run]]:
+    """Let `top` call a recorder in place of its attentions, in evaluation mode. Yields a function
+    that calls it, or a part of it, with ids and, where it takes them, further arguments."""
+    recorder = Recorder()
+    parts: list[Any] = [*top.modules()]
+    configs = [(part, part.config) for part in parts if hasattr(part, "config")]
+    modes = [(part, part.training) for part in parts]
+
+    def run(part: Any, ids: Tensor, *, keep: bool = False, **arguments: Tensor) -> _Run:
+        recorder.calls, recorder.outputs = [], {} if keep else None
+        known = inspect.signature(part.forward).parameters
+        given = {"use_cache": False, **arguments}
+        try:
+            out = part(input_ids=ids, **{name: x for name, x in given.items() if name in known})
+        except Exception as error:
+            first, *_ = str(error).strip().splitlines() or [type(error).__name__]
+            raise ShapeshiftError(
+                f"use_position tries a model with a few tokens, and {type(top).__name__} fails:"
+                f" {first}"
+            ) from error
+        values = out if isinstance(out, tuple) else out.values()
+        result = next((x for x in values if _is_by_token(x, ids)), None)
+        result = None if result is None else result[:, _places(ids.shape[1])]
+        return _Run(recorder.calls, recorder.outputs or {}, result, ids.shape[1], recorder.reached)
+
+    register(NAME, attention)
+    copies: dict[int, Any] = {}
+    handles = [part.register_forward_hook(recorder.keep, with_kwargs=True) for part in parts]
+    try:
+        for part, config in configs:
+            part.config = copies.setdefault(id(config), copy(config))
+            part.config._attn_implementation_internal = NAME
+        for part in parts:
+            vars(part)[NAME], part.training = recorder, False
+        with torch.no_grad():
+            yield run
+    finally:
+        for handle in handles:
+            handle.remove()
+        for part, config in configs:
+            part.config = config
+        for part, mode in modes:
+            part.training = mode
+            del vars(part)[NAME]
+
+
+def _is_by_token(x: object, ids: Tensor) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point() and x.shape[:2] == ids.shape
+
+
+def _innermost(top: nn.Module, attentions: set[nn.Module]) -> nn.Module:
+    """Return the innermost model of Hugging Face that has all of these modules."""
+    kind = next(base for base in type(top).__mro__ if base.__name__ == "PreTrainedModel")
+    models = [part for part in top.modules() if isinstance(part, kind)]
+    return [part for part in models if attentions <= {*part.modules()}][-1]
+
+
+def _position_modules(
+    base: nn.Module, first: dict[nn.Module, Any], other: dict[nn.Module, Any]
+) -> tuple[list[str], list[str]]:
+    """Return the names of modules that hold positions: those that are added, those that rotate."""
+    tables: list[str] = []
+    rotary: list[str] = []
+    for name, part in base.named_modules():
+        if part is base or any(name.startswith(f"{each}.") for each in (*tables, *rotary)):
+            continue
+        calls, again = (
+            [_tensors(output) for output in outputs.get(part, [])] for outputs in (first, other)
+        )
+        if not calls or not all(calls):
+            continue
+        flat, same = [x for call in calls for x in call], [x for call in again for x in call]
+        if len(flat) != len(same) or not all(map(torch.equal, flat, same)):
+            continue
+        if not any(map(_varies, flat)):
+            continue
+        if all(_rotates(tensors) for tensors in calls):
+            rotary.append(name)
+        elif all(len(tensors) == 1 and _is_added(tensors[0]) for tensors in calls):
+            tables.append(name)
+    return tables, rotary
+
+
+def _tensors(output: object) -> tuple[Tensor, ...]:
+    """Return the tensors that a module returned; none if it returned anything else, too."""
+    found = output if isinstance(output, tuple | list) else (output,)
+    return tuple(found) if all(isinstance(x, Tensor) for x in found) else ()
+
+
+def _varies(x: Tensor) -> bool:
+    """Return whether a tensor differs between places."""
+    dims = [dim for dim, size in enumerate(x.shape) if size == LENGTH]
+    return any(not torch.equal(x.select(dim, 1), x.select(dim, 2)) for dim in dims)
+
+
+def _is_added(x: Tensor) -> bool:
+    """Return whether a tensor has a vector for each token."""
+    return x.is_floating_point() and x.ndim > 1 and x.shape[-2] == LENGTH != x.shape[-1]
+
+
+def _rotates(tensors: Sequence[Tensor]) -> bool:
+    if len(tensors) == 1:
+        return tensors[0].is_complex()
+    if len(tensors) != 2 or tensors[0].shape != tensors[1].shape:
+        return False
+    squares = tensors[0].float() ** 2 + tensors[1].float() ** 2
+    return bool(((squares - squares.mean()).abs() < 0.02 * squares.mean()).all())
+
+
+def _with_keys(module: nn.Module, args: Any, kwargs: Any) -> Any:
+    """Forward pre-hook of the base model: an argument that has to arrive at its attentions."""
+    parameters = inspect.signature(module.forward).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        kwargs = {**kwargs, KEYS: torch.zeros(1, LENGTH)}
+    return args, kwargs
+
+
+def _same(x: Tensor, y: Tensor) -> bool:
+    """Return whether two tensors are equal but for rounding."""
+    if not x.numel():
+        return True
+    allowed = 1e-3 if x.dtype in (torch.float32, torch.float64) else 0.05
+    return bool((x.float() - y.float()).abs().max() <= allowed * y.float().abs().max())
+
+
+def _check(top: nn.Module, silent: _Run, own: Own) -> None:
+    """Raise a `ShapeshiftError` if positions still act, tokens still mix, or an attention cannot be
+    computed by ours."""
+    names, model = {part: name for name, part in own.base.named_modules()}, type(top).__name__
+    for call in silent.calls:
+        if call.num_keys != silent.length:
+            name = names.get(call.module, "an attention")
+            raise ShapeshiftError(f"{name} of {model} attends to other keys than its tokens")
+    seen = [
+        (names.get(call.module, "an attention"), x.transpose(1, 2))
+        for call in silent.calls
+        for x in (call.query, call.key)
+    ]
+    seen += [] if silent.result is None else [("its output", silent.result)]
+    for name, x in seen:  # (2, S, …), of one token
+        if not _same(x[0], x[1]):
+            raise ShapeshiftError(
+                f"{model} mixes tokens outside of transformers' AttentionInterface (a recurrence, a"
+                f" convolution or another attention), as {name} shows; use_position cannot replace"
+                " the order of tokens there"
+            )
+        if not _same(x[:, 1:], x[:, :1].expand_as(x[:, 1:])):
+            raise ShapeshiftError(
+                f"{model} uses positions where use_position cannot remove them, as {name} shows:"
+                " they are no module of their own"
+            )
+    for call in silent.calls:
+        name = names[call.module]
+        if not call.query.any():
+            raise ShapeshiftError(f"{name} of {model} has no queries without its own positions")
+        if _biases_by_place(call.mask, silent.length):
+            raise ShapeshiftError(
+                f"the mask of {name} of {model} adds numbers to scores that depend on positions,"
+                " which use_position cannot remove"
+            )
+        holder = _holder(own.base, name, silent.reached)
+        if call.arguments[KEYS] is None and (not holder or call.arguments["position_ids"] is None):
+            raise ShapeshiftError(
+                f"{model} passes no further arguments on to {name}, by which use_position would"
+                " give it positions"
+            )
+        more = {
+            x for x, value in call.arguments.items() if value is not None and value is not False
+        }
+        if unknown := more - PASSED_ON - COMPUTED:
+            raise ShapeshiftError(
+                f"{name} of {model} attends with {', '.join(sorted(unknown))}, which ours does not"
+                " compute"
+            )
+
+
+def _biases_by_place(mask: object, length: int) -> bool:
+    """Return whether a mask adds other numbers to keys of one token, for the last query."""
+    if not isinstance(mask, Tensor) or not mask.is_floating_point():
+        return False
+    added = mask[..., -1, _places(length)]
+    allowed = added > -1e4
+    highest = added.amax(-1, keepdim=True).expand_as(added)
+    return not _same(added[allowed], highest[allowed])
+
+
+def _holder(base: nn.Module, name: str, reached: set[nn.Module]) -> str | None:
+    """Return the name of the innermost module around `name`, or itself, that is in `reached`."""
+    steps = name.split(".")
+    around = [".".join(steps[:n]) for n in range(len(steps), 0, -1)]
+    return next((each for each in around if base.get_submodule(each) in reached), None)
+
+
+def _layers(own: Own, first: _Run, silent: _Run, padded: _Run) -> list[Layer]:
+    names = {part: name for name, part in own.base.named_modules()}
+    widths = {
+        n * x.shape[-1]
+        for name in own.rotary
+        for output in first.outputs[own.base.get_submodule(name)]
+        for x in _tensors(output)[:1]
+        for n in (1, 2)
+    }
+    layers: dict[nn.Module, Layer] = {}
+    for before, now, masked in zip(first.calls, silent.calls, padded.calls, strict=True):
+        if now.module in layers:  # one for several layers
+            continue
+        sizes = {"num_heads": now.query.shape[1], "head_dim": now.query.shape[3]}
+        causal = not _sees_ahead(masked.mask)
+        layer = layers[now.module] = Layer(names[now.module], sizes, causal)
+        if now.arguments[KEYS] is None:
+            layer.holder = _holder(own.base, layer.name, silent.reached)
+        if not own.tables and own.rotary:
+            layer.has_position = not _same(before.query, now.query)
+        layer.rotates = bool(own.rotary) and layer.has_position
+        if layer.rotates:
+            layer.rotation = _rotation(own.base.config, before, now, widths)
+    if not any(layer.has_position for layer in layers.values()):
+        for layer in layers.values():  # no positions at all
+            layer.has_position = True
+    return [*layers.values()]
+
+
+def _sees_ahead(mask: object) -> bool:
+    """Return whether the first token sees later ones; with padding, a causal mask is a tensor."""
+    if not isinstance(mask, Tensor):
+        return True
+    return bool((mask if mask.dtype is torch.bool else mask > -1e4)[..., 0, 2:].any())
+
+
+def _rotation(config: Any, before: _Call, now: _Call, widths: set[int]) -> dict[str, Any] | None:
+    """Return `pairs` and `rope_parameters` with which `Rotary` turns the heads `now`, which do not
+    rotate, into those of `before`; None if it cannot."""
+    head_dim, index = now.query.shape[3], getattr(now.module, "layer_idx", None)
+    pos = torch.tensor([_places(LENGTH)], device=now.query.device)
+    for pairs in ("halves", "interleaved"):
+        try:
+            stated = rope_config.read(config, index, pairs)["rope_parameters"]
+        except ShapeshiftError:
+            continue
+        # Some models take no notice of the share of channels that their configuration states.
+        shares = [(width + 0.5) / head_dim for width in sorted(widths) if width < head_dim]
+        for parameters in (stated, *({**stated, SHARE: share} for share in (*shares, 1.0))):
+            found = {"pairs": pairs, "rope_parameters": parameters}
+            if parameters["rope_type"] in BY_LENGTH:
+                width = int(head_dim * parameters.get(SHARE, 1.0))
+                if _keeps_pairs(before.query, now.query, width, pairs):
+                    return found
+                continue
+            try:
+                rotary = Rotary(head_dim=head_dim, **found)
+            except ShapeshiftError:
+                continue
+            turned = rotary.rotate(now.query, now.key, pos, pos)
+            if _same(turned[0], before.query) and _same(turned[1], before.key):
+                return found
+    return None
+
+
+def _keeps_pairs(x: Tensor, y: Tensor, width: int, pairs: str) -> bool:
+    """Return whether pairs of channels have the same length in `x` as in `y`, but for one factor,
+    and the other channels are the same."""
+
+    def lengths(heads: Tensor) -> Tensor:
+        turned = heads[..., :width].float()
+        halves = turned.chunk(2, dim=-1)
+        a, b = halves if pairs == "halves" else (turned[..., ::2], turned[..., 1::2])
+        return torch.hypot(a, b)
+
+    a, b = lengths(x), lengths(y)
+    return _same(a * (b.norm() / a.norm()), b) and _same(x[..., width:], y[..., width:])

@@ -1,0 +1,192 @@
+"""A model after `use_position` is saved, opened, wrapped, placed and compiled as others are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.unit.tiny_models import hf, ids, logits, make
+
+from shapeshift import unshift, use_position
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.positions import Shaw
+
+
+def swapped(head: str, position: Any, **options: Any) -> Any:
+    """Return a model with positions that matter."""
+    model = make(head)
+    use_position(model, position, **options)
+    for name, weight in model.named_parameters():
+        if "shapeshift_positions" in name:
+            weight.data.normal_()
+    return model
+
+
+def opened(model: Any, folder: Path, **options: Any) -> Any:
+    """Save a model and return what `from_pretrained` makes of it."""
+    model.save_pretrained(folder)
+    again, report = type(model).from_pretrained(folder, output_loading_info=True, **options)
+    assert not any(report.values()), report
+    return again
+
+
+CHANGES: list[tuple[str, str, dict[str, Any]]] = [
+    ("LlamaForCausalLM", "t5", {}),
+    ("GPT2LMHeadModel", "alibi", {}),
+    ("SmolLM3ForCausalLM", "rope", {"base": 500.0}),
+    ("BertForMaskedLM", "kerple", {}),
+    ("LlamaForCausalLM", "rpe", {"share_tables": True}),
+    ("LlamaForCausalLM", "fire", {}),
+]
+
+
+@pytest.mark.parametrize(("head", "position", "options"), CHANGES)
+def test_a_saved_model_opens_with_its_positions(
+    head: str, position: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """And their weights, also a second time; `unshift` still restores the model's own."""
+    own, model = logits(make(head), ids()), swapped(head, position, **options)
+    expected = logits(model, ids())
+    for n in range(2):
+        model = opened(model, tmp_path / str(n))
+        assert torch.equal(logits(model, ids()), expected)
+    assert opened(model, tmp_path / "bf16", dtype=torch.bfloat16).dtype is torch.bfloat16
+    built = type(model)(model.config).eval()  # from the configuration alone: with new weights
+    assert built(ids()).logits.isfinite().all()
+    unshift(model)
+    torch.testing.assert_close(logits(model, ids()), own)
+    model.save_pretrained(tmp_path / "own")
+    assert "shapeshift" not in (tmp_path / "own" / "config.json").read_text()
+
+
+def test_a_part_of_a_larger_model_is_saved_and_opened(tmp_path: Path) -> None:
+    text = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}  # fmt: skip
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+              "num_attention_heads": 2, "image_size": 28, "patch_size": 14}  # fmt: skip
+    config = hf.Gemma3Config(
+        text_config=text, vision_config=vision, image_token_id=58, boi_token_id=57, eoi_token_id=56,
+        mm_tokens_per_image=4,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = hf.Gemma3ForConditionalGeneration(config).eval()
+    before = logits(model, ids() % 50)
+    use_position(model, "alibi")
+    expected = logits(model, ids() % 50)
+    assert not torch.allclose(expected, before)
+    assert config.text_config._attn_implementation != "shapeshift"
+    again = opened(model, tmp_path)
+    assert torch.equal(logits(again, ids() % 50), expected)
+    for changed in (again, model):
+        unshift(changed)
+        assert torch.equal(logits(changed, ids() % 50), before)
+        changed.save_pretrained(tmp_path)
+        assert "shapeshift" not in (tmp_path / "config.json").read_text()
+
+
+def test_positions_of_the_users_own_are_given_again(tmp_path: Path) -> None:
+    build = partial(Shaw, num_heads=4, head_dim=8, causal=True, share_tables=True)
+    model = swapped("LlamaForCausalLM", build())
+    expected = logits(model, ids())
+    model.save_pretrained(tmp_path)
+    again = hf.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    with pytest.raises(ShapeshiftError, match="call use_position, or"):
+        again(ids())
+    use_position(again, build())
+    assert not torch.equal(logits(again, ids()), expected)
+    again.load_state_dict(load_file(tmp_path / "model.safetensors"), strict=False)
+    assert torch.equal(logits(again, ids()), expected)
+
+
+@pytest.mark.parametrize(
+    "entry", [{}, {"position": "alibi", "layers": {"layers.0.self_attn": 3}, "variants": []}]
+)
+def test_an_entry_that_cannot_be_read_is_an_error(entry: Any, tmp_path: Path) -> None:
+    swapped("LlamaForCausalLM", "alibi").save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**settings, "shapeshift_position": entry}))
+    with pytest.raises(ShapeshiftError, match="cannot be read"):
+        hf.AutoModelForCausalLM.from_pretrained(tmp_path)
+
+
+def test_a_configuration_names_no_class_to_import(tmp_path: Path) -> None:
+    swapped("LlamaForCausalLM", "alibi").save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    settings["shapeshift_position"]["position"] = "this:Zen"
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(ShapeshiftError, match="cannot be read"):
+        hf.AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert "this" not in sys.modules
+
+
+OPEN = """
+import sys
+{first}
+assert "transformers" not in sys.modules
+from transformers import AutoModelForCausalLM
+model = AutoModelForCausalLM.from_pretrained({folder!r})
+print(type(model.model.shapeshift_positions[0]).__name__)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", ["import shapeshift", ""])
+def test_another_process_opens_a_model_if_it_imports_shapeshift(first: str, tmp_path: Path) -> None:
+    swapped("LlamaForCausalLM", "t5").save_pretrained(tmp_path)
+    code = OPEN.format(first=first, folder=str(tmp_path))
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if first:
+        assert ran.stdout.strip() == "T5", ran.stderr
+    else:
+        assert 'attn_implementation="shapeshift"` is not supported' in ran.stderr
+
+
+def test_a_model_is_spread_over_devices(tmp_path: Path) -> None:
+    """Here the processor and the disk, by hooks of accelerate."""
+    model = swapped("LlamaForCausalLM", "t5")
+    parts = ("embed_tokens", "layers.0", "norm", "rotary_emb", "shapeshift_positions")
+    places = {**{f"model.{part}": "cpu" for part in parts}, "lm_head": "cpu"}
+    places["model.layers.1"] = "disk"
+    again = opened(model, tmp_path, device_map=places, offload_folder=tmp_path / "offload")
+    assert again.model.layers[1].mlp.up_proj.weight.is_meta
+    torch.testing.assert_close(logits(again, ids()), logits(model, ids()))
+
+
+def test_adapters_of_peft_are_trained_saved_and_opened(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft")
+    model = swapped("LlamaForCausalLM", "t5")
+    model.save_pretrained(tmp_path / "base")
+    config = peft.LoraConfig(target_modules=["q_proj"], modules_to_save=["shapeshift_positions.0"])
+    adapted = peft.get_peft_model(model, config).train()
+    adapted(ids(), labels=ids()).loss.backward()
+    trained = {name for name, weight in adapted.named_parameters() if weight.grad is not None}
+    assert any("lora_B" in name for name in trained)
+    assert any("shapeshift_positions" in name for name in trained)
+    for name, weight in adapted.named_parameters():
+        if name in trained:
+            weight.data += 0.5
+    adapted.eval().save_pretrained(tmp_path / "adapter")
+    base = hf.AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    again = peft.PeftModel.from_pretrained(base, tmp_path / "adapter")
+    torch.testing.assert_close(logits(again, ids()), logits(adapted, ids()))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("head", ["LlamaForCausalLM", "GPT2LMHeadModel", "BertForMaskedLM"])
+def test_a_compiled_model_computes_the_same(head: str) -> None:
+    model = swapped(head, "t5")
+    mask = torch.ones_like(ids())
+    mask[0, :3] = 0
+    compiled = torch.compile(model, backend="eager")
+    for given in ({}, {"attention_mask": mask}):
+        expected = logits(model, ids(), **given)
+        found = compiled(ids(), **given).logits
+        torch.testing.assert_close(found[:, 3:], expected[:, 3:], rtol=0, atol=1e-5)
+    torch.compiler.reset()

@@ -1,0 +1,118 @@
+"""Kinds whose scores depend on the content of the text, where the layer's input or the queries are
+given by a caller."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.attention import attend
+from shapeshift.interop.torch_nn import MultiheadAttention
+from shapeshift.model.attention import Attention
+from shapeshift.positions import KINDS, Chain, CoPE, DeBERTa, FoX, Representation, Rotary, Shaw, get
+
+D, H, T = 16, 2, 6
+E = D // H
+SIZES = {"dim": D, "num_heads": H, "head_dim": E}
+CONTENT = [x for x in KINDS if KINDS[x].build.score is not Representation.score]
+POS = torch.arange(T)[None]
+LATER = torch.ones(T, T, dtype=torch.bool).triu(1)
+
+
+def random(position: Representation) -> Representation:
+    torch.manual_seed(0)
+    for parameter in position.parameters():
+        nn.init.normal_(parameter)
+    return position.double()
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("kind", CONTENT)
+def test_torch_nn_with_padding_on_the_left_is_the_model(kind: str, weights: bool) -> None:
+    position = random(get(kind, **SIZES))
+    ours = Attention(D, H, 0.0, position).double()
+    theirs = MultiheadAttention(D, H, batch_first=True, position=position).double()
+    theirs.in_proj_weight, theirs.in_proj_bias = ours.in_weight, ours.in_bias
+    theirs.out_proj = ours.out
+    x, padding = (
+        torch.randn(2, T, D, dtype=torch.float64),
+        torch.arange(T) < torch.tensor([[0], [2]]),
+    )
+    pos = (POS - padding.sum(1, keepdim=True)).clamp(min=0)
+    options: dict[str, Any] = {"pos_q": pos, "attn_mask": LATER, "need_weights": weights}
+    found, _ = theirs(x, x, x, padding, **options)
+    for row, start in ((0, 0), (1, 2)):
+        alone, at = x[row : row + 1, start:], POS[:, : T - start]
+        expected = ours(alone, alone, at, at, None, causal=True)
+        torch.testing.assert_close(found[row : row + 1, start:], expected, rtol=0, atol=1e-12)
+
+
+def test_constant_gates_are_alibi() -> None:
+    position = random(FoX(dim=D, num_heads=H))
+    nn.init.zeros_(position.gate.weight)
+    slopes = -nn.functional.logsigmoid(position.gate.bias)
+    q, k, v = torch.randn(3, 2, H, T, E, dtype=torch.float64)
+    state = position.state(torch.randn(2, T, D, dtype=torch.float64), POS)
+    found = attend(q, k, v, None, position, POS, POS, causal=True, state=state)
+    bias = slopes.view(H, 1, 1) * (POS - POS.mT)
+    expected = attend(q, k, v, bias, Representation(), POS, POS, causal=True)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("position", "state", "message"),
+    [
+        (
+            FoX(dim=D, num_heads=H),
+            None,
+            r"FoX needs the state of the keys, \(2, 6, F\), got NoneType",
+        ),
+        (
+            Chain(Rotary(head_dim=E), FoX(dim=D, num_heads=H)),
+            torch.zeros(1, T, H),
+            r"FoX needs .*got float32 \(1, 6, 2\); give state=position\('state', x, pos_k\)",
+        ),
+        (
+            CoPE(head_dim=E),
+            torch.zeros(2, T, H),
+            "CoPE reads no state, got float32.*leave state out",
+        ),
+    ],
+)
+def test_a_call_needs_the_state_that_the_kind_reads(
+    position: Representation, state: torch.Tensor | None, message: str
+) -> None:
+    heads = torch.randn(3, 2, H, T, E)
+    with pytest.raises(ShapeshiftError, match=message):
+        attend(*heads, None, position, POS, POS, causal=True, state=state)
+
+
+def test_a_gate_reads_keys_of_the_models_width() -> None:
+    with pytest.raises(ShapeshiftError, match="FoX reads a key of width 16, and kdim=6"):
+        MultiheadAttention(D, H, kdim=6, position=FoX(dim=D, num_heads=H))
+    MultiheadAttention(D, H, vdim=6, position=FoX(dim=D, num_heads=H))
+
+
+def test_what_may_stand_together() -> None:
+    fox, rotary = random(FoX(dim=D, num_heads=H)), Rotary(head_dim=E)
+    x, heads = torch.randn(2, T, D, dtype=torch.float64), torch.randn(3, 2, H, T, E).double()
+    chain = Chain(rotary, fox)
+    q, k = rotary.rotate(*heads[:2], POS, POS)
+    found, expected = (
+        attend(q, k, heads[2], None, each, POS, POS, causal=True, state=each.state(x, POS))
+        for each in (chain, fox)
+    )
+    assert torch.equal(found, expected)
+    assert chain.causal_only
+    Chain(Shaw(num_heads=H, head_dim=E), DeBERTa(dim=D, num_heads=H))
+    for reading in (CoPE(head_dim=E), DeBERTa(dim=D, num_heads=H)):
+        with pytest.raises(ShapeshiftError, match="Rotary turns the queries that "):
+            Chain(rotary, reading)
+    with pytest.raises(ShapeshiftError, match=r"FoX and FoX would both keep a state.*leave one"):
+        Chain(fox, FoX(dim=D, num_heads=H))
+    with pytest.raises(ShapeshiftError, match=r"Lost overrides state, which.*override score"):
+        type("Lost", (Representation,), {"state": FoX.state})
