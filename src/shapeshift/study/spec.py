@@ -359,8 +359,9 @@ class ClaimSpec(Strict):
         each: axis → settings; the claim must hold for all of their combinations.
         pairs: further pairs (test, against) for which the claim must hold.
         effect: in place of `profiles`, for a claim of a paper: the smallest difference of a part in
-            the paper, in the unit of the metric; 0 if the paper gives none. It decides which
-            profiles test the claim: `paper`, and those whose runs would find it, see `study.power`.
+            the paper, or distance to the limit, in the unit of the metric; 0 if the paper gives
+            none. It decides which profiles test the claim: `paper`, and those whose runs would
+            find it, see `study.power`.
         profiles: profiles whose models, data and training lengths can test the claim; by default
             all.
         expected: the expected result, such as the paper's numbers, which is shown next to ours.

@@ -449,7 +449,7 @@ def test_a_plan_says_which_claims_its_profile_cannot_test(monkeypatch):
     shape = catalogue.find_studies("shape:table1,table2")
     assert planning.plan_studies(shape, "paper", seeds=[1]).untested == ""
     told = planning.plan_studies(shape, "tiny", seeds=[1]).untested
-    assert told.startswith("profile tiny tests 1 of 8 claims")
+    assert told.startswith("profile tiny tests 2 of 8 claims")
     assert "with a power of 0.8; reproduce --list --claims shows the power" in told
     claim = {"claim": "c", "rule": "threshold", "at_least": 1, "profiles": ["paper"]}
     claim["test"] = {"position": "ape"}
