@@ -145,9 +145,11 @@ def power(
     return float(np.clip(shown, 0, 1).mean()) ** num_parts
 
 
-def detectable(claim: ClaimSpec, spread: Spread, num_seeds: int) -> float:
+def detectable(claim: ClaimSpec, spread: Spread, num_seeds: int) -> float | None:
     """Return the smallest effect, or for `equivalent` and `no worse` the smallest margin, that a
-    claim's test finds with a power of 0.8."""
+    claim's test finds with a power of 0.8; None if there are too few seeds for a test."""
+    if num_seeds < MIN_SEEDS:
+        return None
 
     def lacking(size: float) -> float:
         if claim.rule not in ("no worse", "equivalent"):
