@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.export import Dim
 
-from shapeshift._system.errors import require
+from shapeshift._system.errors import ShapeshiftError, require
 from shapeshift.data.subwords import BOS, EOS
 from shapeshift.decoding.capacity import Capacity, capacity
 from shapeshift.decoding.scoring import evaluating
@@ -84,6 +84,13 @@ def write(model: Transformer, folder: Path) -> None:
     tokens = torch.tensor([[BOS, 5]] * len(source))
     encoder, decoder = _Encoder(model), _Decoder(model)
     mask, pos, *cross = encoder(source)
+    for layer in model.decoder:
+        for kind in cast(Attention, layer.cross_attention).position.kinds():
+            if kind.acts("state"):
+                name = type(kind).__name__
+                raise ShapeshiftError(
+                    f"ONNX programs keep no state of {name} at cross; use it at self"
+                )
     kept = decoder.kept()
     past = [torch.zeros(len(source), heads, 3, width) for heads, width in kept.values()]
     names = [f"{what}_{n}" for n in range(len(model.decoder)) for what in ("keys", "values")]

@@ -12,9 +12,7 @@ In these passes no attention mixes tokens: each returns its values. Then
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from copy import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,14 +20,11 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.positions import Rotary, rope_config
-from shapeshift.positions.released import BY_LENGTH
 
-from .changed import no_vectors, register
-from .numbering import KEYS, NAME, attention
-
-LENGTH = 7
-"""Tokens of a row: a size that hardly any other dimension has."""
+from .changed import no_vectors
+from .numbering import KEYS
+from .own_rotation import own_rotation
+from .recorder import LENGTH, Run, places, recording, rows_of, same
 
 LONG = 300
 """Tokens, if the model takes so many, with which the silenced model is tried: some attentions
@@ -37,11 +32,6 @@ compress blocks of tokens."""
 
 FAR = 1000
 """Distance of neighbours there: some models change their scores far beyond their training."""
-
-SAME = (0, 0.5, 1)
-"""Where in a row, from its first to its last place, the same token stands."""
-
-SHARE = "partial_rotary_factor"
 
 PASSED_ON = {"position_ids", "cache_position", "use_cache", "is_causal", "sliding_window"}
 COMPUTED = {"scaling", "dropout", "softcap", "s_aux", KEYS}
@@ -76,6 +66,7 @@ class Layer:
         causal: whether it is called with a causal mask.
         holder: the name of the innermost module around it that gets further arguments, if none
             but `position_ids` arrive, see `numbering.keys_as_ids`.
+        narrows: whether its values have another width than its keys (multi-head latent attention).
         has_position: whether the model's own positions act there, or nowhere.
         rotates: whether its queries and keys rotate.
         rotation: `pairs` and `rope_parameters` of the `Rotary` that computes this, if any does.
@@ -85,47 +76,10 @@ class Layer:
     sizes: dict[str, int]
     causal: bool
     holder: str | None = None
+    narrows: bool = False
     has_position: bool = True
     rotates: bool = False
     rotation: dict[str, Any] | None = None
-
-
-@dataclass
-class _Call:
-    """A call of an attention; the heads are those of the tokens at `SAME`, of which S is the
-    number."""
-
-    module: nn.Module
-    query: Tensor  # (B, H, S, E)
-    key: Tensor  # (B, H or fewer, S, E)
-    num_keys: int
-    mask: Any
-    arguments: dict[str, Any]
-
-
-class Recorder:
-    """What `numbering.attention` calls in place of a position while a model is measured."""
-
-    def __init__(self) -> None:
-        self.calls: list[_Call] = []
-        self.outputs: dict[nn.Module, list[Any]] | None = None  # what modules returned
-        self.reached: set[nn.Module] = set()  # modules that got `KEYS`
-
-    def attend(
-        self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Any, arguments: Any
-    ) -> tuple[Tensor, None]:
-        """Record a call and return the values `(B, T, H, E)`."""
-        at_q, at_k = (x[:, :, _places(q.shape[2])] for x in (q, k))
-        self.calls.append(_Call(module, at_q, at_k, k.shape[2], mask, arguments))
-        v = v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
-        return v.transpose(1, 2).contiguous(), None
-
-    def keep(self, part: nn.Module, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
-        """Forward hook of all modules."""
-        if self.outputs is not None:
-            self.outputs.setdefault(part, []).append(output)
-        if KEYS in kwargs:
-            self.reached.add(part)
 
 
 def measure(model: nn.Module) -> Own:
@@ -137,11 +91,11 @@ def measure(model: nn.Module) -> Own:
     """
     top = _outermost(model)
     ids = _tokens(top)
-    rows = ids[_rows(LENGTH)]  # (2, T)
+    rows = ids[rows_of(LENGTH)]  # (2, T)
     padding = torch.ones_like(rows)
     padding[:, 1] = 0
-    with _recording(top) as run:
-        first, other = (run(top, x, keep=True) for x in (rows, ids[_rows(LENGTH) + 1]))
+    with recording(top) as run:
+        first, other = (run(top, x, keep=True) for x in (rows, ids[rows_of(LENGTH) + 1]))
         if not first.calls:
             raise ShapeshiftError(
                 f"the attention of {type(top).__name__} does not go through transformers'"
@@ -156,7 +110,7 @@ def measure(model: nn.Module) -> Own:
             _check(top, silent, own)
             limit = getattr(top.config.get_text_config(), "max_position_embeddings", LONG)
             # A model with a table may read other buffers at its position_ids, which begin anywhere.
-            long = ids[_rows(min(LONG, limit // 2 if own.tables else limit))]
+            long = ids[rows_of(min(LONG, limit // 2 if own.tables else limit))]
             far = FAR * torch.arange(long.shape[1], device=ids.device).expand_as(long)
             _check(top, run(base, long, **({} if own.tables else {"position_ids": far})), own)
             padded = run(top, rows, attention_mask=padding)
@@ -205,15 +159,6 @@ def _rotate_by_zero(module: nn.Module, args: Any, output: Any) -> Any:
     return torch.ones_like(cos), torch.zeros_like(sin)
 
 
-@dataclass
-class _Run:
-    calls: list[_Call]
-    outputs: dict[nn.Module, list[Any]]
-    result: Tensor | None  # (B, S, …)
-    length: int  # T
-    reached: set[nn.Module]
-
-
 def _outermost(model: nn.Module) -> Any:
     """Return the outermost model of Hugging Face that reads tokens."""
     try:
@@ -253,70 +198,6 @@ def _tokens(top: Any) -> Tensor:
     usable = [n for n in range(config.vocab_size) if n not in special]
     usable = usable[4:12] or usable
     return torch.tensor((usable * 8)[:8], device=device)
-
-
-def _rows(length: int) -> Tensor:
-    """Return numbers of tokens `(2, length)`: 0 at `SAME`, elsewhere 1 to 3 in the first row and 4
-    to 6 in the second."""
-    numbers = torch.randint(1, 4, (2, length), generator=torch.Generator().manual_seed(0))
-    numbers[1] += 3
-    numbers[:, _places(length)] = 0
-    return numbers
-
-
-def _places(length: int) -> list[int]:
-    return [int(part * (length - 1)) for part in SAME]
-
-
-@contextmanager
-def _recording(top: Any) -> Iterator[Callable[..., _Run]]:
-    """Let `top` call a recorder in place of its attentions, in evaluation mode. Yields a function
-    that calls it, or a part of it, with ids and, where it takes them, further arguments."""
-    recorder = Recorder()
-    parts: list[Any] = [*top.modules()]
-    configs = [(part, part.config) for part in parts if hasattr(part, "config")]
-    modes = [(part, part.training) for part in parts]
-
-    def run(part: Any, ids: Tensor, *, keep: bool = False, **arguments: Tensor) -> _Run:
-        recorder.calls, recorder.outputs = [], {} if keep else None
-        known = inspect.signature(part.forward).parameters
-        given = {"use_cache": False, **arguments}
-        try:
-            out = part(input_ids=ids, **{name: x for name, x in given.items() if name in known})
-        except Exception as error:
-            first, *_ = str(error).strip().splitlines() or [type(error).__name__]
-            raise ShapeshiftError(
-                f"use_position tries a model with a few tokens, and {type(top).__name__} fails:"
-                f" {first}"
-            ) from error
-        values = out if isinstance(out, tuple) else out.values()
-        result = next((x for x in values if _is_by_token(x, ids)), None)
-        result = None if result is None else result[:, _places(ids.shape[1])]
-        return _Run(recorder.calls, recorder.outputs or {}, result, ids.shape[1], recorder.reached)
-
-    register(NAME, attention)
-    copies: dict[int, Any] = {}
-    handles = [part.register_forward_hook(recorder.keep, with_kwargs=True) for part in parts]
-    try:
-        for part, config in configs:
-            part.config = copies.setdefault(id(config), copy(config))
-            part.config._attn_implementation_internal = NAME
-        for part in parts:
-            vars(part)[NAME], part.training = recorder, False
-        with torch.no_grad():
-            yield run
-    finally:
-        for handle in handles:
-            handle.remove()
-        for part, config in configs:
-            part.config = config
-        for part, mode in modes:
-            part.training = mode
-            del vars(part)[NAME]
-
-
-def _is_by_token(x: object, ids: Tensor) -> bool:
-    return isinstance(x, Tensor) and x.is_floating_point() and x.shape[:2] == ids.shape
 
 
 def _innermost(top: nn.Module, attentions: set[nn.Module]) -> nn.Module:
@@ -386,15 +267,7 @@ def _with_keys(module: nn.Module, args: Any, kwargs: Any) -> Any:
     return args, kwargs
 
 
-def _same(x: Tensor, y: Tensor) -> bool:
-    """Return whether two tensors are equal but for rounding."""
-    if not x.numel():
-        return True
-    allowed = 1e-3 if x.dtype in (torch.float32, torch.float64) else 0.05
-    return bool((x.float() - y.float()).abs().max() <= allowed * y.float().abs().max())
-
-
-def _check(top: nn.Module, silent: _Run, own: Own) -> None:
+def _check(top: nn.Module, silent: Run, own: Own) -> None:
     """Raise a `ShapeshiftError` if positions still act, tokens still mix, or an attention cannot be
     computed by ours."""
     names, model = {part: name for name, part in own.base.named_modules()}, type(top).__name__
@@ -409,13 +282,13 @@ def _check(top: nn.Module, silent: _Run, own: Own) -> None:
     ]
     seen += [] if silent.result is None else [("its output", silent.result)]
     for name, x in seen:  # (2, S, …), of one token
-        if not _same(x[0], x[1]):
+        if not same(x[0], x[1]):
             raise ShapeshiftError(
                 f"{model} mixes tokens outside of transformers' AttentionInterface (a recurrence, a"
                 f" convolution or another attention), as {name} shows; use_position cannot replace"
                 " the order of tokens there"
             )
-        if not _same(x[:, 1:], x[:, :1].expand_as(x[:, 1:])):
+        if not same(x[:, 1:], x[:, :1].expand_as(x[:, 1:])):
             raise ShapeshiftError(
                 f"{model} uses positions where use_position cannot remove them, as {name} shows:"
                 " they are no module of their own"
@@ -449,10 +322,10 @@ def _biases_by_place(mask: object, length: int) -> bool:
     """Return whether a mask adds other numbers to keys of one token, for the last query."""
     if not isinstance(mask, Tensor) or not mask.is_floating_point():
         return False
-    added = mask[..., -1, _places(length)]
+    added = mask[..., -1, places(length)]
     allowed = added > -1e4
     highest = added.amax(-1, keepdim=True).expand_as(added)
-    return not _same(added[allowed], highest[allowed])
+    return not same(added[allowed], highest[allowed])
 
 
 def _holder(base: nn.Module, name: str, reached: set[nn.Module]) -> str | None:
@@ -462,7 +335,7 @@ def _holder(base: nn.Module, name: str, reached: set[nn.Module]) -> str | None:
     return next((each for each in around if base.get_submodule(each) in reached), None)
 
 
-def _layers(own: Own, first: _Run, silent: _Run, padded: _Run) -> list[Layer]:
+def _layers(own: Own, first: Run, silent: Run, padded: Run) -> list[Layer]:
     names = {part: name for name, part in own.base.named_modules()}
     widths = {
         n * x.shape[-1]
@@ -478,13 +351,14 @@ def _layers(own: Own, first: _Run, silent: _Run, padded: _Run) -> list[Layer]:
         sizes = {"num_heads": now.query.shape[1], "head_dim": now.query.shape[3]}
         causal = not _sees_ahead(masked.mask)
         layer = layers[now.module] = Layer(names[now.module], sizes, causal)
+        layer.narrows = now.value_dim != sizes["head_dim"]
         if now.arguments[KEYS] is None:
             layer.holder = _holder(own.base, layer.name, silent.reached)
         if not own.tables and own.rotary:
-            layer.has_position = not _same(before.query, now.query)
+            layer.has_position = not same(before.query, now.query)
         layer.rotates = bool(own.rotary) and layer.has_position
         if layer.rotates:
-            layer.rotation = _rotation(own.base.config, before, now, widths)
+            layer.rotation = own_rotation(own.base.config, before, now, widths)
     if not any(layer.has_position for layer in layers.values()):
         for layer in layers.values():  # no positions at all
             layer.has_position = True
@@ -496,46 +370,3 @@ def _sees_ahead(mask: object) -> bool:
     if not isinstance(mask, Tensor):
         return True
     return bool((mask if mask.dtype is torch.bool else mask > -1e4)[..., 0, 2:].any())
-
-
-def _rotation(config: Any, before: _Call, now: _Call, widths: set[int]) -> dict[str, Any] | None:
-    """Return `pairs` and `rope_parameters` with which `Rotary` turns the heads `now`, which do not
-    rotate, into those of `before`; None if it cannot."""
-    head_dim, index = now.query.shape[3], getattr(now.module, "layer_idx", None)
-    pos = torch.tensor([_places(LENGTH)], device=now.query.device)
-    for pairs in ("halves", "interleaved"):
-        try:
-            stated = rope_config.read(config, index, pairs)["rope_parameters"]
-        except ShapeshiftError:
-            continue
-        # Some models take no notice of the share of channels that their configuration states.
-        shares = [(width + 0.5) / head_dim for width in sorted(widths) if width < head_dim]
-        for parameters in (stated, *({**stated, SHARE: share} for share in (*shares, 1.0))):
-            found = {"pairs": pairs, "rope_parameters": parameters}
-            if parameters["rope_type"] in BY_LENGTH:
-                width = int(head_dim * parameters.get(SHARE, 1.0))
-                if _keeps_pairs(before.query, now.query, width, pairs):
-                    return found
-                continue
-            try:
-                rotary = Rotary(head_dim=head_dim, **found)
-            except ShapeshiftError:
-                continue
-            turned = rotary.rotate(now.query, now.key, pos, pos)
-            if _same(turned[0], before.query) and _same(turned[1], before.key):
-                return found
-    return None
-
-
-def _keeps_pairs(x: Tensor, y: Tensor, width: int, pairs: str) -> bool:
-    """Return whether pairs of channels have the same length in `x` as in `y`, but for one factor,
-    and the other channels are the same."""
-
-    def lengths(heads: Tensor) -> Tensor:
-        turned = heads[..., :width].float()
-        halves = turned.chunk(2, dim=-1)
-        a, b = halves if pairs == "halves" else (turned[..., ::2], turned[..., 1::2])
-        return torch.hypot(a, b)
-
-    a, b = lengths(x), lengths(y)
-    return _same(a * (b.norm() / a.norm()), b) and _same(x[..., width:], y[..., width:])

@@ -17,8 +17,9 @@ from shapeshift.positions import SCHEMES, SHAPE, Representation, Scheme, get
 from shapeshift.positions.base import check_sizes, tied_names
 
 from .changed import UNDO, refuse_changed, register, use_attention
-from .measure import SHARE, Layer, Own, measure, restore, silence
+from .measure import Layer, Own, measure, restore, silence
 from .numbering import CAUSAL, NAME, Tracker, attention, keys_as_ids
+from .own_rotation import SHARE
 
 ELSEWHERE = "adds vectors to embeddings or to what is projected, where use_position cannot reach"
 
@@ -103,6 +104,11 @@ def install(
         if first.acts("state"):
             name = type(first).__name__
             _refuse(f"{name} reads the input of each layer, which attention never gets")
+        if layer.narrows and first.acts("value_bias"):
+            raise ShapeshiftError(
+                f"{type(first).__name__} adds to values, whose width in this model is not that of"
+                " its keys; use a kind that acts on scores alone, such as 'alibi' or 't5'"
+            )
         is_shared = first.share_layers or not any(True for _ in first.parameters())
         keys.append(repr((type(first), arguments)) if is_shared else layer.name)
         built.setdefault(keys[-1], first)
@@ -226,8 +232,8 @@ def _settings(
     if own is None:
         if not {"base", "pairs"} <= options.keys():
             raise ShapeshiftError(
-                f"the rotation of {layer.name} is none of ours; name yours, such as base=10000.0,"
-                " pairs='halves'"
+                f"Rotary does not compute the model's own rotation in {layer.name}; name another,"
+                " such as base=10000.0, pairs='halves'"
             )
     elif not options.keys() & {"base", "fraction", "scaling"}:
         settings |= own

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from shapeshift._system.errors import ShapeshiftError
-
 from . import pairs
 from .base import Representation
 from .checks import whole_number
@@ -33,24 +31,23 @@ class DeBERTa(Representation):
     Args:
         dim: D.
         num_heads: H.
+        head_dim: E.
         max_distance: k; 512 in the paper.
 
     Raises:
-        ShapeshiftError: if D is not a multiple of H, or there is no distance.
+        ShapeshiftError: if there is no distance.
     """
 
     places = ("self",)
     shift_invariant = position_free_heads = True
 
-    def __init__(self, *, dim: int, num_heads: int, max_distance: int = 512):
+    def __init__(self, *, dim: int, num_heads: int, head_dim: int, max_distance: int = 512):
         super().__init__()
-        if dim % num_heads:
-            raise ShapeshiftError(f"dim must be a multiple of num_heads, got {dim} and {num_heads}")
-        self.dim, self.num_heads = dim, num_heads
+        self.dim, self.num_heads, self.head_dim = dim, num_heads, head_dim
         self.max_distance = whole_number("max_distance", max_distance, 1)
         self.vectors = nn.Parameter(torch.randn(2 * max_distance, dim))  # P
-        self.key = nn.Parameter(torch.empty(dim, dim))  # W^K of all heads, side by side
-        self.query = nn.Parameter(torch.empty(dim, dim))  # W^Q
+        self.key = nn.Parameter(torch.empty(dim, num_heads * head_dim))  # W^K of all heads
+        self.query = nn.Parameter(torch.empty(dim, num_heads * head_dim))  # W^Q
         for weight in (self.key, self.query):
             nn.init.xavier_uniform_(weight)
 
@@ -66,7 +63,7 @@ class DeBERTa(Representation):
         pos_q: Tensor,
         pos_k: Tensor,
     ) -> Tensor:
-        scale: float = (3 * q.shape[-1]) ** -0.5
+        scale: float = (3 * self.head_dim) ** -0.5
         # Rows by j - i: δ(i, j) falls with it, δ(j, i) rises.
         keys = pairs.Table(self._project(self.key).flip(1), 1 - self.max_distance)
         queries = pairs.Table(self._project(self.query) * scale, -self.max_distance)
@@ -76,5 +73,5 @@ class DeBERTa(Representation):
 
     def _project(self, weight: Tensor) -> Tensor:
         """Return the vectors of all distances in each head, `(H, 2k, E)`."""
-        by_head = (self.vectors @ weight).view(len(self.vectors), self.num_heads, -1)
+        by_head = (self.vectors @ weight).view(-1, self.num_heads, self.head_dim)
         return by_head.transpose(0, 1)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from shapeshift._system.errors import ShapeshiftError
-
 from .base import Representation
 from .sinusoidal import Sinusoidal
 
@@ -32,23 +30,24 @@ class TransformerXL(Representation):
     Args:
         dim: D.
         num_heads: H.
+        head_dim: E.
 
     Raises:
-        ShapeshiftError: if D is not a multiple of H, is odd or smaller than 4.
+        ShapeshiftError: if D is odd or smaller than 4.
     """
 
     places = ("self",)
     shift_invariant = True
 
-    def __init__(self, *, dim: int, num_heads: int):
+    def __init__(self, *, dim: int, num_heads: int, head_dim: int):
         super().__init__()
-        if dim % num_heads:
-            raise ShapeshiftError(f"dim must be a multiple of num_heads, got {dim} and {num_heads}")
-        self.dim, self.num_heads = dim, num_heads
+        self.dim, self.num_heads, self.head_dim = dim, num_heads, head_dim
         self.sinusoids = Sinusoidal(dim=dim, channels="halves")
-        self.weight = nn.Parameter(torch.empty(dim, dim))  # W of all heads, one below the other
-        self.u = nn.Parameter(torch.empty(num_heads, 1, dim // num_heads))
-        self.v = nn.Parameter(torch.empty(num_heads, 1, dim // num_heads))
+        self.weight = nn.Parameter(
+            torch.empty(num_heads * head_dim, dim)
+        )  # W of all heads, one below the other
+        self.u = nn.Parameter(torch.empty(num_heads, 1, head_dim))
+        self.v = nn.Parameter(torch.empty(num_heads, 1, head_dim))
         nn.init.xavier_uniform_(self.weight)
         for vector in (self.u, self.v):
             nn.init.normal_(vector, std=0.02)  # as in the released code
@@ -62,8 +61,8 @@ class TransformerXL(Representation):
         pos_q: Tensor,
         pos_k: Tensor,
     ) -> Tensor:
-        scale = q.shape[-1] ** -0.5  # that of q
-        by_head = self.weight.view(self.num_heads, -1, self.dim)  # (H, E, D)
+        scale: float = self.head_dim**-0.5  # that of q
+        by_head = self.weight.view(self.num_heads, self.head_dim, self.dim)
         of_sines, of_cosines = ((q + self.v * scale) @ by_head).chunk(2, -1)  # (B, H, Q, D / 2)
         at_q, at_k = (
             self.sinusoids.encode(pos, q).unsqueeze(1).chunk(2, -1) for pos in (pos_q, pos_k)

@@ -13,7 +13,7 @@ from shapeshift.decoding.translator import Translator
 from shapeshift.export import onnx as onnx_module
 from shapeshift.export.onnx import OnnxModel, export
 from shapeshift.export.running import open_export
-from shapeshift.positions import SCHEMES, Part, Scheme
+from shapeshift.positions import SCHEMES, FoX, Part, Scheme
 
 pytestmark = pytest.mark.long
 pytest.importorskip("onnxruntime", reason="the extra onnx is not installed")
@@ -77,11 +77,18 @@ def test_an_export_that_loses_its_cache_is_not_written(make, tmp_path, monkeypat
     append = onnx_module._Growing.append
 
     def forget(self, keys, values):
-        append(self, keys, values)
-        self.kept = torch.cat((0 * self.kept[0][:, :, :-1], keys), dim=2), self.kept[1]
-        return self.kept
+        earlier = self._earlier
+        self._earlier = iter((torch.zeros_like(next(earlier)), next(earlier)))
+        return append(self, keys, values)
 
     monkeypatch.setattr(onnx_module._Growing, "append", forget)
     with pytest.raises(ShapeshiftError, match="beam search finds another output"):
         export(made.trained, tmp_path / "model")
     assert not (tmp_path / "model").exists()
+
+
+def test_a_state_at_cross_is_refused(make, tmp_path):
+    model = make(SCHEMES["ape"], **SMALL).model
+    model.decoder[0].cross_attention.position = FoX(dim=32, num_heads=4)
+    with pytest.raises(ShapeshiftError, match="no state of FoX at cross; use it at self"):
+        onnx_module.write(model, tmp_path)

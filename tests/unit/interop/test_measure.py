@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,9 @@ def test_each_model_is_served_or_refused_as_the_guide_says(head: str, refused: s
         with pytest.raises(ShapeshiftError, match=re.escape(refused)):
             use_position(model, "alibi")
     else:
-        undo = silence(measure(model))  # and its own attention
+        own = measure(model)
+        assert measure(deepcopy(model).bfloat16()).layers == own.layers
+        undo = silence(own)  # the attention is still its own
         expected = logits(model, ids())
         restore(undo)
         use_position(model, "nope")
@@ -181,13 +184,18 @@ def test_what_acts_outside_of_modules_is_measured(place: str, change: Any, messa
         (nn.Linear(2, 2), "models of Hugging Face, not Linear"),
         (lambda: make("ViTModel", image_size=8, patch_size=4), "ViTModel does not"),
         (lambda: make("LlamaForCausalLM").to("meta"), "device meta"),
-        (lambda: make("DeepseekV3ForCausalLM"), "the rotation of layers.0.self_attn is none of"),
+        (lambda: make("DeepseekV3ForCausalLM"), "own rotation in layers.0.self_attn; name"),
     ],
     ids=["torch", "pictures", "meta", "latent"],
 )
 def test_models_that_cannot_be_measured_are_refused(model: Any, message: str) -> None:
     with pytest.raises(ShapeshiftError, match=message):
         use_position(model if isinstance(model, nn.Module) else model(), "rope")
+
+
+def test_a_kind_of_values_is_refused_where_values_are_narrower() -> None:
+    with pytest.raises(ShapeshiftError, match="Shaw adds to values, whose width in this model is"):
+        use_position(make("DeepseekV3ForCausalLM"), "rpe")
 
 
 def test_measuring_leaves_a_model_as_it_was() -> None:

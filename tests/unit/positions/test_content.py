@@ -11,6 +11,7 @@ from torch import nn
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.attention import attend
+from shapeshift.attention.backends import blocked, cpu
 from shapeshift.interop.torch_nn import MultiheadAttention
 from shapeshift.model.attention import Attention
 from shapeshift.positions import KINDS, Chain, CoPE, DeBERTa, FoX, Representation, Rotary, Shaw, get
@@ -49,6 +50,27 @@ def test_torch_nn_with_padding_on_the_left_is_the_model(kind: str, weights: bool
         alone, at = x[row : row + 1, start:], POS[:, : T - start]
         expected = ours(alone, alone, at, at, None, causal=True)
         torch.testing.assert_close(found[row : row + 1, start:], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", CONTENT)
+def test_a_long_causal_text_is_split(
+    kind: str, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With gradients, for parts of two sentences and of a few queries."""
+    layer = Attention(D, H, 0.0, random(get(kind, **SIZES))).double()
+    x = torch.randn(3, T, D, dtype=torch.float64, requires_grad=True)
+    found = []
+    for size in (blocked.BLOCK, 2 * H * T * T, 2 * H * T):
+        monkeypatch.setattr(blocked, "BLOCK", size)
+        monkeypatch.setattr(cpu, "RECOMPUTED_FROM", 2)
+        out = layer(x, x, POS, POS, None, causal=True)
+        found.append([out, *torch.autograd.grad(out.square().sum(), [x, *layer.parameters()])])
+    assert ran == ["reference", "blocked", "blocked"]
+    for results in found[1:]:
+        for got, expected in zip(results, found[0], strict=True):
+            torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
+    layer(x, x, POS, POS, None)
+    assert ran[3:] == ["reference"]
 
 
 def test_constant_gates_are_alibi() -> None:
@@ -108,8 +130,8 @@ def test_what_may_stand_together() -> None:
     )
     assert torch.equal(found, expected)
     assert chain.causal_only
-    Chain(Shaw(num_heads=H, head_dim=E), DeBERTa(dim=D, num_heads=H))
-    for reading in (CoPE(head_dim=E), DeBERTa(dim=D, num_heads=H)):
+    Chain(Shaw(num_heads=H, head_dim=E), DeBERTa(**SIZES))
+    for reading in (CoPE(head_dim=E), DeBERTa(**SIZES)):
         with pytest.raises(ShapeshiftError, match="Rotary turns the queries that "):
             Chain(rotary, reading)
     with pytest.raises(ShapeshiftError, match=r"FoX and FoX would both keep a state.*leave one"):

@@ -36,7 +36,7 @@ def reason(name: str, call: Call) -> str | None:
     """Return why a backend does not serve for a call, or None."""
     if name != "reference" and is_recording():
         return "probabilities are being recorded, and it returns none"
-    if name != "reference" and call.rescores:
+    if name not in ("reference", "blocked") and call.rescores:
         return "score changes the scores before the softmax, for which it has no step"
     why: str | None = BACKENDS[name].refuses(call)
     return why

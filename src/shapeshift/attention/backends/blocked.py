@@ -30,6 +30,8 @@ def refuses(call: Call) -> str | None:
         return (
             f"{call.opaque[0]} is overridden or hooked, and may need all queries and keys at once"
         )
+    if call.rescores and not call.causal:
+        return "score may need all queries at once, unless attention is causal"
     if call.B * call.H * call.Q * call.K <= BLOCK:
         return "all scores fit into the cache of a CPU at once"
     return None
@@ -38,7 +40,7 @@ def refuses(call: Call) -> str | None:
 def run(call: Call) -> Tensor:
     q, k, v, mask = call.heads()
     (B, H, Q, _), K = q.shape, k.shape[2]
-    pos_q, pos_k, p = call.pos_q, call.pos_k, call.dropout_p
+    pos_q, pos_k, state, p = call.pos_q, call.pos_k, call.state, call.dropout_p
     mask = mask if mask is None else mask.expand(B, H, Q, K)
     num_sentences = max(1, BLOCK // (H * Q * K))
     num_queries = max(1, BLOCK // (num_sentences * H * K))
@@ -57,16 +59,23 @@ def run(call: Call) -> Tensor:
             rows = slice(m * num_queries, (m + 1) * num_queries)
             seen = slice(K - max(0, Q - rows.stop) if call.causal else K)
             added = mask if mask is None else mask[at, :, rows, seen]
-            block = some, k_n[:, :, seen], v_n[:, :, seen]
-            outputs.append(compute(*block, added, pos_qn[:, rows], pos_kn[:, seen]))
+            kept = state if state is None else state[at, seen]
+            block = some, k_n[:, :, seen], v_n[:, :, seen], added, kept
+            outputs.append(compute(*block, pos_qn[:, rows], pos_kn[:, seen]))
         sentences.append(torch.cat(outputs, dim=1))
     return call.finish(torch.cat(sentences).transpose(1, 2))
 
 
 def _compute(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, pos_q: Tensor, pos_k: Tensor, **rest: Any
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    state: Tensor | None,
+    pos_q: Tensor,
+    pos_k: Tensor,
+    **rest: Any,
 ) -> Tensor:
-    block = Call(
-        (q, k, v), pos_q=pos_q, pos_k=pos_k, mask=mask, rotated=True, is_block=True, **rest
-    )
-    return reference.run(block) if cpu.refuses(block) else cpu.run(block)
+    rest |= {"pos_q": pos_q, "pos_k": pos_k, "mask": mask, "state": state}
+    block = Call((q, k, v), rotated=True, is_block=True, **rest)
+    return reference.run(block) if block.rescores or cpu.refuses(block) else cpu.run(block)

@@ -1,0 +1,147 @@
+"""Forward passes of a Hugging Face model in which no attention mixes tokens, and their record."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shapeshift._system.errors import ShapeshiftError
+
+from .changed import register
+from .numbering import KEYS, NAME, attention
+
+LENGTH = 7
+"""Tokens of a row: a size that hardly any other dimension has."""
+
+SAME = (0, 0.5, 1)
+"""Where in a row, from its first to its last place, the same token stands."""
+
+
+@dataclass
+class Call:
+    """A call of an attention; the heads are those of the tokens at `SAME`, of which S is the
+    number."""
+
+    module: nn.Module
+    query: Tensor  # (B, H, S, E)
+    key: Tensor  # (B, H or fewer, S, E)
+    num_keys: int
+    value_dim: int
+    mask: Any
+    arguments: dict[str, Any]
+
+
+class Recorder:
+    """What `numbering.attention` calls in place of a position while a model is measured."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.outputs: dict[nn.Module, list[Any]] | None = None  # what modules returned
+        self.reached: set[nn.Module] = set()  # modules that got `KEYS`
+
+    def attend(
+        self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Any, arguments: Any
+    ) -> tuple[Tensor, None]:
+        """Record a call and return the values `(B, T, H, E)`."""
+        at_q, at_k = (x[:, :, places(q.shape[2])] for x in (q, k))
+        self.calls.append(Call(module, at_q, at_k, k.shape[2], v.shape[3], mask, arguments))
+        v = v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
+        return v.transpose(1, 2).contiguous(), None
+
+    def keep(self, part: nn.Module, args: Any, kwargs: Mapping[str, Any], output: Any) -> None:
+        """Forward hook of all modules."""
+        if self.outputs is not None:
+            self.outputs.setdefault(part, []).append(output)
+        if KEYS in kwargs:
+            self.reached.add(part)
+
+
+@dataclass
+class Run:
+    """What a forward pass has shown."""
+
+    calls: list[Call]
+    outputs: dict[nn.Module, list[Any]]
+    result: Tensor | None  # (B, S, …)
+    length: int  # T
+    reached: set[nn.Module]
+
+
+def rows_of(length: int) -> Tensor:
+    """Return numbers of tokens `(2, length)`: 0 at `SAME`, elsewhere 1 to 3 in the first row and 4
+    to 6 in the second."""
+    numbers = torch.randint(1, 4, (2, length), generator=torch.Generator().manual_seed(0))
+    numbers[1] += 3
+    numbers[:, places(length)] = 0
+    return numbers
+
+
+def places(length: int) -> list[int]:
+    """Return where `SAME` is in a row."""
+    return [int(part * (length - 1)) for part in SAME]
+
+
+@contextmanager
+def recording(top: Any) -> Iterator[Callable[..., Run]]:
+    """Let `top` call a recorder in place of its attentions, in evaluation mode. Yields a function
+    that calls it, or a part of it, with ids and, where it takes them, further arguments."""
+    recorder = Recorder()
+    parts: list[Any] = [*top.modules()]
+    configs = [(part, part.config) for part in parts if hasattr(part, "config")]
+    modes = [(part, part.training) for part in parts]
+
+    def run(part: Any, ids: Tensor, *, keep: bool = False, **arguments: Tensor) -> Run:
+        recorder.calls, recorder.outputs = [], {} if keep else None
+        known = inspect.signature(part.forward).parameters
+        given = {"use_cache": False, **arguments}
+        try:
+            out = part(input_ids=ids, **{name: x for name, x in given.items() if name in known})
+        except Exception as error:
+            first, *_ = str(error).strip().splitlines() or [type(error).__name__]
+            raise ShapeshiftError(
+                f"use_position tries a model with a few tokens, and {type(top).__name__} fails:"
+                f" {first}"
+            ) from error
+        values = out if isinstance(out, tuple) else out.values()
+        result = next((x for x in values if _is_by_token(x, ids)), None)
+        result = None if result is None else result[:, places(ids.shape[1])]
+        return Run(recorder.calls, recorder.outputs or {}, result, ids.shape[1], recorder.reached)
+
+    register(NAME, attention)
+    copies: dict[int, Any] = {}
+    handles = [part.register_forward_hook(recorder.keep, with_kwargs=True) for part in parts]
+    try:
+        for part, config in configs:
+            part.config = copies.setdefault(id(config), copy(config))
+            part.config._attn_implementation_internal = NAME
+        for part in parts:
+            vars(part)[NAME], part.training = recorder, False
+        with torch.no_grad():
+            yield run
+    finally:
+        for handle in handles:
+            handle.remove()
+        for part, config in configs:
+            part.config = config
+        for part, mode in modes:
+            part.training = mode
+            del vars(part)[NAME]
+
+
+def _is_by_token(x: object, ids: Tensor) -> bool:
+    return isinstance(x, Tensor) and x.is_floating_point() and x.shape[:2] == ids.shape
+
+
+def same(x: Tensor, y: Tensor) -> bool:
+    """Return whether two tensors are equal but for rounding."""
+    if not x.numel():
+        return True
+    allowed = 1e-3 if x.dtype in (torch.float32, torch.float64) else 0.05
+    return bool((x.float() - y.float()).abs().max() <= allowed * y.float().abs().max())
