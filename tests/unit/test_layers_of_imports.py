@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "positions": {"_system", "kernels"},
     "attention": {"_system", "kernels", "positions"},
     "interop": {"_system", "attention", "positions"},
-    "check": {"_system", "interop", "positions"},
+    "check": {"_system", "attention", "interop", "positions"},
     "model": MODELS,
     "data": {"_system"},
     "decoding": {*MODELS, "data"},

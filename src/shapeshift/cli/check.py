@@ -38,6 +38,14 @@ def check(
     max_length: Annotated[
         int, typer.Option(min=4, help="Longest sequence to test, besides the limit itself.")
     ] = 300,
+    declared: Annotated[
+        bool,
+        typer.Option(
+            "--declared",
+            help="Measure the positions of each layer instead, and compare them with what the"
+            " configuration says.",
+        ),
+    ] = False,
 ) -> None:
     """Check that positions work in a model of any library.
 
@@ -47,12 +55,23 @@ def check(
     runs on the CPU, with random token ids and no tokenizer. A run is also exported to every
     installed engine, and the exported models are compared with it.
 
+    With --declared, it prints what each layer does: which channels rotate and by which angles,
+    windows, biases and the first row of a table. It exits with 1 if the configuration says
+    otherwise.
+
     Example: shapeshift check gpt2
     """
     from shapeshift.check import check as check_model
     from shapeshift.cli.output import show, show_table
     from shapeshift.evaluation.tables import Table
 
+    if declared:
+        if positions is not None or max_length != 300:
+            raise ShapeshiftError(
+                "--positions and --max-length have no effect with --declared; leave them out"
+            )
+        _show_declared(_load(model)[0])
+        return
     loaded, run = _load(model)
     findings = check_model(loaded, positions=positions, max_length=max_length)
     if run is not None:
@@ -69,6 +88,21 @@ def check(
         for ids in finding.ids:
             show(f"{finding.property}, {finding.side}: {' '.join(map(str, ids))}")
     if failures:
+        raise typer.Exit(1)
+
+
+def _show_declared(model: nn.Module) -> None:
+    """Print what a model does with positions; exit with 1 if its configuration says otherwise."""
+    from shapeshift.check import declared
+    from shapeshift.cli.output import show_table
+    from shapeshift.evaluation.tables import Table
+
+    readings = declared(model)
+    rows = [(x.property, x.where(), x.measured, x.declared, x.outcome) for x in readings]
+    show_table(
+        Table(("property", "layers", "measured", "declared", "outcome"), rows), numbers=False
+    )
+    if any(reading.outcome == "DIFFERS" for reading in readings):
         raise typer.Exit(1)
 
 

@@ -134,7 +134,7 @@ def silence(own: Own) -> Undo:
         table.requires_grad_(False).forward = no_vectors
     for name in own.rotary:
         rotary = own.base.get_submodule(name)
-        undo.append((rotary, rotary.register_forward_hook(_rotate_by_zero)))
+        undo.append((rotary, rotary.register_forward_hook(rotate_by_zero)))
     return undo
 
 
@@ -151,7 +151,7 @@ def restore(undo: Undo) -> None:
         module.requires_grad_(is_trained)
 
 
-def _rotate_by_zero(module: nn.Module, args: Any, output: Any) -> Any:
+def rotate_by_zero(module: nn.Module, args: Any, output: Any) -> Any:
     """Forward hook of rotary embeddings: returns the cosine and sine of zero."""
     if isinstance(output, Tensor):  # complex
         return torch.ones_like(output)
@@ -217,7 +217,7 @@ def _position_modules(
         if part is base or any(name.startswith(f"{each}.") for each in (*tables, *rotary)):
             continue
         calls, again = (
-            [_tensors(output) for output in outputs.get(part, [])] for outputs in (first, other)
+            [tensors_of(output) for output in outputs.get(part, [])] for outputs in (first, other)
         )
         if not calls or not all(calls):
             continue
@@ -226,14 +226,14 @@ def _position_modules(
             continue
         if not any(map(_varies, flat)):
             continue
-        if all(_rotates(tensors) for tensors in calls):
+        if all(is_rotation(tensors) for tensors in calls):
             rotary.append(name)
         elif all(len(tensors) == 1 and _is_added(tensors[0]) for tensors in calls):
             tables.append(name)
     return tables, rotary
 
 
-def _tensors(output: object) -> tuple[Tensor, ...]:
+def tensors_of(output: object) -> tuple[Tensor, ...]:
     """Return the tensors that a module returned; none if it returned anything else, too."""
     found = output if isinstance(output, tuple | list) else (output,)
     return tuple(found) if all(isinstance(x, Tensor) for x in found) else ()
@@ -250,7 +250,8 @@ def _is_added(x: Tensor) -> bool:
     return x.is_floating_point() and x.ndim > 1 and x.shape[-2] == LENGTH != x.shape[-1]
 
 
-def _rotates(tensors: Sequence[Tensor]) -> bool:
+def is_rotation(tensors: Sequence[Tensor]) -> bool:
+    """Return whether these are the cosine and sine of angles, times a factor, or complex."""
     if len(tensors) == 1:
         return tensors[0].is_complex()
     if len(tensors) != 2 or tensors[0].shape != tensors[1].shape:
@@ -341,7 +342,7 @@ def _layers(own: Own, first: Run, silent: Run, padded: Run) -> list[Layer]:
         n * x.shape[-1]
         for name in own.rotary
         for output in first.outputs[own.base.get_submodule(name)]
-        for x in _tensors(output)[:1]
+        for x in tensors_of(output)[:1]
         for n in (1, 2)
     }
     layers: dict[nn.Module, Layer] = {}

@@ -81,13 +81,17 @@ UNSUPPORTED = {
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 
+class NoPositionsError(ShapeshiftError):
+    """The configuration says that this layer does not rotate."""
+
+
 def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, Any]:
     """Return `head_dim`, `pairs`, `rope_parameters` and, of several axes, the sections of `Rotary`;
     see `Rotary.from_config`."""
     given = _as_dict(config)
     model = str(given.get("model_type"))
     if given.get("alibi") or given.get("rotary") is False:
-        raise ShapeshiftError("this model has other positions in place of rotary ones")
+        raise NoPositionsError("this model has other positions in place of rotary ones")
     for name in given:
         if re.search("(?<![a-z])m?rope|rotary", str(name)) and name not in KNOWN:
             raise ShapeshiftError(
@@ -195,7 +199,7 @@ def _layer_type(given: Mapping[str, Any], layer: int | str | None) -> str | None
     if (rotates and not rotates[layer]) or (
         is_global and (model == "cohere2" or (model == "exaone4" and given.get("sliding_window")))
     ):
-        raise ShapeshiftError(f"layer {layer} of this model has no positions; use kind 'none'")
+        raise NoPositionsError(f"layer {layer} of this model has no positions; use kind 'none'")
     return types[layer] if types is not None else None
 
 
@@ -222,7 +226,7 @@ def _of_layer(given: Mapping[str, Any], layer_type: str | None) -> dict[str, Any
         empty, types = [], list(nested)
     if types:
         if layer_type in empty:
-            raise ShapeshiftError(f"layers of type {layer_type!r} have no rotary positions")
+            raise NoPositionsError(f"layers of type {layer_type!r} have no rotary positions")
         if layer_type is None or layer_type not in nested:
             raise ShapeshiftError(
                 f"the layers of this model differ: {', '.join(types)}; give layer, one of these or"

@@ -1,0 +1,167 @@
+"""By which angles the heads of an attention rotate, as their numbers show."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .adapter import UnsupportedError
+from .watch import Call
+
+EXACT = 1e-6
+"""Noise of angles, in radians: models compute cosines and sines in float32."""
+
+LINEAR = 1e-3
+"""Part of the heads that a linear map from heads that do not rotate may miss."""
+
+
+def pairing(apart: int) -> str:
+    """Return how pairs are called whose channels are this far apart."""
+    return "interleaved" if apart == 1 else f"halves, {apart} apart"
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """How the queries of a layer rotate.
+
+    Attributes:
+        pos: the positions, `(T,)`.
+        pairs: channels that rotate together, `(P, 2)`, in order of the first.
+        angles: of each position and pair, `(T, P)`, in radians, between -π and π.
+        theta: θ of each pair, `(P,)`, in radians per position.
+        factor: by which channels that rotate are multiplied; None if it was not measured.
+        keys_differ: the first position at which keys rotate otherwise; None if there is none.
+        noise: of angles.
+        backwards: whether angles are negative; `angles` and `theta` have the other sign.
+    """
+
+    pos: Tensor
+    pairs: Tensor
+    angles: Tensor
+    theta: Tensor
+    factor: float | None
+    keys_differ: int | None
+    noise: float
+    backwards: bool = False
+
+    @property
+    def pairing(self) -> str:
+        """How the channels of a pair are numbered, as `pairing` writes it."""
+        apart = self.pairs.diff(dim=1).flatten()
+        order = pairing(int(apart[0])) if (apart == apart[0]).all() else "other"
+        return order + (", backwards" if self.backwards else "")
+
+    def differs(self, theta: Tensor) -> tuple[int, float] | None:
+        """Return the first position whose angles are not position · `theta (P,)`, and by how many
+        radians; None if there is none. float32 has 24 bits, of which 20 have to be right."""
+        expected = self.pos.double()[:, None] * theta
+        allowed = self.noise + expected.abs() * 2**-20
+        off = _wrapped(self.angles - expected).abs()
+        wrong = (off > allowed).any(dim=1).nonzero().flatten().tolist()
+        return (int(self.pos[wrong[0]]), float(off[wrong[0]].max())) if wrong else None
+
+
+def measure_rotation(call: Call, still: Call | None, pos: Tensor) -> Rotation:
+    """Return how the heads of `call` rotate; each of its rows is one token, repeated.
+
+    Args:
+        still: the same with rotary embeddings that rotate by zero; None if there are none.
+        pos: the position of each token, `(T,)`, from 0 on.
+
+    Raises:
+        UnsupportedError: the heads were not reached, or change otherwise than by a rotation.
+    """
+    if call.query is None or call.key is None:
+        raise UnsupportedError("its attention is not reached")
+    query, key = (_by_token(x) for x in (call.query, call.key))
+    before = [x[:1].expand_as(x) for x in (query, key)]
+    if still is not None and still.query is not None and still.key is not None:
+        before = [_by_token(x) for x in (still.query, still.key)]
+    width = query.shape[-1]
+    if query.shape[1] <= width:
+        raise UnsupportedError("the vocabulary has too few tokens")
+    spread = torch.linalg.svdvals(before[0][0])
+    if spread[-1] < 1e-4 * spread[0]:
+        raise UnsupportedError("the queries of different tokens are too much alike")
+    turned = torch.linalg.lstsq(before[0], query).solution  # (T, E, E), a row times it
+    missed = float((before[0] @ turned - query).norm() / query.norm())
+    noise = max(EXACT, 8 * missed * float(spread[0] / spread[-1]))
+    mixed = turned.abs() * (1 - torch.eye(width, dtype=turned.dtype))
+    mixed = mixed.amax(0)  # (E, E)
+    partner = mixed.argmax(1)
+    channels = (mixed.amax(1) > noise).nonzero().flatten()
+    if missed > LINEAR or not torch.equal(partner[partner[channels]], channels):
+        raise UnsupportedError("its heads change with positions otherwise than by a rotation")
+    first = channels[channels < partner[channels]]
+    pairs = torch.stack((first, partner[first]), dim=1)
+    if not len(pairs):
+        empty = torch.zeros(len(pos), 0, dtype=query.dtype)
+        return Rotation(pos, pairs, empty, empty[0], None, None, noise)
+    angles, factor = _turns(before[0], query, pairs)
+    of_keys, key_factor = _turns(before[1], key, pairs)
+    off = (_wrapped(angles - of_keys).abs() > 2 * noise).any(1)
+    off |= not math.isclose(factor, key_factor, rel_tol=noise)
+    theta = _theta(angles, pos)
+    backwards = bool((theta < 0).all())
+    sign = -1 if backwards else 1
+    return Rotation(
+        pos=pos,
+        pairs=_sources(still or call, pairs),
+        angles=sign * angles,
+        theta=sign * theta,
+        factor=None if still is None else factor,
+        keys_differ=int(pos[off][0]) if off.any() else None,
+        noise=noise,
+        backwards=backwards,
+    )
+
+
+def _by_token(heads: Tensor) -> Tensor:
+    """Return heads `(T, B · H, E)` in float64."""
+    return heads.double().transpose(0, 2).flatten(1, 2)
+
+
+def _turns(before: Tensor, after: Tensor, pairs: Tensor) -> tuple[Tensor, float]:
+    """Return the angles `(T, P)` by which pairs of channels turned, and the factor.
+
+    The eigenvalues of a turn and a scale are factor · e^(±i angle), also where a weight multiplies
+    the channels afterwards.
+    """
+    x, y = (heads[..., pairs].movedim(2, 1) for heads in (before, after))  # (T, P, N, 2)
+    (a, b), (c, d) = torch.linalg.lstsq(x, y).solution.movedim((2, 3), (0, 1))
+    scale = (a * d - b * c).clamp(min=0).sqrt()
+    sine = (-b * c).clamp(min=0).sqrt() * b.sign()
+    return torch.atan2(sine, (a + d) / 2), float(scale.mean())
+
+
+def _wrapped(angles: Tensor) -> Tensor:
+    return (angles + math.pi) % (2 * math.pi) - math.pi
+
+
+def _theta(angles: Tensor, pos: Tensor) -> Tensor:
+    """Return θ `(P,)`: the angle at position 1, then at 2, 4, 8, …, each of which tells how many
+    whole turns the next one has."""
+    theta = torch.zeros(angles.shape[1], dtype=angles.dtype)
+    for place, at in enumerate(pos.tolist()):
+        if at and at & (at - 1) == 0:
+            theta = theta + _wrapped(angles[place] - at * theta) / at
+    return theta
+
+
+def _sources(call: Call, pairs: Tensor) -> Tensor:
+    """Return pairs by the channels of the projection to queries, where a model reorders them."""
+    assert call.query is not None
+    heads = call.query
+    shape = heads.shape[0], heads.shape[2], heads.shape[1], heads.shape[3]
+    for out in call.projected:
+        if not isinstance(out, Tensor) or out.shape != (*shape[:2], shape[2] * shape[3]):
+            continue
+        channels = out.view(shape).transpose(1, 2)
+        gaps = (heads[..., :, None] - channels[..., None, :]).abs().amax((0, 1, 2))  # (E, E)
+        if (gaps.amin(1) <= 1e-6 * heads.abs().max()).all():
+            pairs = gaps.argmin(1)[pairs].sort(dim=1).values
+            return pairs[pairs[:, 0].argsort()]
+    return pairs

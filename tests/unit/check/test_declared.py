@@ -1,0 +1,385 @@
+"""Models that do something else with positions than their configuration says: `declared` finds it.
+
+Each bug is one that a library had, or a close relative.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.unit import tiny_models
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+from shapeshift import use_position
+from shapeshift.check import Reading, declared
+from shapeshift.cli import app
+from shapeshift.model import ModelConfig, build
+from shapeshift.model.catalogue import cells
+from shapeshift.positions import ALiBi, Scheme
+
+hf = tiny_models.hf
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 16.0}
+YARN |= {"original_max_position_embeddings": 10, "beta_fast": 4.0}
+LLAMA_3 = {
+    "rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+}  # fmt: skip
+LOCAL = {"rope_type": "default", "rope_theta": 100.0}
+GEMMA_3 = {
+    "layer_types": ["sliding_attention", "full_attention"],
+    "sliding_window": 16,
+    "rope_parameters": {
+        "sliding_attention": LOCAL,
+        "full_attention": {"rope_type": "default", "rope_theta": 5000.0},
+    },
+}
+LINEAR = {"rope_type": "linear", "rope_theta": 5000.0, "factor": 8.0}
+GLOBAL = {"rope_type": "proportional", "rope_theta": 5000.0, "partial_rotary_factor": 0.5}
+GEMMA_4 = {
+    "layer_types": ["sliding_attention", "full_attention"],
+    "global_head_dim": 16,
+    "rope_parameters": {"sliding_attention": LOCAL, "full_attention": GLOBAL},
+}
+WHOLE = {**GLOBAL, "partial_rotary_factor": 1.0}
+Seed = Callable[[Any, Any], object]
+"""Puts a bug into a model, or what it should do into a copy of its configuration."""
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A model of transformers with a bug.
+
+    Attributes:
+        finds: the property that finds it, the layers, and a part of what was measured.
+        like: threads with such a bug.
+        config: what the configuration says instead.
+        code: functions of the model's file that are replaced.
+    """
+
+    model: str
+    settings: dict[str, Any]
+    seed: Seed
+    finds: tuple[str, tuple[int, ...], str]
+    like: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    code: dict[str, Callable[..., Any]] = field(default_factory=dict)
+
+    def readings(self, monkeypatch: pytest.MonkeyPatch) -> list[Reading]:
+        model = tiny_models.build(self.model, **{"positions": 512, **self.settings})
+        config = deepcopy(model.config)
+        for name, value in self.config.items():
+            assert hasattr(config, name)
+            setattr(config, name, value)
+        self.seed(model, config)
+        for name, function in self.code.items():
+            monkeypatch.setattr(sys.modules[type(model).__module__], name, function)
+        return declared(model, config)
+
+
+def nothing(model: Any, config: Any) -> None:
+    """The configuration differs already."""
+
+
+def uninitialised(model: Any, config: Any) -> None:
+    rotary = model.model.rotary_emb
+    rotary.inv_freq.copy_(torch.rand(rotary.inv_freq.shape, generator=generator(0)))
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def in_bfloat16(positions_too: bool) -> Seed:
+    """θ and the angles are rounded, or the positions alone."""
+
+    def forward(rotary: Any, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        pos, theta = position_ids.bfloat16(), rotary.inv_freq
+        theta = theta if positions_too else theta.bfloat16()
+        angles = pos[..., None] * theta
+        angles = torch.cat((angles, angles), dim=-1).float()
+        return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+
+    def seed(model: Any, config: Any) -> None:
+        rotary = model.model.rotary_emb
+        rotary.forward = lambda x, position_ids: forward(rotary, x, position_ids)
+
+    return seed
+
+
+def local_everywhere(model: Any, config: Any) -> None:
+    rotary = model.model.rotary_emb
+    rotary.full_attention_inv_freq.copy_(rotary.sliding_attention_inv_freq)
+
+
+def slopes_of_more_heads(num_heads: int, device: torch.device) -> Tensor:
+    return ALiBi(num_heads=2 * num_heads).slopes()[:num_heads]
+
+
+def rotate_half(x: Tensor) -> Tensor:
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((-second, first), dim=-1)
+
+
+def interleaved(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotates channels 2m and 2m + 1 instead of m and m + E/2."""
+    cos, sin = (x.chunk(2, dim=-1)[0].repeat_interleave(2, dim=-1)[:, None] for x in (cos, sin))
+
+    def turn(x: Tensor) -> Tensor:
+        swapped = torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
+        return x * cos + swapped * sin
+
+    return turn(q), turn(k)
+
+
+def plain(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return x * cos[:, None] + rotate_half(x) * sin[:, None]
+
+
+def queries_alone(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    return plain(q, cos, sin), k
+
+
+def backwards(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    return plain(q, cos, -sin), plain(k, cos, -sin)
+
+
+def in_first_half(x: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -> Tensor:
+    """Rotates the pairs of a share within that share of the channels, in layers of 16."""
+    cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+    if x.shape[-1] != 16:
+        return x * cos + rotate_half(x) * sin
+    first, rest = x[..., :8], x[..., 8:]
+    cos, sin = (torch.cat((x[..., :4], x[..., :4]), dim=-1) for x in (cos, sin))
+    return torch.cat((first * cos + rotate_half(first) * sin, rest), dim=-1)
+
+
+BUGS = {
+    "θ of the configuration is not read": Bug(
+        "Llama", {}, nothing, ("θ", (0, 1), "base 10000; from position 1"),
+        "DeepSpeed #4442, SpecForge #265",
+        config={"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}},
+    ),
+    "θ of uninitialised memory": Bug(
+        "Llama", {}, uninitialised, ("θ", (0, 1), "from position 1"),
+        "transformers #45902, torchtitan #4783",
+    ),
+    "θ is no number": Bug(
+        "Llama", {}, lambda model, config: model.model.rotary_emb.inv_freq.fill_(torch.nan),
+        ("θ", (0, 1), "not finite")
+    ),
+    "attention factor dropped": Bug(
+        "Llama", {"rope_parameters": YARN},
+        lambda model, config: setattr(model.model.rotary_emb, "attention_scaling", 1.0),
+        ("attention factor", (0, 1), "1"), "vLLM #48351, prime-rl #2802",
+    ),
+    "layers without positions inverted": Bug(
+        "SmolLM3ForCausalLM", {"no_rope_layers": [0, 1]}, nothing,
+        ("rotated channels", (0,), "0"), "transformers #43756", {"no_rope_layers": [1, 0]},
+    ),
+    "layers without positions rotate": Bug(
+        "SmolLM3ForCausalLM", {"no_rope_layers": [1, 1]}, nothing,
+        ("rotated channels", (1,), "8"), "executorch #22043", {"no_rope_layers": [1, 0]},
+    ),
+    "interleaved instead of halves": Bug(
+        "Llama", {}, nothing, ("pairing", (0, 1), "interleaved"),
+        code={"apply_rotary_pos_emb": interleaved},
+    ),
+    "rotation backwards": Bug(
+        "Llama", {}, nothing, ("pairing", (0, 1), "halves, 4 apart, backwards"),
+        code={"apply_rotary_pos_emb": backwards},
+    ),
+    "keys do not rotate": Bug(
+        "Llama", {}, nothing, ("keys", (0, 1), "from position 1"),
+        code={"apply_rotary_pos_emb": queries_alone},
+    ),
+    "proportional pairs within the share": Bug(
+        "Gemma4ForCausalLM", GEMMA_4, nothing, ("pairing", (1,), "halves, 4 apart"),
+        "Megatron-Bridge #4195", code={"apply_rotary_pos_emb": in_first_half},
+    ),
+    "local θ in global layers": Bug(
+        "Gemma3ForCausalLM", GEMMA_3, local_everywhere, ("θ", (1,), "base 100; from position 1")
+    ),
+    "all channels rotate": Bug(
+        "PhiForCausalLM", {"partial_rotary_factor": 1.0}, nothing,
+        ("rotated channels", (0, 1), "8"),
+        config={"rope_parameters": {**LOCAL, "partial_rotary_factor": 0.5}},
+    ),
+    "proportional share not read": Bug(
+        "Gemma4ForCausalLM",
+        {**GEMMA_4, "rope_parameters": {"sliding_attention": LOCAL, "full_attention": WHOLE}},
+        nothing, ("rotated channels", (1,), "16"),
+        config={"rope_parameters": GEMMA_4["rope_parameters"]},
+    ),
+    "scaling of Llama 3 not applied": Bug(
+        "Llama", {}, nothing, ("θ", (0, 1), "from position 1"),
+        config={"rope_parameters": LLAMA_3},
+    ),
+    "scaling of global layers not applied": Bug(
+        "Gemma3ForCausalLM", GEMMA_3, nothing, ("θ", (1,), "base 5000; from position 1"),
+        "mlx-vlm #1709",
+        {"rope_parameters": {"sliding_attention": LOCAL, "full_attention": LINEAR}},
+    ),
+    "window one token too long": Bug(
+        "Mistral", {"sliding_window": 17}, nothing, ("window", (0, 1), "17 tokens"),
+        config={"sliding_window": 16},
+    ),
+    "window missing": Bug(
+        "Mistral", {"sliding_window": None}, nothing, ("window", (0, 1), "none in"),
+        config={"sliding_window": 16},
+    ),
+    "window in all layers": Bug(
+        "Gemma2ForCausalLM", {"layer_types": 2 * ["sliding_attention"], "sliding_window": 16},
+        nothing, ("window", (1,), "16 tokens"), "vLLM #21863",
+        {"layer_types": ["sliding_attention", "full_attention"]},
+    ),
+    "slopes of another number of heads": Bug(
+        "BLOOM", {}, nothing, ("bias", (0, 1), "slopes 0.5, 0.25"),
+        code={"_get_alibi_slopes": slopes_of_more_heads},
+    ),
+    "buckets of another distance": Bug(
+        "T5", {}, nothing, ("bias", (0, 1), "from distance 11"),
+        config={"relative_attention_max_distance": 64},
+    ),
+    "offset of the table lost": Bug(
+        "OPT", {}, lambda model, config: setattr(model.model.decoder.embed_positions, "offset", 0),
+        ("row of the first token, model.decoder.embed_positions", (), "0"),
+    ),
+    "angles in bfloat16": Bug(
+        "Llama", {}, in_bfloat16(False), ("angles", (0, 1), "from position 3"),
+        "gpt-neox #1016, sglang-jax #1473",
+    ),
+    "positions in bfloat16": Bug(
+        "Llama", {"positions": 4096}, in_bfloat16(True), ("angles", (0, 1), "from position 257"),
+    ),
+}  # fmt: skip
+
+
+MORE: dict[str, dict[str, Any]] = {
+    "SmolLM3ForCausalLM": {"no_rope_layers": [1, 0]},
+    "Gemma3ForCausalLM": GEMMA_3,
+    "Gemma4ForCausalLM": GEMMA_4,
+    "PhiForCausalLM": {},
+    "CohereForCausalLM": {},
+    "DeepseekV3ForCausalLM": {},
+    "GptOssForCausalLM": {},
+    "GPTJForCausalLM": {},
+    "MptForCausalLM": {},
+    "GPTNeoForCausalLM": {"window_size": 16},
+    "Qwen3NextForCausalLM": {},
+    "DebertaForMaskedLM": {},
+}
+NOTHING = ("DebertaForMaskedLM",)
+"""Scores that depend on tokens are not measured."""
+
+MEASURED = {"rotary": "base 10000", "alibi": "slopes 0.25, 0.0625", "t5": "at -1", "xpos": "base"}
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_seeded_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug = BUGS[name]
+    wrong = [x for x in bug.readings(monkeypatch) if x.outcome == "DIFFERS"]
+    by_name = {x.property: x for x in wrong if x.layers == bug.finds[1]}
+    assert bug.finds[2] in by_name[bug.finds[0]].measured
+    # The rest agrees, except θ and pairs of other channels, and θ of rounded angles.
+    assert {x.property for x in wrong} <= {bug.finds[0], "θ", "pairing"}
+
+
+@pytest.mark.parametrize("name", [*tiny_models.ARCHITECTURES, "ModernBERT", *MORE])
+def test_there_is_no_false_alarm_on_a_model_of_transformers(name: str) -> None:
+    readings = declared(tiny_models.build(name, **MORE.get(name, {})))
+    assert {x.outcome for x in readings} <= {"agrees", "not measured"}
+    assert any(x.outcome == "agrees" for x in readings) or name in NOTHING
+
+
+@pytest.mark.parametrize("part", [*cells()], ids=str)
+def test_our_models_are_measured_without_a_configuration(part: Any) -> None:
+    torch.manual_seed(0)
+    shape = {"dim": 32, "num_heads": 4, "ff_dim": 32, "encoder_layers": 1, "decoder_layers": 1}
+    readings = declared(build(ModelConfig(**shape), Scheme(parts=(part,)), 60, 60))
+    assert {x.outcome for x in readings} <= {"not declared", "not measured"}
+    if part.place == "self" and part.kind in MEASURED:
+        sides = {x.side for x in readings if MEASURED[part.kind] in x.measured}
+        assert sides == ({"encoder", "decoder"} if part.stacks == "both" else {part.stacks})
+
+
+def test_a_replaced_position_is_measured_and_not_compared() -> None:
+    model = tiny_models.build("Llama")
+    use_position(model, "rope", base=500.0)
+    measured = {x.property: (x.measured, x.outcome) for x in declared(model)}
+    assert measured["θ"] == ("base 500", "not declared")
+
+
+def test_a_model_that_fails_for_such_an_input_is_not_measured() -> None:
+    def refuse(part: nn.Module, args: tuple[Tensor]) -> None:
+        if args[0].shape[1] > 9:
+            raise RuntimeError("nine tokens are enough\nfor anybody")
+
+    model = tiny_models.build("Llama")
+    model.register_forward_pre_hook(refuse)
+    [reading] = declared(model)
+    assert (reading.outcome, reading.measured) == (
+        "not measured", "RuntimeError: nine tokens are enough",
+    )  # fmt: skip
+
+
+def test_both_lists_of_longrope_are_compared() -> None:
+    parameters = {
+        "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 64,
+        "short_factor": [1.0, 1.0, 1.0, 1.0], "long_factor": [1.0, 2.0, 4.0, 8.0],
+    }  # fmt: skip
+    more = {"rope_parameters": parameters, "original_max_position_embeddings": 64}
+    model = tiny_models.build("Phi3ForCausalLM", positions=128, **more)
+    agrees = {x.property for x in declared(model) if x.outcome == "agrees"}
+    assert agrees >= {"θ", "θ, beyond 64 tokens", "attention factor, beyond 64 tokens"}
+    config = deepcopy(model.config)
+    config.rope_parameters["long_factor"] = [1.0, 2.0, 4.0, 9.0]
+    wrong = {x.property for x in declared(model, config) if x.outcome == "DIFFERS"}
+    assert wrong == {"θ, beyond 64 tokens"}
+
+
+def layers_inverted() -> nn.Module:
+    model = tiny_models.build("SmolLM3ForCausalLM", no_rope_layers=[0, 1])
+    model.config.no_rope_layers = [1, 0]
+    return model
+
+
+def test_the_command_prints_what_differs(tmp_path: Path) -> None:
+    model = tiny_models.build("Llama")
+    model.save_pretrained(tmp_path)
+    run = CliRunner().invoke
+    good = run(app, ["check", str(tmp_path), "--declared"])
+    assert good.exit_code == 0, good.output
+    assert "decoder 0-1" in good.output
+    bad = run(app, ["check", f"{__name__}:layers_inverted", "--declared"])
+    assert bad.exit_code == 1
+    assert bad.output.count("DIFFERS") == 2
+    useless = run(app, ["check", str(tmp_path), "--declared", "--max-length", "9"])
+    assert "have no effect with --declared" in str(useless.exception or useless.output)
+
+
+SMALLEST = {
+    "θ": "position 1", "rotated channels": "position 1", "pairing": "position 1",
+    "attention factor": "position 0", "row of the first token": "position 0",
+    "window": "17 tokens", "bias": "distance 1",
+}  # fmt: skip
+"""The smallest input with such a bug, where the reading does not say it."""
+
+
+def test_the_guide_lists_the_threads_and_what_finds_them() -> None:
+    guide = (Path(__file__).parents[3] / "docs/guides/declared.md").read_text("utf-8")
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]*)\|$", guide, re.M)
+    listed = {name: (*finds, like.strip()) for name, *finds, like in rows}
+    for name, bug in BUGS.items():
+        what, _, measured = bug.finds
+        what = what.partition(",")[0]
+        smallest = measured.partition("from ")[2] or SMALLEST[what]
+        assert listed.get(name) == (what, smallest, bug.like), name
