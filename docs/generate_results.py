@@ -185,13 +185,18 @@ def _powers() -> str:
                     found = NO_VALUE
                     if test and test.spread:
                         least = power.detectable(claim, test.spread, test.num_seeds)
-                        found = f"{_shown(least)} ({test.num_seeds} seeds), {_shown(test.power)}"
+                        found = f"{_shown(least)}, {_shown(test.power)}"
                     sizes.append(found)
                 is_close = claim.rule in ("equivalent", "no worse")
-                effect = f"within {claim.margin:g}" if is_close else f"{claim.effect:g}"
+                effect = f"within {claim.margin:g}" if is_close else f"{claim.effect or NO_VALUE}"
                 rows.append((f"{name}:{study.name}", claim.claim, effect, *sizes))
     header = ("study", "claim", "in the paper", *profiles)
-    return _markdown(header, [row for row in rows if {*row[3:]} != {NO_VALUE}])
+    about = (
+        "For each claim: the difference in the paper, and for each profile the smallest difference"
+        " (of `within`: the smallest margin) that the grid's seeds find with a power of 0.8, and"
+        " the power for a difference as large as the paper's, after Holm's correction.\n\n"
+    )
+    return about + _markdown(header, [row for row in rows if {*row[3:]} != {NO_VALUE}])
 
 
 def _costs(documents: Documents, directory: Path) -> str:
@@ -224,7 +229,11 @@ def _costs(documents: Documents, directory: Path) -> str:
             if records:
                 rows.append((grid, profile, str(len(new)), f"{hours:.1f}", *listed))
     header = ("grid", "profile", "runs", "core-hours", "precision", "hardware", "version", "days")
-    return _markdown(header, rows)
+    about = (
+        "Each run once, with all its measures, on machines that also did other work: on an idle"
+        " machine, runs take less.\n\n"
+    )
+    return about + _markdown(header, rows)
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
