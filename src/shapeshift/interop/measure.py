@@ -69,7 +69,8 @@ class Layer:
         narrows: whether its values have another width than its keys (multi-head latent attention).
         has_position: whether the model's own positions act there, or nowhere.
         rotates: whether its queries and keys rotate.
-        rotation: `pairs` and `rope_parameters` of the `Rotary` that computes this, if any does.
+        rotation: `pairs` and `rope_parameters` of the `Rotary` that computes this, or the reason
+            why none does.
     """
 
     name: str
@@ -79,7 +80,7 @@ class Layer:
     narrows: bool = False
     has_position: bool = True
     rotates: bool = False
-    rotation: dict[str, Any] | None = None
+    rotation: dict[str, Any] | str = ""
 
 
 def measure(model: nn.Module) -> Own:

@@ -16,15 +16,17 @@ from .recorder import LENGTH, Call, places, same
 SHARE = "partial_rotary_factor"
 
 
-def own_rotation(config: Any, before: Call, now: Call, widths: set[int]) -> dict[str, Any] | None:
+def own_rotation(config: Any, before: Call, now: Call, widths: set[int]) -> dict[str, Any] | str:
     """Return `pairs` and `rope_parameters` with which `Rotary` turns the heads `now`, which do not
-    rotate, into those of `before`; None if it cannot."""
+    rotate, into those of `before`; or the reason why it cannot."""
     head_dim, index = now.query.shape[3], getattr(now.module, "layer_idx", None)
     pos = torch.tensor([places(LENGTH)], device=now.query.device)
+    refused: list[str] = []
     for pairs in ("halves", "interleaved"):
         try:
             stated = rope_config.read(config, index, pairs)["rope_parameters"]
-        except ShapeshiftError:
+        except ShapeshiftError as error:
+            refused.append(str(error))
             continue
         # Some models take no notice of the share of channels that their configuration states.
         shares = [(width + 0.5) / head_dim for width in sorted(widths) if width < head_dim]
@@ -42,7 +44,7 @@ def own_rotation(config: Any, before: Call, now: Call, widths: set[int]) -> dict
             turned = rotary.rotate(now.query, now.key, pos, pos)
             if same(turned[0], before.query) and same(turned[1], before.key):
                 return found
-    return None
+    return refused[0] if len(refused) == 2 else "it differs from what its configuration says"
 
 
 def _keeps_pairs(x: Tensor, y: Tensor, width: int, pairs: str) -> bool:

@@ -229,11 +229,11 @@ def _settings(
     if position not in ("rope", "rotary") or not layer.rotates or "rope_parameters" in options:
         return {**settings, **options}
     own = layer.rotation
-    if own is None:
+    if isinstance(own, str):
         if not {"base", "pairs"} <= options.keys():
             raise ShapeshiftError(
-                f"Rotary does not compute the model's own rotation in {layer.name}; name another,"
-                " such as base=10000.0, pairs='halves'"
+                f"Rotary does not compute the model's own rotation in {layer.name} ({own}); to"
+                " have another in its place, give its base and pairs"
             )
     elif not options.keys() & {"base", "fraction", "scaling"}:
         settings |= own

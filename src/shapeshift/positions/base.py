@@ -430,7 +430,12 @@ def check_numbers(position: Representation, x: Tensor) -> None:
 
 def check_heads(q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor, num_axes: int = 1) -> None:
     """Raise a `ShapeshiftError` if positions are not `(B|1, Q)` and `(B|1, K)`, with A > 1 axes
-    `(B|1, Q, A)` and `(B|1, K, A)`, for heads `q, k (B, H, Q|K, E)`."""
+    `(B|1, Q, A)` and `(B|1, K, A)`, for heads `q, k (B, H, Q|K, E)`, or these are integers."""
+    for name, x in (("q", q), ("k", k)):
+        if not x.is_floating_point():
+            raise ShapeshiftError(
+                f"{name} must have a floating-point dtype, got {describe(x)}; give {name}.float()"
+            )
     check_positions("pos_q", pos_q, q.shape[0], q.shape[2], num_axes)
     check_positions("pos_k", pos_k, k.shape[0], k.shape[2], num_axes)
 

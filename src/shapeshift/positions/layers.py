@@ -14,26 +14,29 @@ Layers = int | list[int] | tuple[int, ...] | Mapping[str, Any]
 n, n + k, n + 2k, … (n is 0 by default); or `{except: …}`, all but those of another form."""
 
 
-def check_layers(layers: object, name: str = "layers") -> None:
-    """Raise a `ShapeshiftError` if `layers`, the argument `name`, is no `Layers`."""
+def check_layers(layers: Any, name: str = "layers") -> Layers:
+    """Return `layers`, the argument `name`, with numbers of any integer type as ints.
+
+    Raises:
+        ShapeshiftError: if it is no `Layers`.
+    """
     if is_whole_number(layers):
-        whole_number(name, layers, 1)
-    elif isinstance(layers, Mapping) and {*layers} == {"except"} and name == "layers":
-        check_layers(layers["except"], "layers.except")
-    elif isinstance(layers, Mapping) and {"every"} <= {*layers} <= {"every", "offset"}:
-        whole_number(f"{name}.every", layers["every"], 1)
-        whole_number(f"{name}.offset", layers.get("offset", 0), 0)
-    elif isinstance(layers, list | tuple) and layers:
-        for layer in layers:
-            whole_number(f"a layer in {name}", layer, 0)
-        if len({*layers}) < len(layers):
-            raise ShapeshiftError(f"{name} names a layer twice, got {layers}; leave one out")
-    else:
-        nested = "" if name != "layers" else ", or {except: …} with one of these"
-        raise ShapeshiftError(
-            f"{name} must be a number n (the first n layers), a list such as [0, 2, 5] (counted"
-            f" from 0) or {{every: 4, offset: 3}}{nested}, got {layers!r}"
-        )
+        return whole_number(name, layers, 1)
+    if isinstance(layers, Mapping) and {*layers} == {"except"} and name == "layers":
+        return {"except": check_layers(layers["except"], "layers.except")}
+    if isinstance(layers, Mapping) and {"every"} <= {*layers} <= {"every", "offset"}:
+        smallest = {"every": 1, "offset": 0}
+        return {key: whole_number(f"{name}.{key}", x, smallest[key]) for key, x in layers.items()}
+    if isinstance(layers, list | tuple) and layers:
+        numbers = [whole_number(f"a layer in {name}", layer, 0) for layer in layers]
+        if len({*numbers}) < len(layers):
+            raise ShapeshiftError(f"{name} names a layer twice, got {numbers}; leave one out")
+        return numbers if isinstance(layers, list) else tuple(numbers)
+    nested = "" if name != "layers" else ", or {except: …} with one of these"
+    raise ShapeshiftError(
+        f"{name} must be a number n (the first n layers), a list such as [0, 2, 5] (counted"
+        f" from 0) or {{every: 4, offset: 3}}{nested}, got {layers!r}"
+    )
 
 
 def select_layers(layers: Layers | None, num_layers: int, stack: str) -> list[int]:
@@ -51,7 +54,8 @@ def select_layers(layers: Layers | None, num_layers: int, stack: str) -> list[in
         what, remedy = ("all", "leave layers out") if chosen else ("none", "select some of them")
         raise ShapeshiftError(
             f"layers={layers} selects {what} of the {num_layers} layers of the {stack}; {remedy},"
-            f" or change their number ({stack}_layers)"
+            f" change their number ({stack}_layers), or give the part to the other stack alone"
+            " (stacks)"
         )
     return chosen
 

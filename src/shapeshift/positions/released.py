@@ -183,6 +183,16 @@ def _llama3(parameters: Mapping[str, Any], theta: Tensor) -> Tensor:
     return torch.where(wavelengths < original / high, theta, scaled)
 
 
+def plain(value: Any) -> Any:
+    """Return a copy of parameters, or a value of theirs, as lists and numbers of Python; numbers
+    and arrays of NumPy become these."""
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 def check_parameters(parameters: Mapping[str, Any]) -> None:
     """Raise a `ShapeshiftError` for a type, a name or a value of `rope_parameters` that is unknown,
     missing or out of range."""
@@ -220,8 +230,8 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
 def _problem(name: str, value: Any) -> str | None:
     """Return what a parameter must be, if its value is something else."""
 
-    def is_positive(x: Any) -> bool:
-        return isinstance(x, int | float) and not isinstance(x, bool) and 0 < x < math.inf
+    def is_positive(x: Any) -> bool:  # and within the range of float32
+        return isinstance(x, int | float) and not isinstance(x, bool) and 0 < x < 1e38
 
     if name == "truncate":
         return None if isinstance(value, bool) else "true or false"
@@ -234,5 +244,5 @@ def _problem(name: str, value: Any) -> str | None:
     if name == "partial_rotary_factor":
         return None if is_positive(value) and value <= 1 else "above 0 and not above 1"
     if name == "rope_theta":
-        return None if is_positive(value) and value > 1 else "a number above 1"
+        return None if is_positive(value) and value > 1 else "a number above 1 and below 1e38"
     return None if is_positive(value) else "a positive number"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 from shapeshift._system.errors import ShapeshiftError
+
+from .checks import is_whole_number, whole_number
 
 PAIRS = {
     model: pairs
@@ -44,13 +47,14 @@ NEEDS = {
     "rope_parameters rope_local_base_freq": "gemma3_text",
     "rope_parameters global_rope_theta": "modernbert",
     "rope_parameters rotary_emb_base": "gpt_neox",
+    "position_embedding_type": "granitemoehybrid",
 }
 """Names → models whose class in transformers assumes something of its own without any of them."""
 
 BY_LAYER = "cohere2", "exaone4", "gemma3_text", "gemma4_text", "laguna", "modernbert", "olmo3"
 """Models whose layers differ."""
 
-INTERLEAVE_IF_SAID = ("deepseek_v3",)
+READS_INTERLEAVE = ("deepseek_v3",)
 """Models whose code reads `rope_interleave`."""
 
 FIXED_BASE = "codegen", "gptj"
@@ -69,9 +73,19 @@ KNOWN = {
     *("partial_rotary_factor", "rotary_dim", "rope_interleave", "rope_interleaved"),
     *("qk_rope_head_dim", "no_rope_layers", "no_rope_layer_interval"),
     *("rotary", "ignore_keys_at_rope_validation"),
-    *("rope_local_base_freq", "global_rope_theta", "local_rope_theta"),
+    *("rope_local_base_freq", "global_rope_theta", "local_rope_theta", "qk_nope_head_dim"),
 }
-"""Names in a configuration that are read here; others with "rope" or "rotary" are refused."""
+"""Names in a configuration that are read here, or have no effect. Others that `OF_POSITIONS` finds
+are refused."""
+
+OF_POSITIONS = re.compile("(?<![a-z])([im]?rope|nope|ntk)|rotary")
+
+SIZES = {
+    *("hidden_size", "num_attention_heads", "num_hidden_layers", "head_dim", "global_head_dim"),
+    *("qk_rope_head_dim", "kv_channels", "rotary_dim"),
+    *("max_position_embeddings", "original_max_position_embeddings"),
+}
+"""Names whose values are whole numbers from 1."""
 
 UNSUPPORTED = {
     "axial": "rotates by the row and the column of a patch, see shapeshift.positions.Axial",
@@ -79,6 +93,9 @@ UNSUPPORTED = {
 }
 
 SLIDING, FULL = "sliding_attention", "full_attention"
+
+ROTATING = SLIDING, FULL, "chunked_attention", "attention", "hybrid"
+"""Types of layers with attention; `attention` is an old name of `full_attention`."""
 
 
 class NoPositionsError(ShapeshiftError):
@@ -90,10 +107,11 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
     see `Rotary.from_config`."""
     given = _as_dict(config)
     model = str(given.get("model_type"))
-    if given.get("alibi") or given.get("rotary") is False:
-        raise NoPositionsError("this model has other positions in place of rotary ones")
-    for name in given:
-        if re.search("(?<![a-z])m?rope|rotary", str(name)) and name not in KNOWN:
+    kind = given.get("position_embedding_type", "rope")
+    if given.get("alibi") or given.get("rotary") is False or kind not in ("rope", "rotary"):
+        raise NoPositionsError("this model has no rotary positions, but others or none")
+    for name, value in given.items():
+        if OF_POSITIONS.search(str(name)) and name not in KNOWN and value is not False:
             raise ShapeshiftError(
                 f"the configuration has {name!r}, which is not known here; remove it if it does not"
                 " change the rotary positions"
@@ -104,19 +122,31 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
         if name in (*parameters, parameters.get("rope_type"), parameters.get("type")):
             raise ShapeshiftError(f"{name} {why}; from_config does not read that")
     head_dim = _head_dim(given, layer_type)
+    if given.get("kv_channels", head_dim) != head_dim:
+        raise ShapeshiftError(
+            f"kv_channels={given['kv_channels']} differs from the {head_dim} channels of a head;"
+            " correct one of them, or add head_dim"
+        )
     if "rotary_dim" in given:
-        if "partial_rotary_factor" in parameters:
-            raise ShapeshiftError("give rotary_dim or partial_rotary_factor, not both")
-        share = given["rotary_dim"] / head_dim
-        if int(head_dim * share) != given["rotary_dim"]:  # rounded down
+        width = given["rotary_dim"]
+        if width > head_dim:
+            raise ShapeshiftError(
+                f"rotary_dim must not be above the {head_dim} channels of a head, got {width}"
+            )
+        share = width / head_dim
+        if int(head_dim * share) != width:  # rounded down
             share = math.nextafter(share, 2)
-        parameters["partial_rotary_factor"] = share
+        stated = parameters.setdefault("partial_rotary_factor", share)
+        if isinstance(stated, Real) and not width <= head_dim * stated < width + 1:
+            raise ShapeshiftError(
+                f"rotary_dim={width} and partial_rotary_factor={stated} differ; give one of them"
+            )
     for names, models in NEEDS.items():
         either = names.split()
         if model in models.split() and not (given.keys() | parameters.keys()) & {*either}:
             raise ShapeshiftError(
                 f"the configuration of a {model} needs {' or '.join(either)}: without, its class in"
-                " transformers assumes a number of its own"
+                " transformers assumes a value of its own"
             )
     if model in FIXED_BASE:
         parameters.setdefault("rope_theta", 10000.0)
@@ -127,18 +157,27 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
         )
     axes = {}
     if "mrope_section" in parameters:
-        said = parameters.pop("mrope_interleaved", None)
-        order = None if said is None else "interleaved" if said else "blocks"
-        known = SECTION_ORDERS.get(model, order or "blocks")
+        interleaved = parameters.pop("mrope_interleaved", None)
+        order = None if interleaved is None else "interleaved" if interleaved else "blocks"
+        known = SECTION_ORDERS.get(model, order)
+        if known is None:
+            raise ShapeshiftError(
+                f"the order of the mrope_section of model_type {model!r} is not known here; if its"
+                " code has one of those of Rotary, add mrope_interleaved to the rope parameters,"
+                " false for section_order 'blocks'"
+            )
         if order not in (None, known):
             raise ShapeshiftError(
                 f"the code of a {model} has section_order={known!r}; remove mrope_interleaved"
             )
         axes = {"sections": parameters.pop("mrope_section"), "section_order": known}
+    elif "mrope" in (parameters.get("rope_type"), parameters.get("type")):
+        raise ShapeshiftError("rope type 'mrope' needs mrope_section, the pairs of each axis")
+    parameters = _spelled(given, parameters)
     return {
         "head_dim": head_dim,
         "pairs": _pairs(given, pairs),
-        "rope_parameters": _spelled(given, parameters),
+        "rope_parameters": parameters,
         **axes,
     }
 
@@ -155,6 +194,7 @@ def _as_dict(config: Any) -> dict[str, Any]:
     for other, name in ALIASES.items():
         if other in given and given.setdefault(name, given[other]) != given[other]:
             raise ShapeshiftError(f"{name} and {other} differ; give one of them")
+    given |= {name: _size(name, given[name]) for name in SIZES & given.keys()}
     inner = [name for name in ("text_config", "thinker_config", "llm_config") if name in given]
     if inner:
         raise ShapeshiftError(f"this is the configuration of several models; give its {inner[0]}")
@@ -166,15 +206,33 @@ def _as_dict(config: Any) -> dict[str, Any]:
     return given
 
 
+def _size(name: str, value: Any) -> int:
+    """Return a whole number from 1; JSON may have it as 4096.0."""
+    is_whole = isinstance(value, float) and value.is_integer()
+    return whole_number(name, int(value) if is_whole else value, 1)
+
+
+def _list(name: str, value: Any, count: int = 0) -> list[Any]:
+    """Return a list as such, of `count` values unless that is 0 (unknown)."""
+    if not isinstance(value, list | tuple) or (count and len(value) != count):
+        values = f" of {count} values, one for each of num_hidden_layers" if count else ""
+        raise ShapeshiftError(f"{name} must be a list{values}, got {value!r}")
+    return [*value]
+
+
 def _layer_types(given: Mapping[str, Any]) -> list[str] | None:
-    """Return the attention type of each layer, or None if all are alike."""
+    """Return the attention type of each layer, or None if all have the same."""
+    count = given.get("num_hidden_layers", 0)
+    layers = range(count)
     if "layer_types" in given:
-        return list(given["layer_types"])
-    layers = range(int(given.get("num_hidden_layers", 0)))
-    if isinstance(every := given.get("sliding_window_pattern"), int):
-        return [SLIDING if (n + 1) % every else FULL for n in layers]
-    if isinstance(every := given.get("global_attn_every_n_layers"), int):
-        return [SLIDING if n % every else FULL for n in layers]
+        return _list("layer_types", given["layer_types"], count)
+    if "full_attn_idxs" in given:  # LFM2
+        full = _list("full_attn_idxs", given["full_attn_idxs"])
+        return [FULL if n in full else "conv" for n in layers]
+    for name, first in (("sliding_window_pattern", 1), ("global_attn_every_n_layers", 0)):
+        if name in given and not isinstance(given[name], str):  # EXAONE 4 also has "LLLG"
+            every = whole_number(name, given[name], 1)
+            return [SLIDING if (n + first) % every else FULL for n in layers]
     if given.get("model_type") in BY_LAYER:
         raise ShapeshiftError("layers of this model differ; add layer_types to its configuration")
     return None
@@ -182,25 +240,34 @@ def _layer_types(given: Mapping[str, Any]) -> list[str] | None:
 
 def _layer_type(given: Mapping[str, Any], layer: int | str | None) -> str | None:
     """Return the type of a layer, and check that it exists and rotates."""
-    if layer is None or isinstance(layer, str):
-        return layer
-    types, model = _layer_types(given), given.get("model_type")
-    count = len(types) if types else int(given.get("num_hidden_layers", 0))
-    if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < count:
-        raise ShapeshiftError(
-            f"layer must be a type of layers or a number below {count}, the num_hidden_layers of"
-            f" the configuration, got {layer!r}"
-        )
-    rotates = given.get("no_rope_layers") or []
-    if not rotates and model in ("smollm3", "llama4_text"):
-        every = given.get("no_rope_layer_interval", 4)
-        rotates = [(n + 1) % every for n in range(layer + 1)]
-    is_global = types is not None and types[layer] == FULL
-    if (rotates and not rotates[layer]) or (
-        is_global and (model == "cohere2" or (model == "exaone4" and given.get("sliding_window")))
-    ):
-        raise NoPositionsError(f"layer {layer} of this model has no positions; use kind 'none'")
-    return types[layer] if types is not None else None
+    model, kind, rotates = given.get("model_type"), layer, True
+    is_number = is_whole_number(layer)
+    types = _layer_types(given) if is_number or "layer_types" in given else None
+    if is_number:
+        count, number = given.get("num_hidden_layers", 0), whole_number("layer", layer, 0)
+        count = len(types) if types else count
+        if number >= count:
+            raise ShapeshiftError(
+                f"layer must be a type of layers or a number below {count}, the num_hidden_layers"
+                f" of the configuration, got {number}"
+            )
+        kind = types[number] if types else None
+        if flags := _list("no_rope_layers", given.get("no_rope_layers", ())):
+            rotates = bool(_list("no_rope_layers", flags, count)[number])
+        elif model in ("smollm3", "llama4_text"):
+            name = "no_rope_layer_interval"
+            rotates = (number + 1) % whole_number(name, given.get(name, 4), 1) != 0
+    elif layer is not None and not isinstance(layer, str):
+        raise ShapeshiftError(f"layer must be a type of layers or a number, got {layer!r}")
+    elif layer == FULL and model == "llama4_text":  # its class gives this type to those without
+        rotates = False
+    if kind == FULL and model in ("cohere2", "exaone4"):
+        has_windows = "sliding_window" in given or SLIDING in (types or ())
+        rotates = model == "exaone4" and not has_windows
+    if not rotates or kind not in (None, *ROTATING):
+        what = f"layer {layer} of this model has" if is_number else f"layers of type {layer!r} have"
+        raise NoPositionsError(f"{what} no rotary positions; use kind 'none'")
+    return kind
 
 
 def _of_layer(given: Mapping[str, Any], layer_type: str | None) -> dict[str, Any]:
@@ -214,6 +281,11 @@ def _of_layer(given: Mapping[str, Any], layer_type: str | None) -> dict[str, Any
     inner = dict(inner)
     nested = {name: dict(value) for name, value in inner.items() if isinstance(value, Mapping)}
     if nested:
+        if bare := [name for name, value in nested.items() if value.get("rope_theta") is None]:
+            raise ShapeshiftError(
+                f"rope_parameters of {bare[0]!r} need a rope_theta of their own: classes in"
+                " transformers differ in which they assume"
+            )
         empty = [name for name, value in inner.items() if value is None]
         if loose := [name for name in inner if name not in nested and name not in empty]:
             raise ShapeshiftError(
@@ -250,7 +322,7 @@ def _of_layer(given: Mapping[str, Any], layer_type: str | None) -> dict[str, Any
 
 def _by_base(given: Mapping[str, Any], inner: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the rope parameters of each type of layers in a configuration of transformers 4, where
-    they had different names; empty if all layers are alike."""
+    they had different names; empty if all layers have the same."""
     if "rope_local_base_freq" in given:  # Gemma 3
         local = {"rope_theta": given["rope_local_base_freq"]}
         return {FULL: inner, SLIDING: local}
@@ -267,10 +339,18 @@ def _head_dim(given: Mapping[str, Any], layer_type: str | None) -> Any:
         return given["qk_rope_head_dim"]
     if "global_head_dim" in given and layer_type == FULL:
         return given["global_head_dim"]
-    every = given.get("head_dim") or given["hidden_size"] // given["num_attention_heads"]
-    changes = {int(n): change for n, change in given.get("per_layer_config", {}).items()}
-    if not changes:
+    every = given.get("head_dim")
+    if every is None:
+        every = given["hidden_size"] // given["num_attention_heads"]
+    if not (changes := given.get("per_layer_config")):
         return every
+    if not isinstance(changes, Mapping) or not all(
+        isinstance(x, Mapping) for x in changes.values()
+    ):
+        raise ShapeshiftError(
+            f"per_layer_config must have names and values for numbers of layers, got {changes!r}"
+        )
+    changes = {int(n): change for n, change in changes.items()}
     types = given.get("layer_types", ())
     numbers = [n for n, kind in enumerate(types) if layer_type in (None, kind)]
     sizes = {changes.get(n, {}).get("head_dim", every) for n in numbers}
@@ -282,23 +362,23 @@ def _head_dim(given: Mapping[str, Any], layer_type: str | None) -> Any:
 def _pairs(given: Mapping[str, Any], pairs: str | None) -> str:
     model = given.get("model_type")
     known = PAIRS.get(str(model))
-    said = given.get("rope_interleave", given.get("rope_interleaved"))
-    if said is not None:
-        stated = "interleaved" if said else "halves"
-        if known not in (None, stated) and model not in INTERLEAVE_IF_SAID:
+    interleave = given.get("rope_interleave", given.get("rope_interleaved"))
+    if interleave is not None:
+        named = "interleaved" if interleave else "halves"
+        if known not in (None, named) and model not in READS_INTERLEAVE:
             raise ShapeshiftError(
-                f"the code of a {model} has pairs={known!r}, whatever rope_interleave={said} says;"
-                " remove it"
+                f"the code of a {model} has pairs={known!r}, whatever"
+                f" rope_interleave={interleave} says; remove it"
             )
-        known = stated
+        known = named
     if pairs is not None and known not in (None, pairs):
         raise ShapeshiftError(f"a {model} has pairs={known!r}, got {pairs!r}; leave pairs out")
-    if (found := known or pairs) is None:
+    if (answer := known or pairs) is None:
         raise ShapeshiftError(
             f"the pairing of model_type {model!r} is not known here; give pairs='halves' (most"
             " models) or 'interleaved' (channels 2m and 2m + 1), as its code rotates"
         )
-    return found
+    return answer
 
 
 def _spelled(given: Mapping[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
@@ -313,7 +393,8 @@ def _spelled(given: Mapping[str, Any], parameters: dict[str, Any]) -> dict[str, 
     longest = given.get("max_position_embeddings")
     original = given.get("original_max_position_embeddings")
     if kind in ("dynamic", "yarn", "longrope", "llama3"):
-        inner = parameters.get("original_max_position_embeddings")
+        if (inner := parameters.get("original_max_position_embeddings")) is not None:
+            inner = _size("original_max_position_embeddings", inner)
         if kind == "dynamic":  # which is computed from the former alone
             original = longest
         if None not in (original, inner) and original != inner:
@@ -321,10 +402,14 @@ def _spelled(given: Mapping[str, Any], parameters: dict[str, Any]) -> dict[str, 
                 f"original_max_position_embeddings={inner} of the rope parameters differs from"
                 f" {original} of the model; remove the wrong one"
             )
-        original = inner or original or longest
+        original = original if inner is None else inner
+        if original is None and (kind, given.get("model_type")) == ("longrope", "phi3"):
+            raise ShapeshiftError(
+                "the configuration of a phi3 needs original_max_position_embeddings: without, its"
+                " class in transformers assumes 4096"
+            )
+        original = longest if original is None else original
         if original is not None:
-            is_whole = isinstance(original, float) and original.is_integer()
-            original = int(original) if is_whole else original
             parameters["original_max_position_embeddings"] = original
         if kind in ("yarn", "longrope") and longest is not None and original is not None:
             parameters.setdefault("factor", longest / original)

@@ -15,7 +15,7 @@ from shapeshift._system.errors import ShapeshiftError
 from . import rope_config
 from .base import Representation
 from .checks import as_positions, bounds, check_positive, exact_dtype, whole_number
-from .released import released
+from .released import plain, released
 from .turns import Turn
 
 Pairs = Literal["interleaved", "halves"]
@@ -113,12 +113,12 @@ class Rotary(Representation):
         section_order: Literal["blocks", "interleaved"] = "blocks",
     ):
         super().__init__()
-        check_rotation(head_dim, base)
+        head_dim = check_rotation(head_dim, base)
+        length = None if length is None else whole_number("length", length, 1)
+        rope_parameters = plain(rope_parameters)
         self.sections, self.section_order = sections, section_order
         self.head_dim, self.pairs = head_dim, pairs
         self.rope_parameters, self.length = rope_parameters, length
-        if length is not None:
-            whole_number("length", length, 1)
         if rope_parameters is not None:
             if (base, fraction, scaling, factor, original_length) != (10000, 1, "none", 1, None):
                 raise ShapeshiftError(
@@ -148,7 +148,7 @@ class Rotary(Representation):
                 f" other scaling takes it; got {scaling!r} and original_length={original_length}"
             )
         if original_length is not None:
-            whole_number("original_length", original_length, 1)
+            original_length = whole_number("original_length", original_length, 1)
         self.width = max(2, int(head_dim * fraction) // 2 * 2)  # r
         if scaling == "ntk" and self.width == 2:
             raise ShapeshiftError(
@@ -229,16 +229,17 @@ class Rotary(Representation):
                 f" 24], got {sections!r}"
             )
         self.num_axes = len(sections)
-        num_pairs = sum(whole_number("each of sections", size, 1) for size in sections)
+        sections = [whole_number("each of sections", size, 1) for size in sections]
+        self.sections, num_pairs = sections, sum(sections)
         if num_pairs != self.width // 2:
             raise ShapeshiftError(
                 f"sections must add up to {self.width // 2}, the pairs of channels that turn, got"
-                f" {list(sections)}, which are {num_pairs}"
+                f" {sections}, which are {num_pairs}"
             )
         if order == "interleaved" and max(sections[1:]) * len(sections) > num_pairs:
             raise ShapeshiftError(
                 f"interleaved sections after the first must be at most"
-                f" {num_pairs // len(sections)}, got {list(sections)}"
+                f" {num_pairs // len(sections)}, got {sections}"
             )
 
     def _by_axis(self, theta: Tensor) -> Tensor:
@@ -276,11 +277,17 @@ def frequencies(width: int, base: float, device: torch.device | None = None) -> 
     return base ** (m * (-2 / width))
 
 
-def check_rotation(head_dim: int, base: float) -> None:
-    """Raise a `ShapeshiftError` if E channels cannot rotate in pairs at these frequencies."""
-    if whole_number("head_dim", head_dim, 1) % 2:
+def check_rotation(head_dim: int, base: float) -> int:
+    """Return E, of any integer type, as an int.
+
+    Raises:
+        ShapeshiftError: if E channels cannot rotate in pairs at these frequencies.
+    """
+    head_dim = whole_number("head_dim", head_dim, 1)
+    if head_dim % 2:
         raise ShapeshiftError(
             f"rotary positions turn pairs of channels, got head_dim={head_dim}; choose an even"
             " head_dim (in a configuration, model.dim / model.num_heads)"
         )
     check_positive(base=base)
+    return head_dim

@@ -60,7 +60,7 @@ class Part:
     def __post_init__(self) -> None:
         check_arguments(type(self).__init__, vars(self))
         if self.layers is not None:
-            check_layers(self.layers)
+            object.__setattr__(self, "layers", check_layers(self.layers))
 
     @property
     def at(self) -> str:

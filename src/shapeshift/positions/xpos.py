@@ -63,7 +63,7 @@ class XPos(Representation):
         scale_base: float = 512.0,
     ):
         super().__init__()
-        check_rotation(head_dim, base)
+        head_dim = check_rotation(head_dim, base)
         check_positive(gamma=gamma, scale_base=scale_base)
         self.head_dim, self.base, self.pairs = head_dim, base, pairs
         self.gamma, self.scale_base = gamma, scale_base

@@ -89,6 +89,7 @@ ROPE: dict[str, dict[str, Any]] = {
     "Llama4ForCausalLM": {"no_rope_layers": [1, 0]},
     "ModernBertForMaskedLM": {},
     "PhiForCausalLM": {"partial_rotary_factor": 0.5},
+    "Qwen2ForCausalLM": {"use_mrope": False},
     "SmolLM3ForCausalLM": {"no_rope_layers": [1, 0]},
 }
 """Rotary models of each kind: pairs, fractions, layers of several types, layers without."""
@@ -106,6 +107,13 @@ def test_rope_takes_over_the_rotation_of_a_model(head: str, settings: dict[str, 
     placed = [vars(part)["shapeshift"] for part in model.modules() if "shapeshift" in vars(part)]
     rotates = [positions[n].acts("rotate") for positions, n in placed]
     assert rotates == [True, "no_rope_layers" not in settings]
+
+
+def test_a_rotation_that_is_not_read_is_refused_with_the_reason() -> None:
+    with pytest.raises(
+        ShapeshiftError, match=r"\(the configuration has 'rotary_mystery', which is"
+    ):
+        use_position(make("LlamaForCausalLM", rotary_mystery=3), "rope")
 
 
 class Doubled(Representation):
@@ -184,7 +192,7 @@ def test_what_acts_outside_of_modules_is_measured(place: str, change: Any, messa
         (nn.Linear(2, 2), "models of Hugging Face, not Linear"),
         (lambda: make("ViTModel", image_size=8, patch_size=4), "ViTModel does not"),
         (lambda: make("LlamaForCausalLM").to("meta"), "device meta"),
-        (lambda: make("DeepseekV3ForCausalLM"), "own rotation in layers.0.self_attn; name"),
+        (lambda: make("DeepseekV3ForCausalLM"), r"own rotation in layers.0.self_attn \(it differs"),
     ],
     ids=["torch", "pictures", "meta", "latent"],
 )

@@ -258,6 +258,12 @@ def test_a_chain_refuses_a_part_that_changes_what_another_needs(make, message: s
         make()
 
 
+def test_integer_heads_do_not_rotate() -> None:
+    heads, pos = torch.ones(1, H, 3, E, dtype=torch.int64), torch.arange(3)[None]
+    with pytest.raises(ShapeshiftError, match=r"q must have a floating-point dtype, got int64"):
+        Rotary(head_dim=E).rotate(heads, heads, pos, pos)
+
+
 @pytest.mark.parametrize("name", [Rotary, XPos])
 @pytest.mark.parametrize("widths", [(8, 4), (4, 8)])
 def test_heads_of_another_width_are_refused(name, widths):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 
@@ -64,6 +67,19 @@ def test_first_layers_and_single_stacks() -> None:
     assert len(many.self_attention) == 3
 
 
+@pytest.mark.parametrize(
+    ("layers", "stored"),
+    [
+        (np.int64(2), 2), ([np.int64(0), 2], [0, 2]), ((np.int32(1),), (1,)),
+        ({"except": {"every": np.int64(2)}}, {"except": {"every": 2}}),
+    ],
+)  # fmt: skip
+def test_layers_are_integers_of_any_type(layers: Any, stored: Any) -> None:
+    part = Part("shaw", layers=layers)
+    assert repr(part.layers) == repr(stored)
+    assert len(place(scheme(part), ENCODER).self_attention) == 3
+
+
 EVERY_SECOND = {"every": 2, "offset": 1}
 
 
@@ -101,7 +117,7 @@ def test_layers_of_cross_attention_are_the_decoders() -> None:
     [
         ([0, 3], r"no layer 3 in the encoder, whose layers are 0 to 2; .*layers=\[0, 3\], or"),
         ({"except": [7]}, r"no layer 7 in the encoder"),
-        ([2, 0, 1], r"selects all of the 3 layers of the encoder; leave layers out, or"),
+        ([2, 0, 1], r"selects all of the 3 layers of the encoder; leave layers out, .*stacks"),
         ({"except": {"every": 4, "offset": 3}}, r"selects all of the 3 layers of the encoder"),
         ({"every": 4, "offset": 3}, r"selects none of the 3 layers .* \(encoder_layers\)"),
         ({"except": 9}, "selects none of the 3 layers"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -38,12 +40,41 @@ def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
             {"model_type": "gemma3_text", "head_dim": 8},
             "needs rope_parameters or rope_local_base_freq",
         ),
-        ({"model_type": "gptj", "rotary_dim": 8, "rotary_pct": 0.5}, "rotary_dim or partial_rot"),
+        ({"model_type": "gptj", "rotary_dim": 8, "rotary_pct": 0.4}, "factor=0.4 differ; give one"),
+        ({"model_type": "gptj", "rotary_dim": 0}, "rotary_dim must be at least 1, got 0"),
+        ({"model_type": "gptj", "rotary_dim": "8"}, "rotary_dim must be a whole number, got '8'"),
+        ({"model_type": "gptj", "rotary_dim": 32}, "rotary_dim must not be above the 16 channels"),
+        ({"hidden_size": "64"}, "hidden_size must be a whole number, got '64'"),
+        ({"num_attention_heads": 0}, "num_attention_heads must be at least 1, got 0"),
+        ({"head_dim": 0}, "head_dim must be at least 1, got 0"),
+        ({"kv_channels": 32}, "kv_channels=32 differs from the 16 channels"),
+        ({"rope_theta": 10**400}, "rope_theta must be a number above 1 and below 1e38"),
+        ({"per_layer_config": [{}]}, "per_layer_config must have names and values"),
+        ({"use_dynamic_ntk": True}, "has 'use_dynamic_ntk', which is not known"),
+        ({"use_irope": True}, "has 'use_irope', which is not known"),
+        ({"nope_layer_interval": 4}, "has 'nope_layer_interval', which is not known"),
+        ({"model_type": "granitemoehybrid"}, "needs position_embedding_type"),
+        ({"position_embedding_type": "nope"}, "has no rotary positions, but others or none"),
+        (
+            scaling("yarn", original_max_position_embeddings="32"),
+            "must be a whole number, got '32'",
+        ),
+        (scaling("yarn", original_max_position_embeddings=0), "must be at least 1, got 0"),
+        ({"model_type": "phi3"} | scaling("longrope"), "phi3 needs original_max_position_emb"),
+        (
+            {"rope_parameters": {"full_attention": DEFAULT, "sliding_attention": {"factor": 2}}},
+            "rope_parameters of 'sliding_attention' need a rope_theta of their own",
+        ),
+        ({"rope_scaling": {"type": "mrope"}}, "'mrope' needs mrope_section"),
+        (
+            scaling("default", mrope_section=[4, 2, 2]),
+            "the order of the mrope_section of .*'llama'",
+        ),
         ({"text_config": {}}, "give its text_config"),
-        ({"alibi": True}, "has other positions"),
-        ({"rotary": False}, "has other positions"),
+        ({"alibi": True}, "has no rotary positions"),
+        ({"rotary": False}, "has no rotary positions"),
         (NO_HEADS, "num_attention_heads or head_dim, got dict"),
-        ({"head_dim": "8"}, "head_dim: expected a whole number, got '8'"),
+        ({"head_dim": "8"}, "head_dim must be a whole number, got '8'"),
         ({"rotary_emb_base": 5e5}, "rope_theta and rotary_emb_base differ"),
         ({"rope_scaling": "yarn"}, "rope_scaling must be names and values, got 'yarn'"),
         ({"rope_parameters": DEFAULT} | scaling("linear"), "and rope_scaling differ"),
@@ -64,7 +95,10 @@ def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
         (scaling("yarn", beta_fast=0.5), "beta_slow is above beta_fast"),
         (scaling("yarn", truncate=1), "truncate must be true or false, got 1"),
         (scaling("yarn", llama_4_scaling_beta=0.1), "llama_4_scaling_beta multiplies queries"),
-        (scaling("default", factor=None, mrope_section=[2, 3, 2]), "sections must add up to 8"),
+        (
+            scaling("default", factor=None, mrope_section=[2, 3, 2], mrope_interleaved=False),
+            "sections must add up to 8",
+        ),
         ({"model_type": "qwen2_vl"}, "a qwen2_vl needs mrope_section"),
         (
             {"model_type": "qwen3_vl_text", "head_dim": 16}
@@ -75,7 +109,7 @@ def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
         (scaling("llama3", low_freq_factor=4, high_freq_factor=1), "low_freq_factor is above"),
         ({"partial_rotary_factor": 0.2}, "of head_dim=16 rotates 3 channels"),
         ({"partial_rotary_factor": 0.125} | scaling("dynamic"), "only one pair of channels"),
-        ({"rope_theta": 1.0}, "rope_theta must be a number above 1, got 1.0"),
+        ({"rope_theta": 1.0}, "rope_theta must be a number above 1 and .*, got 1.0"),
     ],
 )
 def test_what_is_not_understood_is_refused(settings: dict[str, Any], answer: str) -> None:
@@ -92,11 +126,34 @@ def test_what_is_not_understood_is_refused(settings: dict[str, Any], answer: str
         ({}, {"pairs": "interleaved"}, "a llama has pairs='halves'.*leave pairs out"),
         ({"model_type": "mine"}, {"pairs": "both"}, "expected 'interleaved' or 'halves'"),
         (scaling("linear"), {"length": 9}, "length=9 has no effect on rope_type 'linear'"),
-        ({"model_type": "smollm3"}, {"layer": 3}, "layer 3 of this model has no positions"),
-        ({"model_type": "llama4_text", "no_rope_layers": [1, 0]}, {"layer": 1}, "layer 1 .*no pos"),
+        ({}, {"layer": -1}, "layer must be at least 0, got -1"),
+        ({}, {"layer": True}, "layer must be a type of layers or a number, got True"),
+        ({"layer_types": 7}, {"layer": 5}, "layer_types must be a list of 12 values, .* got 7"),
+        ({"no_rope_layers": 3}, {"layer": 5}, "no_rope_layers must be a list, got 3"),
+        ({"no_rope_layers": [1, 1]}, {"layer": 5}, "no_rope_layers must be a list of 12 values"),
+        ({"sliding_window_pattern": 0}, {"layer": 5}, "sliding_window_pattern must be at least 1"),
+        (
+            {"model_type": "smollm3", "no_rope_layer_interval": 0}, {"layer": 5},
+            "no_rope_layer_interval must be at least 1, got 0",
+        ),
+        ({"model_type": "smollm3"}, {"layer": 3}, "layer 3 of this model has no rotary positions"),
+        *(
+            ({"model_type": model, "sliding_window": 8, **LAYERED}, {"layer": layer}, "no rotary")
+            for model in ("cohere2", "exaone4", "llama4_text") for layer in ("full_attention", 5)
+            if (model, layer) != ("llama4_text", 5)
+        ),
+        ({"model_type": "lfm2", "full_attn_idxs": [2, 5]}, {"layer": 1}, "layer 1 .* no rotary"),
+        *(
+            ({"layer_types": 12 * ["linear_attention"]}, {"layer": layer}, "have|has no rotary")
+            for layer in (0, "linear_attention")
+        ),
+        (
+            {"model_type": "llama4_text", "no_rope_layers": 6 * [1, 0]}, {"layer": 1},
+            "layer 1 .*no rotary",
+        ),
         (
             {"model_type": "cohere2", "sliding_window_pattern": 4}, {"layer": 7},
-            "layer 7 of this model has no positions; use kind 'none'",
+            "layer 7 of this model has no rotary positions; use kind 'none'",
         ),
         (
             LAYERED | {"rope_parameters": BY_TYPE | {"full_attention": None}}, {"layer": 5},
@@ -134,6 +191,7 @@ GEMMA_3 = {**LLAMA, "model_type": "gemma3_text", "head_dim": 8, "rope_local_base
 GEMMA_3 |= {"sliding_window_pattern": 6}
 GEMMA_4 = {**LLAMA, **LAYERED, "model_type": "gemma4_text", "head_dim": 8, "global_head_dim": 16}
 GEMMA_4 |= {"rope_parameters": BY_TYPE}
+EXAONE_4 = {**LLAMA, "model_type": "exaone4", "layer_types": 12 * ["full_attention"]}
 MODERNBERT = {**LLAMA, "model_type": "modernbert", "global_attn_every_n_layers": 3}
 MODERNBERT |= {"rope_theta": None, "global_rope_theta": 1e6, "local_rope_theta": 1e4}
 
@@ -143,7 +201,10 @@ MODERNBERT |= {"rope_theta": None, "global_rope_theta": 1e6, "local_rope_theta":
     [
         (GEMMA_3, 4, 8, 100.0), (GEMMA_3, 5, 8, 10000.0), (GEMMA_4, 4, 8, 10000.0),
         (GEMMA_4, 5, 16, 1e6), (GEMMA_4, "full_attention", 16, 1e6), (MODERNBERT, 2, 16, 1e4),
-        (MODERNBERT, 3, 16, 1e6), ({**LLAMA, "model_type": "smollm3"}, 2, 16, 10000.0),
+        (MODERNBERT, 3, 16, 1e6), ({**EXAONE_4, "sliding_window": None}, "full_attention", 16, 1e4),
+        ({**LLAMA, "model_type": "llama4_text", "head_dim": 16}, 2, 16, 1e4),
+        ({**LLAMA, "model_type": "falcon_h1", "layer_types": 12 * ["hybrid"]}, "hybrid", 16, 1e4),
+        ({**LLAMA, "model_type": "smollm3"}, 2, 16, 10000.0),
     ],
 )  # fmt: skip
 def test_each_layer_has_its_own(config: Any, layer: Any, head_dim: int, base: float) -> None:
@@ -156,7 +217,8 @@ def test_each_layer_has_its_own(config: Any, layer: Any, head_dim: int, base: fl
     ("model", "settings", "order"),
     [
         ("qwen2_vl", {}, "blocks"), ("qwen3_vl_text", {"head_dim": 16}, "interleaved"),
-        ("mine", {}, "blocks"), ("mine", {"mrope_interleaved": True}, "interleaved"),
+        ("mine", {"mrope_interleaved": False}, "blocks"),
+        ("mine", {"mrope_interleaved": True}, "interleaved"),
     ],
 )  # fmt: skip
 def test_sections_of_several_axes(model: str, settings: dict[str, Any], order: str) -> None:
@@ -213,6 +275,20 @@ def test_theta_survives_other_dtypes_and_the_meta_device() -> None:
     assert not position.state_dict()
 
 
+def test_numbers_of_numpy_are_numbers_and_what_was_given_is_copied() -> None:
+    parameters = {**DEFAULT, "rope_type": "longrope", "original_max_position_embeddings": 8}
+    parameters |= {"rope_theta": 10000, "short_factor": 8 * [1.0], "long_factor": 8 * [2.0]}
+    original = deepcopy(parameters)
+    given = {name: x if isinstance(x, str) else np.array(x)[()] for name, x in parameters.items()}
+    position = Rotary(head_dim=np.int64(16), rope_parameters=given, length=np.int64(20))
+    plain = Rotary(head_dim=16, rope_parameters=parameters, length=20)
+    assert torch.equal(position.frequencies(), plain.frequencies())
+    parameters["long_factor"][0] = parameters["rope_theta"] = 5.0
+    assert repr(position) == repr(plain)
+    assert position.rope_parameters == plain.rope_parameters == original
+    assert Rotary.from_config({**LLAMA, "hidden_size": np.int64(64)}, np.int64(3)).head_dim == 16
+
+
 def test_a_configuration_of_ours_has_them_as_an_option() -> None:
     parameters = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
     part = {"kind": "rotary", "pairs": "halves", "rope_parameters": parameters}
@@ -225,7 +301,7 @@ def test_a_configuration_of_ours_has_them_as_an_option() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "name", "said", "pairs"),
+    ("model", "name", "value", "pairs"),
     [
         ("llama", "rope_interleaved", False, "halves"),  # SmolLM2
         ("deepseek_v3", "rope_interleave", False, "halves"),
@@ -233,6 +309,14 @@ def test_a_configuration_of_ours_has_them_as_an_option() -> None:
         ("mine", "rope_interleaved", True, "interleaved"),
     ],
 )
-def test_pairs_that_the_configuration_states(model: str, name: str, said: bool, pairs: str) -> None:
-    config = {**LLAMA, "model_type": model, name: said, "qk_rope_head_dim": 16}
+def test_pairs_that_the_configuration_states(
+    model: str, name: str, value: bool, pairs: str
+) -> None:
+    config = {**LLAMA, "model_type": model, name: value, "qk_rope_head_dim": 16}
     assert Rotary.from_config(config).pairs == pairs
+
+
+def test_rotary_dim_and_a_share_of_the_channels_may_agree() -> None:
+    """A saved MiniMax-M2 has both."""
+    config = {**LLAMA, "model_type": "minimax_m2", "head_dim": 16, "rotary_dim": 8}
+    assert Rotary.from_config({**config, "partial_rotary_factor": 0.5}).width == 8
