@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -97,20 +97,32 @@ def declared(model: nn.Module, config: Any = None) -> list[Reading]:
         ShapeshiftError: as for `check`.
     """
     given = getattr(model, "config", None) if config is None else config
+    if not (given is None or isinstance(given, Mapping) or hasattr(given, "to_dict")):
+        raise ShapeshiftError(
+            "config must be a configuration of transformers or its dictionary, got"
+            f" {type(given).__name__}"
+        )
     text = getattr(given, "get_text_config", None)
     given = text() if callable(text) else given
-    readings: list[Reading] = []
     with torch.inference_mode():
-        for subject in subjects(model):
-            found: list[Reading] = []
-            why = "neither its attention nor a known table is reached"
-            try:
-                found.extend(_Comparison(in_double(subject), given).read())
-            except UnsupportedError as error:  # the model fails for such an input
-                why = str(error)
-            missing = Reading("positions", subject.side, (), why, "", "not measured")
-            readings += found or [missing]
-    return _grouped(readings)
+        sides = [read(in_double(subject), given) for subject in subjects(model)]
+    return grouped([reading for side in sides for reading in side])
+
+
+def read(subject: Subject, config: Any, num_tokens: int = 70) -> list[Reading]:
+    """Return readings of each layer of one side.
+
+    Args:
+        config: as for `declared`, or None: there is none.
+        num_tokens: in which windows show, besides that of the configuration.
+    """
+    found: list[Reading] = []
+    why = "neither its attention nor a known table is reached"
+    try:
+        found.extend(_Comparison(subject, config, num_tokens).read())
+    except UnsupportedError as error:  # the model fails for such an input
+        why = str(error)
+    return found or [Reading("positions", subject.side, (), why, "", "not measured")]
 
 
 @dataclass
@@ -127,23 +139,25 @@ class _Declared:
 class _Comparison:
     """A subject and a configuration; `read` yields what they say."""
 
-    def __init__(self, subject: Subject, config: Any):
+    def __init__(self, subject: Subject, config: Any, num_tokens: int):
         self.subject, self.model, self.config = subject, subject.model, config
         as_dict = getattr(config, "to_dict", None)
         self.given: dict[str, Any] = as_dict() if as_dict else dict(config or {})
         if ENTRY in self.given:  # `use_position` has replaced what the rest of it declares
             self.config, self.given = None, {}
         self.tables = [*find(self.model)]
-        self.scores = self._watch(torch.arange(self._length()), 2, with_ids=False).calls
+        self.scores = self._watch(torch.arange(self._length(num_tokens)), 2, with_ids=False).calls
         self.side = subject.side
         for call in self.scores.values():
             if call.scores is not None and call.scores[0, 0, 0, -1] > MASKED:
                 self.side = "encoder"
 
-    def _length(self) -> int:
+    def _length(self, num_tokens: int) -> int:
         """Return an odd number of tokens in which a window shows."""
         window = self.given.get("sliding_window") or self.given.get("window_size") or 0
-        length = min(max(window + 2, 70) if isinstance(window, int) else 70, LONGEST)
+        length = min(
+            max(window + 2, num_tokens) if isinstance(window, int) else num_tokens, LONGEST
+        )
         room = self.subject.limit if self.tables else None
         length += 1 - length % 2
         return length if room is None or length <= room else room - 1 + room % 2
@@ -208,10 +222,22 @@ class _Comparison:
 
     def _compare(self, layer: int, rotation: Rotation, said: _Declared) -> Iterator[Reading]:
         num, rotary = len(rotation.pairs), said.rotary
+        uneven = rotation.differs(rotation.theta)
+        angles = "position · θ"
+        if uneven is not None:
+            angles = f"off by {uneven[1]:.2g} from position {uneven[0]}"
         if said.why:
-            if num:
-                yield self._reading("θ", layer, spell(rotation.theta), said.why, "not declared")
-                yield self._reading("pairing", layer, rotation.pairing, "", "not declared")
+            values = {
+                "rotated channels": str(2 * num),
+                "θ": spell(rotation.theta),
+                "angles": angles,
+                "pairing": rotation.pairing if num else "",
+                "attention factor": "" if rotation.factor is None else f"{rotation.factor:.6g}",
+            }
+            for name, value in values.items():
+                if num and value:
+                    why = said.why if name == "θ" else ""
+                    yield self._reading(name, layer, value, why, "not declared")
             return
         theta = torch.zeros(0) if rotary is None else rotary.frequencies().cpu()
         theta = theta[theta != 0].double()
@@ -232,11 +258,7 @@ class _Comparison:
         if wrong is not None:
             measured += f"; from position {wrong[0]}"
         yield self._agree("θ", layer, measured, spell(theta), same and wrong is None)
-        uneven = rotation.differs(rotation.theta)
-        measured = "position · θ"
-        if uneven is not None:
-            measured = f"off by {uneven[1]:.2g} from position {uneven[0]}"
-        yield self._agree("angles", layer, measured, "position · θ", uneven is None)
+        yield self._agree("angles", layer, angles, "position · θ", uneven is None)
         if rotation.keys_differ is not None:
             measured = f"other than queries from position {rotation.keys_differ}"
             yield self._agree("keys", layer, measured, "as queries", False)
@@ -453,7 +475,7 @@ def _spell_bias(bias: Tensor, distances: Tensor) -> str:
     return f"head 0: {', '.join(shown)}, …"
 
 
-def _grouped(readings: list[Reading]) -> list[Reading]:
+def grouped(readings: list[Reading]) -> list[Reading]:
     """Join readings of the same property that differ in their layers alone."""
     groups: dict[Reading, list[int]] = {}
     for reading in readings:

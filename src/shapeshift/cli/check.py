@@ -46,6 +46,15 @@ def check(
             " configuration says.",
         ),
     ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OTHER",
+            help="Find the smallest input for which another model with the same weights gives other"
+            " logits, and which positions differ.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Check that positions work in a model of any library.
 
@@ -59,12 +68,21 @@ def check(
     windows, biases and the first row of a table. It exits with 1 if the configuration says
     otherwise.
 
+    With --against, it compares two implementations of a model, and exits with 1 if they part.
+
     Example: shapeshift check gpt2
     """
     from shapeshift.check import check as check_model
     from shapeshift.cli.output import show, show_table
     from shapeshift.evaluation.tables import Table
 
+    if against is not None:
+        if positions is not None or declared:
+            raise ShapeshiftError(
+                "--positions and --declared have no effect with --against; leave them out"
+            )
+        _show_partings(_load(model)[0], _load(against)[0], max_length)
+        return
     if declared:
         if positions is not None or max_length != 300:
             raise ShapeshiftError(
@@ -89,6 +107,28 @@ def check(
             show(f"{finding.property}, {finding.side}: {' '.join(map(str, ids))}")
     if failures:
         raise typer.Exit(1)
+
+
+def _show_partings(model: nn.Module, other: nn.Module, max_length: int) -> None:
+    """Print where two models part; exit with 1 if they do."""
+    from shapeshift.check import against
+    from shapeshift.cli.output import show, show_table
+    from shapeshift.evaluation.tables import Table
+
+    partings = against(model, other, max_length=max_length)
+    for parting in partings:
+        show(
+            f"{parting.side}: logits differ by {parting.difference:.1e} from {len(parting.ids)}"
+            f" tokens on, at position {parting.position}: {' '.join(map(str, parting.ids))}"
+        )
+        rows = [(x.property, x.where(), x.measured, x.declared) for x in parting.readings]
+        if rows:
+            show_table(Table(("property", "layers", "MODEL", "OTHER"), rows), numbers=False)
+        else:
+            show("no position that --declared measures differs: compare weights and other layers")
+    if partings:
+        raise typer.Exit(1)
+    show(f"no difference in sequences of up to {max_length} tokens, or of all that the models take")
 
 
 def _show_declared(model: nn.Module) -> None:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 from shapeshift import use_position
+from shapeshift._system.errors import ShapeshiftError
 from shapeshift.check import Reading, declared
 from shapeshift.cli import app
 from shapeshift.model import ModelConfig, build
@@ -344,6 +345,19 @@ def test_both_lists_of_longrope_are_compared() -> None:
     config.rope_parameters["long_factor"] = [1.0, 2.0, 4.0, 9.0]
     wrong = {x.property for x in declared(model, config) if x.outcome == "DIFFERS"}
     assert wrong == {"θ, beyond 64 tokens"}
+
+
+def test_a_cast_rounds_theta_and_loading_does_not(tmp_path: Path) -> None:
+    model = tiny_models.build("Llama")
+    model.save_pretrained(tmp_path)
+    loaded = hf.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert {x.outcome for x in declared(loaded)} == {"agrees"}
+    assert [x.property for x in declared(model.bfloat16()) if x.outcome == "DIFFERS"] == ["θ"]
+
+
+def test_a_configuration_of_another_type_is_refused() -> None:
+    with pytest.raises(ShapeshiftError, match="or its dictionary, got str"):
+        declared(tiny_models.build("Llama"), "llama")
 
 
 def layers_inverted() -> nn.Module:

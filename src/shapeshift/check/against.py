@@ -1,0 +1,124 @@
+"""Where two models with the same weights part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.positions.checks import whole_number
+
+from .adapter import subjects
+from .declared import Reading, grouped, read
+from .probe import LENGTHS, Probe, difference
+
+
+@dataclass(frozen=True)
+class Parting:
+    """The smallest input for which two models differ, and what differs.
+
+    Attributes:
+        side: `decoder` or `encoder`.
+        ids: of the shortest sequence.
+        position: the first token with other logits, from 0.
+        difference: of these, as a fraction of their spread over the vocabulary.
+        readings: what the positions of layers measure; `declared` is the other model.
+    """
+
+    side: str
+    ids: tuple[int, ...]
+    position: int
+    difference: float
+    readings: tuple[Reading, ...]
+
+
+def against(model: nn.Module, other: nn.Module, *, max_length: int = LENGTHS[-1]) -> list[Parting]:
+    """Return where two models with the same weights part, one for each side that does.
+
+        for parting in against(mine(), AutoModelForCausalLM.from_pretrained("gpt2")):
+            print(parting.ids, parting.position, *parting.readings)
+
+    The logits of both are compared for sequences of random tokens, from short to long. If they
+    differ by more than rounding does (see `check`), the properties of `declared` that differ are
+    the readings, first layers first; none if none of these is the reason.
+
+    Args:
+        model: as for `check`.
+        other: with the same vocabulary.
+        max_length: the longest sequence to try; 4 or more.
+
+    Raises:
+        ShapeshiftError: as for `check`; if one is an encoder-decoder and the other is not, or
+            logits have other shapes.
+    """
+    whole_number("max_length", max_length, 4)
+    sides = subjects(model), subjects(other)
+    if len(sides[0]) != len(sides[1]):
+        raise ShapeshiftError("one of the two models is an encoder-decoder, and the other is not")
+    partings = []
+    with torch.inference_mode():
+        for pair in zip(*sides, strict=True):
+            first, second = (Probe(subject, max_length) for subject in pair)
+            found = _shortest(first, second, max_length)
+            if found is not None:
+                partings.append(found)
+    return partings
+
+
+def _shortest(first: Probe, second: Probe, max_length: int) -> Parting | None:
+    """Return the shortest sequence for which the models part, or None."""
+    allowed = max(first.allowed, second.allowed)
+
+    def parts(ids: Tensor) -> tuple[tuple[int, ...], int, float] | None:
+        ours, theirs = (probe.subject.logits(ids) for probe in (first, second))
+        if ours.shape != theirs.shape:
+            raise ShapeshiftError(
+                f"the models return logits of other shapes, {tuple(ours.shape)} and"
+                f" {tuple(theirs.shape)}; compare two with the same weights"
+            )
+        off = [difference(ours[:, n], theirs[:, n]) for n in range(ours.shape[1])]
+        place = next((n for n, x in enumerate(off) if not x <= allowed), None)
+        return None if place is None else (tuple(ids[0].tolist()), place, off[place])
+
+    limits = (probe.subject.limit or max_length for probe in (first, second))
+    longest, passed, lengths = min(max_length, *limits), 0, [1, *first.lengths]
+    while lengths[-1] < longest:
+        lengths.append(min(2 * lengths[-1], longest))
+    for length in lengths:
+        ids = first.ids(length)
+        found = parts(ids)
+        if found is None:
+            passed = length
+            continue
+        # Without later tokens, the first position that differs is the last one of the shortest.
+        sizes = range(passed + 1, length) if first.sees_ahead else [found[1] + 1]
+        shorter = (parts(ids[:, :size]) for size in sizes)
+        found = next((x for x in shorter if x is not None), found)
+        readings = _differences(first, second, len(found[0]))
+        return Parting(first.subject.side, *found, tuple(readings))
+    return None
+
+
+def _differences(first: Probe, second: Probe, length: int) -> list[Reading]:
+    """Return what is measured in one model and not in the other, with `length` tokens or more."""
+    ours, theirs = (
+        {
+            (reading.property, layer): reading
+            for reading in read(probe.subject, None, max(length + 2, 70))
+            for layer in reading.layers or (-1,)
+        }
+        for probe in (first, second)
+    )
+    found = []
+    for key in sorted(dict.fromkeys([*ours, *theirs]), key=lambda key: key[1]):
+        name, layer = key
+        if (key in ours) != (key in theirs) and {("θ", layer)} <= ours.keys() & theirs.keys():
+            continue  # it was not measured in one of them
+        known = ours.get(key) or theirs[key]
+        one, two = (side[key].measured if key in side else "none" for side in (ours, theirs))
+        if one != two:
+            layers = () if layer < 0 else (layer,)
+            found.append(Reading(name, known.side, layers, one, two, "DIFFERS"))
+    return grouped(found)

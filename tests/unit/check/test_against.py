@@ -1,0 +1,74 @@
+"""Two models with the same weights: the smallest input for which they part, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit import tiny_models
+from typer.testing import CliRunner
+
+from shapeshift import use_position
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.check import against
+from shapeshift.cli import app
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "others", "length", "position", "differs"),
+    [
+        ("Mistral", {"sliding_window": 16}, {"sliding_window": 17}, 17, 16, {"window": (0, 1)}),
+        (
+            "SmolLM3ForCausalLM", {"no_rope_layers": [0, 1]}, {"no_rope_layers": [1, 1]}, 2, 1,
+            dict.fromkeys(("rotated channels", "θ", "angles", "pairing", "attention factor"), (0,)),
+        ),
+        ("ModernBERT", {}, {"local_attention": 8}, 6, 0, {}),
+    ],
+)  # fmt: skip
+def test_where_two_models_part(
+    name: str, settings: Any, others: Any, length: int, position: int, differs: Any
+) -> None:
+    models = (tiny_models.build(name, **each) for each in (settings, others))
+    [parting] = against(*models, max_length=40)
+    assert (len(parting.ids), parting.position) == (length, position)
+    assert {x.property: x.layers for x in parting.readings} == differs
+
+
+def test_another_implementation_of_the_same_positions_does_not_part() -> None:
+    model, other = tiny_models.build("Llama"), tiny_models.build("Llama")
+    use_position(other, "rope")
+    assert against(model, other) == []
+
+
+def test_other_weights_part_without_a_property() -> None:
+    model, other = tiny_models.build("Llama"), tiny_models.build("Llama")
+    other.model.layers[1].mlp.up_proj.weight.data *= 2
+    [parting] = against(model, other)
+    assert (len(parting.ids), parting.readings) == (1, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("Llama", {"vocab_size": 70}, "logits of other shapes"),
+        ("T5", {}, "is an encoder-decoder, and the other is not"),
+    ],
+)
+def test_models_that_cannot_be_compared(name: str, settings: Any, message: str) -> None:
+    with pytest.raises(ShapeshiftError, match=message):
+        against(tiny_models.build("Llama"), tiny_models.build(name, **settings))
+
+
+def test_the_command_compares_two_models(tmp_path: Path) -> None:
+    tiny_models.build("Llama").save_pretrained(tmp_path / "a")
+    settings = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
+    tiny_models.build("Llama", **settings).save_pretrained(tmp_path / "b")
+    paths = str(tmp_path / "a"), str(tmp_path / "b")
+    run = CliRunner().invoke
+    same = run(app, ["check", paths[0], "--against", paths[0], "--max-length", "9"])
+    assert same.exit_code == 0, same.output
+    other = run(app, ["check", paths[0], "--against", paths[1]])
+    assert other.exit_code == 1
+    assert "from 2 tokens on, at position 1" in other.output
+    assert "base 500" in other.output
