@@ -94,7 +94,7 @@ UNSUPPORTED = {
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 
-ROTATING = SLIDING, FULL, "chunked_attention", "attention", "hybrid"
+ROTATING = SLIDING, FULL, "chunked_attention", "indexed_attention", "attention", "hybrid"
 """Types of layers with attention; `attention` is an old name of `full_attention`."""
 
 
