@@ -136,10 +136,10 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
         share = width / head_dim
         if int(head_dim * share) != width:  # rounded down
             share = math.nextafter(share, 2)
-        stated = parameters.setdefault("partial_rotary_factor", share)
-        if isinstance(stated, Real) and not width <= head_dim * stated < width + 1:
+        other = parameters.setdefault("partial_rotary_factor", share)
+        if isinstance(other, Real) and not width <= head_dim * other < width + 1:
             raise ShapeshiftError(
-                f"rotary_dim={width} and partial_rotary_factor={stated} differ; give one of them"
+                f"rotary_dim={width} and partial_rotary_factor={other} differ; give one of them"
             )
     for names, models in NEEDS.items():
         either = names.split()
