@@ -263,7 +263,7 @@ def _explain(
         f"{length:,} tokens": True,
         f"dropout of attention {dropout:g}": dropout > 0,
     }
-    show(", ".join(text for text, is_said in texts.items() if is_said))
+    show(", ".join(text for text, is_shown in texts.items() if is_shown))
     for explanation, places in found.items():
         show("\n" + "\n".join(places))
         show(re.sub("^", "  ", explanation, flags=re.MULTILINE))
