@@ -373,7 +373,7 @@ def peers(args: argparse.Namespace) -> None:
         "dropout": DROPOUT,
         "smoothing": SMOOTHING,
         "lr": LR,
-        "forced_steps": args.forced_steps,
+        "limits": (args.forced_steps, args.forced_steps),
     }
     count = {
         "training": sum(x.num_source_tokens + x.num_target_tokens for x in batches[2:]),

@@ -1,4 +1,4 @@
-"""Train and decode with another toolkit on batches that `compare.py peers` has saved.
+"""Train and decode with another toolkit on what `compare.py peers` or `time_to_bleu.py` has saved.
 
     FOLDER/opennmt/bin/python benchmarks/peer.py opennmt FILE
 
@@ -14,6 +14,7 @@ import logging
 import sys
 import time
 import warnings
+from copy import deepcopy
 from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
@@ -65,6 +66,9 @@ class OpenNMT:
         optimizer = onmt.utils.optimizers.Optimizer.from_opt(self.model, options)
         self.trainer = Trainer(self.model, loss, loss, None, {}, optimizer, n_gpu=0, gpu_rank=-1)
 
+    def set_rate(self, rate: float) -> None:
+        self.trainer.optim._learning_rate = rate
+
     def prepare(self, source: Tensor, target: Tensor) -> tuple[dict[str, Tensor], int]:
         batch = {"src": source[..., None], "tgt": target[..., None], "srclen": (source > 0).sum(1)}
         return batch, int((target[:, 1:] != PAD).sum())
@@ -80,9 +84,9 @@ class OpenNMT:
         from onmt.translate import GNMTGlobalScorer
         from onmt.translate.translator import Translator
 
-        steps = self.work.forced_steps
+        least, most = self.work.limits
         scorer = GNMTGlobalScorer(0.0, 0.0, "none", "none")
-        limits = {"min_length": steps, "max_length": steps, "max_length_ratio": 0}
+        limits = {"min_length": least, "max_length": most, "max_length_ratio": 0}
         self.model.eval()
         translator = Translator(
             self.model, self.vocabs, beam_size=beam, global_scorer=scorer, dump_beam="", **limits
@@ -149,6 +153,9 @@ class Eole:
         how = TrainerConfig(n_gpu=0, gpu_rank=-1, dropout=[work.dropout], attention_dropout=[0.0])
         self.trainer = Trainer(self.model, loss, loss, None, {}, optimizer, how)
 
+    def set_rate(self, rate: float) -> None:
+        self.trainer.optim._learning_rate = rate
+
     def prepare(self, source: Tensor, target: Tensor) -> tuple[dict[str, Any], int]:
         batch = {"src": source, "tgt": target, "srclen": (source > 0).sum(1)}
         extra = {"images": None, "prefix_len": None, "cid": ["all"], "cid_line_number": [0]}
@@ -164,22 +171,23 @@ class Eole:
         from eole.config.run import PredictConfig
         from eole.predict import GNMTGlobalScorer, Translator
 
+        least, most = self.work.limits
         config = PredictConfig(
             model_path=["none"],
             src="none",
             model=self.config.model,
             beam_size=beam,
-            min_length=self.work.forced_steps,
-            max_length=self.work.forced_steps,
+            min_length=least,
+            max_length=most,
             max_length_ratio=0,
             length_penalty="none",
             compute_dtype=self.work.precision,
         )
-        self.model.to(DTYPES[self.work.precision])
-        self.model._prepare_for_inference(config)
+        model = deepcopy(self.model).to(DTYPES[self.work.precision])  # training goes on in float32
+        model._prepare_for_inference(config)
         scorer = GNMTGlobalScorer.from_config(config)
         translator = Translator(
-            self.model, self.vocabs, config, self.config.model, -1, scorer, report_score=False
+            model, self.vocabs, config, self.config.model, -1, scorer, report_score=False
         )
         batch = {"src": source, "srclen": (source > 0).sum(1)}
         return [best[0] for best in translator.predict_batch(batch, False)["predictions"]]
@@ -224,6 +232,10 @@ class Joey:
         adam = {"optimizer": "adam", "learning_rate": work.lr}
         self.trainer, self.optimizer = trainer, build_optimizer(adam, self.model.parameters())
 
+    def set_rate(self, rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
     def prepare(self, source: Tensor, target: Tensor | None) -> Any:
         from joeynmt.batch import Batch
 
@@ -245,8 +257,8 @@ class Joey:
         from joeynmt.search import search
 
         self.model.eval()
-        steps = self.work.forced_steps
-        limits = {"max_output_length": steps, "min_output_length": steps}
+        least, most = self.work.limits
+        limits = {"max_output_length": most, "min_output_length": least}
         batch = self.prepare(source, None)
         return search(
             self.model, batch, beam_size=beam, beam_alpha=0, **limits, autocast=self.autocast
@@ -266,6 +278,29 @@ def vocabularies(size: int) -> dict[str, Any]:
     return {**both, "decoder_start_token": "<s>", "data_task": "seq2seq"}
 
 
+def learn(system: Any, work: SimpleNamespace) -> list[tuple[float, list[list[int]]]]:
+    """Train, and return at every `work.every` updates the seconds of training until then and the
+    greedy translations of `work.sources`."""
+    seconds, found = 0.0, []
+    for update, (rate, batch) in enumerate(zip(work.schedule, work.batches, strict=True), 1):
+        began = time.perf_counter()
+        system.set_rate(rate)
+        system.model.train()
+        system.train(system.prepare(*batch))
+        seconds += time.perf_counter() - began
+        if update % work.every == 0:
+            with torch.no_grad():
+                made = [ids for source in work.sources for ids in system.decode(source, 1)]
+            found.append((seconds, [text_of([int(x) for x in ids]) for ids in made]))
+    return found
+
+
+def text_of(ids: list[int]) -> list[int]:
+    """Return the ids before the end of the sentence, without special ones."""
+    ids = ids[: ids.index(EOS)] if EOS in ids else ids
+    return [x for x in ids if x > EOS]
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -275,6 +310,9 @@ def main() -> None:
     torch.manual_seed(1)
     kind = sys.argv[1]
     system = {"opennmt": OpenNMT, "eole": Eole, "joey": Joey}[kind](work)
+    if hasattr(work, "schedule"):
+        print("\n" + json.dumps(learn(system, work)))
+        return
     prepared = [system.prepare(*batch) for batch in work.batches]
     losses = []
     for number, batch in enumerate(prepared):
@@ -291,7 +329,7 @@ def main() -> None:
                 began = time.perf_counter()
             translations = system.decode(source, beam)
             assert len(translations) == len(source)
-            assert all(len(ids) == work.forced_steps for ids in translations)
+            assert all(len(ids) == work.limits[1] for ids in translations)
         found[name] = time.perf_counter() - began
     print("\n" + json.dumps(found))
 

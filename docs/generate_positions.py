@@ -223,7 +223,7 @@ layers, counted from 0:
 | `{except: {every: 4, offset: 3}}` | all but 3, 7, 11, … |
 
 So a model whose every fourth layer has no position and whose other layers are rotary, as in SmolLM3
-and Llama 4, is one part:
+and Llama 4, is one part (each stack needs 4 layers or more):
 
 ```yaml
 position:

@@ -1,189 +1,239 @@
-"""Write docs/results.md from docs/results/, and that folder from what `reproduce` has made.
+"""Write docs/results.md from the runs in docs/results/, which hold everything but weights.
 
-    shapeshift reproduce shape && shapeshift reproduce shaw && shapeshift reproduce nhk
-    python docs/generate_results.py reproduced
+    shapeshift reproduce shape
+    python docs/generate_results.py --pack reproduced    # keeps the finished studies' runs
+    python docs/generate_results.py                      # makes every study again, then the page
+    python docs/generate_results.py --unpack reproduced  # `shapeshift reproduce` goes on from there
 
-docs/results/ has a CSV file for each table, `PROFILE.PAPER-STUDY.csv`, one with all findings, both
-with the p-values of their tests, and the figures. What a folder of results does not have stays as
-it is: results may come from several machines. A test compares the page with the files.
+An archive, PROFILE.PAPER.tar.xz, holds the settings, logs, translations and measured results of
+each run, and what was computed from weights. From it `shapeshift reproduce PAPER --profile PROFILE
+--no-run` makes every table, figure and verdict again, and this script the page, byte for byte, the
+figures, and the spread of results by which power is computed (`shapeshift.study.power`).
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
+import io
+import sys
+import tarfile
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import compress
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from PIL import Image
 
 from shapeshift.evaluation.tables import NO_VALUE
+from shapeshift.run.machine import Machine
+from shapeshift.run.record import MeasureRecord, RunFolder
+from shapeshift.study import power
 from shapeshift.study.catalogue import PAPERS, find_paper
-from shapeshift.study.document import DocumentTable
-from shapeshift.study.measured import Measured
-from shapeshift.study.report.collect import PROFILES, ReportStudy, collect
+from shapeshift.study.document import DocumentTable, Entry, StudyDocument
+from shapeshift.study.planning import RUNS, plan_studies, write_studies
+from shapeshift.study.report.collect import PROFILES, collect
+from shapeshift.study.study import Paper
 from shapeshift.study.verdicts import NO_RUNS
-from shapeshift.study.write import with_p_values
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS / "results"
-FINDINGS = RESULTS / "findings.csv"
-COLUMNS = ("paper", "study", "profile", "claim", "verdict", "measured", "in the paper", "p-values")
-_P_VALUE = ", p"
-"""Ends the titles of columns of p-values, which the page does not show."""
-
-TABLES = (
-    ("shape", "table2"),
-    ("shaw", "table2"),
-    ("nhk", "table2"),
-    ("beyond", "master"),
+PAGE = DOCS / "results.md"
+KEPT = (
+    "measures/*",
+    "run/results/*",
+    "run/config.yaml",
+    "run/log.jsonl",
+    "run/machine.json",
+    "run/SHA256SUMS",
 )
-"""Tables of the page: paper, study."""
+"""Of a run's folder: all but weights, subword models and what the processes printed."""
+
+TABLES = {"shape": "table2", "shaw": "table2", "nhk": "table2", "beyond": "master"}
+"""Paper → the study whose first table the page shows, next to the paper's."""
 
 FIGURES = {
-    ("shape", "figure3-extrapolate"): (
-        "Figure 3a at tiny: BLEU less that of APE by source length, trained on up to 20 subwords;"
-        " mean and standard deviation over seeds."
-    ),
-    ("shape", "figure2"): (
-        "Figure 2 at tiny: how similar the encoder's states are if the same sentence is shifted by"
-        " k₁ and by k₂."
-    ),
-    ("nhk", "figure3"): (
-        "Figure 3 at tiny: BLEU by source length of models trained on all sentences (a) or on a"
-        " slice of the lengths (b to d)."
-    ),
-    ("beyond", "lengths"): (
-        "BLEU by source length on Extrapolate at tiny, trained on up to 20 subwords."
-    ),
+    ("shape", "figure3-extrapolate"): "what SHAPE and RPE gain over APE, by source length",
+    ("shaw", "table2"): "BLEU by clipping distance",
+    ("nhk", "figure3"): "BLEU by source length of models trained on a slice of the lengths",
+    ("beyond", "lengths"): "BLEU by source length, beyond the lengths of training",
 }
-"""Figures of the page, in profile tiny: paper, name → what is to be seen."""
+"""Paper, figure → what there is to see."""
+
+Documents = dict[tuple[str, str], list[StudyDocument]]
+"""Paper, profile → its studies."""
 
 
-def collect_results(directory: Path) -> None:
-    """Copy what the page shows from a folder that `shapeshift reproduce` wrote."""
-    for study in (study for paper in collect(directory) for study in paper.studies):
+def pack(directory: Path) -> None:
+    """Keep the runs of the studies that `shapeshift reproduce` has written to a folder."""
+    runs = directory / RUNS
+    keys = defaultdict[tuple[str, str], set[str]](set)
+    for study in chain.from_iterable(paper.studies for paper in collect(directory)):
         document = study.document
-        if document.label or document.is_empty:
-            continue
-        _replace_findings(study)
-        if (document.paper, document.study) in TABLES:
-            table = document.tables[0]
-            measured = [row for row in table.rows if any(x.value is not None for x in row)]
-            shown = table.model_copy(update={"rows": tuple(measured)})
-            header, *rows = with_p_values(shown, lambda entry: entry.text)
-            path = RESULTS / f"{document.profile}.{document.paper}-{document.study}.csv"
-            _write(path, header, rows)
-        for name in (table.name for table in document.tables if table.figure):
-            if (document.paper, name) in FIGURES and document.profile == "tiny":
-                target = RESULTS / f"{document.paper}-{name}.png"
-                picture = Image.open(study.directory / f"{name}.png")
-                picture.quantize(128).save(target, optimize=True)  # a third of the bytes
+        if document.paper in PAPERS and not document.label and not document.settings:
+            keys[document.profile, document.paper].update(document.configs)
+    computed = [*(runs / "computed").glob("*.json")]
+    for (profile, paper), own in keys.items():
+        files = [x for key in own for kept in KEPT for x in (runs / key).glob(kept)]
+        with tarfile.open(RESULTS / f"{profile}.{paper}.tar.xz", "w:xz", preset=9) as archive:
+            for path in sorted([*files, *computed]):
+                entry = tarfile.TarInfo(path.relative_to(directory).as_posix())
+                content = path.read_bytes()
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
 
 
-def _replace_findings(study: ReportStudy) -> None:
-    document = study.document
-    own = (document.paper, document.study, document.profile)
-    rows = [row for row in _read(FINDINGS)[1:] if tuple(row[:3]) != own]
-    for f in document.findings:
-        p_values = "; ".join(f"{label}: {p:.4g}" for label, p in f.p_values.items())
-        rows.append([*own, f.claim, f.verdict, f.measured, f.paper, p_values])
-    _write(FINDINGS, COLUMNS, sorted(rows, key=_place))
+def unpack(directory: Path) -> None:
+    """Write the runs that were kept into a folder."""
+    for path in sorted(RESULTS.glob("*.tar.xz")):
+        with tarfile.open(path) as archive:
+            archive.extractall(directory, filter="data")
 
 
-def _place(row: Sequence[str]) -> tuple[int, int, int]:
-    """Return the place of a finding: the papers' order, their studies', the profiles'."""
-    paper, study, profile = row[:3]
-    return (
-        [*PAPERS].index(paper),
-        [*find_paper(paper).studies].index(study),
-        PROFILES.index(profile),
-    )
+def make(directory: Path) -> Documents:
+    """Make the studies of the runs that were kept, in the folder that they were written into."""
+    found: Documents = {}
+    for path in sorted(RESULTS.glob("*.tar.xz")):
+        profile, name, *_ = path.name.split(".")
+        plan = plan_studies(find_paper(name), profile)
+        found[name, profile], failures = write_studies(plan, directory, directory / "prepared")
+        for study, error in failures.items():
+            print(f"{name}:{study} in {profile} is left out: {error}", file=sys.stderr)
+    return found
 
 
-def document() -> str:
-    """Return the page."""
+def spreads(documents: Documents) -> Iterator[power.Spread]:
+    """Yield how much the results of each grid vary."""
+    for (name, profile), own in documents.items():
+        studies = find_paper(name).studies
+        parts = defaultdict[tuple[str, str], list[power.Spread]](list)
+        for document in own:
+            study = studies[document.study]
+            for claim, finding in zip(study.spec.claims, document.findings, strict=True):
+                if finding.spread:
+                    place = study.grid.name, power.quantity(claim)
+                    parts[place].append(power.Spread(profile, *place, *finding.spread))
+        yield from filter(None, map(power.pooled, parts.values()))
+
+
+def page(documents: Documents, directory: Path) -> str:
+    """Return the page, from studies and the folder of their runs."""
     parts = [(RESULTS / "introduction.md").read_text(encoding="utf-8")]
-    findings = _read(FINDINGS)[1:]
     for name in PAPERS:
         paper = find_paper(name)
+        own = {x: documents[name, x] for x in PROFILES if (name, x) in documents}
+        if not own:
+            continue
         parts.append(f"## {paper.title}\n\n{paper.citation[0].upper()}{paper.citation[1:]}.\n")
-        for study in (study for owner, study in TABLES if owner == name):
-            parts += _table(name, study)
+        best = own.get("medium") or next(iter(own.values()))
+        parts += _table(paper, best)
         for (owner, figure), caption in FIGURES.items():
-            path = RESULTS / f"{name}-{figure}.png"
-            if owner == name and path.exists():
-                parts.append(f"![{figure}](results/{path.name})\n\n*{caption}*\n")
-        own = [row[1:-1] for row in findings if row[0] == name and row[5] != NO_RUNS]
-        if own:
-            parts.append(_markdown(COLUMNS[1:-1], own) + "\n")
+            if owner == name and (RESULTS / f"{name}-{figure}.png").exists():
+                parts.append(f"![{figure}](results/{name}-{figure}.png)\n\n*{figure}: {caption}*\n")
+        findings = [
+            (x.study, x.profile, y.claim, y.verdict, y.measured, _shown(y.power), y.paper)
+            for each in own.values()
+            for x in each
+            for y in x.findings
+            if y.measured != NO_RUNS
+        ]
+        if findings:
+            header = ("study", "profile", "claim", "verdict", "measured", "power", "in the paper")
+            parts.append(_markdown(header, findings) + "\n")
+    parts += ["## What the runs can find\n", _powers() + "\n"]
+    parts += ["## What the runs took\n", _costs(documents, directory) + "\n"]
     return "\n".join(parts)
 
 
-def _table(paper: str, study: str) -> Iterator[str]:
-    """Yield our table of a study, with the paper's numbers in it: that of the smallest profile,
-    which has the most seeds. The files of the others are named."""
-    found = find_paper(paper).studies[study]
-    paths = [RESULTS / f"{profile}.{paper}-{study}.csv" for profile in PROFILES]
-    path, *others = filter(Path.exists, paths)
-    header, *rows = _without_p_values(_read(path))
-    notes: tuple[str, ...] = ()
-    for table in _published(paper, study):
-        header, rows = _side_by_side(header, rows, table)
-        notes += table.notes
-    profile = path.name.partition(".")[0]
-    yield f"**{found.spec.title} ({paper}:{study}, {profile})**\n\n{_markdown(header, rows)}\n"
-    sentences = [f"In the paper: {'; '.join(notes)}."] if notes else []
-    sentences += [f"In another profile: `docs/results/{other.name}`." for other in others]
-    if sentences:
-        yield " ".join(sentences) + "\n"
+def _shown(value: float | None, digits: int = 2) -> str:
+    return NO_VALUE if value is None else f"{value:.{digits}f}"
 
 
-def _without_p_values(lines: Sequence[Sequence[str]]) -> list[list[str]]:
-    kept = [not title.endswith(_P_VALUE) for title in lines[0]]
-    return [[*compress(line, kept)] for line in lines]
+def _table(paper: Paper, own: Sequence[StudyDocument]) -> Iterator[str]:
+    """Yield our table of a study and the paper's."""
+    found = [x for x in own if x.study == TABLES[paper.name]]
+    for document, table in ((x, y) for x in found for y in x.tables):
+        if table is document.tables[0] or table.origin == "paper":
+            where = "in the paper" if table.origin == "paper" else f"{document.profile}, ours"
+            yield f"**{table.title} ({paper.name}:{document.study}, {where})**\n"
+            rows = [[entry.text for entry in row] for row in _measured(table)]
+            yield _markdown(table.header, rows) + "\n"
+            if table.notes:
+                yield "; ".join(table.notes) + "\n"
 
 
-def _side_by_side(
-    header: list[str], rows: list[list[str]], paper: DocumentTable
-) -> tuple[list[str], list[list[str]]]:
-    """Return our table with the paper's numbers to the right, and rows that only the paper has.
-
-    What the paper calls `original`, we may have as `original-qkv` and `original-embedding`.
-    """
-    columns = zip(*paper.rows, strict=True)
-    num_keys = next(n for n, column in enumerate(columns) if any(entry.value for entry in column))
-    theirs = {
-        tuple(entry.text for entry in row[:num_keys]): [entry.text for entry in row[num_keys:]]
-        for row in paper.rows
-    }
-    joined, seen = [], set()
-    for row in rows:
-        own = row[:num_keys]
-        names = [key for key in theirs if all(map(_is_same, own, key))]
-        seen.update(names)
-        joined.append(
-            row + (theirs[names[0]] if names else [NO_VALUE] * (len(paper.header) - num_keys))
-        )
-    missing = [NO_VALUE] * (len(header) - num_keys)
-    joined += [
-        [*key, *missing, *values]
-        for key, values in theirs.items()
-        if key not in seen and set(values) != {NO_VALUE}
-    ]
-    return header + [f"paper: {name}" for name in paper.header[num_keys:]], joined
+def _measured(table: DocumentTable) -> list[tuple[Entry, ...]]:
+    return [row for row in table.rows if any(entry.value is not None for entry in row)]
 
 
-def _is_same(ours: str, theirs: str) -> bool:
-    return ours == theirs or ours.startswith(f"{theirs}-")
+def _powers() -> str:
+    """Return the table of the power of each claim of the papers in each profile that has runs."""
+    profiles = [x for x in PROFILES if any(each.profile == x for each in power.read_spreads())]
+    rows = []
+    for name in PAPERS:
+        for study in find_paper(name).studies.values():
+            planned = {
+                profile: power.plan_tests(study.spec.claims, study.grid, profile)
+                for profile in profiles
+                if profile in study.grid.config.profiles
+            }
+            for number, claim in enumerate(study.spec.claims):
+                sizes = []
+                for profile in profiles:
+                    test = planned[profile][number] if profile in planned else None
+                    found = NO_VALUE
+                    if test and test.spread:
+                        least = power.detectable(claim, test.spread, test.num_seeds)
+                        found = f"{_shown(least)}, {_shown(test.power)}"
+                    sizes.append(found)
+                is_close = claim.rule in ("equivalent", "no worse")
+                effect = f"within {claim.margin:g}" if is_close else f"{claim.effect or NO_VALUE}"
+                rows.append((f"{name}:{study.name}", claim.claim, effect, *sizes))
+    header = ("study", "claim", "in the paper", *profiles)
+    about = (
+        "For each claim: the difference in the paper, and for each profile the smallest difference"
+        " (of `within`: the smallest margin) that the grid's seeds find with a power of 0.8, and"
+        " the power for a difference as large as the paper's, after Holm's correction.\n\n"
+    )
+    return about + _markdown(header, [row for row in rows if {*row[3:]} != {NO_VALUE}])
 
 
-def _published(paper: str, study: str) -> list[DocumentTable]:
-    """Return the paper's tables, which a study makes without any run."""
-    found = find_paper(paper).studies[study]
-    measured = Measured(found.grid.runs("tiny"), Path("nowhere"), Path("nowhere"))
-    return [table for table in found.build(measured).tables if table.origin == "paper"]
+def _costs(documents: Documents, directory: Path) -> str:
+    """Return the table of what the runs of each study's grid took, each run once."""
+    rows, seen = [], set[str]()
+    for (name, profile), own in documents.items():
+        grids = defaultdict[str, set[str]](set)
+        for document in own:
+            grids[find_paper(name).studies[document.study].grid.name].update(document.configs)
+        for grid, keys in grids.items():
+            new = keys - seen
+            seen |= keys
+            records, hours = list[tuple[MeasureRecord, Machine]](), 0.0
+            for folder in (RunFolder(directory / RUNS / key) for key in new):
+                machine = Machine.read(folder.run)
+                if machine is None:
+                    continue  # of a study of prepared data alone
+                for path in folder.measures.glob("*.json"):
+                    with suppress(ValueError):  # values of examples
+                        record = MeasureRecord.model_validate_json(path.read_bytes())
+                        records.append((record, machine))
+                        hours += record.elapsed_s * machine.threads / 3600
+            named = (
+                {machine.precision for _, machine in records},
+                {machine.hardware for _, machine in records},
+                {record.version for record, _ in records},
+                {record.time[:10] for record, _ in records},
+            )
+            listed = (", ".join(sorted(each)) for each in named)
+            if records:
+                rows.append((grid, profile, str(len(new)), f"{hours:.1f}", *listed))
+    header = ("grid", "profile", "runs", "core-hours", "precision", "hardware", "version", "days")
+    about = (
+        "Each run once, with all its measures, on machines that also did other work: on an idle"
+        " machine, runs take less.\n\n"
+    )
+    return about + _markdown(header, rows)
 
 
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -195,22 +245,36 @@ def _row(fields: Sequence[str]) -> str:
     return f"| {' | '.join(texts)} |"
 
 
-def _read(path: Path) -> list[list[str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return [*csv.reader(file)]
-
-
-def _write(path: Path, header: Sequence[object], rows: Sequence[Sequence[object]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([header, *rows])
+def _keep_figures(documents: Documents, directory: Path) -> None:
+    for name, figure in FIGURES:
+        for profile in ("medium", "tiny"):
+            found = [*(directory / profile / name).glob(f"*/{figure}.png")]
+            if found and (name, profile) in documents:
+                picture = Image.open(found[0])
+                target = RESULTS / f"{name}-{figure}.png"
+                picture.quantize(128).save(target, optimize=True)  # a third of the bytes
+                break
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("directories", type=Path, nargs="*", help="none: the page alone")
-    for directory in parser.parse_args().directories:
-        collect_results(directory)
-    (DOCS / "results.md").write_text(document(), encoding="utf-8")
+    parser.add_argument("--pack", type=Path, help="keep the runs of this folder")
+    parser.add_argument("--unpack", type=Path, help="write the kept runs into this folder")
+    arguments = parser.parse_args()
+    if arguments.unpack:
+        unpack(arguments.unpack)
+        return
+    if arguments.pack:
+        pack(arguments.pack)
+    with TemporaryDirectory() as folder:
+        directory = Path(folder)
+        unpack(directory)
+        documents = make(directory)
+        power.write_spreads(spreads(documents))
+        power.read_spreads.cache_clear()
+        documents = make(directory)  # with verdicts by these spreads
+        _keep_figures(documents, directory)
+        PAGE.write_text(page(documents, directory), encoding="utf-8")
 
 
 if __name__ == "__main__":

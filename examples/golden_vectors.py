@@ -116,7 +116,7 @@ def axis_of_pairs(options: dict[str, Any]) -> np.ndarray:
 def axial(options: dict[str, Any], given: Arrays) -> Arrays:
     axes, width, base = options["num_axes"], options["head_dim"], options["base"]
     m = np.arange(width // 2 // axes) * axes  # a row for each axis
-    offsets = np.arange(axes)[:, None] * (options["frequencies"] == "alternating")
+    offsets = np.arange(axes)[:, None] * (options["order"] == "alternating")
     theta = base ** (-2 * (m + offsets) / width)
     angles = (given["positions"][:, :, None] * theta).reshape(len(given["q"]), -1)
     return {f"{name}_rotated": rotate(given[name], angles, 1.0, options["pairs"]) for name in "qk"}

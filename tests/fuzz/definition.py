@@ -363,7 +363,7 @@ def _turned(
         zeta = (2 * m / width + kind.gamma) / (1 + kind.gamma)
         scale = zeta ** (sign * pos[..., None] / kind.scale_base)
     elif isinstance(kind, Axial):
-        if kind.frequencies == "same":
+        if kind.order == "same":
             theta = theta[:: kind.num_axes].repeat(kind.num_axes)
         else:
             theta = torch.cat([theta[axis :: kind.num_axes] for axis in range(kind.num_axes)])

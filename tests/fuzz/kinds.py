@@ -280,7 +280,7 @@ def draw_options(rng: random.Random, kind: str) -> dict[str, Any]:
 def draw_with_axes(rng: random.Random) -> Spec:
     """Return a kind whose positions have several axes, for heads of width 24."""
     pairs = {"pairs": rng.choice(("halves", "interleaved"))}
-    axial = {"num_axes": rng.choice((2, 3)), "frequencies": rng.choice(("same", "alternating"))}
+    axial = {"num_axes": rng.choice((2, 3)), "order": rng.choice(("same", "alternating"))}
     rotary = {"sections": rng.choice(([4, 4, 4], [6, 6], [6, 3, 3], [1, 8, 3]))}
     mixed = {"sections": rng.choice(([6, 6], [6, 3, 3])), "section_order": "interleaved"}
     name, options = rng.choice((("axial", axial), ("rotary", rotary), ("rotary", mixed)))

@@ -192,7 +192,7 @@ def test_axial_rotary_is_pixtrals(heads: tuple[Tensor, Tensor]) -> None:
     pos = axes_of([(row, column) for row in range(8) for column in range(5)])
     cos, sin = theirs.PixtralVisionRotaryEmbedding(config)(heads[0], pos.transpose(1, 2))
     expected = theirs.apply_rotary_pos_emb(*heads, cos, sin)
-    ours = Axial(head_dim=E, base=config.rope_parameters["rope_theta"], frequencies="alternating")
+    ours = Axial(head_dim=E, base=config.rope_parameters["rope_theta"], order="alternating")
     close(ours.rotate(*heads, pos, pos), expected, atol=1e-5)
 
 

@@ -444,7 +444,7 @@ AXES = [
     ("axial", {"num_axes": 4, "pairs": "interleaved"}, [(n, 1.0) for n in range(4)]),
     (
         "axial",
-        {"frequencies": "alternating", "base": 10_000.0},
+        {"order": "alternating", "base": 10_000.0},
         [(0, THETA[0]), (0, THETA[2]), (1, THETA[1]), (1, THETA[3])],
     ),
 ]

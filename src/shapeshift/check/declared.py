@@ -79,9 +79,10 @@ def declared(model: nn.Module, config: Any = None) -> list[Reading]:
 
     A copy of the model runs on the CPU, in float64 if it can, with rows of one repeated token, of
     which only positions differ. Queries and keys are recorded where PyTorch multiplies them, scores
-    and masks where they reach a softmax. θ comes from the angles at positions 1, 2, 4, 8, …, the
-    attention factor from a second pass in which the rotary embeddings rotate by zero. Beyond
-    position 8,191, and beyond the model's own limit, nothing is measured.
+    and masks where they reach a softmax, and no token attends to another one. θ comes from the
+    angles at positions 1, 2, 4, 8, …, the attention factor from a second pass in which the rotary
+    embeddings rotate by zero. Beyond position 8,191, and beyond the model's own limit, nothing is
+    measured.
 
     The declared rotation is that of `Rotary.from_config`.
 
@@ -458,7 +459,7 @@ def spell(theta: Tensor) -> str:
         base = float((theta[0] / theta[-1]) ** (num / (num - 1)))
         expected = base ** (-torch.arange(num, dtype=theta.dtype) / num)
         if torch.allclose(theta, expected, rtol=1e-3, atol=0):
-            return f"base {base:.6g}"
+            return f"base {float(f'{base:.5g}'):.6g}"  # float32 has hardly more digits
     shown = [f"{x:.4g}" for x in theta.tolist()]
     return ", ".join(shown if num <= 4 else [*shown[:3], "…", shown[-1]])
 

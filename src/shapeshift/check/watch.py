@@ -43,8 +43,8 @@ class Call:
 class Watch(TorchFunctionMode):
     """Records the attentions of a forward pass.
 
-    `F.scaled_dot_product_attention` is not computed: it returns the values, so that no token gets
-    anything from others. In other attentions, tokens mix.
+    They are not computed: `F.scaled_dot_product_attention` returns the values, and a softmax gives
+    each token itself alone, so that no token gets anything from others.
 
     Args:
         length: T, a number that is no other size of the model.
@@ -120,6 +120,7 @@ class Watch(TorchFunctionMode):
         with_sink = length, length + 1
         if func in SOFTMAX and call.scores is None and size in ((length, length), with_sink):
             call.scores = self._two(args[0])[..., :length]
+            out = torch.eye(*size, dtype=out.dtype).expand_as(out)
         return out
 
     def _two(self, scores: Tensor) -> Tensor:

@@ -90,7 +90,9 @@ def positions(
     given = {key: value for key, value in options.items() if value is not None}
     if output is not None and name != "golden":
         raise usage_error("--output", "is the folder of `shapeshift positions golden`")
-    if name == "golden" and not explain and not given:
+    if name == "golden":
+        for option in (*(["explain"] if explain else []), *given):
+            raise usage_error(_flag(option), "has no effect on `shapeshift positions golden`")
         from shapeshift.export.golden import write
 
         folder = output or Path("golden")
@@ -106,8 +108,7 @@ def positions(
         _explain(name, **given)
         return
     for option in given:
-        flag = f"--{option.replace('_', '-')}"
-        raise usage_error(flag, "describes an attention for --explain; add --explain")
+        raise usage_error(_flag(option), "describes an attention for --explain; add --explain")
     if name is not None:
         _describe(name)
         return
@@ -140,10 +141,14 @@ def positions(
     show("shapeshift positions NAME describes one, with its options")
 
 
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
+
+
 def _describe(name: str) -> None:
     """Print what a scheme, a kind or position ids do, and how a configuration names them."""
     from shapeshift import kernels
-    from shapeshift.export.support import ENGINES, support
+    from shapeshift.export.support import ENGINES, ids_of_tokens, support
     from shapeshift.model import ModelConfig, catalogue
     from shapeshift.positions import POSITION_IDS, Representation
     from shapeshift.positions.registry import find_kind
@@ -178,11 +183,14 @@ def _describe(name: str) -> None:
             f" shapeshift.positions.get({name!r}, head_dim=64)"
         )
         return
+    numbering = POSITION_IDS[ids].build
     *exact, last = ENGINES
+    engines = f", {', '.join(exact)}; {last}: {support(scheme, ModelConfig(size='base'))}"
+    if numbering.reads_tokens:
+        engines = f"; {', '.join(ENGINES)}: refused: {ids_of_tokens(numbering)}"
     show(
         f"\nparameters added to transformer-base: {catalogue.count_parameters(*scheme.parts):,}\n"
-        f"exports to torch.compile, torch.export, {', '.join(exact)};"
-        f" {last}: {support(scheme, ModelConfig(size='base'))}\n"
+        f"exports to torch.compile, torch.export{engines}\n"
         f"attention on this CPU: {kernels.describe()}\n"
         f"which backend computes it: shapeshift positions {name} --explain\n"
         f"in a configuration: {usage}\n"
@@ -255,9 +263,9 @@ def _explain(
         f"{length:,} tokens": True,
         f"dropout of attention {dropout:g}": dropout > 0,
     }
-    show(", ".join(text for text, is_said in texts.items() if is_said))
-    for explanation, alike in found.items():
-        show("\n" + "\n".join(alike))
+    show(", ".join(text for text, is_shown in texts.items() if is_shown))
+    for explanation, places in found.items():
+        show("\n" + "\n".join(places))
         show(re.sub("^", "  ", explanation, flags=re.MULTILINE))
 
 

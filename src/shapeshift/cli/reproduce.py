@@ -19,7 +19,7 @@ from shapeshift.cli.options import (
     Results,
     usage_error,
 )
-from shapeshift.cli.output import notice, show_table
+from shapeshift.cli.output import notice, show, show_table
 from shapeshift.cli.run_plan import run_plan
 
 
@@ -28,8 +28,8 @@ def reproduce(
         str | None,
         typer.Argument(
             metavar="PAPER[:STUDY,...] or FILE.yaml",
-            help="A paper or its studies, such as shape or shape:table2,figure3; a study file; or"
-            " the folder of a paper of your own, with a paper.yaml.",
+            help="A paper or its studies, such as shape or shape:table2,figure3; all for every"
+            " paper; a study file; or the folder of a paper of your own, with a paper.yaml.",
         ),
     ] = None,
     overrides: Overrides = None,
@@ -73,6 +73,13 @@ def reproduce(
             "--list", help="Show papers, studies and how many of their runs are finished."
         ),
     ] = False,
+    claims: Annotated[
+        bool,
+        typer.Option(
+            help="With --list: show the claims of the papers, and which of them the profile can"
+            " test."
+        ),
+    ] = False,
 ) -> None:
     """Reproduce a table or figure of a paper, or run your own study.
 
@@ -85,7 +92,7 @@ def reproduce(
     Studies are written to DIRECTORY/PROFILE/PAPER/STUDY, and a page with all results to
     DIRECTORY/report.html. If a study with other settings exists there, name another --directory.
     """
-    from shapeshift.study.catalogue import find_grid, find_studies
+    from shapeshift.study.catalogue import PAPERS, find_grid, find_studies
     from shapeshift.study.planning import plan_studies
 
     settings, seeds, label = overrides or [], seed or [], ""
@@ -99,10 +106,26 @@ def reproduce(
         }  # fmt: skip
         for option in (option for option, is_given in unused.items() if is_given):
             raise usage_error(option, "has no effect: --list counts the runs of the papers' grids")
-        _list(target, profile or "tiny", directory, settings)
+        if claims:
+            _list_claims(target, profile or "tiny")
+        else:
+            _list(target, profile or "tiny", directory, settings)
         return
+    if claims:
+        raise usage_error("--claims", "has no effect without --list")
     if target is None:
         raise usage_error("PAPER", "name a paper; --list shows them")
+    if target == EVERY:
+        status = 0
+        for name in PAPERS:
+            try:
+                reproduce(
+                    name, overrides, profile, grid, directory, prepared, jobs, slurm, seed, run,
+                    dry_run,
+                )  # fmt: skip
+            except typer.Exit as failed:  # the studies of other papers are made all the same
+                status = max(status, failed.exit_code)
+        raise typer.Exit(status)
     if is_study and grid is not None:
         raise usage_error("--grid", "has no effect: the study's file names its grid")
     paper = find_studies(target)
@@ -121,13 +144,47 @@ def reproduce(
     run_plan(plan, directory, prepared, jobs, slurm, run=run, dry_run=dry_run)
 
 
+EVERY = "all"
+"""Names all papers of the package."""
+
+
+def _list_claims(target: str | None, profile: str) -> None:
+    from shapeshift.evaluation.tables import NO_VALUE, Table
+    from shapeshift.study.catalogue import PAPERS, find_studies
+    from shapeshift.study.power import detectable, plan_tests
+
+    def shown(value: float | None) -> str:
+        return f"{value:.2f}" if value else NO_VALUE
+
+    rows = []
+    for each in PAPERS if target in (None, EVERY) else [target]:
+        paper = find_studies(each)
+        for name, study in paper.studies.items():
+            known = study.spec.claims if profile in study.grid.config.profiles else ()
+            for test in plan_tests(known, study.grid, profile):
+                claim, rule, spread = test.claim, test.claim.rule, test.spread
+                sizes = [shown(detectable(claim, spread, n) if spread else None) for n in (3, 5)]
+                margin = rule in ("equivalent", "no worse")
+                effect = f"within {claim.margin:g}" if margin else shown(claim.effect)
+                tested = "yes" if test.is_made else "no"
+                rows.append(
+                    (f"{paper.name}:{name}", claim.claim, effect, *sizes, shown(test.power), tested)
+                )
+    header = ("study", "claim", "paper", "3 seeds find", "5 seeds find", "power", "tested")
+    show_table(Table(header, rows), numbers=False)
+    show(
+        f"{profile}: with so many seeds, differences from this size on are found with a power of"
+        " 0.8; power: of the profile's seeds, for a difference as large as the paper's"
+    )
+
+
 def _list(target: str | None, profile: str, directory: Path, settings: list[str]) -> None:
     from shapeshift.evaluation.tables import Table
     from shapeshift.study.catalogue import PAPERS, find_studies
     from shapeshift.study.planning import plan_studies
 
     rows = []
-    for each in PAPERS if target is None else [target]:
+    for each in PAPERS if target in (None, EVERY) else [target]:
         paper = find_studies(each)
         there = {name: x for name, x in paper.studies.items() if profile in x.grid.config.profiles}
         known = replace(paper, studies=there or paper.studies)

@@ -103,9 +103,9 @@ def _cases() -> Iterator[Case]:
         options = {"head_dim": E, "pairs": pairs, "rope_parameters": parameters, **length}
         yield _rotary(f"released-{name}", options)
     yield _rotary("xpos", {"head_dim": E, "pairs": "interleaved"}, "xpos")
-    for frequencies in ("same", "alternating"):
-        options = {"head_dim": E, "num_axes": 2, "base": 100.0, "frequencies": frequencies}
-        yield _rotary(f"axial-{frequencies}", options, "axial")
+    for order in ("same", "alternating"):
+        options = {"head_dim": E, "num_axes": 2, "base": 100.0, "order": order}
+        yield _rotary(f"axial-{order}", options, "axial")
     for heads in (8, 12):
         yield _bias(f"alibi-{heads}-heads", "alibi", {"num_heads": heads})
     yield _bias("kerple", "kerple", {"num_heads": HEADS})

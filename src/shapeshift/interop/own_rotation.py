@@ -24,13 +24,13 @@ def own_rotation(config: Any, before: Call, now: Call, widths: set[int]) -> dict
     refused: list[str] = []
     for pairs in ("halves", "interleaved"):
         try:
-            stated = rope_config.read(config, index, pairs)["rope_parameters"]
+            configured = rope_config.read(config, index, pairs)["rope_parameters"]
         except ShapeshiftError as error:
             refused.append(str(error))
             continue
         # Some models take no notice of the share of channels that their configuration states.
         shares = [(width + 0.5) / head_dim for width in sorted(widths) if width < head_dim]
-        for parameters in (stated, *({**stated, SHARE: share} for share in (*shares, 1.0))):
+        for parameters in (configured, *({**configured, SHARE: share} for share in (*shares, 1.0))):
             found = {"pairs": pairs, "rope_parameters": parameters}
             if parameters["rope_type"] in BY_LENGTH:
                 width = int(head_dim * parameters.get(SHARE, 1.0))

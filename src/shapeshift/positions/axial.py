@@ -25,7 +25,7 @@ class Axial(Representation):
     integers or fractions. The pairs of axis 0 come first, then those of axis 1, and so on.
 
     DINOv3 has base 100 and the position 2π (2i + 1 - N) / N for row or column i of N. Pixtral has
-    base 10000 and `alternating` frequencies. Both have `halves`.
+    base 10000 and `alternating` order. Both have `halves`.
 
     Rotates queries and keys by several numbers, one for each axis. Choose it for images and video.
 
@@ -34,7 +34,7 @@ class Axial(Representation):
         num_axes: A, at least 2.
         base: 100 in the paper.
         pairs: which channels rotate together, see `Rotary`.
-        frequencies: `same`, all axes have the frequencies above; or `alternating`, the axes take
+        order: of frequencies. `same`, all axes have those above; or `alternating`, the axes take
             turns in those of one axis, so that pair m of axis a has base^(-2(Am + a) / E).
 
     Raises:
@@ -53,7 +53,7 @@ class Axial(Representation):
         num_axes: int = 2,
         base: float = 100.0,
         pairs: Pairs = "halves",
-        frequencies: Literal["same", "alternating"] = "same",
+        order: Literal["same", "alternating"] = "same",
     ):
         super().__init__()
         check_positive(base=base)
@@ -63,11 +63,11 @@ class Axial(Representation):
                 f"each of num_axes={num_axes} axes turns as many pairs of channels, so head_dim"
                 f" must be a multiple of {2 * num_axes}, got {head_dim}"
             )
-        self.head_dim, self.base, self.pairs, self.frequencies = head_dim, base, pairs, frequencies
+        self.head_dim, self.base, self.pairs, self.order = head_dim, base, pairs, order
 
     def turn(self, pos: Tensor, dtype: torch.dtype) -> Turn:
         num_axes, width = self.num_axes, self.head_dim
-        if self.frequencies == "same":
+        if self.order == "same":
             theta = frequencies(width // num_axes, self.base, pos.device)  # (E/2A,)
         else:
             theta = frequencies(width, self.base, pos.device).view(-1, num_axes).t()  # (A, E/2A)

@@ -196,7 +196,7 @@ class Randomized(Absolute):
         rank, world_size = _ranks(self.per_rank)
         size = (num_drawn, world_size, self.max_position)
         keys = torch.rand(size, dtype=torch.float32, device=pos.device)[:, rank]  # (B, L)
-        # The places of the largest keys, in order: any subset alike.
+        # The places of the largest keys, in order: each subset has the same probability.
         chosen = keys.topk(end, dim=1).indices.sort(dim=1).values
         return chosen[:, end - pos.shape[1] :]  # (B, T)
 

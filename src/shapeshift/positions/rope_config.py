@@ -51,7 +51,10 @@ NEEDS = {
 }
 """Names → models whose class in transformers assumes something of its own without any of them."""
 
-BY_LAYER = "cohere2", "exaone4", "gemma3_text", "gemma4_text", "laguna", "modernbert", "olmo3"
+BY_LAYER = (
+    *("cohere2", "exaone4", "gemma3_text", "gemma4_text", "laguna", "modernbert", "olmo3"),
+    "qwen3_next",
+)
 """Models whose layers differ."""
 
 READS_INTERLEAVE = ("deepseek_v3",)
@@ -94,7 +97,7 @@ UNSUPPORTED = {
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 
-ROTATING = SLIDING, FULL, "chunked_attention", "attention", "hybrid"
+ROTATING = SLIDING, FULL, "chunked_attention", "indexed_attention", "attention", "hybrid"
 """Types of layers with attention; `attention` is an old name of `full_attention`."""
 
 
@@ -136,10 +139,10 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
         share = width / head_dim
         if int(head_dim * share) != width:  # rounded down
             share = math.nextafter(share, 2)
-        stated = parameters.setdefault("partial_rotary_factor", share)
-        if isinstance(stated, Real) and not width <= head_dim * stated < width + 1:
+        other = parameters.setdefault("partial_rotary_factor", share)
+        if isinstance(other, Real) and not width <= head_dim * other < width + 1:
             raise ShapeshiftError(
-                f"rotary_dim={width} and partial_rotary_factor={stated} differ; give one of them"
+                f"rotary_dim={width} and partial_rotary_factor={other} differ; give one of them"
             )
     for names, models in NEEDS.items():
         either = names.split()
@@ -229,10 +232,14 @@ def _layer_types(given: Mapping[str, Any]) -> list[str] | None:
     if "full_attn_idxs" in given:  # LFM2
         full = _list("full_attn_idxs", given["full_attn_idxs"])
         return [FULL if n in full else "conv" for n in layers]
-    for name, first in (("sliding_window_pattern", 1), ("global_attn_every_n_layers", 0)):
+    for name, first, other in (
+        ("sliding_window_pattern", 1, SLIDING),
+        ("global_attn_every_n_layers", 0, SLIDING),
+        ("full_attention_interval", 1, "linear_attention"),
+    ):
         if name in given and not isinstance(given[name], str):  # EXAONE 4 also has "LLLG"
             every = whole_number(name, given[name], 1)
-            return [SLIDING if (n + first) % every else FULL for n in layers]
+            return [other if (n + first) % every else FULL for n in layers]
     if given.get("model_type") in BY_LAYER:
         raise ShapeshiftError("layers of this model differ; add layer_types to its configuration")
     return None

@@ -123,6 +123,9 @@ class Finding(Strict):
         measured: the numbers, with seeds and significance.
         paper: what was expected, such as the paper's numbers.
         p_values: of the tests, by what was compared.
+        power: of the verdict's test, see `study.power`.
+        spread: of the differences: standard deviation over seeds, standard error over sentences,
+            and the degrees of freedom of the first.
     """
 
     claim: str
@@ -130,6 +133,8 @@ class Finding(Strict):
     measured: str
     paper: str
     p_values: dict[str, float] = Field(default_factory=dict)
+    power: float | None = None
+    spread: tuple[float, float, int] | None = None
 
 
 @dataclass

@@ -24,8 +24,8 @@ from shapeshift.run.requirements import missing_requirements
 from shapeshift.study.document import FILE, StudyDocument
 from shapeshift.study.grid import PlannedRun, distinct
 from shapeshift.study.measured import Measured
+from shapeshift.study.power import LEAST, plan_tests
 from shapeshift.study.results import write_csv
-from shapeshift.study.spec import PAPER_PROFILE, TESTABLE
 from shapeshift.study.study import Paper
 from shapeshift.study.write import write_study
 from shapeshift.training.estimate import count_parameters, disk_bytes
@@ -94,19 +94,23 @@ class Plan:
     @property
     def untested(self) -> str:
         """Return a note on how many claims the profile cannot test; empty if it can test all."""
-        claims = [claim for study in self.paper.studies.values() for claim in study.spec.claims]
-        num_untested = sum(not claim.is_tested_in(self.profile) for claim in claims)
+        every = [
+            each
+            for study in self.paper.studies.values()
+            for each in plan_tests(study.spec.claims, study.grid, self.profile)
+        ]
+        num_untested = sum(not each.is_made for each in every)
         if not num_untested:
             return ""
         note = (
-            f"profile {self.profile} tests {len(claims) - num_untested} of {len(claims)} claims;"
+            f"profile {self.profile} tests {len(every) - num_untested} of {len(every)} claims;"
             " the others are shown as not tested in this profile"
         )
-        if all(claim.effect is None for claim in claims):
+        if all(each.claim.effect is None for each in every):
             return note
         return (
-            f"{note} (a paper's claim needs an effect of {TESTABLE:g} or more in the paper, or"
-            f" profile {PAPER_PROFILE})"
+            f"{note} (its runs would not find an effect as large as the paper's with a power of"
+            f" {LEAST:g}; reproduce --list --claims shows the power)"
         )
 
     @cached_property

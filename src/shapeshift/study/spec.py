@@ -26,13 +26,6 @@ Show = Literal["mean", "mean ± stdev", "mean ± stdev (median)", "whole number"
 Lengths = Literal["inside", "beyond"]
 """Test sentences whose source length training has shown, or those whose length it has not."""
 
-TESTABLE = 3.0
-"""In the unit of the metric: smaller effects of a paper show in its own models, data and length of
-training alone."""
-
-PAPER_PROFILE = "paper"
-"""The profile whose runs have the paper's settings."""
-
 ClaimLengths = Literal["inside", "beyond", "each"]
 """The same, or a part of the claim for each bucket of lengths that has enough sentences."""
 
@@ -366,9 +359,9 @@ class ClaimSpec(Strict):
         each: axis → settings; the claim must hold for all of their combinations.
         pairs: further pairs (test, against) for which the claim must hold.
         effect: in place of `profiles`, for a claim of a paper: the smallest difference of a part in
-            the paper, in the unit of the metric; 0 if the paper gives none. A claim of `better` is
-            tested at every profile if it is 3 or more. All others are tested in profile `paper`
-            alone.
+            the paper, or distance to the limit, in the unit of the metric; 0 if the paper gives
+            none. It decides which profiles test the claim: `paper`, and those whose runs would
+            find it, see `study.power`.
         profiles: profiles whose models, data and training lengths can test the claim; by default
             all.
         expected: the expected result, such as the paper's numbers, which is shown next to ours.
@@ -391,25 +384,15 @@ class ClaimSpec(Strict):
     profiles: tuple[ProfileName, ...] = ()
     expected: str = ""
 
-    def is_tested_in(self, profile: str) -> bool:
-        """Return whether the runs of a profile can test the claim."""
-        if self.effect is None:
-            return not self.profiles or profile in self.profiles
-        return profile == PAPER_PROFILE or (self.rule == "better" and self.effect >= TESTABLE)
-
     @property
     def comparisons(self) -> list[tuple[dict[str, str], dict[str, str]]]:
         """The pairs (test, against)."""
         return [*([(self.test, self.against)] if self.against else []), *self.pairs]
 
     @model_validator(mode="after")
-    def _fits_together(self, info: ValidationInfo) -> ClaimSpec:
-        if self.effect is not None:
-            _check_profile(PAPER_PROFILE, info)
-            if self.profiles:
-                raise ValueError(
-                    "effect says which profiles can test the claim; leave out profiles"
-                )
+    def _fits_together(self) -> ClaimSpec:
+        if self.effect is not None and self.profiles:
+            raise ValueError("effect says which profiles can test the claim; leave out profiles")
         limits = [limit for limit in (self.at_most, self.at_least) if limit is not None]
         if len(limits) != (self.rule == "threshold"):
             raise ValueError("threshold needs at_most or at_least, the other rules neither")

@@ -19,6 +19,7 @@ from shapeshift.study.check import check_results
 from shapeshift.study.document import Content, Finding
 from shapeshift.study.grid import Grid, PlannedRun
 from shapeshift.study.measured import Bounds, Measured, Texts, fits
+from shapeshift.study.power import PlannedTest, plan_tests
 from shapeshift.study.spec import ALL, ClaimSpec, StudySpec, Where
 from shapeshift.study.tables import TableBuilder, curves, published_table
 from shapeshift.study.verdicts import Part, findings
@@ -97,7 +98,9 @@ class Study:
         for each in spec.analyses:
             content.add(find_function(each, "analysis")(measured))
         content.add(Content(published))
-        content.findings += judge_claims(spec, measured, content.values)
+        content.findings += judge_claims(
+            plan_tests(spec.claims, self.grid, measured.profile), measured, content.values
+        )
         return content
 
 
@@ -143,26 +146,27 @@ class Paper:
 
 
 def judge_claims(
-    spec: StudySpec, measured: Measured, values: Mapping[str, Mapping[int, float]]
+    claims: Sequence[PlannedTest], measured: Measured, values: Mapping[str, Mapping[int, float]]
 ) -> list[Finding]:
     """Return a finding for each claim of a study; `values` are those of its analyses: name → seed →
     value."""
     tested = []
-    for claim in spec.claims:
+    for test in claims:
+        claim = test.claim
         if claim.metric in values:
             parts = {claim.metric: Part(values[claim.metric])}
         elif claim.rule == "threshold":
             parts = _measured(claim, measured)
         else:
-            parts = _compared(claim, measured)
-        tested.append((claim, parts))
-    return findings(tested, measured.profile)
+            parts = _compared(claim, measured, is_tested=test.is_made)
+        tested.append((test, parts))
+    return findings(tested)
 
 
-def _compared(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
+def _compared(claim: ClaimSpec, measured: Measured, *, is_tested: bool) -> dict[str, Part]:
     """Compare runs on their stored translations."""
     parts = {}
-    for label, test, against in _pairs(claim, measured):
+    for label, test, against in _pairs(claim, measured, is_tested=is_tested):
         for side in (test, against):
             measured.require_one_model(side, _remedy(claim))
         if claim.minus:
@@ -171,7 +175,7 @@ def _compared(claim: ClaimSpec, measured: Measured) -> dict[str, Part]:
         try:
             every = _lengths(claim, measured.runs(test)[0])
         except ShapeshiftError as error:
-            if claim.is_tested_in(measured.profile):
+            if is_tested:
                 raise
             parts[label] = Part({}, reason=str(error))
             continue
@@ -210,7 +214,9 @@ def _lengths(claim: ClaimSpec, planned: PlannedRun) -> list[Bounds | None]:
     return [found]
 
 
-def _pairs(claim: ClaimSpec, measured: Measured) -> Iterator[tuple[str, Where, Where]]:
+def _pairs(
+    claim: ClaimSpec, measured: Measured, *, is_tested: bool
+) -> Iterator[tuple[str, Where, Where]]:
     """Yield label, tested settings and baseline settings of each comparison that has runs in this
     profile."""
     found = []
@@ -219,7 +225,7 @@ def _pairs(claim: ClaimSpec, measured: Measured) -> Iterator[tuple[str, Where, W
             sides = place | test, place | test | against
             if sides[0] == sides[1] or not measured.runs(sides[0]):
                 continue
-            if claim.is_tested_in(measured.profile):
+            if is_tested:
                 measured.require_baseline(sides[1], f"the claim {claim.claim!r}")
             if measured.runs(sides[1]):
                 found.append(((place, test, against), sides))

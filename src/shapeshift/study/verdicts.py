@@ -25,14 +25,14 @@ At most one study in twenty has any wrong verdict, whatever is true:
   together (Holm 1979).
 
 Everything else is "inconclusive", or says why no test was made: "not run", "one run" and "two runs"
-(a verdict takes three seeds), "not tested in this profile" (the claim says which profiles can).
+(a verdict takes three seeds), "not tested in this profile" (see `power`).
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -42,6 +42,7 @@ from scipy.special import ndtri, stdtrit
 
 from shapeshift.run.measures import Metric
 from shapeshift.study.document import Entry, Finding, Verdict
+from shapeshift.study.power import PlannedTest, Spread, pooled
 from shapeshift.study.significance import LEVEL, MARK, MIN_SEEDS, Comparison, holm
 from shapeshift.study.spec import ClaimSpec
 
@@ -102,23 +103,29 @@ class Part:
         test = self.comparison
         return math.hypot(over_seeds, ndtri(p_value / 2) * test.error if test else 0.0)
 
-    @cached_property
+    @property
     def _error(self) -> float:
         """The standard error of the mean over seeds."""
-        return statistics.stdev(self.values.values()) / math.sqrt(len(self.values))
+        return self.deviation / math.sqrt(len(self.values))
+
+    @cached_property
+    def deviation(self) -> float:
+        """The standard deviation over seeds, of two or more."""
+        return statistics.stdev(self.values.values())
 
 
-def findings(claims: Sequence[tuple[ClaimSpec, Mapping[str, Part]]], profile: str) -> list[Finding]:
+def findings(claims: Sequence[tuple[PlannedTest, Mapping[str, Part]]]) -> list[Finding]:
     """Return the claims of a study with their verdicts and what was measured; see the module."""
-    untested = [_untested(claim, parts, profile) for claim, parts in claims]
+    untested = [_untested(test, parts) for test, parts in claims]
     tests = {
-        number: _test(*given)
-        for number, (given, why) in enumerate(zip(claims, untested, strict=True))
+        number: _test(test.claim, parts)
+        for number, ((test, parts), why) in enumerate(zip(claims, untested, strict=True))
         if why is None
     }
     p_values = holm({number: p_value for number, (_, p_value) in tests.items()})
     found = []
-    for number, (claim, parts) in enumerate(claims):
+    for number, (test, parts) in enumerate(claims):
+        claim = test.claim
         verdict, measured = untested[number] or "inconclusive", describe(claim, parts) or NO_RUNS
         if number in tests and p_values[number] < LEVEL:
             verdict = tests[number][0]
@@ -135,14 +142,27 @@ def findings(claims: Sequence[tuple[ClaimSpec, Mapping[str, Part]]], profile: st
                     for label, part in parts.items()
                     if part.comparison and part.comparison.is_tested
                 },
+                power=test.power,
+                spread=_spread(parts.values()),
             )
         )
     return found
 
 
-def _untested(claim: ClaimSpec, parts: Mapping[str, Part], profile: str) -> Verdict | None:
+def _spread(parts: Iterable[Part]) -> tuple[float, float, int] | None:
+    """Return how much results vary: the fields of a `power.Spread`."""
+    spreads = [
+        Spread("", "", "", part.deviation, part.comparison.error if part.comparison else 0.0, n - 1)
+        for part in parts
+        if (n := len(part.values)) >= MIN_SEEDS and not part.is_untrained
+    ]
+    found = pooled(spreads)
+    return None if found is None else (found.seeds, found.sentences, found.degrees)
+
+
+def _untested(test: PlannedTest, parts: Mapping[str, Part]) -> Verdict | None:
     """Return the verdict on a claim that cannot be tested, None if it can."""
-    if not claim.is_tested_in(profile):
+    if not test.is_made:
         return "not tested in this profile"
     if not parts or not all(part.values for part in parts.values()):
         return "not run"

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from tests.unit import tiny_models
+from tests.unit.interop.test_measure import rows
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
@@ -299,6 +300,15 @@ def test_there_is_no_false_alarm_on_a_model_of_transformers(name: str) -> None:
     readings = declared(tiny_models.build(name, **MORE.get(name, {})))
     assert {x.outcome for x in readings} <= {"agrees", "not measured"}
     assert any(x.outcome == "agrees" for x in readings) or name in NOTHING
+
+
+@pytest.mark.parametrize(("head", "refused"), rows())
+def test_a_family_does_what_its_configuration_says(head: str, refused: str) -> None:
+    if head == "FunnelForMaskedLM":
+        pytest.skip("it refuses sequences as short as those of `check`")
+    wrong = [x for x in declared(tiny_models.make(head)) if x.outcome == "DIFFERS"]
+    # The default attention of Moshi ignores the window.
+    assert [x.property for x in wrong] == (["window"] if head == "MoshiForCausalLM" else [])
 
 
 @pytest.mark.parametrize("part", [*cells()], ids=str)

@@ -61,6 +61,12 @@ def test_a_kind_with_axes_is_described_for_models_of_ones_own() -> None:
 def test_each_is_described_with_its_options_its_use_and_how_it_is_computed(name: str) -> None:
     result = CliRunner().invoke(app, ["positions", name])
     assert result.exit_code == 0
+    words = " ".join(result.output.split())
+    numbering = POSITION_IDS[name].build if name in POSITION_IDS else None
+    if reads_tokens := numbering is not None and numbering.reads_tokens:
+        assert f"CTranslate2: refused: {name} position ids, which depend on the tokens" in words
+    exported = "exports to torch.compile, torch.export, Hugging Face, ONNX; CTranslate2: "
+    assert (exported in words) == (not reads_tokens)
     usage = result.output.partition("in a configuration: ")[2]
     document = yaml.safe_load(usage.partition("\nhow")[0])
     if "…" in usage:  # in place of options without a default
@@ -77,8 +83,6 @@ def test_each_is_described_with_its_options_its_use_and_how_it_is_computed(name:
     )
     assert "parameters added to transformer-base: " in result.output
     assert re.search(r"[Cc]hoose\s+it\s", result.output)
-    engines = "exports to torch.compile, torch.export, Hugging Face, ONNX; CTranslate2: "
-    assert engines in " ".join(result.output.split())
     described = [KINDS[part.kind] for part in position.scheme.parts]
     if name in POSITION_IDS:
         described = [POSITION_IDS[name]]
@@ -160,6 +164,8 @@ def test_explain_names_each_attention_of_a_scheme_that_differs() -> None:
         ("rope --length 64", "--length: describes an attention for --explain"),
         ("rope --dropout 0", "--dropout: describes an attention for --explain"),
         ("rope --output x", "--output: is the folder of `shapeshift positions golden`"),
+        ("golden --train", "--train: has no effect on `shapeshift positions golden`"),
+        ("golden --explain", "--explain: has no effect on `shapeshift positions golden`"),
         ("--device cpu", "--device: describes an attention for --explain"),
         ("--explain", "--explain: needs the NAME"),
         ("rope --explain --train --decode", "--decode: excludes --train"),

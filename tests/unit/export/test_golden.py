@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from shapeshift.cli import app
-from shapeshift.positions import KINDS
+from shapeshift.positions import KINDS, Representation
 
 ROOT = Path(__file__).parents[3]
 READER = runpy.run_path(str(ROOT / "examples" / "golden_vectors.py"))
@@ -32,8 +32,12 @@ def test_numpy_computes_the_same(folder: Path) -> None:
     largest = READER["compare"](folder)
     assert max(largest.values()) < READER["BOUND"] == 1e-12
     cases = json.loads((folder / "golden.json").read_text())["cases"]
-    # A learned table has nothing to recompute, and TUPE needs the weights of a whole attention.
-    assert {case["kind"] for case in cases} == {*KINDS, "axial"} - {"none", "learned", "tupe"}
+    # A learned table has nothing to recompute. TUPE, and kinds that act on scores, need the weights
+    # of a whole attention.
+    on_scores = {name for name, x in KINDS.items() if x.build.score is not Representation.score}
+    assert on_scores
+    without = {"none", "learned", "tupe"} | on_scores
+    assert {case["kind"] for case in cases} == {*KINDS, "axial"} - without
 
 
 def test_they_are_the_same_each_time(folder: Path, tmp_path: Path) -> None:
@@ -64,7 +68,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "shaw": {"max_distance": 3},
     "xpos": {"gamma": 0.41},
     "rotary-sections-interleaved": {"section_order": "blocks"},
-    "axial-same": {"frequencies": "alternating"},
+    "axial-same": {"order": "alternating"},
     "sinusoidal-halves": {"channels": "interleaved"},
 }
 

@@ -143,6 +143,8 @@ def test_what_is_not_understood_is_refused(settings: dict[str, Any], answer: str
             if (model, layer) != ("llama4_text", 5)
         ),
         ({"model_type": "lfm2", "full_attn_idxs": [2, 5]}, {"layer": 1}, "layer 1 .* no rotary"),
+        ({"full_attention_interval": 4}, {"layer": 4}, "layer 4 .* no rotary"),
+        ({"model_type": "qwen3_next"}, {"layer": 0}, "add layer_types"),
         *(
             ({"layer_types": 12 * ["linear_attention"]}, {"layer": layer}, "have|has no rotary")
             for layer in (0, "linear_attention")

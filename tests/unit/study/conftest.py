@@ -11,7 +11,9 @@ from shapeshift.run.record import MeasureRecord, RunFolder
 from shapeshift.study.catalogue import find_grid, find_paper
 from shapeshift.study.launchers import InProcess
 from shapeshift.study.measured import Measured
+from shapeshift.study.power import PlannedTest
 from shapeshift.study.runner import run_all
+from shapeshift.study.spec import StudySpec
 
 MINUSCULE = (
     "data.corpus.num_train=240",
@@ -81,6 +83,11 @@ def put(root, planned, found=MEANS, *, hypotheses=None, checkpoint="c", measures
         for split in texts:
             keep_lines(run, split, "average", hypotheses)
             keep_lines(run, split, "references", REFERENCES)
+
+
+def all_tested(spec):
+    """The claims of a study, all of which are tested."""
+    return [PlannedTest(claim, True) for claim in StudySpec.model_validate(spec).claims]
 
 
 def texts(table):

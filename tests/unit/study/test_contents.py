@@ -11,13 +11,13 @@ from shapeshift.run.measures import BLEU, ORIGINAL, SWAPPED, mean_of
 from shapeshift.study.analyses import similarity, slices
 from shapeshift.study.catalogue import find_grid
 from shapeshift.study.measured import Measured
-from shapeshift.study.spec import CurvesSpec, StudySpec, TableSpec
+from shapeshift.study.spec import CurvesSpec, TableSpec
 from shapeshift.study.study import judge_claims
 from shapeshift.study.tables import TableBuilder, curves
 from shapeshift.study.verdicts import shown
 from shapeshift.training.log import read_log
 
-from .conftest import column, find_study, table, texts
+from .conftest import all_tested, column, find_study, table, texts
 
 GRID = "shape:table2"
 
@@ -103,8 +103,8 @@ def test_figures_3_and_7_count_all_sentences_of_both_sets(build, shape, max_leng
 def test_a_claim_about_each_length_has_a_part_for_each_that_has_enough_sentences(shape):
     pair = {"test": {"recipe": "extrapolate", "position": "rpe"}, "against": {"position": "ape"}}
     claim = {"claim": "c", "rule": "better", "lengths": "each", **pair}
-    spec = StudySpec(title="t", grid="", analyses=["x:y"], claims=[claim])
-    [finding] = judge_claims(spec, shape, {})
+    spec = {"title": "t", "grid": "", "analyses": ["x:y"], "claims": [claim]}
+    [finding] = judge_claims(all_tested(spec), shape, {})
     [planned] = shape.finished({"recipe": "extrapolate", "position": "ape"})
     buckets = shape.scores(planned).by_length
     enough = [x.label for x in buckets if x.num_segments >= 10]
@@ -324,7 +324,7 @@ def test_comparisons_whose_settings_have_the_same_names_are_all_judged(studies):
     ]
     spec = {"title": "t", "grid": "shaw:table3", "analyses": ["x:y"]}
     spec["claims"] = [{**claim, "pairs": pairs}]
-    [finding] = judge_claims(StudySpec.model_validate(spec), studies("shaw:table3"), {})
+    [finding] = judge_claims(all_tested(spec), studies("shaw:table3"), {})
     assert list(finding.p_values) == [
         "values=yes keys=yes against values=no",
         "values=yes keys=yes against keys=no",
@@ -360,7 +360,7 @@ def test_a_limit_of_a_score_is_about_the_split_that_is_named(shape):
         claims = [{**claim, "split": split, "test": settings}]
         spec = {"title": "t", "grid": GRID, "analyses": ["x:y"], "claims": claims}
         [row] = shape.rows("chrF2", settings, split=mean_of(split))
-        [finding] = judge_claims(StudySpec.model_validate(spec), shape, {})
+        [finding] = judge_claims(all_tested(spec), shape, {})
         assert finding.measured == f"chrF2: {row.value:.3f} (1 seed)"
 
 

@@ -15,7 +15,7 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.cli import reproduce as command
 from shapeshift.cli import run_plan
 from shapeshift.run.measures import Result, mean_of
-from shapeshift.study import catalogue, planning
+from shapeshift.study import catalogue, planning, power
 from shapeshift.study.compare import comparison
 from shapeshift.study.document import Content, DocumentTable, StudyDocument, number
 from shapeshift.study.grid import Grid, distinct
@@ -441,12 +441,16 @@ def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, mon
     assert launcher.started == []
 
 
-def test_a_plan_says_which_claims_its_profile_cannot_test():
+def test_a_plan_says_which_claims_its_profile_cannot_test(monkeypatch):
+    spread = power.Spread("tiny", "shape:table2", "BLEU", 0.9, 0.3, 30)
+    monkeypatch.setattr(
+        power, "read_spreads", lambda: [spread, replace(spread, quantity="BLEU lost")]
+    )
     shape = catalogue.find_studies("shape:table1,table2")
     assert planning.plan_studies(shape, "paper", seeds=[1]).untested == ""
     told = planning.plan_studies(shape, "tiny", seeds=[1]).untested
-    assert told.startswith("profile tiny tests 1 of 8 claims")
-    assert "a paper's claim needs an effect of 3 or more" in told
+    assert told.startswith("profile tiny tests 2 of 8 claims")
+    assert "with a power of 0.8; reproduce --list --claims shows the power" in told
     claim = {"claim": "c", "rule": "threshold", "at_least": 1, "profiles": ["paper"]}
     claim["test"] = {"position": "ape"}
     own = plan("own", paper=paper(own=study("t", "one", claims=[claim])))

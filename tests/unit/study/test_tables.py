@@ -7,11 +7,11 @@ import pytest
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.run.measures import Metric, mean_of
 from shapeshift.study.measured import Measured
-from shapeshift.study.spec import PublishedSpec, StudySpec, TableSpec
+from shapeshift.study.spec import PublishedSpec, TableSpec
 from shapeshift.study.study import judge_claims
 from shapeshift.study.tables import TableBuilder, published_table
 
-from .conftest import REFERENCES, column, put, result, texts
+from .conftest import REFERENCES, all_tested, column, put, result, texts
 from .test_measured import RUNS, make_study
 
 LAYERS = {1: (0.1, 0.9), 2: (0.6, 0.2), 3: (0.2, 0.3)}
@@ -128,4 +128,4 @@ def test_a_claim_about_lengths_needs_lengths_that_training_limits(measured):
     claims = [{**claim, "against": {"position": "ape"}}]
     spec = {"title": "t", "grid": "g", "analyses": ["x:y"], "claims": claims}
     with pytest.raises(ShapeshiftError, match="lengths beyond those in training, which"):
-        judge_claims(StudySpec.model_validate(spec), measured, {})
+        judge_claims(all_tested(spec), measured, {})

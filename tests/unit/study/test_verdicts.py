@@ -5,6 +5,7 @@ from scipy import stats
 
 from shapeshift.run.measures import BLEU, Metric
 from shapeshift.study.document import Entry
+from shapeshift.study.power import PlannedTest
 from shapeshift.study.significance import Comparison
 from shapeshift.study.spec import ClaimSpec
 from shapeshift.study.verdicts import Part, describe, findings, significant, with_p_value
@@ -22,8 +23,8 @@ def compared(*gains, error=0.1, p=0.01, base=30.0):
     return Part(dict(enumerate(gains, 1)), test, metric=BLEU)
 
 
-def finding(given, parts, profile="tiny"):
-    [found] = findings([(given, parts)], profile)
+def finding(given, parts, *, is_made=True):
+    [found] = findings([(PlannedTest(given, is_made), parts)])
     return found
 
 
@@ -121,9 +122,13 @@ def test_the_claims_of_a_study_are_corrected_together():
     """Those that are tested: each of five has to have a p-value below 0.01, or 0.0125 of four."""
     gain, nothing = {"a": compared(1.0, 1.1, 0.75, error=0.0)}, {"a": compared(0.1, -0.2, 0.3)}
     assert gain["a"].p_value() == pytest.approx(0.0118, abs=1e-4)
-    untested = [(claim(profiles=("paper",)), gain), (claim(), {"a": compared(1.0)})]
+    untested = [
+        (PlannedTest(claim(), False), gain),
+        (PlannedTest(claim(), True), {"a": compared(1.0)}),
+    ]
     for others, expected in ((3, "supported"), (4, "inconclusive")):
-        found = findings([(claim(), gain), *[(claim(), nothing)] * others, *untested], "tiny")
+        tested = [(PlannedTest(claim(), True), parts) for parts in (gain, *[nothing] * others)]
+        found = findings([*tested, *untested])
         assert found[0].verdict == expected
         assert found[0].measured.endswith(f"for the verdict, of {others + 1} in the study")
         assert [x.verdict for x in found[-2:]] == ["not tested in this profile", "one run"]
@@ -143,25 +148,12 @@ def test_what_has_no_runs_or_has_learned_nothing():
     assert verdict(claim(), good) == "supported"
 
 
-def test_a_claim_is_judged_in_the_profiles_that_can_test_it():
-    limited = claim(profiles=("paper",))
-    for profile, expected in (("tiny", "not tested in this profile"), ("paper", "supported")):
-        assert finding(limited, {"a": compared(2.0, 2.0, 2.0)}, profile).verdict == expected
-
-
-@pytest.mark.parametrize("gain", [-4.0, 4.0])
-@pytest.mark.parametrize(
-    ("rule", "effect", "is_tested"),
-    [("better", 3.0, True), ("better", 2.9, False), ("equivalent", 5.0, False)],
-)
-def test_what_a_profile_can_test_depends_on_the_papers_effect_not_on_ours(
-    rule, effect, is_tested, gain
-):
-    parts = {"a": compared(gain, gain + 0.1, gain - 0.1)}
-    given = claim(rule, effect=effect)
-    tiny, paper = (finding(given, parts, x).verdict for x in ("tiny", "paper"))
-    assert paper in ("supported", "contradicted")
-    assert tiny == (paper if is_tested else "not tested in this profile")
+def test_a_claim_that_is_not_tested_has_its_numbers_but_no_verdict():
+    parts = {"a": compared(2.0, 2.0, 2.0)}
+    assert finding(claim(), parts).verdict == "supported"
+    found = finding(claim(), parts, is_made=False)
+    assert found.verdict == "not tested in this profile"
+    assert found.measured == finding(claim(), parts).measured
 
 
 def test_numbers_seeds_and_p_are_named():

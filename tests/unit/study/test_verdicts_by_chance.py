@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from shapeshift.run.measures import BLEU
+from shapeshift.study.power import PlannedTest
 from shapeshift.study.significance import LEVEL, Comparison, compare
 from shapeshift.study.spec import ClaimSpec
 from shapeshift.study.verdicts import Part, findings
@@ -56,7 +57,8 @@ def verdicts(claims, num_seeds, *noises, count=NUM_STUDIES):
             }
             for rule, truths in claims
         ]
-        yield [x.verdict for x in findings([*zip(specs, parts, strict=True)], "paper")]
+        tests = (PlannedTest(spec, True) for spec in specs)
+        yield [x.verdict for x in findings([*zip(tests, parts, strict=True)])]
 
 
 def share(claims, *arguments, wrong=("supported", "contradicted"), **options):
@@ -154,6 +156,6 @@ def test_translations_that_are_equally_good_are_seldom_better_or_worse():
             outputs = {seed: translated() for seed in (1, 2, 3)}
             test = compare(outputs, baseline, references, num_samples=300)
             parts[name] = Part(test.differences, test, metric=BLEU)
-        [found] = findings([(claim("better"), parts)], "paper")
+        [found] = findings([(PlannedTest(claim("better"), True), parts)])
         wrong += found.verdict != "inconclusive"
     assert wrong / num_claims <= LEVEL + noise(num_claims)

@@ -14,7 +14,7 @@ from shapeshift.study.catalogue import PAPERS
 from shapeshift.study.document import FILE, Finding, StudyDocument, Verdict
 
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-PROFILES = ("tiny", "small", "paper")
+PROFILES = ("tiny", "medium", "small", "paper")
 
 
 @dataclass(frozen=True)
