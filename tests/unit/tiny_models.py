@@ -65,6 +65,9 @@ MORE: dict[str, dict[str, Any]] = {
         "begin_suppress_tokens": None,
     },
     "T5ForConditionalGeneration": {"d_kv": 8, "d_ff": 32, "num_layers": 2},
+    "FlintForCausalLM": {
+        "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4
+    },
     "GPTJForCausalLM": {"rotary_dim": 2},
     "CodeGenForCausalLM": {"rotary_dim": 2},
     "Gemma3nForCausalLM": {"num_kv_shared_layers": 0, "laurel_rank": 8},

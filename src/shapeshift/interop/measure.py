@@ -24,7 +24,7 @@ from shapeshift._system.errors import ShapeshiftError
 from .changed import no_vectors
 from .numbering import KEYS
 from .own_rotation import own_rotation
-from .recorder import LENGTH, Run, places, recording, rows_of, same
+from .recorder import LENGTH, Call, Run, places, recording, rows_of, same
 
 LONG = 300
 """Tokens, if the model takes so many, with which the silenced model is tried: some attentions
@@ -83,6 +83,9 @@ class Layer:
     rotation: dict[str, Any] | str = ""
 
 
+Undo = list[tuple[nn.Module, Any]]
+
+
 def measure(model: nn.Module) -> Own:
     """Return a model's own positions; the model is unchanged afterwards.
 
@@ -104,11 +107,18 @@ def measure(model: nn.Module) -> Own:
             )
         base = _innermost(top, {call.module for call in first.calls})
         own = Own(base, *_position_modules(base, first.outputs, other.outputs))
-        undo = silence(own)
+        kept, step = _state(own), FAR if _turns_far(own) else 1
+        undo: Undo = []
         hook = base.register_forward_pre_hook(_with_keys, with_kwargs=True)
         try:
-            silent = run(top, rows)
+            turned = first
+            if step > 1:
+                far = step * torch.arange(LENGTH, device=ids.device).expand_as(rows)
+                turned = run(base, rows, position_ids=far)
+            undo = silence(own)
+            silent, changed = (run(top, x) for x in (rows, ids[rows_of(LENGTH) + 1]))
             _check(top, silent, own)
+            _check_tokens(top, silent, changed, own)
             limit = getattr(top.config.get_text_config(), "max_position_embeddings", LONG)
             # A model with a table may read other buffers at its position_ids, which begin anywhere.
             long = ids[rows_of(min(LONG, limit // 2 if own.tables else limit))]
@@ -118,11 +128,27 @@ def measure(model: nn.Module) -> Own:
         finally:
             hook.remove()
             restore(undo)
-    own.layers = _layers(own, first, silent, padded)
+            for part, attributes in kept:
+                vars(part).clear()
+                vars(part).update(attributes)
+    own.layers = _layers(own, first, silent, padded, turned, step)
     return own
 
 
-Undo = list[tuple[nn.Module, Any]]
+def _turns_far(own: Own) -> bool:
+    """Return whether the rotation at far positions can be compared: of any position, with angles
+    that a model in half precision has not rounded."""
+    parts = [own.base.get_submodule(name) for name in own.rotary]
+    floats = [x.dtype for part in parts for x in part.buffers() if x.is_floating_point()]
+    takes_ids = "position_ids" in inspect.signature(own.base.forward).parameters
+    is_exact = all(dtype in (torch.float32, torch.float64) for dtype in floats)
+    return bool(parts) and not own.tables and takes_ids and is_exact
+
+
+def _state(own: Own) -> list[tuple[nn.Module, dict[str, Any]]]:
+    """Return the attributes of rotary modules, which some change when they see long sequences."""
+    parts = [part for name in own.rotary for part in own.base.get_submodule(name).modules()]
+    return [(part, {**vars(part), "_buffers": {**part._buffers}}) for part in parts]
 
 
 def silence(own: Own) -> Undo:
@@ -217,13 +243,13 @@ def _position_modules(
     for name, part in base.named_modules():
         if part is base or any(name.startswith(f"{each}.") for each in (*tables, *rotary)):
             continue
-        calls, again = (
+        calls, others = (
             [tensors_of(output) for output in outputs.get(part, [])] for outputs in (first, other)
         )
         if not calls or not all(calls):
             continue
-        flat, same = [x for call in calls for x in call], [x for call in again for x in call]
-        if len(flat) != len(same) or not all(map(torch.equal, flat, same)):
+        flat, changed = [x for call in calls for x in call], [x for call in others for x in call]
+        if len(flat) != len(changed) or not all(map(torch.equal, flat, changed)):
             continue
         if not any(map(_varies, flat)):
             continue
@@ -271,7 +297,7 @@ def _with_keys(module: nn.Module, args: Any, kwargs: Any) -> Any:
 
 def _check(top: nn.Module, silent: Run, own: Own) -> None:
     """Raise a `ShapeshiftError` if positions still act, tokens still mix, or an attention cannot be
-    computed by ours."""
+    computed by `numbering.attention`."""
     names, model = {part: name for name, part in own.base.named_modules()}, type(top).__name__
     for call in silent.calls:
         if call.num_keys != silent.length:
@@ -297,8 +323,6 @@ def _check(top: nn.Module, silent: Run, own: Own) -> None:
             )
     for call in silent.calls:
         name = names[call.module]
-        if not call.query.any():
-            raise ShapeshiftError(f"{name} of {model} has no queries without its own positions")
         if _biases_by_place(call.mask, silent.length):
             raise ShapeshiftError(
                 f"the mask of {name} of {model} adds numbers to scores that depend on positions,"
@@ -315,8 +339,19 @@ def _check(top: nn.Module, silent: Run, own: Own) -> None:
         }
         if unknown := more - PASSED_ON - COMPUTED:
             raise ShapeshiftError(
-                f"{name} of {model} attends with {', '.join(sorted(unknown))}, which ours does not"
-                " compute"
+                f"{name} of {model} attends with {', '.join(sorted(unknown))}, which the"
+                " attention of use_position does not compute"
+            )
+
+
+def _check_tokens(top: nn.Module, silent: Run, changed: Run, own: Own) -> None:
+    """Raise a `ShapeshiftError` if an attention has the same queries for other tokens."""
+    names = {part: name for name, part in own.base.named_modules()}
+    for before, now in zip(silent.calls, changed.calls, strict=True):
+        if torch.equal(before.query, now.query):
+            raise ShapeshiftError(
+                f"the queries of {names[now.module]} of {type(top).__name__} do not depend on"
+                " tokens without its own positions, so use_position cannot replace these"
             )
 
 
@@ -337,38 +372,48 @@ def _holder(base: nn.Module, name: str, reached: set[nn.Module]) -> str | None:
     return next((each for each in around if base.get_submodule(each) in reached), None)
 
 
-def _layers(own: Own, first: Run, silent: Run, padded: Run) -> list[Layer]:
+def _layers(own: Own, first: Run, silent: Run, padded: Run, turned: Run, step: int) -> list[Layer]:
+    """Return the attentions of a model; in `turned` it rotates as in `first`, by `step` times the
+    positions."""
     names = {part: name for name, part in own.base.named_modules()}
-    widths = {
-        n * x.shape[-1]
+    rotations = [
+        tensors_of(output)
         for name in own.rotary
         for output in first.outputs[own.base.get_submodule(name)]
-        for x in tensors_of(output)[:1]
-        for n in (1, 2)
-    }
+    ]
     layers: dict[nn.Module, Layer] = {}
-    for before, now, masked in zip(first.calls, silent.calls, padded.calls, strict=True):
+    runs = first.calls, silent.calls, padded.calls, turned.calls
+    for before, now, masked, far in zip(*runs, strict=True):
         if now.module in layers:  # one for several layers
             continue
         sizes = {"num_heads": now.query.shape[1], "head_dim": now.query.shape[3]}
-        causal = not _sees_ahead(masked.mask)
+        causal = _is_causal(masked, names[now.module])
         layer = layers[now.module] = Layer(names[now.module], sizes, causal)
-        layer.narrows = now.value_dim != sizes["head_dim"]
+        layer.narrows = now.value.shape[3] != sizes["head_dim"]
         if now.arguments[KEYS] is None:
             layer.holder = _holder(own.base, layer.name, silent.reached)
         if not own.tables and own.rotary:
             layer.has_position = not same(before.query, now.query)
         layer.rotates = bool(own.rotary) and layer.has_position
         if layer.rotates:
-            layer.rotation = own_rotation(own.base.config, before, now, widths)
+            layer.rotation = own_rotation(own.base.config, far, now, step, rotations)
     if not any(layer.has_position for layer in layers.values()):
         for layer in layers.values():  # no positions at all
             layer.has_position = True
     return [*layers.values()]
 
 
-def _sees_ahead(mask: object) -> bool:
-    """Return whether the first token sees later ones; with padding, a causal mask is a tensor."""
-    if not isinstance(mask, Tensor):
-        return True
-    return bool((mask if mask.dtype is torch.bool else mask > -1e4)[..., 0, 2:].any())
+def _is_causal(call: Call, name: str) -> bool:
+    """Return whether an attention is causal; `call` has padding, so a mask is a tensor, if any."""
+    mask = call.mask
+    if isinstance(mask, Tensor):
+        allowed = mask if mask.dtype is torch.bool else mask > -1e4
+        return not allowed[..., 0, 2:].any()
+    is_causal = call.arguments.get("is_causal")
+    is_causal = getattr(call.module, "is_causal", None) if is_causal is None else is_causal
+    if is_causal is None:
+        raise ShapeshiftError(
+            f"{name} gets no mask and has no is_causal, so use_position cannot know whether tokens"
+            " see later ones; set is_causal of this module to True or False"
+        )
+    return bool(is_causal)

@@ -189,10 +189,10 @@ def attention(
     if hasattr(position, "modules_to_save") and not position.disable_adapters:  # of PEFT
         position = position.modules_to_save[position.active_adapters[0]]
     pos_q = keys[:, -query.shape[2] :]
-    # A window of a cache has the last keys alone; a static one has columns to spare, masked.
+    # A window of a cache has the last keys alone; a static one has unused columns, masked.
     num_keys, num_known = key.shape[2], keys.shape[1]
     pos_k = F.pad(keys[:, -num_keys:], (0, max(0, num_keys - num_known)))
-    if attention_mask is None:  # then nothing masks what a static cache has to spare
+    if attention_mask is None:  # then nothing masks the unused columns of a static cache
         key, value, pos_k = key[:, :, :num_known], value[:, :, :num_known], pos_k[:, :num_known]
     causal = attention_mask is None and query.shape[2] > 1 and getattr(module, CAUSAL)
     groups = query.shape[1] // key.shape[1]

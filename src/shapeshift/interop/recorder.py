@@ -32,8 +32,8 @@ class Call:
     module: nn.Module
     query: Tensor  # (B, H, S, E)
     key: Tensor  # (B, H or fewer, S, E)
+    value: Tensor
     num_keys: int
-    value_dim: int
     mask: Any
     arguments: dict[str, Any]
 
@@ -50,8 +50,8 @@ class Recorder:
         self, module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Any, arguments: Any
     ) -> tuple[Tensor, None]:
         """Record a call and return the values `(B, T, H, E)`."""
-        at_q, at_k = (x[:, :, places(q.shape[2])] for x in (q, k))
-        self.calls.append(Call(module, at_q, at_k, k.shape[2], v.shape[3], mask, arguments))
+        at_q, at_k, at_v = (x[:, :, places(q.shape[2])] for x in (q, k, v))
+        self.calls.append(Call(module, at_q, at_k, at_v, k.shape[2], mask, arguments))
         v = v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
         return v.transpose(1, 2).contiguous(), None
 
@@ -143,5 +143,9 @@ def same(x: Tensor, y: Tensor) -> bool:
     """Return whether two tensors are equal but for rounding."""
     if not x.numel():
         return True
-    allowed = 1e-3 if x.dtype in (torch.float32, torch.float64) else 0.05
-    return bool((x.float() - y.float()).abs().max() <= allowed * y.float().abs().max())
+    return bool((x.float() - y.float()).abs().max() <= rounding(x) * y.float().abs().max())
+
+
+def rounding(x: Tensor) -> float:
+    """Return the relative error that counts as rounding."""
+    return 1e-3 if x.dtype in (torch.float32, torch.float64) else 0.05

@@ -156,7 +156,7 @@ def _attention(
     """Attention as transformers calls it; returns `(B, Q, H, E)`. Attention to an encoder has no
     table."""
     mask, table = attention_mask, getattr(module, TABLE, None)
-    if mask is None and pos_q is not None:  # then nothing masks what a static cache has to spare
+    if mask is None and pos_q is not None:  # then nothing masks unused columns
         key, value = (x[:, :, : int(pos_q[0, -1]) + 1] for x in (key, value))
     pos_k = torch.arange(key.shape[2], device=query.device).unsqueeze(0)  # (1, K)
     if table is not None:

@@ -42,7 +42,7 @@ def post_init(self: PreTrainedModel) -> None:
         ) from error
     if saved is None:
         return
-    # Weights are read into the model on the device meta; ours have numbers before, too.
+    # Weights are read into the model on the device meta; those of positions have initial values.
     on_meta = next(self.parameters()).is_meta
     with torch.device("cpu") if on_meta else nullcontext():
         tied = install(self, *saved)

@@ -118,7 +118,7 @@ def install(
         built.setdefault(keys[-1], first)
     positions = nn.ModuleList(built.values())
     for part in positions.modules():
-        part._is_hf_initialized = True  # type: ignore[assignment]  # else transformers does it again
+        part._is_hf_initialized = True  # type: ignore[assignment]  # else transformers initialises it
     weight, tied = next(base.parameters()), tied_names(positions)
     positions.to(None if weight.is_meta else weight.device, weight.dtype)
     positions._tied_weights_keys = tied  # type: ignore[assignment]  # for `save_pretrained`
@@ -148,8 +148,8 @@ def install(
 
 
 def is_named(position: object) -> bool:
-    """Return whether a configuration may name a position: a scheme or kind of ours or of an
-    installed package. It may not name a class of the user's own, for that imports a module."""
+    """Return whether a configuration may name a position: a scheme or kind of this package or of
+    an installed one. It may not name a class of the user's own, for that imports a module."""
     return isinstance(position, str) and not is_own(position)
 
 
@@ -245,8 +245,8 @@ def _settings(
     if isinstance(own, str):
         if not {"base", "pairs"} <= options.keys():
             raise ShapeshiftError(
-                f"Rotary does not compute the model's own rotation in {layer.name} ({own}); to"
-                " have another in its place, give its base and pairs"
+                f"Rotary does not compute the model's own rotation in {layer.name} ({own}); for"
+                " another rotation, with other results than the model's own, give base and pairs"
             )
     elif not options.keys() & {"base", "fraction", "scaling"}:
         settings |= own
@@ -255,7 +255,7 @@ def _settings(
         if parameters["rope_type"] != "default" and "scaling" not in options:
             raise ShapeshiftError(
                 f"this model scales its rope by {parameters['rope_type']!r}; name a scaling of"
-                " ours, such as scaling='none', 'linear' or 'yarn'"
+                " Rotary, such as scaling='none', 'linear' or 'yarn'"
             )
         settings |= {"pairs": own["pairs"], "base": float(parameters["rope_theta"])}
         settings["fraction"] = parameters.get(SHARE, 1.0)

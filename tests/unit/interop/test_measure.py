@@ -12,12 +12,14 @@ import torch
 from tests.unit.tiny_models import ids, logits, make
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.llama.modeling_llama import LlamaAttention, apply_rotary_pos_emb
 
 import shapeshift.interop.numbering as numbering
 from shapeshift import unshift, use_position
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.check import check
-from shapeshift.interop.measure import measure, restore, silence
+from shapeshift.interop.measure import measure, restore, rotate_by_zero, silence
 from shapeshift.positions import Representation
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "hugging-face.md"
@@ -116,6 +118,106 @@ def test_a_rotation_that_is_not_read_is_refused_with_the_reason() -> None:
         use_position(make("LlamaForCausalLM", rotary_mystery=3), "rope")
 
 
+@pytest.mark.parametrize(
+    "convert", [lambda model: model, lambda model: model.bfloat16()], ids=["float32", "bfloat16"]
+)
+def test_a_slow_rotation_that_differs_is_refused(convert: Any) -> None:
+    """Its first tokens hide it: θ = 0.0003 turns them by less than half precision resolves."""
+    model = make("LlamaForCausalLM", head_dim=64)
+    model.model.rotary_emb.inv_freq[28:] /= 8
+    with pytest.raises(ShapeshiftError, match="differs from what its configuration says"):
+        use_position(convert(model), "rope")
+
+
+class Clipped(nn.Module):
+    """Rotates positions from 100 on alike."""
+
+    def __init__(self, rotary: nn.Module):
+        super().__init__()
+        self.rotary = rotary
+
+    def forward(self, x: Tensor, position_ids: Tensor) -> Any:
+        return self.rotary(x, position_ids.clamp(max=100))
+
+
+class TurnedValues(LlamaAttention):
+    def forward(self, hidden_states: Tensor, position_embeddings: Any, **kwargs: Any) -> Any:
+        heads = [
+            part(hidden_states).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for part in (self.q_proj, self.k_proj, self.v_proj)
+        ]
+        turned = [apply_rotary_pos_emb(x, x, *position_embeddings)[0] for x in heads]
+        attend = ALL_ATTENTION_FUNCTIONS[self.config._attn_implementation]
+        mask = kwargs.pop("attention_mask")
+        out, _ = attend(self, *turned, mask, scaling=self.scaling, **kwargs)
+        return self.o_proj(out.flatten(2)), None
+
+
+def clipped(model: Any) -> None:
+    model.model.rotary_emb = Clipped(model.model.rotary_emb)
+
+
+def turned_values(model: Any) -> None:
+    model.model.layers[-1].self_attn.__class__ = TurnedValues
+
+
+@pytest.mark.parametrize(
+    ("change", "message"), [(clipped, "it differs from"), (turned_values, "its values rotate, too")]
+)
+def test_a_rotation_beyond_that_of_rotary_is_refused(change: Any, message: str) -> None:
+    model = make("LlamaForCausalLM")
+    change(model)
+    with pytest.raises(ShapeshiftError, match=message):
+        use_position(model, "rope")
+
+
+class Maskless(LlamaAttention):
+    """Relies on is_causal, in place of a mask."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return super().forward(*args, **{**kwargs, "attention_mask": None})
+
+
+def test_a_causal_attention_without_a_mask_stays_causal() -> None:
+    model = make("LlamaForCausalLM")
+    other = ids().clone()
+    other[:, -1] = 5 + other[:, -1] % 50
+    for layer in model.model.layers:
+        layer.self_attn.__class__ = Maskless
+    before = logits(model, ids())
+    use_position(model, "rope")
+    torch.testing.assert_close(logits(model, ids()), before, rtol=0, atol=1e-5)
+    assert torch.equal(logits(model, other)[:, :-1], logits(model, ids())[:, :-1])
+    unshift(model)
+    del model.model.layers[0].self_attn.is_causal
+    with pytest.raises(ShapeshiftError, match=r"set is_causal of this module"):
+        use_position(model, "alibi")
+
+
+class Multiplied(nn.Module):
+    """A table that multiplies embeddings."""
+
+    def __init__(self, embedding: nn.Module):
+        super().__init__()
+        self.embedding, self.table = embedding, nn.Embedding(40, 32)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        at = torch.arange(tokens.shape[1]).unsqueeze(0)
+        return self.embedding(tokens) * self.table(at)
+
+
+def test_a_table_that_multiplies_tokens_is_refused() -> None:
+    model = make("Qwen2ForCausalLM")  # whose biases give queries without tokens
+    for name, weight in model.named_parameters():
+        if name.endswith("bias"):
+            weight.data.normal_()
+    model.model.rotary_emb.register_forward_hook(rotate_by_zero)
+    model.model.embed_tokens = Multiplied(model.model.embed_tokens)
+    model.get_input_embeddings = lambda: model.model.embed_tokens.embedding
+    with pytest.raises(ShapeshiftError, match=r"queries of layers.0.self_attn .* do not depend on"):
+        use_position(model, "nope")
+
+
 class Doubled(Representation):
     """A kind that changes scores."""
 
@@ -153,6 +255,14 @@ class Scaled(nn.Module):
         return self.attention(hidden_states=hidden_states * (1 + count), **kwargs)
 
 
+class ScaledFarAway(Scaled):
+    """Scales tokens from position 1000 on."""
+
+    def forward(self, hidden_states: Tensor, position_ids: Tensor, **kwargs: Any) -> Any:
+        hidden_states = hidden_states * (1 + (position_ids >= 1000)).unsqueeze(-1)
+        return self.attention(hidden_states=hidden_states, position_ids=position_ids, **kwargs)
+
+
 class Biased(Scaled):
     """Adds numbers by position to the mask."""
 
@@ -184,6 +294,18 @@ def test_what_acts_outside_of_modules_is_measured(place: str, change: Any, messa
     model.set_submodule(place, change(model.get_submodule(place)))
     with pytest.raises(ShapeshiftError, match=message):
         use_position(model, "alibi")
+
+
+def test_a_rotation_by_length_is_as_before_after_a_refusal() -> None:
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    model = make("LlamaForCausalLM", max_position_embeddings=16, rope_parameters=rope)
+    model.model.layers[1].self_attn = ScaledFarAway(model.model.layers[1].self_attn)
+    rotary = model.model.rotary_emb
+    before, theta = rotary.max_seq_len_cached, rotary.inv_freq.clone()
+    with pytest.raises(ShapeshiftError, match=r"as layers.1.self_attn.attention shows"):
+        use_position(model, "alibi")
+    assert rotary.max_seq_len_cached == before
+    assert torch.equal(rotary.inv_freq, theta)
 
 
 @pytest.mark.parametrize(
