@@ -30,15 +30,20 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if fullname != self.name or self not in sys.meta_path:
             return None
-        sys.meta_path.remove(self)
-        spec = find_spec(fullname)
+        sys.meta_path.remove(self)  # while the others search
+        try:
+            spec = find_spec(fullname)
+        finally:
+            sys.meta_path.insert(0, self)
         if spec is not None and spec.loader is not None:
             loader: Any = spec.loader
             execute = loader.exec_module
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                self.action()
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+                    self.action()
 
             loader.exec_module = exec_module
         return spec

@@ -47,28 +47,37 @@ def no_vectors(*args: Any, **kwargs: Any) -> Tensor:
     return torch.zeros((), dtype=torch.int64, device=device)
 
 
-def use_attention(model: nn.Module, config: Any, name: str, attention: Attention) -> Any:
-    """Let a model call `attention`, registered as `name`; return its new configuration.
+Configs = list[tuple[Any, Any]]
+"""Configurations that a changed model had, each with the copy that it has instead."""
 
-    Every part of the model that has such a configuration gets the new one, a copy, because another
-    model may have the old one. So does a configuration that this one is a part of.
+
+def use_attention(model: nn.Module, config: Any, name: str, attention: Attention) -> Configs:
+    """Let a model call `attention`, registered as `name`.
+
+    Each part of the model with the configuration `config` gets a copy, because another model may
+    have `config`, too. The first pair that is returned is `config` and this copy.
     """
     register(name, attention)
     own_config = copy(config)
     own_config._attn_implementation = name
+    configs = [(config, own_config)]
+    replace_configs(model, configs)
+    return configs
+
+
+def replace_configs(model: nn.Module, configs: Configs) -> None:
+    """Give each part of a model the copy of its configuration. A configuration that contains one of
+    them is copied as well, and added to `configs`."""
     parts: list[Any] = [part for part in model.modules() if hasattr(part, "config")]
-    whole: dict[int, Any] = {}
-    for part in parts:
-        if type(part.config) is type(config):
-            part.config = own_config
-            continue
-        for field, value in vars(part.config).items():
-            if value is config:
-                changed = whole.setdefault(id(part.config), copy(part.config))
-                setattr(changed, field, own_config)
-    for part in parts:
-        part.config = whole.get(id(part.config), part.config)
-    return own_config
+    for part in reversed(parts):  # the innermost first
+        config = part.config
+        fields = getattr(config, "__dict__", {}).items()
+        copies = {name: new for name, value in fields for old, new in configs if value is old}
+        if copies and not any(config is old for old, _ in configs):
+            configs.append((config, copy(config)))
+            for name, new in copies.items():
+                setattr(configs[-1][1], name, new)
+        part.config = next((new for old, new in configs if config is old), config)
 
 
 def cache_of(arguments: Mapping[str, Any]) -> Any:

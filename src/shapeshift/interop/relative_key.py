@@ -93,7 +93,7 @@ def restore_relative_positions(
                 f" {None if table is None else tuple(table.shape)}, expected an odd number of rows"
                 f" of {width}; is this the checkpoint of this {type(model).__name__}?"
             )
-    own_config = use_attention(model, config, NAME, _attention)
+    own_config = use_attention(model, config, NAME, _attention)[0][1]
     own_config.position_embedding_type = kind
     for name, attention in attentions.items():
         like = attention.query.weight

@@ -6,6 +6,7 @@ are and add nothing: rotary embeddings rotate by zero, a table of positions give
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -16,7 +17,7 @@ from shapeshift._system.own_modules import is_own
 from shapeshift.positions import SCHEMES, SHAPE, Representation, Scheme, get
 from shapeshift.positions.base import check_sizes, tied_names
 
-from .changed import UNDO, refuse_changed, register, use_attention
+from .changed import UNDO, refuse_changed, use_attention
 from .measure import Layer, Own, measure, restore, silence
 from .numbering import CAUSAL, NAME, Tracker, attention, keys_as_ids
 from .own_rotation import SHARE
@@ -63,14 +64,17 @@ def use_position(model: nn.Module, position: Representation | str, **options: An
     """
     refuse_changed(model)
     _refuse_position(position, options)
+    options = _plain(options) if is_named(position) else options
     own = measure(model)
-    config: Any = own.base.config
+    base: Any = own.base
+    dim = getattr(base.config, "hidden_size", None) or base.get_input_embeddings().embedding_dim
     settings: dict[str, Mapping[str, Any] | None] = {
-        layer.name: _settings(position, layer, config.hidden_size, options)
+        layer.name: _settings(position, layer, dim, options)
         for layer in own.layers
         if layer.has_position
     }
     install(model, own, position, settings)
+    setattr(base.config, ENTRY, _entry(own, position, settings))
 
 
 def install(
@@ -78,8 +82,8 @@ def install(
     own: Own,
     position: Representation | str,
     settings: Mapping[str, Mapping[str, Any] | None],
-) -> None:
-    """Replace `own` positions of a model.
+) -> dict[str, str]:
+    """Replace `own` positions of a model; return its tied weights, see `tied_names`.
 
     Args:
         settings: name of each attention that gets the position → its arguments for `get`; None
@@ -118,18 +122,11 @@ def install(
     weight, tied = next(base.parameters()), tied_names(positions)
     positions.to(None if weight.is_meta else weight.device, weight.dtype)
     positions._tied_weights_keys = tied  # type: ignore[assignment]  # for `save_pretrained`
-    undo: dict[str, Any] = {"attention": base.config._attn_implementation}
-    if hasattr(base.config, ENTRY):  # opened by `from_pretrained`
-        register(NAME, attention)
-        base.config._attn_implementation = NAME
-        undo["attention"] = base.get_correct_attn_implementation(None)
-        base.all_tied_weights_keys |= {
-            f"shapeshift_positions.{name}": f"shapeshift_positions.{first}"
-            for name, first in tied.items()
-        }
-    else:
-        use_attention(model, base.config, NAME, attention)
-        setattr(base.config, ENTRY, _entry(own, position, settings))
+    before = base.config._attn_implementation
+    if before == NAME:  # opened with the position of another model, or of the user's own
+        before = base.get_correct_attn_implementation(None)
+    undo: dict[str, Any] = {"attention": before}
+    undo["configs"] = use_attention(model, base.config, NAME, attention)
     base.config.attn_implementation = NAME  # without shapeshift, `from_pretrained` refuses it
     base.shapeshift_positions = positions
     undo["silenced"] = silence(own)
@@ -147,6 +144,7 @@ def install(
             holder = base.get_submodule(layer.holder)
             undo["hooks"].append(holder.register_forward_pre_hook(keys_as_ids, with_kwargs=True))
     setattr(base, UNDO, undo)
+    return tied
 
 
 def is_named(position: object) -> bool:
@@ -159,32 +157,47 @@ def _entry(
     own: Own, position: Representation | str, settings: Mapping[str, Mapping[str, Any] | None]
 ) -> dict[str, Any]:
     """Return what the configuration of a changed model says of it."""
+    named = position if is_named(position) else None
     variants: list[dict[str, Any]] = []
     layers: dict[str, int] = {}
     for layer in own.layers:
         variant: dict[str, Any] = {"causal": layer.causal, "holder": layer.holder}
-        variant |= {"settings": settings.get(layer.name)}
+        variant |= {"settings": settings.get(layer.name) if named else None}
         if variant not in variants:
             variants.append(variant)
         layers[layer.name] = variants.index(variant)
-    named = position if is_named(position) else None
     return {
         "position": named, "tables": own.tables, "rotary": own.rotary,
         "variants": variants, "layers": layers,
     }  # fmt: skip
 
 
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as `config.json` holds them, arrays and tensors as numbers."""
+    plain = {}
+    for name, value in options.items():
+        try:
+            plain[name] = json.loads(json.dumps(value, default=lambda x: x.tolist()))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ShapeshiftError(
+                f"{name} is {value!r}, which config.json cannot hold; build the position and give"
+                " it to use_position in place of its name"
+            ) from error
+    return plain
+
+
 def restore_position(model: nn.Module) -> None:
-    """Undo `use_position`. Other changes since then remain."""
-    base: Any = next(part for part in model.modules() if hasattr(part, UNDO))
+    """Undo `use_position` in all parts of a model. Other changes since then remain."""
+    for part in [part for part in model.modules() if hasattr(part, UNDO)]:
+        _restore(part)
+
+
+def _restore(base: Any) -> None:
     undo = getattr(base, UNDO)
     restore(undo["silenced"])
-    configs = [part.config for part in model.modules() if hasattr(part, "config")]
-    for config in [x for whole in configs for x in (whole, *vars(whole).values())]:
-        if hasattr(config, ENTRY):  # also that of a larger model, and what it says of this one
-            config._attn_implementation = undo["attention"]
-            delattr(config, ENTRY)
-            delattr(config, "attn_implementation")
+    base.config._attn_implementation = undo["attention"]
+    delattr(base.config, ENTRY)
+    delattr(base.config, "attn_implementation")
     for part in undo["layers"]:
         del vars(part)[NAME], vars(part)[CAUSAL]
     for hook in undo["hooks"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import sys
 from pathlib import Path
 
@@ -25,6 +25,7 @@ def test_an_action_runs_once_after_the_module(
     after_import("imported_late", act)
     after_import("imported_late", act)  # as a second user of it
     importlib.import_module("json")
+    assert importlib.util.find_spec("imported_late") is not None
     assert seen == []
     module = importlib.import_module("imported_late")
     assert seen == [1, 1]

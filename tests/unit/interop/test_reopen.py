@@ -16,6 +16,7 @@ from tests.unit.tiny_models import hf, ids, logits, make
 
 from shapeshift import unshift, use_position
 from shapeshift._system.errors import ShapeshiftError
+from shapeshift.interop import reopen
 from shapeshift.positions import Shaw
 
 
@@ -66,7 +67,8 @@ def test_a_saved_model_opens_with_its_positions(
     assert "shapeshift" not in (tmp_path / "own" / "config.json").read_text()
 
 
-def test_a_part_of_a_larger_model_is_saved_and_opened(tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["", "model.language_model"])
+def test_a_part_of_a_larger_model_is_saved_and_opened(part: str, tmp_path: Path) -> None:
     text = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2,
             "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}  # fmt: skip
     vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
@@ -78,7 +80,7 @@ def test_a_part_of_a_larger_model_is_saved_and_opened(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = hf.Gemma3ForConditionalGeneration(config).eval()
     before = logits(model, ids() % 50)
-    use_position(model, "alibi")
+    use_position(model.get_submodule(part), "alibi")
     expected = logits(model, ids() % 50)
     assert not torch.allclose(expected, before)
     assert config.text_config._attn_implementation != "shapeshift"
@@ -89,6 +91,69 @@ def test_a_part_of_a_larger_model_is_saved_and_opened(tmp_path: Path) -> None:
         assert torch.equal(logits(changed, ids() % 50), before)
         changed.save_pretrained(tmp_path)
         assert "shapeshift" not in (tmp_path / "config.json").read_text()
+
+
+@pytest.mark.parametrize("head", ["LlamaForCausalLM", "GPT2LMHeadModel"])
+def test_a_head_is_saved_with_the_position_of_its_base(head: str, tmp_path: Path) -> None:
+    model = make(head)
+    before, config = logits(model, ids()), model.config
+    use_position(model.base_model, "alibi")
+    expected = logits(model, ids())
+    again = opened(model, tmp_path)
+    assert torch.equal(logits(again, ids()), expected)
+    assert not torch.equal(expected, before)
+    assert not hasattr(config, "shapeshift_position")  # another model may have it
+    unshift(model.base_model)
+    model.save_pretrained(tmp_path)
+    assert "shapeshift" not in (tmp_path / "config.json").read_text()
+
+
+@pytest.mark.parametrize("first", ["alibi", Shaw(num_heads=4, head_dim=8, causal=True)])
+def test_an_earlier_entry_gives_way_to_a_new_position(
+    first: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model was opened without shapeshift, or its position has no entry."""
+    own = logits(make("LlamaForCausalLM"), ids())
+    swapped("LlamaForCausalLM", first).save_pretrained(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(hf.PreTrainedModel, "post_init", reopen._post_init)
+        model = hf.LlamaForCausalLM.from_pretrained(tmp_path, attn_implementation="sdpa").eval()
+    assert torch.equal(logits(model, ids()), own)
+    if not isinstance(first, str):
+        model = hf.LlamaForCausalLM.from_pretrained(tmp_path).eval()
+    use_position(model, "nope")
+    expected = logits(model, ids())
+    again = opened(model, tmp_path / "new")
+    assert torch.equal(logits(again, ids()), expected)
+    unshift(model)
+    assert torch.equal(logits(model, ids()), own)
+
+
+def test_models_that_share_a_configuration_are_undone_one_by_one(tmp_path: Path) -> None:
+    model = swapped("LlamaForCausalLM", "t5")
+    expected = logits(model, ids())
+    other = type(model)(model.config).eval()
+    assert other.config is other.model.config
+    unshift(other)
+    assert torch.equal(logits(model, ids()), expected)
+    assert torch.equal(logits(opened(model, tmp_path), ids()), expected)
+
+
+def test_an_attention_that_from_pretrained_gets_is_that_after_unshift(tmp_path: Path) -> None:
+    model = swapped("LlamaForCausalLM", "alibi")
+    again = opened(model, tmp_path, attn_implementation="eager")
+    assert torch.equal(logits(again, ids()), logits(model, ids()))
+    unshift(again)
+    assert again.config._attn_implementation == "eager"
+
+
+def test_options_are_saved_as_numbers_or_refused(tmp_path: Path) -> None:
+    model = swapped("LlamaForCausalLM", "rope", base=torch.tensor(500.0))
+    assert torch.equal(logits(opened(model, tmp_path), ids()), logits(model, ids()))
+    model = make("LlamaForCausalLM")
+    with pytest.raises(ShapeshiftError, match=r"base is .*which config.json cannot hold; build"):
+        use_position(model, "rope", base=object())
+    assert not hasattr(model.config, "shapeshift_position")
 
 
 def test_positions_of_the_users_own_are_given_again(tmp_path: Path) -> None:
@@ -106,13 +171,27 @@ def test_positions_of_the_users_own_are_given_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "entry", [{}, {"position": "alibi", "layers": {"layers.0.self_attn": 3}, "variants": []}]
+    "entry",
+    [
+        {},
+        {"position": "alibi", "layers": {"layers.0.self_attn": 3}, "variants": []},
+        {"position": "alibi", "layers": {}, "variants": [], "tables": ["wpe"], "rotary": []},
+    ],
 )
 def test_an_entry_that_cannot_be_read_is_an_error(entry: Any, tmp_path: Path) -> None:
     swapped("LlamaForCausalLM", "alibi").save_pretrained(tmp_path)
     settings = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**settings, "shapeshift_position": entry}))
     with pytest.raises(ShapeshiftError, match="cannot be read"):
+        hf.AutoModelForCausalLM.from_pretrained(tmp_path)
+
+
+def test_an_error_of_a_kind_is_no_error_of_its_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swapped("LlamaForCausalLM", "alibi").save_pretrained(tmp_path)
+    monkeypatch.setattr(reopen, "install", lambda *_: [][0])
+    with pytest.raises(IndexError):
         hf.AutoModelForCausalLM.from_pretrained(tmp_path)
 
 

@@ -166,6 +166,27 @@ def test_a_model_with_the_same_configuration_is_left_alone() -> None:
     assert vars(model.config) == settings
 
 
+def test_models_in_one_module_are_changed_and_undone_one_by_one() -> None:
+    models = nn.ModuleList([build("Llama"), build("Llama", num_hidden_layers=1), build("GPT-2")])
+    before = [logits(model, ids()) for model in models]
+    use_position(models, "alibi")
+    assert not torch.allclose(logits(models[0], ids()), before[0])
+    assert models[1].config.num_hidden_layers == 1
+    assert torch.equal(logits(models[1], ids()), before[1])
+    use_position(models[2], "alibi")
+    unshift(models)
+    for model, expected in zip(models, before, strict=True):
+        assert torch.equal(logits(model, ids()), expected)
+        assert not hasattr(model.config, "shapeshift_position")
+
+
+def test_a_model_without_a_width_in_its_configuration_is_changed() -> None:
+    model = build("Llama")
+    del model.config.hidden_size
+    use_position(model, "alibi")
+    assert logits(model, ids()).isfinite().all()
+
+
 CACHES = {"Llama": hf.DynamicCache, "Mistral": hf.DynamicCache, "GPT-2": hf.StaticCache}
 
 
