@@ -79,14 +79,14 @@ def check(
     if against is not None:
         if positions is not None or declared:
             raise ShapeshiftError(
-                "--positions and --declared have no effect with --against; leave them out"
+                "--against takes neither --declared nor --positions; leave them out"
             )
         _show_partings(_load(model)[0], _load(against)[0], max_length)
         return
     if declared:
         if positions is not None or max_length != 300:
             raise ShapeshiftError(
-                "--positions and --max-length have no effect with --declared; leave them out"
+                "--declared takes neither --max-length nor --positions; leave them out"
             )
         _show_declared(_load(model)[0])
         return

@@ -48,9 +48,7 @@ OPTIONS = {
     | {"--help", "--version"}
     for name in COMMANDS
 }
-SHELL = re.compile(
-    rf"\b({'|'.join((*COMMANDS, *PROGRAMS))})\b(?P<between>[^`;,()]*?)(--[a-z][\w-]+)"
-)
+SHELL = re.compile(rf"\b({'|'.join((*COMMANDS, *PROGRAMS))})\b[^`;,()\n]*$")
 
 
 def messages(path: Path) -> Iterator[str]:
@@ -68,8 +66,8 @@ def messages(path: Path) -> Iterator[str]:
 def named(text: str) -> Iterator[tuple[str | None, str]]:
     """Yield the options in a text, each with the command before it, if there is one."""
     for found in re.finditer(r"(?<![\w-])--[a-z][\w-]*", text):
-        before = [x for x in SHELL.finditer(text) if x.end() == found.end()]
-        yield (before[0][1] if before else None), found[0]
+        before = SHELL.search(text[: found.start()])
+        yield (before[1] if before else None), found[0]
 
 
 FILES = [
