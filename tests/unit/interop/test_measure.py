@@ -19,6 +19,7 @@ import shapeshift.interop.numbering as numbering
 from shapeshift import unshift, use_position
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.check import check
+from shapeshift.interop import own_rotation
 from shapeshift.interop.measure import measure, restore, rotate_by_zero, silence
 from shapeshift.positions import Representation
 
@@ -127,6 +128,15 @@ def test_a_slow_rotation_that_differs_is_refused(convert: Any) -> None:
     model.model.rotary_emb.inv_freq[28:] /= 8
     with pytest.raises(ShapeshiftError, match="differs from what its configuration says"):
         use_position(convert(model), "rope")
+
+
+def test_an_error_of_rotary_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rotary(**_: Any) -> Any:
+        raise ShapeshiftError("an odd width")
+
+    monkeypatch.setattr(own_rotation, "Rotary", rotary)
+    with pytest.raises(ShapeshiftError, match=r"\(an odd width\); for another rotation"):
+        use_position(make("LlamaForCausalLM"), "rope")
 
 
 class Clipped(nn.Module):
