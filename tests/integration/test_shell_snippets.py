@@ -28,6 +28,7 @@ NOT_RUN = {
     r"check gpt2|import Helsinki|runs/opus": "needs a model of the Hugging Face hub",
     r"check my_models": "a model of one's own: unit/cli/test_check.py",
     r"check runs/mine": "exports to each engine: unit/export/test_export_command.py",
+    r"reproduce all": "no small settings fit all papers: unit/cli/test_reproduce.py",
     r"torchrun|srun|SLURM|SBATCH|MASTER_ADDR|scontrol|rdzv": "several machines or processes:"
     " integration/test_distributed.py, unit/study/test_launchers.py",
     r"shapeshift serve|^curl": "serves until it is stopped: integration/test_serve_in_browser.py",

@@ -210,6 +210,12 @@ def subjects(model: nn.Module, claim: Claim | None = None) -> list[Subject]:
     """
     if not isinstance(model, nn.Module):
         raise ShapeshiftError(f"expected an nn.Module to check, got {type(model).__name__}")
+    model = getattr(model, "_orig_mod", model)  # of torch.compile
+    if any(weight.is_meta for weight in model.parameters()):
+        raise ShapeshiftError(
+            "the weights of this model are on the device meta, where they have no numbers; load"
+            " them first"
+        )
     if all(hasattr(model, name) for name in ("encode", "decode", "project", "start")):
         sides = []
         cross = [x for name, x in model.named_modules() if name.endswith("cross_attention")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -84,6 +85,7 @@ def _shortest(first: Probe, second: Probe, max_length: int) -> Parting | None:
 
     limits = (probe.subject.limit or max_length for probe in (first, second))
     longest, passed, lengths = min(max_length, *limits), 0, [1, *first.lengths]
+    lengths = [n for n in lengths if n <= longest]
     while lengths[-1] < longest:
         lengths.append(min(2 * lengths[-1], longest))
     for length in lengths:
@@ -99,6 +101,16 @@ def _shortest(first: Probe, second: Probe, max_length: int) -> Parting | None:
         readings = _differences(first, second, len(found[0]))
         return Parting(first.subject.side, *found, tuple(readings))
     return None
+
+
+def _first_difference(ours: Reading, theirs: Reading) -> tuple[str, str]:
+    """Return what two readings that have the same text say of the first of their numbers that
+    differs; the same if none does."""
+    for n, (one, two) in enumerate(zip(ours.values, theirs.values, strict=False)):
+        if not math.isclose(one, two, rel_tol=1e-3, abs_tol=1e-6):
+            start = f"{ours.measured}; number {n} is"
+            return f"{start} {one:.4g}", f"{start} {two:.4g}"
+    return ours.measured, theirs.measured
 
 
 def _differences(first: Probe, second: Probe, length: int) -> list[Reading]:
@@ -118,6 +130,8 @@ def _differences(first: Probe, second: Probe, length: int) -> list[Reading]:
             continue  # it was not measured in one of them
         known = ours.get(key) or theirs[key]
         one, two = (side[key].measured if key in side else "none" for side in (ours, theirs))
+        if one == two and key in ours and key in theirs:
+            one, two = _first_difference(ours[key], theirs[key])
         if one != two:
             layers = () if layer < 0 else (layer,)
             found.append(Reading(name, known.side, layers, one, two, "DIFFERS"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
@@ -50,6 +50,7 @@ class Reading:
         measured: what these layers do, or why it was not measured.
         declared: what the configuration says, or why that is not known.
         outcome: `agrees`, `DIFFERS`, `not declared` or `not measured`.
+        values: the numbers that were measured, if there are several.
     """
 
     property: str
@@ -58,6 +59,7 @@ class Reading:
     measured: str
     declared: str
     outcome: Outcome
+    values: tuple[float, ...] = field(default=(), compare=False, repr=False)
 
     def where(self) -> str:
         """The side and its layers, as `decoder 0-2, 4`."""
@@ -166,6 +168,8 @@ class _Comparison:
     def read(self) -> Iterator[Reading]:
         rotations = [*self._rotations()]
         yield from rotations
+        if self.side != self.subject.side and self._is_causal():
+            yield self._agree("mask", None, "tokens see later ones", "causal", False)
         rotates = any(reading.property == "θ" for reading in rotations)
         for layer, call in sorted(self.scores.items()):
             if call.scores is None:
@@ -215,7 +219,7 @@ class _Comparison:
             try:
                 rotation = measure_rotation(call, still.calls.get(layer) if still else None, pos)
             except UnsupportedError as why:
-                if turning.rotary or (said.rotary is not None and not self.tables):
+                if turning.rotary or said.rotary is not None:
                     yield self._reading("θ" + where, layer, str(why), "", "not measured")
                 continue
             for reading in self._compare(layer, rotation, said):
@@ -238,7 +242,9 @@ class _Comparison:
             for name, value in values.items():
                 if num and value:
                     why = said.why if name == "θ" else ""
-                    yield self._reading(name, layer, value, why, "not declared")
+                    found = self._reading(name, layer, value, why, "not declared")
+                    numbers = rotation.theta.flatten().tolist() if name == "θ" else ()
+                    yield replace(found, values=tuple(numbers))
             return
         theta = torch.zeros(0) if rotary is None else rotary.frequencies().cpu()
         theta = theta[theta != 0].double()
@@ -302,11 +308,19 @@ class _Comparison:
                     return _Declared(rotary, knows_pairs=pairs is None)
         return _Declared(why=str(errors[0]))
 
+    def _is_causal(self) -> bool:
+        """Return whether the class and the configuration say that no token sees later ones."""
+        switches = self.given.get("is_decoder", True), self.given.get("is_causal", True)
+        is_causal = all(switches) and not self.given.get("use_bidirectional_attention")
+        return is_causal and type(self.model).__name__.endswith("ForCausalLM")
+
     # Windows and biases
 
     def _read_window(self, layer: int, seen: Tensor, window: int | None) -> Reading:
         first, length = int(seen.int().argmax()), len(seen)
-        measured = f"{length - first} tokens" if first else f"none in {length} tokens"
+        measured = f"{length - first} tokens" if first else "none"
+        if self.given and not first:
+            measured += f" in {length} tokens"
         stated = "none" if window is None else f"{window} tokens"
         if window is not None and window >= length:
             why = f"it is longer than the {length} tokens of the test"
@@ -342,7 +356,9 @@ class _Comparison:
         stated = self._stated_bias(distances)
         if stated is None:
             if bias.abs().max() > 1e-4:
-                yield self._reading("bias", layer, _spell_bias(bias, distances), "", "not declared")
+                spelled = _spell_bias(bias, distances)
+                found = self._reading("bias", layer, spelled, "", "not declared")
+                yield replace(found, values=tuple(bias.flatten().tolist()))
             return
         stated = (stated - stated[:, distances == 0]).expand(max(len(stated), len(bias)), -1)
         off = (bias - stated).abs() > 1e-5 + BIAS_PRECISION * stated.abs()

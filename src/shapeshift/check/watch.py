@@ -73,7 +73,9 @@ class Watch(TorchFunctionMode):
         heads: Any = getattr(model, "get_output_embeddings", lambda: None)
         head = heads()
         if head is not None:  # whose logits nobody reads
-            cut = head.register_forward_pre_hook(lambda _, args: (args[0][:, -1:], *args[1:]))
+            cut = head.register_forward_pre_hook(
+                lambda _, args: (args[0][:, -1:], *args[1:]) if args else None
+            )
             handles.append(cut)
         try:
             with self, recording():  # in which our attention computes in steps of PyTorch

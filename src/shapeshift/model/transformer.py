@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Self
 
@@ -190,8 +191,11 @@ class DecoderState:
 
     @property
     def reserves(self) -> bool:
-        """Whether `reserve` works: position ids are known before the tokens."""
-        return not self.model.target.position_ids.reads_tokens
+        """Whether searches may `reserve`: position ids are known before the tokens, and no kind has
+        a state, in which it would have to tell free places from tokens."""
+        layers: Iterable[Any] = self.model.decoder
+        has_state = any(layer.self_attention.position.acts("state") for layer in layers)
+        return not (self.model.target.position_ids.reads_tokens or has_state)
 
     def reserve(self, num_tokens: int, most: int) -> int:
         """Reserve buffers for `num_tokens` tokens a row, before the first step or when they are

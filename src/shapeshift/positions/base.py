@@ -330,8 +330,9 @@ class Representation(nn.Module):
         `scores` have all biases and the mask; what is `-inf` stays `-inf`. `q` and `k (B, H, Q|K,
         E)` are the heads after `rotate`, the queries scaled by 1 / sqrt(E). `state (B, K, F)` is
         what `state` has returned for all keys, in the order of the text. In self-attention, the
-        queries are the last Q of the keys. A cache with a fixed size has free places behind them,
-        whose scores are `-inf` and whose state is zero.
+        queries are the last Q of the keys. A cache of a fixed size (`DecoderState.reserve`), which
+        searches do not use with a state, has free places behind them, whose scores are `-inf` and
+        whose state is zero.
         """
         return scores
 

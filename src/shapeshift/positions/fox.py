@@ -55,4 +55,6 @@ class FoX(Representation):
         assert state is not None
         sums = state.transpose(1, 2).cumsum(-1)  # (B, H, K)
         at_q = sums[..., sums.shape[-1] - q.shape[2] :]  # (B, H, Q)
-        return scores + (at_q.unsqueeze(-1) - sums.unsqueeze(-2)).to(scores.dtype)
+        # Above 0 for later keys alone, which a mask with finite numbers would not hide then.
+        bias = (at_q.unsqueeze(-1) - sums.unsqueeze(-2)).clamp(max=0)  # (B, H, Q, K)
+        return scores + bias.to(scores.dtype)

@@ -72,3 +72,26 @@ def test_the_command_compares_two_models(tmp_path: Path) -> None:
     assert other.exit_code == 1
     assert "from 2 tokens on, at position 1" in other.output
     assert "base 500" in other.output
+
+
+def test_numbers_that_are_spelled_in_the_same_way_are_compared() -> None:
+    """The first three numbers of a bias, which is all that its text has, are equal."""
+    far = {"relative_attention_max_distance": 64}
+    model, other = tiny_models.build("T5"), tiny_models.build("T5", **far)
+    other.load_state_dict(model.state_dict())
+    decoder = next(x for x in against(model, other, max_length=60) if x.side == "decoder")
+    [reading] = decoder.readings
+    assert reading.property == "bias"
+    assert reading.measured != reading.declared
+
+
+def test_tables_of_two_lengths_are_compared_as_far_as_both_reach() -> None:
+    model = tiny_models.build("GPT2LMHeadModel", max_position_embeddings=64)
+    shorter = tiny_models.build("GPT2LMHeadModel", max_position_embeddings=20)
+    weights = model.state_dict()
+    weights["transformer.wpe.weight"] = weights["transformer.wpe.weight"][:20]
+    shorter.load_state_dict(weights)
+    assert against(model, shorter) == against(shorter, model) == []
+    shorter.transformer.h[0].mlp.c_fc.weight.data *= 2
+    [parting] = against(model, shorter)
+    assert parting.readings == ()

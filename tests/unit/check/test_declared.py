@@ -407,3 +407,23 @@ def test_the_guide_lists_the_threads_and_what_finds_them() -> None:
         what = what.partition(",")[0]
         smallest = measured.partition("from ")[2] or SMALLEST[what]
         assert listed.get(name) == (what, smallest, bug.like), name
+
+
+def test_a_causal_model_whose_tokens_see_later_ones_differs() -> None:
+    model = tiny_models.build("Llama")
+    assert not any(x.property == "mask" for x in declared(model))
+    for layer in model.model.layers:
+        layer.self_attn.is_causal = False
+    [reading] = (x for x in declared(model) if x.property == "mask")
+    assert (reading.measured, reading.outcome) == ("tokens see later ones", "DIFFERS")
+
+
+def test_a_declared_rotation_that_is_not_there_has_a_line() -> None:
+    config = tiny_models.build("Llama").config
+    readings = declared(tiny_models.build("GPT2LMHeadModel"), config)
+    assert any((x.property, x.outcome) == ("θ", "not measured") for x in readings)
+
+
+def test_weights_without_numbers_are_refused() -> None:
+    with pytest.raises(ShapeshiftError, match="on the device meta"):
+        declared(tiny_models.build("Llama").to("meta"))

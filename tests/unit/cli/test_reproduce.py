@@ -14,3 +14,27 @@ def test_items_of_another_grid_go_to_a_folder_with_its_name(tmp_path, monkeypatc
     assert (plan.label, plan.profile) == ("beyond-master", "tiny")
     assert {planned.seed for planned in plan.runs} == {1}
     assert "rope" in {planned.axes["position"] for planned in plan.runs}
+
+
+def test_all_is_every_paper_even_if_one_of_them_fails(tmp_path, monkeypatch):
+    taken = []
+
+    def run_plan(plan, *_, run, **options):
+        taken.append((plan.paper.name, run))
+        if plan.paper.name == "shaw":
+            raise reproduce.typer.Exit(1)
+
+    monkeypatch.setattr(reproduce, "run_plan", run_plan)
+    status, _, _ = shapeshift(tmp_path, "reproduce", "all", "--no-run", "--seed", "1")
+    assert status == 1
+    assert taken == [(name, False) for name in ("shape", "shaw", "nhk", "beyond")]
+
+
+def test_claims_are_listed_with_what_seeds_find(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "250")
+    status, out, _ = shapeshift(tmp_path, "reproduce", "shape:table1", "--list", "--claims")
+    assert status == 0
+    assert "costs APE more BLEU" in out
+    assert "6.62" in out
+    status, _, err = shapeshift(tmp_path, "reproduce", "shape:table1", "--claims")
+    assert (status, "without --list" in err) == (2, True)

@@ -138,3 +138,15 @@ def test_what_may_stand_together() -> None:
         Chain(fox, FoX(dim=D, num_heads=H))
     with pytest.raises(ShapeshiftError, match=r"Lost overrides state, which.*override score"):
         type("Lost", (Representation,), {"state": FoX.state})
+
+
+def test_gates_that_forget_everything_add_nothing_to_later_keys() -> None:
+    """Sums from a later key to the query would be above 0: too large for float16, and for a mask
+    whose numbers are finite."""
+    fox = FoX(dim=D, num_heads=H).requires_grad_(False)
+    nn.init.constant_(fox.gate.bias, -40.0)
+    x, pos = torch.zeros(1, 2048, D), torch.arange(2048)[None]
+    q = torch.zeros(1, H, 2048, E)
+    scores = fox("score", torch.zeros(1, H, 2048, 2048), q, q, fox("state", x, pos), pos, pos)
+    assert scores.max() == 0
+    assert scores[..., 1, 0].max() == pytest.approx(-40.0)
