@@ -194,7 +194,7 @@ class DecoderState:
         """Whether searches may `reserve`: position ids are known before the tokens, and no kind has
         a state, in which it would have to tell free places from tokens."""
         layers: Iterable[Any] = self.model.decoder
-        has_state = any(layer.self_attention.position.acts("state") for layer in layers)
+        has_state = any(layer.attention.position.acts("state") for layer in layers)
         return not (self.model.target.position_ids.reads_tokens or has_state)
 
     def reserve(self, num_tokens: int, most: int) -> int:
