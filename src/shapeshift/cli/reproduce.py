@@ -106,6 +106,8 @@ def reproduce(
         }  # fmt: skip
         for option in (option for option, is_given in unused.items() if is_given):
             raise usage_error(option, "has no effect: --list counts the runs of the papers' grids")
+        if claims and settings:
+            raise usage_error("--claims", f"{settings[0]} has no effect on the papers' claims")
         if claims:
             _list_claims(target, profile or "tiny")
         else:
@@ -154,7 +156,7 @@ def _list_claims(target: str | None, profile: str) -> None:
     from shapeshift.study.power import detectable, plan_tests
 
     def shown(value: float | None) -> str:
-        return f"{value:.2f}" if value else NO_VALUE
+        return NO_VALUE if value is None else f"{value:.2f}"
 
     rows = []
     for each in PAPERS if target in (None, EVERY) else [target]:
@@ -165,7 +167,7 @@ def _list_claims(target: str | None, profile: str) -> None:
                 claim, rule, spread = test.claim, test.claim.rule, test.spread
                 sizes = [shown(detectable(claim, spread, n) if spread else None) for n in (3, 5)]
                 margin = rule in ("equivalent", "no worse")
-                effect = f"within {claim.margin:g}" if margin else shown(claim.effect)
+                effect = f"within {claim.margin:g}" if margin else shown(claim.effect or None)
                 tested = "yes" if test.is_made else "no"
                 rows.append(
                     (f"{paper.name}:{name}", claim.claim, effect, *sizes, shown(test.power), tested)
@@ -173,8 +175,8 @@ def _list_claims(target: str | None, profile: str) -> None:
     header = ("study", "claim", "paper", "3 seeds find", "5 seeds find", "power", "tested")
     show_table(Table(header, rows), numbers=False)
     show(
-        f"{profile}: with so many seeds, differences from this size on are found with a power of"
-        " 0.8; power: of the profile's seeds, for a difference as large as the paper's"
+        f"{profile}: three or five seeds find a difference of this size with a power of 0.8; power:"
+        " with the profile's seeds, for a difference as large as the paper's"
     )
 
 

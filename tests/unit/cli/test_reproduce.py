@@ -38,3 +38,6 @@ def test_claims_are_listed_with_what_seeds_find(tmp_path, monkeypatch):
     assert "6.62" in out
     status, _, err = shapeshift(tmp_path, "reproduce", "shape:table1", "--claims")
     assert (status, "without --list" in err) == (2, True)
+    wrong = ("shape", "training.max_updates=9", "--list", "--claims")
+    status, _, err = shapeshift(tmp_path, "reproduce", *wrong)
+    assert (status, "training.max_updates=9 has no effect" in err) == (2, True)
