@@ -85,7 +85,7 @@ def measure_rotation(call: Call, still: Call | None, pos: Tensor) -> Rotation:
         raise UnsupportedError("the vocabulary has too few tokens")
     spread = torch.linalg.svdvals(before[0][0])
     if spread[-1] < 1e-4 * spread[0]:
-        raise UnsupportedError("the queries of different tokens are too much alike")
+        raise UnsupportedError("the queries of different tokens are too similar")
     turned = torch.linalg.lstsq(before[0], query).solution  # (T, E, E), a row times it
     missed = float((before[0] @ turned - query).norm() / query.norm())
     noise = max(EXACT, 8 * missed * float(spread[0] / spread[-1]))

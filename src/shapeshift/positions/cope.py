@@ -19,7 +19,7 @@ class CoPE(Representation):
     e has a trained vector for each whole number from 0 on, for all heads; between two of them,
     q_i e[p]^T is interpolated. As in the paper's code (appendix B), it is not divided by sqrt(E).
     The sums are computed in float32 at least. Attention is causal, as in the paper, and keys that a
-    mask forbids are not counted. Beside a part that adds a bias, s_ij includes it.
+    mask forbids are not counted. With a part that adds a bias, s_ij includes it.
 
     Differs from the paper's code in the initial values of e, which are drawn with standard
     deviation 0.02 and not zero.

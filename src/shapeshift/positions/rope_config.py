@@ -278,7 +278,7 @@ def _layer_type(given: Mapping[str, Any], layer: int | str | None) -> str | None
 
 
 def _of_layer(given: Mapping[str, Any], layer_type: str | None) -> dict[str, Any]:
-    """Return the rope parameters of one layer, with those that are written beside them."""
+    """Return the rope parameters of one layer, with those that are written next to them."""
     both = [name for name in ("rope_parameters", "rope_scaling") if given.get(name)]
     if len(both) == 2 and given[both[0]] != given[both[1]]:
         raise ShapeshiftError("rope_parameters and rope_scaling differ; give one of them")
@@ -296,7 +296,7 @@ def _of_layer(given: Mapping[str, Any], layer_type: str | None) -> dict[str, Any
         empty = [name for name, value in inner.items() if value is None]
         if loose := [name for name in inner if name not in nested and name not in empty]:
             raise ShapeshiftError(
-                f"rope_parameters has {loose[0]!r} beside those of {' and '.join(nested)}; remove"
+                f"rope_parameters has {loose[0]!r} next to those of {' and '.join(nested)}; remove"
                 " it"
             )
         types = list(nested)
@@ -391,7 +391,7 @@ def _pairs(given: Mapping[str, Any], pairs: str | None) -> str:
 def _spelled(given: Mapping[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
     """Return rope parameters with the names of transformers 5, complete by themselves."""
     old, kind = parameters.pop("type", None), parameters.pop("rope_type", None)
-    old = "default" if old == "mrope" else old  # of Qwen2-VL, beside its mrope_section
+    old = "default" if old == "mrope" else old  # of Qwen2-VL, next to its mrope_section
     if old is not None and kind is not None and old != kind:
         raise ShapeshiftError(f"rope_type {kind!r} and type {old!r} differ; give one of them")
     kind = kind or old or "default"

@@ -80,7 +80,7 @@ def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
         ({"rope_parameters": DEFAULT} | scaling("linear"), "and rope_scaling differ"),
         ({"rope_parameters": {**DEFAULT, "rope_theta": 5e5}}, "10000.0 of the model differs from"),
         (LAYERED | {"rope_parameters": BY_TYPE}, "differ: full_attention, sliding_attention; give"),
-        (LAYERED | {"rope_parameters": {**BY_TYPE, "factor": 2}}, "has 'factor' beside those of"),
+        (LAYERED | {"rope_parameters": {**BY_TYPE, "factor": 2}}, "has 'factor' next to those of"),
         ({"rope_scaling": {"name": "dynamic", "factor": 2.0}}, "'default' has no 'name'"),
         ({"rope_interleaved": True}, "a llama has pairs='halves', whatever rope_interleave=True"),
         (scaling(["yarn"]), "unknown rope_type"),
