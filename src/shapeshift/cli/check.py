@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from shapeshift._system.errors import ShapeshiftError, reason, require
-from shapeshift._system.own_modules import find, is_own
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.cli.options import load_model
 
 if TYPE_CHECKING:
     from torch import nn
-
-    from shapeshift.run.folder import Run
 
 
 def check(
@@ -81,16 +78,16 @@ def check(
             raise ShapeshiftError(
                 "--against takes neither --declared nor --positions; leave them out"
             )
-        _show_partings(_load(model)[0], _load(against)[0], max_length)
+        _show_partings(load_model(model)[0], load_model(against)[0], max_length)
         return
     if declared:
         if positions is not None or max_length != 300:
             raise ShapeshiftError(
                 "--declared takes neither --max-length nor --positions; leave them out"
             )
-        _show_declared(_load(model)[0])
+        _show_declared(load_model(model)[0])
         return
-    loaded, run = _load(model)
+    loaded, run = load_model(model)
     findings = check_model(loaded, positions=positions, max_length=max_length)
     if run is not None:
         from shapeshift.run.export import check_exports
@@ -144,42 +141,3 @@ def _show_declared(model: nn.Module) -> None:
     )
     if any(reading.outcome == "DIFFERS" for reading in readings):
         raise typer.Exit(1)
-
-
-def _load(name: str) -> tuple[nn.Module, Run | None]:
-    """Return the model that the user names, and its run."""
-    path = Path(name)
-    if (path / "config.yaml").exists():
-        from shapeshift.run.folder import load_run
-
-        run = load_run(name)
-        return run.model(), run
-    if is_own(name) and not path.exists():
-        factory = find(name, "function")
-        try:
-            return factory(), None
-        except (TypeError, ValueError) as error:
-            raise ShapeshiftError(
-                f"no function {name!r} without arguments returns a model: {error}"
-            ) from error
-    if "/" in name and path.parent.is_dir() and not path.exists():
-        raise ShapeshiftError("no such folder", path=path)
-    transformers = require("hf", "transformers")
-    import shapeshift.export.huggingface  # noqa: F401  registers our classes
-    from shapeshift._system.files import refuse_irregular
-
-    masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING
-    refuse_irregular(path)
-    try:
-        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
-        kind = transformers.AutoModelForCausalLM
-        if config.is_encoder_decoder:
-            kind = transformers.AutoModelForSeq2SeqLM
-        elif type(config) in masked and not getattr(config, "is_decoder", False):
-            kind = transformers.AutoModelForMaskedLM  # BERT, unless its configuration says more
-        return kind.from_pretrained(name, trust_remote_code=False), None
-    except Exception as error:  # a stranger's files may raise any of transformers, or of pickle
-        raise ShapeshiftError(
-            f"{name!r} is neither the folder of a run, nor module:factory, nor a causal, masked or"
-            f" encoder-decoder model of Hugging Face: {reason(error)}"
-        ) from error
