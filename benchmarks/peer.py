@@ -278,21 +278,21 @@ def vocabularies(size: int) -> dict[str, Any]:
     return {**both, "decoder_start_token": "<s>", "data_task": "seq2seq"}
 
 
-def learn(system: Any, work: SimpleNamespace) -> list[tuple[float, list[list[int]]]]:
-    """Train, and return at every `work.every` updates the seconds of training until then and the
-    greedy translations of `work.sources`."""
-    seconds, found = 0.0, []
+def learn(system: Any, work: SimpleNamespace) -> dict[str, list[Any]]:
+    """Train; return the seconds of each update, and after every `work.every` of them their number
+    and the greedy translations of `work.sources`."""
+    seconds, made = [], []
     for update, (rate, batch) in enumerate(zip(work.schedule, work.batches, strict=True), 1):
         began = time.perf_counter()
         system.set_rate(rate)
         system.model.train()
         system.train(system.prepare(*batch))
-        seconds += time.perf_counter() - began
-        if update % work.every == 0:
+        seconds.append(time.perf_counter() - began)
+        if work.sources and update % work.every == 0:
             with torch.no_grad():
-                made = [ids for source in work.sources for ids in system.decode(source, 1)]
-            found.append((seconds, [text_of([int(x) for x in ids]) for ids in made]))
-    return found
+                found = [ids for source in work.sources for ids in system.decode(source, 1)]
+            made.append((update, [text_of([int(x) for x in ids]) for ids in found]))
+    return {"seconds": seconds, "made": made}
 
 
 def text_of(ids: list[int]) -> list[int]:

@@ -1,30 +1,38 @@
 """Minutes of training until a validation BLEU that all toolkits reach: what a user waits for.
 
     benchmarks/peers.sh                 # Eole, Joey NMT and OpenNMT-py, each in its environment
-    python benchmarks/time_to_bleu.py --text PATH/TO/multi30k [--threads 2] [--updates 2400]
+    python benchmarks/time_to_bleu.py --text PATH/TO/multi30k --json curves.json
+    python benchmarks/time_to_bleu.py --text PATH/TO/multi30k --json curves.json --time
 
 Ours with absolute and with relative positions, Hugging Face's MarianMT, and the toolkits of
 `peer.py` train models of the same shape, dropout and label smoothing, on the same batches of the
 same text in the same order, with the same vocabulary (a joint BPE), each with the inverse square
 root schedule and each of several peak learning rates. Every so many updates each translates the
-validation text with its own greedy search, which does not count as time of training; what it prints
-is scored here. A system's time is that of its best rate; the target is the highest BLEU that all
-systems reach with their best rate. What else differs between the models: see `compare.py`.
+validation text with its own greedy search; what it prints is scored here. What else differs between
+the models: see `compare.py`.
 
-Each process prints its curve when it has ended; the table comes last. `--json FILE` keeps all.
+The first command counts updates, so the machine may do other things. It keeps each curve in the
+file when it has it, and goes on from there when it is called again. The second one, on a machine
+that does nothing else, times updates of all systems by turns. A system's time is the updates of its
+best rate until the target times the median time of one of its updates; the target is the highest
+BLEU that all systems reach with their best rate. Validation does not count.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib.metadata import version
-from itertools import chain, count, islice
+from itertools import chain, count, islice, product
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,8 +52,10 @@ from shapeshift.training.precision import autocast, multiplies_bf16_faster, tune
 
 OURS = {"shapeshift ape": "ape", "shapeshift rpe": "rpe"}
 SYSTEMS = (*OURS, "marian", *compare.PEERS)
-Curve = list[tuple[float, float]]
-"""Seconds of training, validation BLEU."""
+Curve = list[tuple[int, float]]
+"""Updates, validation BLEU."""
+TIMED, SKIPPED, ROUNDS = 40, 10, 5
+"""Updates of a turn, those at its beginning that do not count, turns of each system."""
 
 
 class System:
@@ -98,8 +108,10 @@ def read(args: argparse.Namespace, split: str) -> list[tuple[str, str]]:
     return [*zip(*sides, strict=True)]
 
 
-def prepare(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], Subwords]:
-    """Return the work that all systems get, and the subwords."""
+def prepare(
+    args: argparse.Namespace, folder: Path, updates: int | None = None
+) -> tuple[dict[str, Any], Subwords]:
+    """Return the work that all systems get, of some updates or all, and the subwords."""
     pairs, valid = read(args, "train"), read(args, "valid")
     subwords = Subwords.train(lambda: pairs, SubwordsConfig(vocab_size=args.vocabulary), folder)
     sources = subwords.encode_source([source for source, _ in pairs])
@@ -108,7 +120,7 @@ def prepare(args: argparse.Namespace, folder: Path) -> tuple[dict[str, Any], Sub
     config = BatchConfig(max_tokens=args.tokens)
     plans = chain.from_iterable(plan_epoch(*lengths, config, seed=1, epoch=n) for n in count())
     batches = []
-    for chosen in islice(plans, args.updates):
+    for chosen in islice(plans, updates or args.updates):
         batch = make_batch([sources[i] for i in chosen], [targets[i] for i in chosen])
         target = torch.cat([batch.target_input[:, :1], batch.target_output], 1)
         batches.append((batch.source, target))
@@ -140,29 +152,84 @@ def schedule(args: argparse.Namespace, peak: float) -> list[float]:
     return [peak * min(n / warm, (warm / n) ** 0.5) for n in range(1, args.updates + 1)]
 
 
-def run(args: argparse.Namespace, name: str, file: Path) -> list[tuple[float, list[list[int]]]]:
-    """Return what a system in a process of its own finds."""
+def run(args: argparse.Namespace, name: str, work: dict[str, Any]) -> dict[str, Any]:
+    """Return what `peer.learn` does in a process of the system's own."""
     environment = os.environ | (SETTINGS if name in OURS else {})
-    if name in compare.PEERS:
-        program = [args.peers / name / "bin/python", Path(__file__).parent / "peer.py", name, file]
-    else:
-        program = [sys.executable, __file__, "--system", name, "--work", file]
-    done = subprocess.run(
-        [*map(str, program)], env=environment, stdout=subprocess.PIPE, text=True, check=True
-    )
-    found: list[tuple[float, list[list[int]]]] = json.loads(done.stdout.splitlines()[-1])
+    with tempfile.NamedTemporaryFile(suffix=".pt") as file:
+        torch.save(work, file.name)
+        if name in compare.PEERS:
+            python = args.peers / name / "bin/python"
+            program = [python, Path(__file__).parent / "peer.py", name, file.name]
+        else:
+            program = [sys.executable, __file__, "--system", name, "--work", file.name]
+        done = subprocess.run(
+            [*map(str, program)], env=environment, stdout=subprocess.PIPE, text=True, check=True
+        )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def learn(args: argparse.Namespace, kept: dict[str, Any]) -> Iterator[None]:
+    """Train every system with every rate that `kept` lacks, and add its curve."""
+    with tempfile.TemporaryDirectory() as folder:
+        work, subwords = prepare(args, Path(folder))
+    references = [target for _, target in read(args, "valid")]
+    for peak, name in product(args.rates, args.systems):
+        if f"{peak:g}" in kept["curves"].setdefault(name, {}):
+            continue
+        curve = []
+        for update, ids in run(args, name, {**work, "schedule": schedule(args, peak)})["made"]:
+            texts = [subwords.decode_target(row) for row in ids]
+            scores = evaluate(texts, references, metrics=("bleu",)).scores
+            curve.append((update, scores[0].value))
+        kept["curves"][name][f"{peak:g}"] = curve
+        print(f"{name}, {peak:g}: {max(bleu for _, bleu in curve):.2f} BLEU", flush=True)
+        yield
+
+
+def time_updates(args: argparse.Namespace) -> dict[str, list[float]]:
+    """Return the median seconds of an update of each system, once for each turn."""
+    with tempfile.TemporaryDirectory() as folder:
+        work, _ = prepare(args, Path(folder), TIMED)
+    work |= {"schedule": schedule(args, args.rates[0])[:TIMED], "sources": []}
+    found: dict[str, list[float]] = {name: [] for name in args.systems}
+    for _, name in product(range(ROUNDS), args.systems):
+        found[name].append(median(run(args, name, work)["seconds"][SKIPPED:]))
     return found
 
 
 def reached(curve: Curve, target: float) -> float | None:
-    """Return the seconds until a BLEU, between two measurements in proportion; None if never."""
+    """Return the updates until a BLEU, between two measurements in proportion; None if never."""
     before = (0.0, 0.0)
-    for seconds, bleu in curve:
+    for update, bleu in curve:
         if bleu >= target:
             share = (target - before[1]) / (bleu - before[1])
-            return before[0] + share * (seconds - before[0])
-        before = seconds, bleu
+            return before[0] + share * (update - before[0])
+        before = update, bleu
     return None
+
+
+def show(kept: dict[str, Any]) -> None:
+    """Print what each system needs until the highest BLEU that all reach."""
+    curves: dict[str, dict[str, Curve]] = kept["curves"]
+    target = min(max(b for curve in own.values() for _, b in curve) for own in curves.values())
+    print(
+        f"\nuntil {target:.2f} BLEU on validation\n"
+        "\n| system | best rate | updates | ms an update | minutes | of ours | best BLEU |"
+        "\n|---|---:|---:|---:|---:|---:|---:|"
+    )
+    first = 0.0
+    for name, own in curves.items():
+        needed = {peak: reached(curve, target) for peak, curve in own.items()}
+        updates, peak = min((x, peak) for peak, x in needed.items() if x is not None)
+        best = max(bleu for curve in own.values() for _, bleu in curve)
+        seconds = median(kept["seconds"].get(name, [math.nan]))
+        minutes = updates * seconds / 60
+        first = first or minutes
+        print(
+            f"| {name} | {peak} | {updates:,.0f} | {1000 * seconds:.0f} | {minutes:.1f} |"
+            f" {minutes / first:.2f} | {best:.2f} |"
+        )
 
 
 def main() -> None:
@@ -182,7 +249,8 @@ def main() -> None:
     auto = "bf16" if multiplies_bf16_faster() else "fp32"
     parser.add_argument("--precision", default=auto, choices=("fp32", "bf16"))
     parser.add_argument("--peers", type=Path, default=Path(".peers"), help="of peers.sh")
-    parser.add_argument("--json", type=Path, help="file for all curves")
+    parser.add_argument("--json", type=Path, help="file of the curves, continued if it is there")
+    parser.add_argument("--time", action="store_true", help="time updates; needs a quiet machine")
     parser.add_argument("--system", choices=SYSTEMS, help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -194,46 +262,28 @@ def main() -> None:
             tune_cpu()
         print(json.dumps(peer.learn(System(args.system, work), work)))
         return
-    if args.text is None:
-        parser.error("--text: name the folder of the text")
+    if args.text is None or args.json is None:
+        parser.error("--text and --json: name the folder of the text and the file of the curves")
     for name in (x for x in args.systems if x in compare.PEERS):
         if not (args.peers / name / "bin/python").exists():
             parser.error(f"no {name} in {args.peers}; run: benchmarks/peers.sh {args.peers}")
-    curves: dict[str, dict[float, Curve]] = {name: {} for name in args.systems}
-    with tempfile.TemporaryDirectory() as folder:
-        work, subwords = prepare(args, Path(folder))
-        references = [target for _, target in read(args, "valid")]
-        for peak in args.rates:
-            file = Path(folder, "work.pt")
-            torch.save({**work, "schedule": schedule(args, peak)}, file)
-            for name in args.systems:
-                curve = []
-                for seconds, ids in run(args, name, file):
-                    texts = [subwords.decode_target(row) for row in ids]
-                    scores = evaluate(texts, references, metrics=("bleu",)).scores
-                    curve.append((seconds, scores[0].value))
-                curves[name][peak] = curve
-                best, minutes = max(bleu for _, bleu in curve), curve[-1][0] / 60
-                print(f"{name}, {peak:g}: {best:.2f} BLEU in {minutes:.1f} min", flush=True)
-    target = min(max(b for curve in own.values() for _, b in curve) for own in curves.values())
-    print(
-        f"\n{args.size}, {args.precision}, {args.threads} threads, torch {torch.__version__},"
-        f" {args.updates} updates; minutes until {target:.2f} BLEU on validation\n"
-        "\n| system | best rate | minutes | of ours | best BLEU |\n|---|---:|---:|---:|---:|"
-    )
-    rows = []
-    for name, own in curves.items():
-        times = {peak: reached(curve, target) for peak, curve in own.items()}
-        seconds, peak = min((x, peak) for peak, x in times.items() if x is not None)
-        best = max(bleu for curve in own.values() for _, bleu in curve)
-        rows.append((name, peak, seconds / 60, best))
-    for name, peak, minutes, best in rows:
-        print(f"| {name} | {peak:g} | {minutes:.1f} | {minutes / rows[0][2]:.2f} | {best:.2f} |")
-    if args.json:
-        settings = {name: x for name, x in vars(args).items() if isinstance(x, int | float | str)}
-        versions = {name: version(name) for name in ("torch", "transformers")}
-        found = {"settings": settings, "versions": versions, "curves": curves, "target": target}
-        args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    names = ("size", "dropout", "vocabulary", "tokens", "updates", "warmup", "every", "precision")
+    text = json.dumps([read(args, "train"), read(args, "valid")]).encode()
+    given = {x: getattr(args, x) for x in names} | {"text": hashlib.sha256(text).hexdigest()}
+    versions = {name: version(name) for name in ("torch", "transformers")}
+    kept = {"settings": given, "versions": versions, "curves": {}, "seconds": {}}
+    if args.json.exists():
+        kept = json.loads(args.json.read_text(encoding="utf-8"))
+        if kept["settings"] != given or kept["versions"] != versions:
+            parser.error(f"{args.json} is of other settings or versions; name a new file")
+    if args.time:
+        kept["seconds"] = time_updates(args)
+        kept["threads"] = args.threads
+    else:
+        for _ in learn(args, kept):
+            args.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    args.json.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    show(kept)
 
 
 if __name__ == "__main__":
