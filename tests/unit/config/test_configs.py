@@ -8,7 +8,7 @@ import pytest
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import load_config
-from shapeshift.data.config import Extrapolate, Interpolate, Vanilla
+from shapeshift.data.config import Extrapolate, Interpolate, LengthSlice, Vanilla
 from shapeshift.positions import SCHEMES, Scheme
 from shapeshift.study.catalogue import find_grid
 from shapeshift.study.power import read_spreads, write_spreads
@@ -143,10 +143,77 @@ def test_the_page_of_results_is_made_of_the_runs_that_are_kept(tmp_path):
     assert read_spreads(tmp_path / "spread.csv") == read_spreads()
 
 
-def test_nhk_scores_english_japanese_in_words_and_all_else_as_ever():
-    """Miyazaki et al. 2024, footnote 3."""
-    for name in ("nhk:table1", "nhk:table3"):
-        runs = find_grid(name).runs("paper")
-        found = {(planned.axes["languages"], planned.config.bleu_tokenizer) for planned in runs}
-        wanted = {"fr-de": "13a", "de-fr": "13a", "ja-en": "13a", "en-ja": "ja-mecab"}
-        assert found == set(wanted.items())
+def test_the_models_of_shaw_et_al_have_their_hyperparameters():
+    """Shaw et al. 2018, section 4.1 and Tables 1 to 3."""
+    sizes = {"base": (512, 8, 1024, 100_000, 1), "big": (1024, 16, 4096, 300_000, 20)}
+    for name in ("table1", "speed", "table2", "table3"):
+        for planned in find_grid(f"shaw:{name}").runs("paper"):
+            config, size = planned.config, planned.axes.get("model", "base")
+            french = planned.axes.get("languages") == "en-fr"
+            model, training = config.model, config.training
+            found = model.dim, model.num_heads, model.ff_dim
+            assert (*found, training.max_updates, training.average_checkpoints) == sizes[size]
+            assert (model.encoder_layers, model.decoder_layers) == (6, 6)
+            assert model.dropout == (0.3 if size == "big" and not french else 0.1)
+            for part in config.position.parts:
+                if part["kind"] == "shaw":
+                    assert part.get("per_head", False) == (size == "base")
+                    k = int(planned.axes.get("k", 16 if size == "base" else 8))
+                    assert part.get("max_distance", 16) == k
+            optimizer = training.optimizer
+            assert (optimizer.name, optimizer.betas, optimizer.eps) == ("adam", (0.9, 0.98), 1e-9)
+            assert training.schedule == Noam(factor=1, warmup_updates=4000)
+            assert (training.label_smoothing, training.batch.max_tokens) == (0.1, 4096)
+            assert training.accumulation == 8
+            assert (config.decoding.beam, config.decoding.length_penalty.alpha) == (4, 0.6)
+            assert config.data.subwords.vocab_size == 32_768
+            corpus, target = config.data.corpus, "fr" if french else "de"
+            assert (corpus.source, corpus.target, corpus.subset) == ("en", target, f"{target}-en")
+            assert (*corpus.valid, *corpus.test) == ("sacrebleu:wmt13", "sacrebleu:wmt14/full")
+    distances = [int(planned.axes["k"]) for planned in find_grid("shaw:table2").runs("paper")]
+    assert distances == [0, 1, 2, 4, 16, 64, 256]
+
+
+def test_the_models_of_miyazaki_et_al_have_their_hyperparameters():
+    """Miyazaki et al. 2024, sections 3.1 and 3.4, Tables 2 to 6, footnote 3."""
+    slices = {
+        "all": (None, Vanilla()),
+        "short": (8_052_523, LengthSlice(max_length=20)),
+        "middle": (2_560_810, LengthSlice(min_length=40, max_length=60)),
+        "long": (394_505, LengthSlice(min_length=81)),
+    }
+    for name in ("table1", "table2", "table3", "figure3", "table5", "table6"):
+        runs = find_grid(f"nhk:{name}").runs("paper")
+        assert {planned.seed for planned in runs} == ({1} if name == "table1" else {1, 2, 3})
+        for planned in runs:
+            config, axes = planned.config, planned.axes
+            training = config.training
+            assert (training.optimizer.name, training.schedule.name) == ("radam", "cosine")
+            assert (training.schedule.peak, training.schedule.warmup_updates) == (5e-4, 5000)
+            assert (training.batch.max_sentences, training.accumulation) == (256, 1)
+            assert (training.final_weights, training.best_metric) == ("best", "comet")
+            assert config.decoding.beam == 10
+            assert config.evaluation.comet_model == "Unbabel/wmt20-comet-da"
+            assert config.data.subwords.vocab_size == 16_000
+            depth = 1 if name in ("table2", "table5") else 6
+            assert (config.model.encoder_layers, config.model.decoder_layers) == (depth, depth)
+            source, target = axes.get("languages", "fr-de").split("-")
+            corpus, tenth = config.data.corpus, "-tenth" if name in ("table5", "table6") else ""
+            text = "fr-de/train" if "fr" in (source, target) else "ja-en/train"
+            assert (corpus.source, corpus.target, *corpus.train) == (source, target, text + tenth)
+            assert (*corpus.valid, *corpus.test) == ("sacrebleu:wmt21", "sacrebleu:wmt22")
+            assert config.bleu_tokenizer == ("ja-mecab" if target == "ja" else "13a")
+            lengths = axes.get("lengths", "all")
+            assert config.data.recipe == slices[lengths][1]
+            num_pairs = 1_797_560 if tenth else slices[lengths][0]
+            updates = 10 * num_pairs / 256 if num_pairs else 650_000  # ten epochs
+            assert training.max_updates == pytest.approx(updates, rel=0.01)
+            assert len(range(0, training.max_updates, training.checkpoint_every)) in (13, 14)
+    places = {planned.axes["positions_in"] for planned in find_grid("nhk:table5").runs("paper")}
+    assert places == {"none", "q", "k", "v", "qk", "kv", "qv", "qkv"}
+    layers = {
+        planned.axes["layers"]: [part["layers"] for part in planned.config.position.parts]
+        for planned in find_grid("nhk:table6").runs("paper")
+        if planned.axes["position"] == "relative-cross-pe"
+    }
+    assert layers == {str(n): [n, n] for n in range(1, 7)}

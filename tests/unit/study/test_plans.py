@@ -471,5 +471,5 @@ def test_the_page_about_the_papers_profile_has_the_programs_own_estimates(name):
         if str(model) not in num_parameters:
             num_parameters[str(model)] = estimate.count_parameters(*model)
         disk += estimate.disk_bytes(config.training, num_parameters[str(model)])
-    page = (Path(__file__).parents[3] / "docs" / "paper-profile.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "paper-scale.md").read_text(encoding="utf-8")
     assert f"\n| `{name}` | {len(runs)} | {decimal(disk)} |\n" in page
