@@ -33,7 +33,7 @@ from shapeshift.cli.signals import ending_on_signals
 GROUPS = {
     "Your text and models": "init prepare train translate score inspect export import serve",
     "Comparisons and papers": "demo compare reproduce report",
-    "Reference": "positions check",
+    "Reference": "positions check context",
 }
 """The subcommands, in the order of the help."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import sys
@@ -64,6 +65,17 @@ def test_a_model_gets_used_to_no_positions(run: Run) -> None:
     trained, removed, recalibrated = (row[0] for row in rows.values())
     assert removed > trained + 0.3
     assert recalibrated < removed - 0.3
+
+
+def test_methods_of_context_extension(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    run("context_extension.py", "--steps", "10", "--windows", "1", "--folder", str(tmp_path))
+    for name, num_rows in {"rotary": 8, "drope": 1}.items():
+        rows = json.loads((tmp_path / name / "context" / "context.json").read_text())["rows"]
+        assert len(rows) == num_rows
+        assert all(1 < perplexity < 2000 for row in rows for *_, perplexity in row["perplexity"])
+        inconsistent = {row["method"] for row in rows if not row["is_consistent"]}
+        assert inconsistent == ({"dynamic", "longrope"} if name == "rotary" else set())
 
 
 def test_every_example_is_run_somewhere() -> None:
