@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -85,6 +86,8 @@ def score(
     metrics = list(dict.fromkeys(name for names in metric for name in names.lower().split(",")))
     if paired and "comet" in metrics:
         raise usage_error("--paired", "tests BLEU and chrF; leave comet out")
+    if twice := [path for path in paired or () if (paired or []).count(path) > 1]:
+        raise usage_error("--paired", f"{twice[0]} is given twice")
     if comet_model and "comet" not in metrics:
         raise usage_error("--comet-model", "needs --metric comet")
     if tokenize and "bleu" not in metrics and source is None:
@@ -128,22 +131,32 @@ def score(
         high = "inf" if bucket.high is None else bucket.high
         value = "none" if bucket.bleu is None else f"{bucket.bleu:.2f}"
         show(f"BLEU[{bucket.low},{high}) {value} ({bucket.num_segments} segments)")
-    if others:
-        from shapeshift.study.significance import NUM_SAMPLES, compare, holm
+    for kind, result in zip(metrics, scores.scores, strict=False) if others else ():
+        _show_tests(others, (title, translations), wanted, kind, tokenizer, result.name)
 
-        method = f"paired bootstrap, {NUM_SAMPLES:,} samples"
-        if len(others) > 1:
-            method += f", Holm's correction over {len(others)} systems"
-        for kind, result in zip(metrics, scores.scores, strict=False):
-            tests = {
-                name: compare(
-                    {1: other}, {1: translations}, wanted, metric=kind, tokenizer=tokenizer
-                )
-                for name, other in others.items()
-            }
-            p_values = holm({name: test.p_value for name, test in tests.items()})
-            for name, test in tests.items():
-                show(
-                    f"{name}: {result.name} {test.score:.2f}, {test.difference:+.2f} against"
-                    f" {title}, p = {p_values[name]:.4f} ({method})"
-                )
+
+def _show_tests(
+    others: Mapping[str, Sequence[str]],
+    against: tuple[str, Sequence[str]],
+    references: Sequence[str],
+    metric: str,
+    tokenizer: str,
+    score_name: str,
+) -> None:
+    """Print whether each of several systems is better than another, on one metric."""
+    from shapeshift.study.significance import NUM_SAMPLES, compare, holm
+
+    title, baseline = against
+    tests = {
+        name: compare({1: other}, {1: baseline}, references, metric=metric, tokenizer=tokenizer)
+        for name, other in others.items()
+    }
+    p_values = holm({name: test.p_value for name, test in tests.items()})
+    method = f"paired bootstrap, {NUM_SAMPLES:,} samples"
+    if len(others) > 1:
+        method += f", Holm's correction over {len(others)} systems"
+    for name, test in tests.items():
+        show(
+            f"{name}: {score_name} {test.score:.2f}, {test.difference:+.2f} against {title},"
+            f" p = {p_values[name]:.4f} ({method})"
+        )

@@ -93,6 +93,7 @@ MISUSED = [
     ("translate run text/test.en --on-long cut", "--on-long"),
     (f"{SAME} --paired text/test.en --metric comet", "leave comet out"),
     (f"{SAME} --comet-model X", "needs --metric comet"),
+    (f"{SAME} --paired run/x --paired ./run/x", "--paired: run/x is given twice"),
     (f"{SAME} --metric chrf --tokenize zh", "applies to BLEU, which --metric leaves out"),
     ("compare mine.yaml --position ape rope", "separated by commas: --position ape,rope"),
     ("compare mine.yaml --position ape,shappe", "did you mean 'shape'"),
