@@ -111,7 +111,16 @@ def positions(
         raise usage_error(_flag(option), "describes an attention for --explain; add --explain")
     if name is not None:
         _describe(name)
-        return
+    else:
+        _list()
+
+
+def _flag(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
+
+
+def _list() -> None:
+    """Print the schemes, the kinds and the position ids."""
     from shapeshift.evaluation.tables import Table
     from shapeshift.model import catalogue
     from shapeshift.positions import KINDS, POSITION_IDS, SCHEMES
@@ -126,11 +135,10 @@ def positions(
         place = f"{cell.at} ({catalogue.count_parameters(cell):,})"
         places.setdefault(cell.kind, []).append(place)
     kinds = [(kind, x.summary, ", ".join(places[kind]), x.source) for kind, x in KINDS.items()]
-    for kind in (
-        name for name in kind_names() if name not in KINDS
-    ):  # with axes, and of installed packages
-        own = find_kind(kind)
-        kinds.append((kind, own.summary, ", ".join(own.build.places), own.source))
+    for kind in kind_names():
+        if kind not in KINDS:  # with axes, and of installed packages
+            own = find_kind(kind)
+            kinds.append((kind, own.summary, ", ".join(own.build.places), own.source))
     position_ids = [(ids, entry.summary, entry.source) for ids, entry in POSITION_IDS.items()]
     for header, rows in (
         (("scheme", "kind at place", "parameters"), schemes),
@@ -139,10 +147,6 @@ def positions(
     ):
         show_table(Table(header, rows), numbers=False)
     show("shapeshift positions NAME describes one, with its options")
-
-
-def _flag(option: str) -> str:
-    return f"--{option.replace('_', '-')}"
 
 
 def _describe(name: str) -> None:
