@@ -220,7 +220,7 @@ class StudyDocument(Strict):
 
     @classmethod
     def load(cls, path: Path) -> StudyDocument:
-        """Read an `study.json`.
+        """Read a `study.json`.
 
         Raises:
             ShapeshiftError: it cannot be read, or is not what was written.

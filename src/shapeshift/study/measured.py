@@ -180,7 +180,7 @@ class Measured:
         length.
 
         Args:
-            run: of the study.
+            planned: of the study.
             splits: that were translated.
             buckets: bounds between lengths; by default those of the run's settings. The run's own
                 file has those of the grid that scored last.

@@ -79,17 +79,11 @@ def pooled(spreads: Iterable[Spread]) -> Spread | None:
 def read_spreads(path: Path = SPREADS) -> tuple[Spread, ...]:
     """Return the spreads that earlier runs have shown."""
     with path.open(encoding="utf-8", newline="") as file:
-        return tuple(
-            Spread(
-                line["profile"],
-                line["grid"],
-                line["quantity"],
-                float(line["seeds"]),
-                float(line["sentences"]),
-                int(line["degrees"]),
-            )
-            for line in csv.DictReader(file)
-        )
+        _, *rows = csv.reader(file)
+    return tuple(
+        Spread(*names, float(seeds), float(sentences), int(degrees))
+        for *names, seeds, sentences, degrees in rows
+    )
 
 
 def write_spreads(spreads: Iterable[Spread], path: Path = SPREADS) -> None:

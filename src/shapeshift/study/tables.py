@@ -262,7 +262,7 @@ class TableBuilder:
             part = tests[at] = self._measured.compare(
                 settings, against, column.split, metric=column.metric, lengths=bounds
             )
-            if part.metric and part.comparison and part.comparison.is_tested:
+            if part.metric and part.tested is not None:
                 self._compared[part.metric] = None
             elif self._values(place | group, column):
                 reason = part.reason or f"fewer than {MIN_SEEDS} seeds"

@@ -71,6 +71,12 @@ class Part:
     metric: Metric | None = None
 
     @property
+    def tested(self) -> float | None:
+        """The p-value of the comparison; None if there is none."""
+        test = self.comparison
+        return test.p_value if test and test.is_tested else None
+
+    @property
     def is_untrained(self) -> bool:
         """Whether neither side has learned anything (both are below the metric's floor)."""
         test, floor = self.comparison, None if self.metric is None else self.metric.floor
@@ -137,11 +143,7 @@ def findings(claims: Sequence[tuple[PlannedTest, Mapping[str, Part]]]) -> list[F
                 verdict=verdict,
                 measured=measured,
                 paper=claim.expected,
-                p_values={
-                    label: part.comparison.p_value
-                    for label, part in parts.items()
-                    if part.comparison and part.comparison.is_tested
-                },
+                p_values={x: p for x, y in parts.items() if (p := y.tested) is not None},
                 power=test.power,
                 spread=_spread(parts.values()),
             )
@@ -198,19 +200,14 @@ def significant(parts: Mapping[_Name, Part]) -> set[_Name]:
     """Return which of several lines or rows differ from their baseline at `LEVEL` on other
     sentences, all tests taken together. Two that have both learned nothing do not, whatever the
     test says."""
-    p_values = {
-        name: x.comparison.p_value
-        for name, x in parts.items()
-        if x.comparison and x.comparison.is_tested and not x.is_untrained
-    }
+    learned = {name: part for name, part in parts.items() if not part.is_untrained}
+    p_values = {name: p for name, x in learned.items() if (p := x.tested) is not None}
     return {name for name, p_value in holm(p_values).items() if p_value < LEVEL}
 
 
 def with_p_value(entry: Entry, part: Part | None) -> Entry:
     """Return a field with the p-value of its test, if it has one."""
-    if part is None or part.comparison is None or not part.comparison.is_tested:
-        return entry
-    return entry.model_copy(update={"p_value": part.comparison.p_value})
+    return entry if part is None else entry.model_copy(update={"p_value": part.tested})
 
 
 def mark_note(baseline: str, metrics: Sequence[Metric], tests: str = "tests of the column") -> str:
