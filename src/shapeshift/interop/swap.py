@@ -188,22 +188,19 @@ def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def restore_position(model: nn.Module) -> None:
     """Undo `use_position` in all parts of a model. Other changes since then remain."""
-    for part in [part for part in model.modules() if hasattr(part, UNDO)]:
-        _restore(part)
-
-
-def _restore(base: Any) -> None:
-    undo = getattr(base, UNDO)
-    restore(undo["silenced"])
-    base.config._attn_implementation = undo["attention"]
-    delattr(base.config, ENTRY)
-    delattr(base.config, "attn_implementation")
-    for part in undo["layers"]:
-        del vars(part)[NAME], vars(part)[CAUSAL]
-    for hook in undo["hooks"]:
-        hook.remove()
-    del base.shapeshift_positions
-    delattr(base, UNDO)
+    changed: list[Any] = [part for part in model.modules() if hasattr(part, UNDO)]
+    for base in changed:
+        undo = getattr(base, UNDO)
+        restore(undo["silenced"])
+        base.config._attn_implementation = undo["attention"]
+        delattr(base.config, ENTRY)
+        delattr(base.config, "attn_implementation")
+        for part in undo["layers"]:
+            del vars(part)[NAME], vars(part)[CAUSAL]
+        for hook in undo["hooks"]:
+            hook.remove()
+        del base.shapeshift_positions
+        delattr(base, UNDO)
 
 
 def _refuse(what: str) -> NoReturn:

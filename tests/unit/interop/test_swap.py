@@ -307,20 +307,14 @@ def test_another_attention_is_refused(family: str) -> None:
 @pytest.mark.parametrize("position", ["rope", "t5"])
 @pytest.mark.parametrize("quantized_first", [False, True])
 def test_linear_layers_are_quantized(position: str, quantized_first: bool) -> None:
-    def quantized(model: nn.Module) -> nn.Module:
+    plain, model = build("Llama"), build("Llama")
+    if quantized_first:
+        quantize_dynamic(model, {nn.Linear}, inplace=True)
+    for each in (plain, model):
         torch.manual_seed(1)
-        changes = [
-            lambda model: use_position(model, position),
-            lambda model: quantize_dynamic(model, {nn.Linear}, inplace=True),
-        ]
-        for change in changes[::-1] if quantized_first else changes:
-            change(model)
-        return model
-
-    plain = build("Llama")
-    torch.manual_seed(1)
-    use_position(plain, position)
-    model = quantized(build("Llama"))
+        use_position(each, position)
+    if not quantized_first:
+        quantize_dynamic(model, {nn.Linear}, inplace=True)
     expected, got = logits(plain, ids()), logits(model, ids())
     assert not [part for part in model.modules() if type(part) is nn.Linear]
     assert 0 < (got - expected).norm() / expected.norm() < 0.05
