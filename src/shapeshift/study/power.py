@@ -81,8 +81,8 @@ def read_spreads(path: Path = SPREADS) -> tuple[Spread, ...]:
     with path.open(encoding="utf-8", newline="") as file:
         _, *rows = csv.reader(file)
     return tuple(
-        Spread(*names, float(seeds), float(sentences), int(degrees))
-        for *names, seeds, sentences, degrees in rows
+        Spread(profile, grid, of, float(seeds), float(sentences), int(degrees))
+        for profile, grid, of, seeds, sentences, degrees in rows
     )
 
 
