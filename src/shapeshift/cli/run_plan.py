@@ -94,6 +94,8 @@ def choose_launcher(
         if not all(name and equals for name, equals, _ in pairs):
             raise usage_error("--slurm", f"expected KEY=VALUE, got {' '.join(slurm)!r}")
         parameters = {name: parse_yaml(value) for name, _, value in pairs}
+        if len(parameters) < len(pairs):
+            raise usage_error("--slurm", f"give each KEY once, got {' '.join(slurm)!r}")
         return Slurm(directory / "slurm", jobs or SLURM_JOBS, parameters)
     if jobs is None:
         return Subprocesses.for_runs(plan.to_train)

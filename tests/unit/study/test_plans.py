@@ -424,8 +424,9 @@ def test_where_runs_go(monkeypatch, tmp_path):
     launcher(slurm=["timeout_min=600", "slurm_partition=gpu"])
     parameters = {"timeout_min": 600, "slurm_partition": "gpu"}
     assert given == [(tmp_path / "slurm", run_plan.SLURM_JOBS, parameters)]
-    with pytest.raises(command.typer.BadParameter, match="expected KEY=VALUE"):
-        launcher(slurm=["gpu"])
+    for wrong, told in ((["gpu"], "expected KEY=VALUE"), (["a=1", "a=2"], "give each KEY once")):
+        with pytest.raises(command.typer.BadParameter, match=told):
+            launcher(slurm=wrong)
 
 
 def test_a_run_that_could_not_be_scored_is_found_before_any_begins(tmp_path, monkeypatch):
