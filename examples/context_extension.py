@@ -5,9 +5,9 @@ context extension (docs/guides/context.md).
     python examples/context_extension.py
 
 The text is made here. A document repeats a few sentences of the built-in grammar in random order,
-so that a model predicts better what it has already seen in its context. Half of the training
-sequences hide a passkey in filler. The last model is recalibrated without positions, as DroPE needs
-(Gelberg et al. 2025). All of this takes about 10 minutes on one core.
+and half of the training sequences hide a passkey in filler. A last model is trained further without
+positions, as DroPE needs (Gelberg et al. 2025). This takes some 10 minutes on one core. So few
+steps do not teach the model to find passkeys; `--steps` trains it longer.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ PAGES += sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*
 
 NOT_RUN = {
     r"pip install|mtdata|wget|corpora/|^for |^done$": "needs the internet",
-    r"check gpt2|context Hugging|import Helsinki|runs/opus": "needs a model of the hub",
+    r"check gpt2|import Helsinki|runs/opus": "needs a model of the Hugging Face hub",
+    r"shapeshift context": "needs a trained model: unit/cli/test_context.py",
     r"check my_models": "a model of one's own: unit/cli/test_check.py",
     r"check runs/mine": "exports to each engine: unit/export/test_export_command.py",
     r"reproduce all": "no small settings fit all papers: unit/cli/test_reproduce.py",

@@ -160,8 +160,7 @@ def _ids(name: str, encode: Encode | None, model: nn.Module) -> Tensor:
     text = "\n".join(lines)
     if encode is not None:
         return torch.tensor(encode(text))
-    config: Any = model.config
-    size: int = config.get_text_config().vocab_size
+    size = getattr(getattr(model, "config", None), "vocab_size", float("inf"))
     words = text.split()
     for word in words:
         if not word.isdecimal() or int(word) >= size:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shapeshift._system.errors import ShapeshiftError
+from shapeshift._system.errors import ShapeshiftError, unknown
 from shapeshift.positions import Representation, Rotary
 from shapeshift.positions.released import BY_LENGTH
 
@@ -61,9 +61,11 @@ def extended(model: nn.Module, method: Method, trained: int, length: int) -> Ite
         The `rope_parameters`, by type of layers or by module if these differ; None for drope.
 
     Raises:
-        ShapeshiftError: the model has no rotary positions, or scales them
-            already, or its class computes other angles than the method's up to `length`.
+        ShapeshiftError: the method is unknown; the model has no rotary positions, or scales them
+            already; or its class computes other angles than the method's up to `length`.
     """
+    if isinstance(method, str) and method not in METHODS:
+        raise ShapeshiftError(unknown("unknown method", method, METHODS))
     base: Any = next((part for part in model.modules() if hasattr(part, UNDO)), None)
     is_own = base is None
     base, names, rotations = _own(model) if is_own else _of_use_position(base)

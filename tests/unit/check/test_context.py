@@ -171,6 +171,8 @@ def test_the_model_is_as_before() -> None:
     config, logits = model.config.to_dict(), model(TEXT[None]).logits
     rotary = model.model.rotary_emb
     rows(model, *METHODS)
+    with pytest.raises(ShapeshiftError, match="unknown method 'yarm'"):
+        extended(model, "yarm", TRAINED, LENGTH).__enter__()
     with pytest.raises(KeyboardInterrupt), extended(model, "yarn", TRAINED, LENGTH):
         raise KeyboardInterrupt
     assert model.config.to_dict() == config
