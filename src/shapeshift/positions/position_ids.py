@@ -279,7 +279,14 @@ class Coupled(Absolute):
         return draw_offsets(num_sequences, self.max_offset + 1, device, per_rank=self.per_rank)
 
     def count(self, tokens: Tensor) -> Tensor:
-        ids = self.function(tokens)
+        try:
+            ids = self.function(tokens)
+        except (AttributeError, TypeError, ValueError) as error:
+            name = getattr(self.function, "__name__", self.function)
+            raise ShapeshiftError(
+                f"the function of position ids, {name}, fails for token ids"
+                f" {tuple(tokens.shape)}: {error}; let it take a tensor (B, T)"
+            ) from error
         if not is_integer(ids) or ids.shape != tokens.shape:
             raise ShapeshiftError(
                 f"the function of position ids must return integers {tuple(tokens.shape)}, one for"

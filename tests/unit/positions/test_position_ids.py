@@ -222,6 +222,10 @@ def test_position_coupling_is_that_of_the_paper() -> None:
         (lambda: Abacus(digits="0123"), "digits must be a list of the token ids"),
         (lambda: Abacus(digits=[1, "2"]), "a token id in digits must be a whole number, got '2'"),
         (lambda: Coupled(function=3), "function must be a function of token ids, got 3"),
+        (
+            lambda: Coupled(function="math:sqrt")(2, 3, tokens=torch.ones(2, 3).long()),
+            r"function of position ids, sqrt, fails for token ids \(2, 3\): .*take a tensor",
+        ),
         (lambda: Coupled(function="math:nothing"), "no function of position ids 'math:nothing'"),
         (
             lambda: Coupled(function=lambda x: x[:, :1])(2, 3, tokens=torch.ones(2, 3).long()),
