@@ -16,6 +16,7 @@ from shapeshift.model import Transformer
 from . import models
 from .compare import Outcome, Results
 from .definition import UNIT
+from .kinds import InvalidCaseError
 from .twin import references
 
 Case = dict[str, Any]
@@ -102,6 +103,8 @@ def _decode(
     for name, number in steps:
         rng = torch.Generator().manual_seed(number)
         if name == "reserve":
+            if not state.reserves:
+                raise InvalidCaseError("a kind with a state does not reserve")
             state.reserve(number, number)
         elif name == "step":
             for size in [1] * number if fixed else [number]:

@@ -206,7 +206,15 @@ class DecoderState:
 
         Args:
             most: tokens that a row may ever have; there are positions for no more.
+
+        Raises:
+            ShapeshiftError: `reserves` is false.
         """
+        if not self.reserves:
+            raise ShapeshiftError(
+                "this model cannot reserve: its position ids depend on tokens, or a kind has a"
+                " state; leave reserve out"
+            )
         capacity = ROOM
         while capacity < num_tokens:
             capacity *= 2
