@@ -82,7 +82,7 @@ def _compare(scheme: Scheme, num_models: int, subwords: Subwords, folder: Path) 
     sinusoidal = scheme.parts[0].kind == "sinusoidal" and scheme.parts[0].at == "embedding"
     # Post-norm is what MarianMT is.
     shape = ModelConfig(**SHAPE, norm="post" if sinusoidal else "pre")
-    refused = support.support(scheme, shape).startswith(support.REFUSED)
+    said = support.by_engine(scheme, shape)
     cells = []
     for engine, export in EXPORTS.items():
         results = []
@@ -96,7 +96,7 @@ def _compare(scheme: Scheme, num_models: int, subwords: Subwords, folder: Path) 
                 except ParityError:
                     raise
                 except ShapeshiftError:
-                    if engine != "CTranslate2" or not refused:
+                    if not said[engine].startswith(support.REFUSED):
                         raise
         cells.append(_cell(results))
     return cells

@@ -230,10 +230,11 @@ position:
   parts: [{kind: rotary, layers: {except: {every: 4, offset: 3}}}]
 ```
 
-Several parts at one place act one after the other. `rotary` and `xpos` rotate the queries, so they
-cannot be combined at one place with a kind that reads queries (`skew`, `transformer-xl`, `deberta`
-and `cope`; `shaw` except with `add_to: values`) or with each other. `tupe` cannot be used twice at
-one place. All of these can be combined across stacks or places.
+Several parts at one place act one after the other. `rotary`, `xpos` and `pope` change the queries
+by position, so they cannot be combined at one place with a kind that reads queries (`skew`,
+`transformer-xl`, `deberta`, `cope` and `path`; `shaw` except with `add_to: values`) or with each
+other. `tupe` cannot be used twice at one place, nor two of `fox`, `path` and `inkling`. All of
+these can be combined across stacks or places.
 """
 
 

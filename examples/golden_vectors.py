@@ -145,6 +145,19 @@ def xpos(options: dict[str, Any], given: Arrays) -> Arrays:
     }
 
 
+def pope(options: dict[str, Any], given: Arrays) -> Arrays:
+    width = options["head_dim"]
+    theta = options["base"] ** (-np.arange(width) / width)
+    delta = np.clip(given["phase"], -2 * np.pi, 0)  # of keys
+    found = {}
+    for name, phase in (("q", 0), ("k", delta)):
+        size, angles = np.log1p(np.exp(given[name])), given["positions"][:, None] * theta + phase
+        polar = np.concatenate((size * np.cos(angles), size * np.sin(angles)), axis=-1)
+        # Scores are divided by sqrt(E), and those of heads of width 2E by sqrt(2E).
+        found[f"{name}_rotated"] = polar * (np.sqrt(2) if name == "q" else 1)
+    return found
+
+
 def distances(given: Arrays) -> np.ndarray:
     """Return j - i for each query i and key j."""
     return given["positions"][None] - given["positions"][:, None]
@@ -213,7 +226,7 @@ def sinusoidal(options: dict[str, Any], given: Arrays) -> Arrays:
 
 KINDS = {
     "rotary": rotary, "xpos": xpos, "alibi": alibi, "kerple": kerple, "t5": t5, "fire": fire,
-    "axial": axial, "shaw": shaw, "skew": shaw, "sinusoidal": sinusoidal,
+    "axial": axial, "pope": pope, "shaw": shaw, "skew": shaw, "sinusoidal": sinusoidal,
 }  # fmt: skip
 
 
@@ -230,8 +243,8 @@ def compare(folder: Path) -> dict[str, float]:
         for key, found in KINDS[case["kind"]](case["options"], given).items():
             deviation = abs(found - given[key])
             if key.endswith("_rotated") or key == "vectors":
-                far = given["positions"].reshape(len(deviation), -1).max(axis=1) / 4096
-                deviation /= np.maximum(1, far)[:, None]
+                far = given["positions"].reshape(deviation.shape[-2], -1).max(axis=1) / 4096
+                deviation /= np.maximum(1, far)[:, None]  # (T, E) or (H, T, E)
             largest[name] = max(largest[name], float(deviation.max()))
     return largest
 

@@ -152,11 +152,13 @@ ENOUGH = {"randomized": {"max_position": 1000}}  # as many as learned tables hav
 
 def together() -> Iterator[Scheme]:
     """Deal the cells out to a scheme for each way to number tokens, first those that turn queries,
-    which few kinds may stand beside."""
+    which few kinds may stand beside, and to further schemes where they fit into none."""
     counted = (name for name in POSITION_IDS if name not in OF_TOKENS)
     schemes = deque(Scheme(PositionIds(name, ENOUGH.get(name, {}))) for name in counted)
     turning = [KINDS[cell.parts[0].kind].build.position_free_heads for cell in CELLS.values()]
     for _, cell in sorted(zip(turning, CELLS.values(), strict=True), key=itemgetter(0)):
+        if not any(stand_together(scheme, cell) for scheme in schemes):
+            schemes.appendleft(Scheme())
         at = next(n for n, scheme in enumerate(schemes) if stand_together(scheme, cell))
         schemes[at] = replace(schemes[at], parts=schemes[at].parts + cell.parts)
         schemes.rotate(-1)
@@ -173,7 +175,9 @@ def stand_together(*schemes: Scheme) -> bool:
     return True
 
 
-TOGETHER = {f"together:{scheme.position_ids.name}": scheme for scheme in together()}
+TOGETHER = {
+    f"together:{n}:{scheme.position_ids.name}": scheme for n, scheme in enumerate(together())
+}
 
 
 @pytest.fixture(params=CASES.values(), ids=list(CASES))

@@ -14,6 +14,7 @@ from shapeshift.positions import (
     KINDS,
     Part,
     Placed,
+    PoPE,
     Representation,
     Scheme,
     Stack,
@@ -63,8 +64,10 @@ def test_shapes_and_dtypes(stacked: tuple[Scheme, str], dtype: torch.dtype, each
     made += position.rotate(q, k, pos_q, pos_k)
     moved = position.rotate(q, k, pos_q + 1, pos_k)[0]
     assert position.position_free_heads == torch.equal(moved, made[-2])
+    width = 2 * E if isinstance(position, PoPE) else E
     for got, like in zip(made, (x, x, memory, memory, q, k), strict=True):
-        assert (got.shape, got.dtype) == (like.shape, dtype)
+        shape = (*like.shape[:3], width) if like.ndim == 4 else like.shape
+        assert (got.shape, got.dtype) == (shape, dtype)
     biases = {
         "bias": position.bias(pos_q, pos_k, dtype=dtype),
         "query_bias": position.query_bias(q, pos_q, pos_k),
@@ -207,6 +210,8 @@ def test_gradients(stacked: tuple[Scheme, str]) -> None:
     module = _Embed(position) if at == "embedding" else Attention(D, H, 0.0, position)
     module.double()
     named = dict(module.named_parameters())
+    for parameter in named.values():  # off the limits where some weights start
+        parameter.data -= 0.1 * torch.rand_like(parameter)
 
     def run(x: Tensor, memory: Tensor, *parameters: Tensor) -> Tensor:
         inputs = (x, memory, pos_q, pos_k, None) if at == "cross" else (x, x, pos_q, pos_q, None)

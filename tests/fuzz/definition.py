@@ -29,6 +29,7 @@ from shapeshift.positions import (
     Axial,
     Encoding,
     Learned,
+    PoPE,
     Representation,
     Rotary,
     Shaw,
@@ -334,6 +335,10 @@ def rotate(
         elif isinstance(kind, Rotary | XPos | Axial):
             q = compute(_turned(kind, compute(q), pos_q, 1, compute))
             k = compute(_turned(kind, compute(k), pos_k, -1, compute))
+        elif isinstance(kind, PoPE):
+            delta = kind.phase.clamp(-2 * math.pi, 0)
+            q = compute(2**0.5 * _polar(kind, compute(q), pos_q, torch.zeros(1), compute))
+            k = compute(_polar(kind, compute(k), pos_k, delta, compute))
         elif hasattr(kind, "turned_by_definition"):
             q = compute(kind.turned_by_definition(compute(q), pos_q, 1))
             k = compute(kind.turned_by_definition(compute(k), pos_k, -1))
@@ -341,6 +346,17 @@ def rotate(
             rotated = kind("rotate", compute(q), compute(k), pos_q.long(), pos_k.long())
             q, k = map(compute, rotated)
     return q, k
+
+
+def _polar(kind: PoPE, x: Tensor, pos: Tensor, delta: Tensor, compute: Arithmetic) -> Tensor:
+    """Gopalakrishnan et al. 2025, section 3."""
+    width = x.shape[-1]
+    theta = kind.base ** -(torch.arange(width, dtype=x.dtype) / width)
+    angle = (pos.to(x.dtype)[..., None] * theta).unsqueeze(1) + delta
+    if not compute.is_exact:  # in every dtype, angles are computed in float64
+        angle = angle * (1 + compute.errors(angle) * (4 * UNIT[torch.float64] / compute.u))
+    size = compute(torch.log1p(x.exp()))
+    return torch.cat((size * angle.cos(), size * angle.sin()), dim=-1)
 
 
 def _turned(

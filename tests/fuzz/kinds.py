@@ -270,6 +270,12 @@ def draw_options(rng: random.Random, kind: str) -> dict[str, Any]:
         return options | maybe(pairs=["halves"], fraction=[0.5, 0.3], base=[500.0])
     if kind == "xpos":
         return maybe(pairs=["halves"], gamma=[0.1], scale_base=[300.0])
+    if kind == "pope":
+        return maybe(base=[500.0])
+    if kind == "path":
+        return maybe(rank=[3], conv_size=[0, 1, 5])
+    if kind == "inkling":
+        return maybe(rank=[3], extent=[1, 7])
     if kind == "sinusoidal":
         return maybe(channels=["halves", "tensor2tensor"], add_to=["q", "v", "qkv"])
     if kind in ("learned", "tupe"):

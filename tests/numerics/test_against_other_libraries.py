@@ -6,8 +6,10 @@ Theirs compute angles and logarithms in float32, so that tolerances grow with th
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -15,13 +17,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shapeshift.attention import attend
+from shapeshift.attention import attend, attend_with_probs
 from shapeshift.positions import (
     T5,
     Absolute,
     ALiBi,
     Axial,
+    Inkling,
     Part,
+    PaTH,
+    PoPE,
     Rotary,
     Scheme,
     Sinusoidal,
@@ -291,3 +296,62 @@ THEIR_SINES: dict[str, Callable[[], Tensor]] = {
 def test_sines_are_those_of_distilbert_marian_and_m2m100(channels: Any) -> None:
     ours = Sinusoidal(dim=E, channels=channels).encode(Absolute()(1, 600), torch.zeros(()))
     assert torch.allclose(ours[0], THEIR_SINES[channels](), atol=2e-4)
+
+
+@pytest.mark.parametrize("offset", [0, 3000])
+def test_pope_is_x_transformers(heads: tuple[Tensor, Tensor], offset: int) -> None:
+    module = library("x_transformers.x_transformers")
+    theirs, ours = module.PolarEmbedding(E, H), PoPE(num_heads=H, head_dim=E)
+    nn.init.normal_(theirs.learned_bias, std=5.0)  # beyond both limits
+    ours.phase.data = theirs.learned_bias.data
+    pos = torch.arange(offset, offset + T)[None]
+    angles, bias = theirs(pos)
+    expected = [
+        module.apply_polar_pos_emb(x, each)
+        for x, each in zip(heads, (angles, angles + bias), strict=True)
+    ]
+    q, k = ours("rotate", *heads, pos, pos)
+    close((q / math.sqrt(2), k), expected, atol=2e-3 if offset else 1e-5)
+
+
+def test_inkling_is_transformers() -> None:
+    module = hugging_face("inkling")
+    ours, x = Inkling(dim=H * E, num_heads=H, rank=4, extent=9), torch.randn(B, T, H * E)
+    theirs = module.InklingRelativeLogits(4, 9)
+    theirs.proj.data = ours.profiles.data
+    pos, heads = torch.arange(T), torch.zeros(B, H, T, E)
+    state = ours("state", x, pos[None])
+    for first in (0, 30):  # with a cache
+        expected = theirs(state[:, first:].unflatten(2, (H, 4)), pos[first:], pos)
+        at = pos[None, first:], pos[None]
+        scores = torch.zeros(B, H, T - first, T)
+        close([ours("score", scores, heads[:, :, first:], heads, state, *at)], [expected], atol=0)
+
+
+@pytest.mark.parametrize("size", [0, 3])
+def test_path_is_flash_linear_attentions(size: int) -> None:
+    """With numbers of its slow path, in float32; its others need Triton."""
+
+    def sines(*shape: int, step: float) -> Tensor:
+        n = torch.arange(1, math.prod(shape) + 1, dtype=torch.float64)
+        return torch.sin(n * step).view(shape)
+
+    length, num_heads, width, dim, rank = 11, 2, 4, 8, 3
+    q, k = (sines(1, length, num_heads, width, step=step).transpose(1, 2) for step in (1.3, 1.9))
+    sizes = {"dim": dim, "num_heads": num_heads, "head_dim": width}
+    position = PaTH(**sizes, rank=rank, conv_size=size).double()
+    weights = {"down.weight": 0.9, "up.weight": 1.1, "beta.weight": 0.5, "beta.bias": 2.3}
+    shapes = {name: x.shape for name, x in position.state_dict().items()}
+    weights["conv"] = 1.7
+    position.load_state_dict({name: sines(*shapes[name], step=weights[name]) for name in shapes})
+    pos = torch.arange(length)[None]
+    state = position("state", sines(1, length, dim, step=0.7), pos)
+    at = position, pos, pos
+    _, probs = attend_with_probs(q, k, k, None, *at, causal=True, state=state)
+    file = Path(__file__).parent / "path_attention.json"
+    expected = json.loads(file.read_text(encoding="utf-8"))[str(size)]
+    for head, rows in zip(probs[0], expected, strict=True):
+        for found, row in zip(head, rows, strict=True):
+            torch.testing.assert_close(
+                found[: len(row)], torch.tensor(row).double(), rtol=0, atol=2e-6
+            )

@@ -28,6 +28,9 @@ from shapeshift.positions import (
     DeBERTa,
     FoX,
     Graph,
+    Inkling,
+    PaTH,
+    PoPE,
     Representation,
     Rotary,
     Shaw,
@@ -43,8 +46,9 @@ Score = Callable[[int, int, int, Array, Array], float]
 """The score before softmax from h, the positions of query and key, q_i and k_j."""
 Value = Callable[[int, int, int], Array | float]
 """What is added to v_j, from h and both positions."""
-Content = Callable[[int, Array, Array, Array, int, int], float]
-"""The score before softmax from h, the layer's input, all queries and keys, and both places."""
+Content = Callable[[int, Array, Array, Array, int, int, int], float]
+"""The score before softmax from h, the layer's input, all queries and keys, both places, and the
+distance i - j of their positions."""
 
 WIDTH = 8
 
@@ -86,7 +90,7 @@ def slow_attention(
         for row, i in enumerate(pos[0]):
             seen = [(n, j) for n, j in enumerate(pos[1]) if n <= row or not causal]
             scores = [
-                content(h, memory, q, k, row, n) if content else score(h, i, j, q[row], k[n])
+                content(h, memory, q, k, row, n, i - j) if content else score(h, i, j, q[row], k[n])
                 for n, j in seen
             ]
             weights = np.exp(scores)
@@ -315,7 +319,7 @@ def cope(position: CoPE) -> tuple[Score, Value, Content]:
     """Equations 3 to 5 of Golovneva et al. 2024, scaled as in the code of appendix B."""
     e = array(position.weight)
 
-    def content(h: int, x: Array, q: Array, k: Array, i: int, j: int) -> float:
+    def content(h: int, x: Array, q: Array, k: Array, i: int, j: int, d: int) -> float:
         s = [q[i] @ each / math.sqrt(WIDTH) for each in k]
         p = min(sum(1 / (1 + math.exp(-s[n])) for n in range(j, i + 1)), len(e) - 1.0)
         below, above = math.floor(p), math.ceil(p)
@@ -328,9 +332,62 @@ def fox(position: FoX) -> tuple[Score, Value, Content]:
     """Lin et al. 2025, section 3: F_ij is the product of the gates from j + 1 to i."""
     w, b = array(position.gate.weight), array(position.gate.bias)
 
-    def content(h: int, x: Array, q: Array, k: Array, i: int, j: int) -> float:
+    def content(h: int, x: Array, q: Array, k: Array, i: int, j: int, d: int) -> float:
         gates = [1 / (1 + math.exp(-(w[h] @ x[t] + b[h]))) for t in range(j + 1, i + 1)]
         return dot(h, i, j, q[i], k[j]) + math.log(math.prod(gates))
+
+    return dot, nothing, content
+
+
+def pope(position: PoPE) -> tuple[Score]:
+    """Gopalakrishnan et al. 2025, section 3: the real part of a product of complex numbers."""
+    delta = np.clip(array(position.phase)[:, 0], -2 * math.pi, 0)
+    thetas = [math.pow(10_000, -c / WIDTH) for c in range(WIDTH)]
+
+    def polar(x: float, angle: float) -> complex:
+        return math.log1p(math.exp(x)) * complex(math.cos(angle), math.sin(angle))
+
+    def score(h: int, i: int, j: int, q: Array, k: Array) -> float:
+        total = 0j
+        for c, theta in enumerate(thetas):
+            total += polar(q[c], i * theta).conjugate() * polar(k[c], j * theta + delta[h, c])
+        return total.real / math.sqrt(WIDTH)
+
+    return (score,)
+
+
+def path(position: PaTH) -> tuple[Score, Value, Content]:
+    """Yang et al. 2025, sections 2 and 3.1: a product of matrices, one for each token."""
+    down, up, conv = map(array, (position.down.weight, position.up.weight, position.conv))
+    u, b = array(position.beta.weight), array(position.beta.bias)
+
+    def matrix_of(h: int, x: Array, t: int) -> Array:
+        own = slice(h * WIDTH, (h + 1) * WIDTH)
+        w = up[own] @ down @ x[t]
+        if len(conv):
+            before = [(n, up[own] @ down @ x[t - n]) for n in range(len(conv)) if t >= n]
+            w = sum(conv[n, own] * each for n, each in before)
+            w = w / (1 + np.exp(-w))
+        w = w / math.sqrt(w @ w + 1e-6)
+        return np.eye(WIDTH) - 2 / (1 + math.exp(-(u[h] @ x[t] + b[h]))) * np.outer(w, w)
+
+    def content(h: int, x: Array, q: Array, k: Array, i: int, j: int, d: int) -> float:
+        key = k[j]
+        for t in range(j + 1, i + 1):
+            key = matrix_of(h, x, t) @ key
+        return q[i] @ key / math.sqrt(WIDTH)
+
+    return dot, nothing, content
+
+
+def inkling(position: Inkling) -> tuple[Score, Value, Content]:
+    """Bias of `InklingRelativeLogits` in transformers, without its other parts."""
+    w, p = array(position.project.weight), array(position.profiles)
+
+    def content(h: int, x: Array, q: Array, k: Array, i: int, j: int, d: int) -> float:
+        r = w[h * len(p) : (h + 1) * len(p)] @ x[i]
+        bias = r @ p[:, d] if d < position.extent else 0.0
+        return dot(h, i, j, q[i], k[j]) + bias
 
     return dot, nothing, content
 
@@ -350,6 +407,9 @@ REFERENCES: dict[str, Callable[..., tuple]] = {
     "deberta": deberta,
     "cope": cope,
     "fox": fox,
+    "pope": pope,
+    "path": path,
+    "inkling": inkling,
 }
 """Kind → its score, what it adds to the values, and its score if that depends on all tokens."""
 
@@ -395,6 +455,10 @@ CASES: list[tuple[str, dict]] = [
     *(("deberta", {"max_distance": k}) for k in (1, 4, 64)),
     *(("cope", {"num_positions": n}) for n in (1, 3, 64)),
     ("fox", {}),
+    ("pope", {}),
+    *(("path", {"rank": rank, "conv_size": size}) for rank, size in ((3, 3), (32, 1), (2, 9))),
+    ("path", {"conv_size": 0}),
+    *(("inkling", {"rank": 3, "extent": extent}) for extent in (1, 4, 200)),
 ]
 
 

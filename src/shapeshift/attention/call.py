@@ -57,7 +57,7 @@ class Call:
         state: what `position.state` has returned for the keys in `inputs`, `(B, K, F)`.
 
     Attributes:
-        B, H, Q, K, E: the sizes of padded heads.
+        B, H, Q, K, E: the sizes of padded heads; E is the width of values.
         dtype: of the products, that of autocast where it is enabled.
         rotates, biased, rescores, mixes: whether the position rotates heads, adds to scores,
             changes them by `score`, or adds to the output.
@@ -91,7 +91,8 @@ class Call:
         self.state = state
         first = inputs[0]
         if first.ndim == 4:
-            self.B, self.H, self.Q, self.E = first.shape
+            self.B, self.H, self.Q = first.shape[:3]
+            self.E = inputs[-1].shape[3]
         else:
             width = inputs[-1].shape[-1] // (4 - len(inputs))
             self.H, self.E = num_heads, width // num_heads
@@ -105,6 +106,7 @@ class Call:
         self.biased = "bias" in acting or "query_bias" in acting
         self.rescores = position.acts("score")
         self.mixes = "value_bias" in acting
+        self._rotated: tuple[Tensor, Tensor, Tensor] | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -152,6 +154,16 @@ class Call:
         return any(x is not None and x.requires_grad for x in given) or self.trains_position
 
     @property
+    def widens(self) -> bool:
+        """Whether queries and keys have another width than values, as an overridden or hooked
+        `rotate` may make them."""
+        own = self.rotates and not self.position.derives("rotate")
+        if not own and self.inputs[0].ndim < 4:
+            return False
+        q, *_, v = self.rotated() if own else self.inputs
+        return q.shape[-1] != v.shape[-1]
+
+    @property
     def opaque(self) -> list[str]:
         """The hooks that add something, which no backend can compute from what describes them:
         they are overridden or hooked, and may need all queries and keys at once."""
@@ -163,17 +175,25 @@ class Call:
         """Whether a parameter of the position needs a gradient."""
         return torch.is_grad_enabled() and any(x.requires_grad for x in self.position.parameters())
 
+    def rotated(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the given heads `(B, H, Q|K, E)`, unpacked and rotated. `rotate` is called
+        once."""
+        if self._rotated is None:
+            inputs = list(self.inputs)
+            if self.packing:
+                sides = self.packing[0], *self.packing[1:] * 2
+                inputs = [side.unpack(x) for side, x in zip(sides, inputs, strict=False)]
+            q, k, v = split_heads(inputs, self.H)
+            if self.rotates:
+                q, k = self.position("rotate", q, k, self.pos_q, self.pos_new)
+            self._rotated = q, k, v
+        return self._rotated
+
     def heads(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """Return heads `(B, H, Q|K, E)` and the mask, ready for the scores: unpacked, rotated, and
         with the cached keys and values, to which the new ones are appended, as is the state."""
-        inputs, mask = list(self.inputs), self.mask
-        if self.packing:
-            sides = self.packing[0], *self.packing[1:] * 2
-            inputs = [side.unpack(x) for side, x in zip(sides, inputs, strict=False)]
-            mask = None if self.packing[1].is_full else mask
-        q, k, v = split_heads(inputs, self.H)
-        if self.rotates:
-            q, k = self.position("rotate", q, k, self.pos_q, self.pos_new)
+        q, k, v = self.rotated()
+        mask = None if self.packing and self.packing[1].is_full else self.mask
         if self.cache is not None:
             new = (k, v) if self.state is None else (k, v, self.state.unsqueeze(1))
             k, v, *states = self.cache.append(*new)

@@ -92,6 +92,7 @@ def example(
         "causal": position.causal_only,
         "packing": packing and (packing, packing),
         "cache": _Cache() if decode else None,
+        "pos_new": pos[:, -Q:],
     }
     call, on_gpu = Call(inputs, position, pos[:, -Q:], pos, **options), device == "cuda"
     has_kernels = call.has_kernels if with_kernels is None else with_kernels

@@ -18,7 +18,10 @@ def check_call(
 ) -> None:
     """Raise a `ShapeshiftError` if heads or positions would broadcast, or be read beyond their
     end."""
-    fits = q.ndim == k.ndim == v.ndim == 4 and k.shape == v.shape
+    fits = q.ndim == k.ndim == v.ndim == 4 and k.shape[:3] == v.shape[:3]
+    widens = not position.derives("rotate")  # and may return another width than E
+    if fits and not widens:
+        fits = k.shape[3] == v.shape[3]
     if not fits or q.shape[:2] != k.shape[:2] or q.shape[3] != k.shape[3]:
         raise ShapeshiftError(
             "queries must be (B, H, Q, E), keys and values (B, H, K, E), got"
@@ -38,7 +41,7 @@ def check_call(
             f" {', '.join(map(describe, (q, k, v)))}; convert them with .to(q.dtype)"
         )
     check_heads(q, k, pos_q, pos_k, position.num_axes)
-    check_sizes(position, num_heads=q.shape[1], head_dim=q.shape[3])
+    check_sizes(position, num_heads=q.shape[1], head_dim=v.shape[3])
 
 
 def check_state(position: Representation, state: Tensor | None, k: Tensor) -> None:

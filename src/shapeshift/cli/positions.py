@@ -152,7 +152,7 @@ def _list() -> None:
 def _describe(name: str) -> None:
     """Print what a scheme, a kind or position ids do, and how a configuration names them."""
     from shapeshift import kernels
-    from shapeshift.export.support import ENGINES, ids_of_tokens, support
+    from shapeshift.export.support import ENGINES, EXACT, by_engine, ids_of_tokens
     from shapeshift.model import ModelConfig, catalogue
     from shapeshift.positions import POSITION_IDS, Representation
     from shapeshift.positions.registry import find_kind
@@ -188,10 +188,13 @@ def _describe(name: str) -> None:
         )
         return
     numbering = POSITION_IDS[ids].build
-    *exact, last = ENGINES
-    engines = f", {', '.join(exact)}; {last}: {support(scheme, ModelConfig(size='base'))}"
     if numbering.reads_tokens:
         engines = f"; {', '.join(ENGINES)}: refused: {ids_of_tokens(numbering)}"
+    else:
+        engines = "".join(
+            f", {engine}" if said == EXACT and engine != ENGINES[-1] else f"; {engine}: {said}"
+            for engine, said in by_engine(scheme, ModelConfig(size="base")).items()
+        )
     show(
         f"\nparameters added to transformer-base: {catalogue.count_parameters(*scheme.parts):,}\n"
         f"exports to torch.compile, torch.export{engines}\n"

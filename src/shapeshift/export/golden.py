@@ -66,8 +66,12 @@ PLAIN: dict[str, dict[str, Any]] = {
     "sections-interleaved": {
         "pairs": "halves", "sections": [4, 2, 2], "section_order": "interleaved"
     },
+    "sections-of-qwen2-vl": {
+        "pairs": "halves", "sections": [4, 2, 2],
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+    },
 }  # fmt: skip
-"""Name → options of `rotary` with the formulas of the papers."""
+"""Name → options of `rotary` with the formulas of the papers, or with axes."""
 
 POSITIONS = (0, 1, 2, 17, 511, 4095, 131071)
 
@@ -106,6 +110,7 @@ def _cases() -> Iterator[Case]:
     for order in ("same", "alternating"):
         options = {"head_dim": E, "num_axes": 2, "base": 100.0, "order": order}
         yield _rotary(f"axial-{order}", options, "axial")
+    yield _polar()
     for heads in (8, 12):
         yield _bias(f"alibi-{heads}-heads", "alibi", {"num_heads": heads})
     yield _bias("kerple", "kerple", {"num_heads": HEADS})
@@ -153,6 +158,18 @@ def _rotary(name: str, options: dict[str, Any], kind: str = "rotary") -> Case:
     turned_q, turned_k = position("rotate", q, k, pos[None], pos[None])
     heads = {"q": q, "k": k, "q_rotated": turned_q, "k_rotated": turned_k}
     return name, described, numbers | {key: x[0, 0] for key, x in heads.items()}
+
+
+def _polar() -> Case:
+    options = {"num_heads": HEADS, "head_dim": E}
+    position = get("pope", **options).double()
+    torch.nn.init.uniform_(position.phase, -7, 1)  # type: ignore[arg-type]
+    pos = torch.tensor(POSITIONS)
+    q, k = torch.rand(2, 1, HEADS, len(pos), E, dtype=torch.float64) * 2 - 1
+    polar_q, polar_k = position("rotate", q, k, pos[None], pos[None])
+    heads = {"q": q[0], "k": k[0], "q_rotated": polar_q[0], "k_rotated": polar_k[0]}
+    numbers = {"positions": pos, **position.state_dict(), **heads}
+    return "pope", _described("pope", position, options), numbers
 
 
 def _bias(name: str, kind: str, options: dict[str, Any]) -> Case:

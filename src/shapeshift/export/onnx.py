@@ -36,7 +36,7 @@ from shapeshift.model.cache import SourceKeyValues
 
 from .folder import Report, Trained, new_folder
 from .parity import OwnEngine, check
-from .support import EXACT, refuse_ids_of_tokens
+from .support import EXACT, refuse_ids_of_tokens, unsupported_by_onnx
 
 OPSET = 18
 NEEDED = ("onnx", "onnxruntime", "onnx", "onnxscript")  # the extra, and its modules
@@ -47,11 +47,14 @@ def export(trained: Trained, target: Path, *, max_length: int = 1024) -> Report:
     """Write a model as ONNX, and check that onnxruntime computes the same.
 
     Raises:
-        ShapeshiftError: onnx or onnxruntime is not installed; position ids depend on the tokens;
-            the folder holds something; the check fails; the disk refuses.
+        ShapeshiftError: onnx or onnxruntime is not installed; position ids depend on the tokens, or
+            ONNX lacks an operator of a kind; the folder holds something; the check fails; the disk
+            refuses.
     """
     runtime, model = require(*NEEDED), trained.model
     refuse_ids_of_tokens(model)
+    if reason := unsupported_by_onnx(trained.position.scheme):
+        raise ShapeshiftError(f"this model cannot be exported exactly: {reason}")
     own = capacity(model)
     with new_folder(target) as partial:
         folder = partial / "model"
@@ -149,12 +152,11 @@ class _Decoder(nn.Module):
         found: dict[str, tuple[int, int]] = {}
         for n, layer in enumerate(self.model.decoder):
             attention = cast(Attention, layer.attention)
-            sizes = attention.num_heads, attention.head_dim
-            found |= {f"keys_{n}": sizes, f"values_{n}": sizes}
+            x, pos = torch.zeros(1, 1, attention.out.in_features), torch.zeros(1, 1).long()
+            kept = dict(zip(("keys", "values"), attention.keys_and_values(x, pos), strict=True))
             if attention.position.acts("state"):
-                x = torch.zeros(1, 1, attention.out.in_features)
-                state = attention.position("state", x, torch.zeros(1, 1, dtype=torch.int64))
-                found[f"state_{n}"] = 1, state.shape[2]
+                kept["state"] = attention.position("state", x, pos).unsqueeze(1)
+            found |= {f"{name}_{n}": (x.shape[1], x.shape[3]) for name, x in kept.items()}
         return found
 
     def forward(

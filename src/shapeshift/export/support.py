@@ -30,6 +30,7 @@ from shapeshift.positions import (
     Absolute,
     ALiBi,
     Part,
+    PaTH,
     Placed,
     Representation,
     Rotary,
@@ -44,6 +45,9 @@ from shapeshift.positions.registry import find_kind
 
 OF_THE_ENGINE = Shaw, T5, ALiBi, Rotary, Representation
 """Kinds at self-attention that CTranslate2 has; others are written as one of them."""
+
+WITHOUT_OPERATOR = (PaTH,)
+"""Kinds that need an operator that ONNX does not have."""
 
 EXACT, REWRITTEN, REFUSED = "exact", "exact after rewriting", "refused"
 STACKS = ("encoder", "decoder")
@@ -62,6 +66,14 @@ def unsupported(scheme: Scheme, model: ModelConfig) -> str | None:
             placed = place(scheme, Stack(name, model.dim, model.num_heads, layers))
             for what, instead in _unsupported(name, placed, ids):
                 return f"CTranslate2 does not compute {what}; use {instead}"
+    return None
+
+
+def unsupported_by_onnx(scheme: Scheme) -> str | None:
+    """Return why an ONNX program cannot compute a scheme and what works instead, None if it can."""
+    for part in scheme.parts:
+        if issubclass(find_kind(part.kind).build, WITHOUT_OPERATOR):
+            return f"ONNX has no operator for {part.kind}, a triangular system; use fox at self"
     return None
 
 
@@ -93,11 +105,19 @@ ENGINES = ("Hugging Face", "ONNX", "CTranslate2")
 
 
 def table() -> Iterator[tuple[str, ...]]:
-    """Yield kind, place, and the support by each of `ENGINES`, for all `rows`, in transformer-base.
-    The first two engines run our own code, or a program that was traced from it."""
+    """Yield kind, place, and the support by each of `ENGINES`, for all `rows`, in
+    transformer-base."""
     model = ModelConfig(size="base")
     for name, part in rows():
-        yield name, part.at, EXACT, EXACT, support(Scheme(parts=(part,)), model)
+        yield name, part.at, *by_engine(Scheme(parts=(part,)), model).values()
+
+
+def by_engine(scheme: Scheme, model: ModelConfig) -> dict[str, str]:
+    """Return each of `ENGINES` → its support, as of `support`. The first two run our own code, or a
+    program that was traced from it."""
+    reason = unsupported_by_onnx(scheme)
+    onnx = f"{REFUSED}: {reason}" if reason else EXACT
+    return dict(zip(ENGINES, (EXACT, onnx, support(scheme, model)), strict=True))
 
 
 def rows() -> Iterator[tuple[str, Part]]:

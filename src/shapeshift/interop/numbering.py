@@ -197,9 +197,10 @@ def attention(
     causal = attention_mask is None and query.shape[2] > 1 and getattr(module, CAUSAL)
     groups = query.shape[1] // key.shape[1]
     key, value = (x.repeat_interleave(groups, dim=1) if groups > 1 else x for x in (key, value))
+    width = query.shape[-1]
     query, key = position("rotate", query, key, pos_q, pos_k)
-    if scaling is not None:  # what follows divides by sqrt(E)
-        query = query * (scaling * query.shape[-1] ** 0.5)
+    if scaling is not None:  # what follows, or the kind if it changes the width, divides by sqrt(E)
+        query = query * (scaling * width**0.5)
     at = pos_q, pos_k
     if softcap is None and s_aux is None and key.shape == value.shape:
         heads = attend(query, key, value, attention_mask, position, *at, dropout, causal=causal)

@@ -10,9 +10,12 @@ from .dropin import SHAPE
 from .fire import FIRE
 from .fox import FoX
 from .graph import Graph, use_edges
+from .inkling import Inkling
 from .kerple import KERPLE
 from .learned import Learned
+from .path import PaTH
 from .placement import Placed, Stack, build_position_ids, check, get, place
+from .pope import PoPE
 from .position_ids import Abacus, Absolute, Coupled, Packed, Randomized, Shifted
 from .registry import KINDS, POSITION_IDS
 from .rotary import Rotary
@@ -44,10 +47,13 @@ __all__ = [
     "Encoding",
     "FoX",
     "Graph",
+    "Inkling",
     "Learned",
+    "PaTH",
     "Packed",
     "Part",
     "Placed",
+    "PoPE",
     "PositionIds",
     "Randomized",
     "Representation",

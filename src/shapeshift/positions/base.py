@@ -251,7 +251,8 @@ class Representation(nn.Module):
 
     def rotate(self, q: Tensor, k: Tensor, pos_q: Tensor, pos_k: Tensor) -> tuple[Tensor, Tensor]:
         """Return the projected query and key heads `(B, H, Q|K, E)`. The queries are not
-        scaled yet."""
+        scaled yet. An override may return both with another width, by whose square root attention
+        then divides."""
         if not self._describes("turn"):
             return q, k
         check_heads(q, k, pos_q, pos_k, self.num_axes)
@@ -330,9 +331,7 @@ class Representation(nn.Module):
         `scores` have all biases and the mask; what is `-inf` stays `-inf`. `q` and `k (B, H, Q|K,
         E)` are the heads after `rotate`, the queries scaled by 1 / sqrt(E). `state (B, K, F)` is
         what `state` has returned for all keys, in the order of the text. In self-attention, the
-        queries are the last Q of the keys. A cache of a fixed size (`DecoderState.reserve`), which
-        searches do not use with a state, has free places behind them, whose scores are `-inf` and
-        whose state is zero.
+        queries are the last Q of the keys.
         """
         return scores
 

@@ -22,8 +22,11 @@ from .cope import CoPE
 from .deberta import DeBERTa
 from .fire import FIRE
 from .fox import FoX
+from .inkling import Inkling
 from .kerple import KERPLE
 from .learned import Learned
+from .path import PaTH
+from .pope import PoPE
 from .position_ids import Abacus, Absolute, Coupled, Packed, Randomized, Shifted
 from .rotary import Rotary
 from .shaw import Shaw, Skew
@@ -85,6 +88,9 @@ KINDS: dict[str, Entry[Representation]] = {
     "deberta": Entry(DeBERTa, "words and distances compared, both ways", "He et al. 2021, §3.1"),
     "cope": Entry(CoPE, "positions counted by gates from the content", "Golovneva et al. 2024, §4"),
     "fox": Entry(FoX, "a forget gate that lowers earlier scores", "Lin et al. 2025, §3"),
+    "pope": Entry(PoPE, "angles by position, lengths by content", "Gopalakrishnan et al. 2025, §3"),
+    "path": Entry(PaTH, "keys transformed by each token on the way", "Yang et al. 2025, §2"),
+    "inkling": Entry(Inkling, "functions of the distance, mixed by tokens", "the model Inkling"),
 }
 
 KINDS_WITH_AXES: dict[str, Entry[Representation]] = {

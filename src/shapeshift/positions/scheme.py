@@ -130,6 +130,11 @@ SCHEMES: dict[str, Scheme] = {
     "xpos": Scheme(parts=(Part("rotary", "self", "encoder"), Part("xpos", "self", "decoder"))),
     "cope": Scheme(parts=(Part("rotary", "self", "encoder"), Part("cope", "self", "decoder"))),
     "fox": Scheme(parts=(Part("rotary", "self", "encoder"), Part("fox", "self", "decoder"))),
+    "pope": Scheme(parts=(Part("pope", "self"),)),
+    "path": Scheme(parts=(Part("rotary", "self", "encoder"), Part("path", "self", "decoder"))),
+    "inkling": Scheme(
+        parts=(Part("rotary", "self", "encoder"), Part("inkling", "self", "decoder"))
+    ),
     "tupe": Scheme(parts=(Part("tupe", "self"),)),
     "randomized": Scheme(PositionIds("randomized", {"max_position": 2048}), SINUSOIDAL),
     "cross-pe": Scheme(parts=(*SINUSOIDAL, CROSS_PE)),
@@ -138,10 +143,11 @@ SCHEMES: dict[str, Scheme] = {
     "skew-cross-pe": Scheme(parts=(Part("skew", "self", layers=1), CROSS_PE)),
 }
 """The papers' names: APE, SHAPE and RPE of Kiyono et al. 2021; no position at all; learned; each
-further kind in self-attention with its paper's settings (xPos, CoPE and FoX are for decoders; the
-encoder uses rotary); randomized sinusoidal positions; and the schemes of Miyazaki et al. 2024,
-which add positions to Q and K in the first layer: in self-attention instead of at the embedding
-(LESS-FEEDING), in cross-attention as well (CROSS-PE), and their best, skew with CROSS-PE."""
+further kind in self-attention with its paper's settings (xPos, CoPE, FoX, PaTH and Inkling are for
+decoders; the encoder uses rotary); randomized sinusoidal positions; and the schemes of Miyazaki et
+al. 2024, which add positions to Q and K in the first layer: in self-attention instead of at the
+embedding (LESS-FEEDING), in cross-attention as well (CROSS-PE), and their best, skew with
+CROSS-PE."""
 
 
 def is_scheme(name: object) -> bool:

@@ -65,7 +65,8 @@ def test_each_is_described_with_its_options_its_use_and_how_it_is_computed(name:
     numbering = POSITION_IDS[name].build if name in POSITION_IDS else None
     if reads_tokens := numbering is not None and numbering.reads_tokens:
         assert f"CTranslate2: refused: {name} position ids, which depend on the tokens" in words
-    exported = "exports to torch.compile, torch.export, Hugging Face, ONNX; CTranslate2: "
+    onnx = "; ONNX: refused: ONNX has no operator for path" if name == "path" else ", ONNX; CT"
+    exported = f"exports to torch.compile, torch.export, Hugging Face{onnx}"
     assert (exported in words) == (not reads_tokens)
     usage = result.output.partition("in a configuration: ")[2]
     document = yaml.safe_load(usage.partition("\nhow")[0])

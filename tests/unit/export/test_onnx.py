@@ -27,7 +27,11 @@ SMALL = {"encoder_layers": 1, "decoder_layers": 1}
     "scheme",
     [
         *MOST,
-        *(pytest.param(x, marks=pytest.mark.slow) for x in SCHEMES_AND_FOX if x not in MOST),
+        *(
+            pytest.param(x, marks=pytest.mark.slow)
+            for x in SCHEMES_AND_FOX
+            if x not in (*MOST, "path")
+        ),
     ],
 )
 def test_every_scheme_is_the_same(scheme, make, tmp_path):
@@ -92,3 +96,9 @@ def test_a_state_at_cross_is_refused(make, tmp_path):
     model.decoder[0].cross_attention.position = FoX(dim=32, num_heads=4)
     with pytest.raises(ShapeshiftError, match="no state of FoX at cross; use it at self"):
         onnx_module.write(model, tmp_path)
+
+
+def test_a_kind_without_an_operator_is_refused_by_name(make, tmp_path):
+    with pytest.raises(ShapeshiftError, match=r"no operator for path.*; use fox at self"):
+        export(make(SCHEMES["path"], **SMALL).trained, tmp_path / "model")
+    assert not (tmp_path / "model").exists()

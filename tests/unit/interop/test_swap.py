@@ -20,7 +20,7 @@ from shapeshift.positions import SCHEMES, T5, ALiBi, Chain, Shaw
 
 FAST = [
     *(("Llama", "alibi"), ("GPT-2", "rope"), ("OPT", "t5"), ("Mistral", "rpe")),
-    *(("GPT-2", "cope"), ("Llama", "deberta")),
+    *(("GPT-2", "cope"), ("Llama", "deberta"), ("Llama", "pope")),
 ]
 LONG = [
     *(

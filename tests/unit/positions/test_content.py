@@ -52,6 +52,38 @@ def test_torch_nn_with_padding_on_the_left_is_the_model(kind: str, weights: bool
         torch.testing.assert_close(found[row : row + 1, start:], expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("forbids", [-torch.inf, torch.finfo(torch.float64).min])
+@pytest.mark.parametrize("kind", CONTENT)
+def test_texts_of_a_packed_row_are_apart(kind: str, forbids: float) -> None:
+    layer = Attention(D, H, 0.0, random(get(kind, **SIZES))).double()
+    x, texts = torch.randn(2, 9, D, dtype=torch.float64), (slice(0, 4), slice(4, 9))
+    pos = torch.cat((torch.arange(4), torch.arange(5)))[None]
+    apart = torch.full((9, 9), forbids, dtype=torch.float64)
+    for text in texts:
+        apart[text, text] = 0
+    found = layer(x, x, pos, pos, apart.view(1, 1, 9, 9), causal=True)
+    for text in texts:
+        alone, at = x[:, text], pos[:, text]
+        expected = layer(alone, alone, at, at, None, causal=True)
+        torch.testing.assert_close(found[:, text], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [*CONTENT, "pope"])
+def test_half_precision_is_near(kind: str) -> None:
+    layer = Attention(D, H, 0.0, random(get(kind, **SIZES))).double()
+    for parameter in layer.position.parameters():
+        parameter.data *= 0.3
+    x = torch.randn(2, 40, D, dtype=torch.float64)
+    pos, mask = torch.arange(40)[None], torch.zeros(1, 1, 40, 40)
+    expected = layer(x, x, pos, pos, mask, causal=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        cast = layer.float()(x.float(), x.float(), pos, pos, mask, causal=True)
+    half = layer.bfloat16()(x.bfloat16(), x.bfloat16(), pos, pos, mask, causal=True)
+    for found in (cast, half):
+        assert found.dtype == torch.bfloat16
+        torch.testing.assert_close(found.double(), expected, rtol=0, atol=0.05)
+
+
 @pytest.mark.parametrize("kind", CONTENT)
 def test_a_long_causal_text_is_split(
     kind: str, ran: list[str], monkeypatch: pytest.MonkeyPatch

@@ -38,6 +38,8 @@ def reason(name: str, call: Call) -> str | None:
         return "probabilities are being recorded, and it returns none"
     if name not in ("reference", "blocked") and call.rescores:
         return "score changes the scores before the softmax, for which it has no step"
+    if name not in ("reference", "blocked", "sdpa") and call.widens:
+        return "rotate makes queries and keys of another width than values, which it does not take"
     why: str | None = BACKENDS[name].refuses(call)
     return why
 

@@ -78,4 +78,5 @@ def _compute(
 ) -> Tensor:
     rest |= {"pos_q": pos_q, "pos_k": pos_k, "mask": mask, "state": state}
     block = Call((q, k, v), rotated=True, is_block=True, **rest)
-    return reference.run(block) if block.rescores or cpu.refuses(block) else cpu.run(block)
+    steps = block.rescores or block.widens or cpu.refuses(block)
+    return reference.run(block) if steps else cpu.run(block)

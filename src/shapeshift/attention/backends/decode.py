@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from shapeshift import kernels
-from shapeshift.attention.call import Call, scaled, split_heads
+from shapeshift.attention.call import Call, scaled
 from shapeshift.positions.base import check_numbers, total, total_bias
 
 MOST_QUERIES = 16
@@ -37,9 +37,7 @@ def refuses(call: Call) -> str | None:
 
 def run(call: Call) -> Tensor:
     position, pos_q, pos_k = call.position, call.pos_q, call.pos_k
-    q, k, v = split_heads(call.inputs, call.H)
-    if call.rotates:
-        q, k = position("rotate", q, k, pos_q, call.pos_new)
+    q, k, v = call.rotated()
     bias = total_bias(position, scaled(q), pos_q, pos_k) if call.biased else None
     if call.mixes:
         check_numbers(position, q)

@@ -29,8 +29,10 @@ WIDEST_FLASH = 192
 
 def takes(position: Representation, width: int, dtype: torch.dtype, dropout_p: float) -> bool:
     """Return whether PyTorch's kernels accept heads of `width` channels in this dtype, and a
-    position that adds nothing to scores and values."""
+    position that adds nothing to scores and values, and rotates by `turn` if it does."""
     if any(map(position.acts, ("bias", "query_bias", "value_bias", "score"))) or width % 8:
+        return False
+    if position.acts("rotate") and not position.derives("rotate"):
         return False
     return _has_flash(dtype, width) or (dtype == torch.float32 and not dropout_p)
 
@@ -46,11 +48,11 @@ def refuses(call: Call) -> str | None:
         return "it needs an NVIDIA GPU from Ampere on, with PyTorch's flash attention enabled"
     if call.biased or call.mixes:
         return "it computes nothing that a position adds to scores or to the output"
+    if call.rotates and not call.position.derives("rotate"):
+        return "rotate is overridden or hooked, and it reads turn alone"
     if not takes(call.position, call.E, call.dtype, call.dropout_p):
         with_dropout = " with dropout" * bool(call.dropout_p)
         return f"its kernels take no heads of {call.E} channels in {call.dtype}{with_dropout}"
-    if call.rotates and not call.position.derives("rotate"):
-        return "rotate is overridden or hooked, and it reads turn alone"
     return None
 
 

@@ -31,8 +31,8 @@ def refuses(call: Call) -> str | None:
         return None
     # Its kernels for a CPU have no dropout and no gradient of a bias: with them PyTorch computes
     # in separate steps, which keep more memory than ours, and a fixed bias slows it down.
-    if call.dropout_p or call.biased:
-        return "on a CPU it has no fused kernel for dropout or a bias"
+    if call.dropout_p or call.biased or call.widens:
+        return "on a CPU it has no fused kernel for dropout, a bias, or values of another width"
     # It keeps log Σ exp(scores), in which the sum is lost next to such a number: gradients of a
     # row that has no other, as of padding in transformers, would be K times too large.
     mask = None if call.traced or not call.wants_gradients else call.mask
