@@ -160,13 +160,14 @@ def attend(
         compute.is_coarse |= is_coarse(scores.detach(), size * compute.u)
         probs = scores.softmax(-1)
     else:
+        outputs: list[Tensor] = []  # without their graphs, which `terms` is part of
         gradients: list[Tensor] = []
 
         def terms() -> tuple[Tensor | None, Tensor | None]:
             if not gradients:
                 return None, None
             squared = gradients[-1].square()
-            rows = (squared * heads.detach().square()).sum(-1, keepdim=True)
+            rows = (squared * outputs[0].square()).sum(-1, keepdim=True)
             return squared @ v.detach().square().mT, rows
 
         probs = _Softmax.apply(scores, compute, terms)  # type: ignore[no-untyped-call]
@@ -175,6 +176,7 @@ def attend(
         probs = compute(probs * kept)
     heads = compute(probs @ compute(v))
     if not compute.is_exact and heads.requires_grad:
+        outputs.append(heads.detach())
         heads.register_hook(lambda grad: gradients.append(grad.detach()))
     for kind in position.kinds():
         for bias in value_terms(kind, probs, pos_q, pos_k):
