@@ -36,7 +36,7 @@ def reproduce(
     profile: Annotated[
         str | None,
         typer.Option(
-            help="Profile of the runs: tiny, small or paper, or a profile of your own grid."
+            help="Profile of the runs: tiny, medium, small or paper, or a profile of your own grid."
             " [default: tiny, or the only profile of the grid]",
         ),
     ] = None,

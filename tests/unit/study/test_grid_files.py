@@ -36,9 +36,9 @@ def one(name, profile, **axes):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_profile_resolves_to_runs_that_differ(name):
-    config = grid(name).config
-    assert list(config.profiles) == PROFILES
-    for profile in PROFILES:
+    profiles = [*grid(name).config.profiles]
+    assert profiles == ["tiny", "medium", "small", "paper"] if name == "shape:table2" else PROFILES
+    for profile in profiles:
         assert len(keys(name, profile)) == len(runs(name, profile))
 
 
@@ -50,6 +50,19 @@ def test_every_scheme_and_every_kind_has_its_runs():
     for planned in runs("beyond:places", "small"):
         found[planned.axes["kind"]].add(planned.axes["place"].partition("-")[0])
     assert found == {k: {*x.build.places} if k != "none" else {"self"} for k, x in KINDS.items()}
+
+
+def test_the_runs_of_medium_are_checkpoints_of_the_runs_that_chose_its_budget():
+    """Apart from their end, and from seeds that the others do not have."""
+    for position, chosen in (("ape", "ape"), ("shape", "shape-40")):
+        medium = one("shape:table2", "medium", recipe="interpolate", position=position)
+        longer = one("beyond:learning", "tiny", position=chosen)
+        assert medium.seed not in {x.seed for x in runs("beyond:learning", "tiny")}
+        same = {"max_updates": 4500, "keep_checkpoints": 5, "seed": medium.seed}
+        training = longer.config.training.model_copy(update=same)
+        assert training == medium.config.training
+        assert longer.config.data == medium.config.data
+        assert longer.config.position == medium.config.position
 
 
 def test_runs_that_have_files_are_runs_of_the_papers():
