@@ -24,7 +24,7 @@ from shapeshift._system.errors import ShapeshiftError
 from .changed import no_vectors
 from .numbering import KEYS
 from .own_rotation import own_rotation
-from .recorder import LENGTH, Call, Run, places, recording, rows_of, same
+from .recorder import LENGTH, Call, Run, no_interface, places, recording, rows_of, same
 
 LONG = 300
 """Tokens, if the model takes so many, with which the silenced model is tried: some attentions
@@ -101,10 +101,7 @@ def measure(model: nn.Module) -> Own:
     with recording(top) as run:
         first, other = (run(top, x, keep=True) for x in (rows, ids[rows_of(LENGTH) + 1]))
         if not first.calls:
-            raise ShapeshiftError(
-                f"the attention of {type(top).__name__} does not go through transformers'"
-                " AttentionInterface, so use_position cannot replace it"
-            )
+            raise no_interface(top)
         base = _innermost(top, {call.module for call in first.calls})
         own = Own(base, *_position_modules(base, first.outputs, other.outputs))
         kept, step = _state(own), FAR if _turns_far(own) else 1

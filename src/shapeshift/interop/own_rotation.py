@@ -11,7 +11,7 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.positions import Rotary, rope_config
 from shapeshift.positions.released import BY_LENGTH
 
-from .recorder import LENGTH, Call, places, rounding, same
+from .recorder import LENGTH, Call, places, same
 
 SHARE = "partial_rotary_factor"
 
@@ -56,7 +56,10 @@ def own_rotation(
             turned = rotary.rotate(now.query, now.key, pos, pos)
             if not same(turned[0], before.query) or not same(turned[1], before.key):
                 continue
-            expected, allowed = rotary.frequencies(pos.device), rounding(now.query)
+            # θ, its sine and its cosine are rounded, and no product is.
+            half = {torch.bfloat16: 2.0**-7, torch.float16: 2.0**-9}
+            allowed = half.get(now.query.dtype, 1e-3)
+            expected = rotary.frequencies(pos.device)
             if any(_is_theta(x.to(pos.device), expected, allowed) for x in theta):
                 return found
     return refused[0] if len(refused) == 2 else "it differs from what its configuration says"

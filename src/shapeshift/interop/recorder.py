@@ -74,6 +74,14 @@ class Run:
     reached: set[nn.Module]
 
 
+def no_interface(top: nn.Module) -> ShapeshiftError:
+    """Return the error for a model whose attention cannot be replaced."""
+    return ShapeshiftError(
+        f"the attention of {type(top).__name__} does not go through transformers'"
+        " AttentionInterface, so use_position cannot replace it"
+    )
+
+
 def rows_of(length: int) -> Tensor:
     """Return numbers of tokens `(2, length)`: 0 at `SAME`, elsewhere 1 to 3 in the first row and 4
     to 6 in the second."""
@@ -104,6 +112,8 @@ def recording(top: Any) -> Iterator[Callable[..., Run]]:
         try:
             out = part(input_ids=ids, **{name: x for name, x in given.items() if name in known})
         except Exception as error:
+            if not recorder.calls and not getattr(top, "_supports_attention_backend", True):
+                raise no_interface(top) from error
             first, *_ = str(error).strip().splitlines() or [type(error).__name__]
             raise ShapeshiftError(
                 f"use_position tries a model with a few tokens, and {type(top).__name__} fails:"

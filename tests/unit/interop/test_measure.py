@@ -119,13 +119,14 @@ def test_a_rotation_that_is_not_read_is_refused_with_the_reason() -> None:
         use_position(make("LlamaForCausalLM", rotary_mystery=3), "rope")
 
 
+@pytest.mark.parametrize("factor", [8, 1.02])
 @pytest.mark.parametrize(
     "convert", [lambda model: model, lambda model: model.bfloat16()], ids=["float32", "bfloat16"]
 )
-def test_a_slow_rotation_that_differs_is_refused(convert: Any) -> None:
+def test_a_slow_rotation_that_differs_is_refused(convert: Any, factor: float) -> None:
     """Its first tokens hide it: θ = 0.0003 turns them by less than half precision resolves."""
     model = make("LlamaForCausalLM", head_dim=64)
-    model.model.rotary_emb.inv_freq[28:] /= 8
+    model.model.rotary_emb.inv_freq[28:] /= factor
     with pytest.raises(ShapeshiftError, match="differs from what its configuration says"):
         use_position(convert(model), "rope")
 
