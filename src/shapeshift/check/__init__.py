@@ -1,12 +1,15 @@
 """`shapeshift check`: tests of the positions of any model."""
 
 from .against import Parting, against
+from .comparison import Reading
 from .context import Extension, context
-from .declared import Reading, declared
+from .declared import declared
+from .engines import Engine, open_engine
 from .suite import PROPERTIES, Finding, check
 
 __all__ = [
     "PROPERTIES",
+    "Engine",
     "Extension",
     "Finding",
     "Parting",
@@ -15,4 +18,5 @@ __all__ = [
     "check",
     "context",
     "declared",
+    "open_engine",
 ]

@@ -118,8 +118,7 @@ class Subject:
         kwargs: dict[str, Any] = {}
         first = ids
         if "decoder_input_ids" in self.names:
-            pair = ids, fixed(self.usable_ids, len(ids))
-            first, kwargs["decoder_input_ids"] = pair if self.side == "encoder" else pair[::-1]
+            first, kwargs["decoder_input_ids"] = self.pair(ids)
         if attention_mask is not None:
             kwargs[self.mask_name] = attention_mask
             if self.takes_position_ids and position_ids is None:
@@ -148,6 +147,11 @@ class Subject:
         if not isinstance(out, Tensor):
             out = out[0] if isinstance(out, tuple) else getattr(out, "logits", out)
         return out  # type: ignore[no-any-return]
+
+    def pair(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Return sources and targets: `ids` on this side, and the fixed ids on the other."""
+        other = fixed(self.usable_ids, len(ids))
+        return (ids, other) if self.side == "encoder" else (other, ids)
 
     def changed(self, change: Callable[[nn.Module], object]) -> Subject:
         """Return this subject with a copy of the model, to which `change` was applied."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +12,11 @@ from torch import Tensor, nn
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.positions.checks import whole_number
 
-from .adapter import subjects
-from .declared import Reading, grouped, read
-from .probe import LENGTHS, Probe, difference
+from .adapter import Subject, subjects
+from .comparison import Reading, grouped
+from .declared import read
+from .engines import SINGLE, Engine
+from .probe import LENGTHS, Probe, difference, line
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,9 @@ class Parting:
         ids: of the shortest sequence.
         position: the first token with other logits, from 0.
         difference: of these, as a fraction of their spread over the vocabulary.
-        readings: what the positions of layers measure; `declared` is the other model.
+        readings: what the positions of layers measure; `declared` is the other model. If one is an
+            `Engine`, of which nothing is measured: those of the module that may be the reason, as
+            they act at this position.
     """
 
     side: str
@@ -35,55 +40,83 @@ class Parting:
     readings: tuple[Reading, ...]
 
 
-def against(model: nn.Module, other: nn.Module, *, max_length: int = LENGTHS[-1]) -> list[Parting]:
+def against(
+    model: nn.Module | Engine, other: nn.Module | Engine, *, max_length: int = LENGTHS[-1]
+) -> list[Parting]:
     """Return where two models with the same weights part, one for each side that does.
 
         for parting in against(mine(), AutoModelForCausalLM.from_pretrained("gpt2")):
             print(parting.ids, parting.position, *parting.readings)
 
-    The logits of both are compared for sequences of random tokens, from short to long. If they
-    differ by more than rounding does (see `check`), the properties of `declared` that differ are
-    the readings, first layers first; none if none of these is the reason.
+    The log-probabilities of both are compared for sequences of random tokens, from short to long.
+    If they differ by more than rounding does (see `check`), the properties of `declared` that
+    differ are the readings, first layers first; none if none of these is the reason.
 
     Args:
         model: as for `check`.
-        other: with the same vocabulary.
+        other: with the same vocabulary; one of the two may be from `open_engine`.
         max_length: the longest sequence to try; 4 or more.
 
     Raises:
-        ShapeshiftError: as for `check`; if one is an encoder-decoder and the other is not, or
-            logits have other shapes.
+        ShapeshiftError: as for `check`; if one is an encoder-decoder and the other is not, logits
+            have other shapes, a model fails, or both are from `open_engine`.
     """
     whole_number("max_length", max_length, 4)
-    sides = subjects(model), subjects(other)
-    if len(sides[0]) != len(sides[1]):
+    if isinstance(model, Engine):
+        model, other = other, model
+    if isinstance(model, Engine):
+        raise ShapeshiftError(
+            "one of the two models must be a module, whose vocabulary and rounding are known;"
+            " compare each of them with it"
+        )
+    sides = subjects(model)
+    others: Sequence[Engine | Subject]
+    others = [other] * (1 + other.is_seq2seq) if isinstance(other, Engine) else subjects(other)
+    if len(sides) != len(others):
         raise ShapeshiftError("one of the two models is an encoder-decoder, and the other is not")
     partings = []
     with torch.inference_mode():
-        for pair in zip(*sides, strict=True):
-            first, second = (Probe(subject, max_length) for subject in pair)
-            found = _shortest(first, second, max_length)
+        for side, second in zip(sides, others, strict=True):
+            other_side = second if isinstance(second, Engine) else Probe(second, max_length)
+            found = _shortest(Probe(side, max_length), other_side, max_length)
             if found is not None:
                 partings.append(found)
     return partings
 
 
-def _shortest(first: Probe, second: Probe, max_length: int) -> Parting | None:
+def _shortest(first: Probe, second: Probe | Engine, max_length: int) -> Parting | None:
     """Return the shortest sequence for which the models part, or None."""
-    allowed = max(first.allowed, second.allowed)
+    limits = [first.subject.limit or max_length]
+    allowed = first.allowed
+    if isinstance(second, Probe):
+        limits.append(second.subject.limit or max_length)
+        allowed = max(allowed, second.allowed)
+    elif second.precision > SINGLE:
+        allowed = first.noise(second.precision)
+
+    def logits(side: Probe | Engine, ids: Tensor) -> Tensor:
+        if isinstance(side, Engine):
+            return side.logits(*(first.subject.pair(ids) if side.is_seq2seq else [ids]))
+        try:
+            return side.subject.logits(ids)
+        except Exception as error:
+            raise ShapeshiftError(
+                f"a model fails for {ids.shape[1]} tokens ({line(error)}), so that two cannot be"
+                " compared there; wrap it in a module that takes them"
+            ) from error
 
     def parts(ids: Tensor) -> tuple[tuple[int, ...], int, float] | None:
-        ours, theirs = (probe.subject.logits(ids) for probe in (first, second))
+        ours, theirs = (logits(side, ids) for side in (first, second))
         if ours.shape != theirs.shape:
             raise ShapeshiftError(
                 f"the models return logits of other shapes, {tuple(ours.shape)} and"
                 f" {tuple(theirs.shape)}; compare two with the same weights"
             )
+        ours, theirs = (x.double().log_softmax(-1) for x in (ours, theirs))
         off = [difference(ours[:, n], theirs[:, n]) for n in range(ours.shape[1])]
         place = next((n for n, x in enumerate(off) if not x <= allowed), None)
         return None if place is None else (tuple(ids[0].tolist()), place, off[place])
 
-    limits = (probe.subject.limit or max_length for probe in (first, second))
     longest, passed, lengths = min(max_length, *limits), 0, [1, *first.lengths]
     lengths = [n for n in lengths if n <= longest]
     while lengths[-1] < longest:
@@ -98,9 +131,23 @@ def _shortest(first: Probe, second: Probe, max_length: int) -> Parting | None:
         sizes = range(passed + 1, length) if first.sees_ahead else [found[1] + 1]
         shorter = (parts(ids[:, :size]) for size in sizes)
         found = next((x for x in shorter if x is not None), found)
-        readings = _differences(first, second, len(found[0]))
+        if isinstance(second, Probe):
+            readings = _differences(first, second, len(found[0]))
+        else:
+            readings = _acting(first, len(found[0]))
         return Parting(first.subject.side, *found, tuple(readings))
     return None
+
+
+def _measured(probe: Probe, length: int) -> list[Reading]:
+    return read(probe.subject, None, max(length + 2, 70))
+
+
+def _acting(probe: Probe, length: int) -> list[Reading]:
+    """Return what is measured in a model and acts in sequences of `length` tokens: a token alone
+    sees itself, whatever its rotation, window or bias."""
+    readings = [replace(each, outcome="not measured") for each in _measured(probe, length)]
+    return grouped([each for each in readings if length > 1 or not each.layers])
 
 
 def _first_difference(ours: Reading, theirs: Reading) -> tuple[str, str]:
@@ -118,7 +165,7 @@ def _differences(first: Probe, second: Probe, length: int) -> list[Reading]:
     ours, theirs = (
         {
             (reading.property, layer): reading
-            for reading in read(probe.subject, None, max(length + 2, 70))
+            for reading in _measured(probe, length)
             for layer in reading.layers or (-1,)
         }
         for probe in (first, second)

@@ -79,9 +79,9 @@ class Probe:
     def __init__(self, subject: Subject, max_length: int):
         self.subject = in_double(subject)
         self.lengths = [n for n in LENGTHS if n <= min(max_length, subject.limit or max_length)]
-        self.allowed = self.detectable = self._noise(2**-24)
+        self.allowed = self.detectable = self.noise(2**-24)
         if next(self.subject.model.parameters()).dtype is torch.float64:
-            self.detectable = self._noise(2**-34)
+            self.detectable = self.noise(2**-34)
         self.sees_ahead = not self.subject.aligned or self._sees_ahead()
         if self.sees_ahead:
             self.subject.side = "encoder"
@@ -93,7 +93,7 @@ class Probe:
             except Exception:  # which the properties report
                 pass
 
-    def _noise(self, relative: float) -> float:
+    def noise(self, relative: float) -> float:
         """Return how far rounding may move logits: `SAFETY` times what they move if every weight is
         changed at random by up to this."""
         disturbed = self.subject.changed(partial(_disturb, relative=relative))

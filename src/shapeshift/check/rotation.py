@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,10 @@ EXACT = 1e-6
 
 LINEAR = 1e-3
 """Part of the heads that a linear map from heads that do not rotate may miss."""
+
+
+class MixedError(UnsupportedError):
+    """Heads change with positions otherwise than by one rotation that they all have."""
 
 
 def pairing(apart: int) -> str:
@@ -36,6 +41,7 @@ class Rotation:
         keys_differ: the first position at which keys rotate otherwise; None if there is none.
         noise: of angles.
         backwards: whether angles are negative; `angles` and `theta` have the other sign.
+        head: the query head that was measured; None if they all rotate alike.
     """
 
     pos: Tensor
@@ -46,6 +52,7 @@ class Rotation:
     keys_differ: int | None
     noise: float
     backwards: bool = False
+    head: int | None = None
 
     @property
     def pairing(self) -> str:
@@ -64,29 +71,34 @@ class Rotation:
         return (int(self.pos[wrong[0]]), float(off[wrong[0]].max())) if wrong else None
 
 
-def measure_rotation(call: Call, still: Call | None, pos: Tensor) -> Rotation:
+def measure_rotation(
+    call: Call, still: Call | None, pos: Tensor, head: int | None = None
+) -> Rotation:
     """Return how the heads of `call` rotate; each of its rows is one token, repeated.
 
     Args:
         still: the same with rotary embeddings that rotate by zero; None if there are none.
         pos: the position of each token, `(T,)`, from 0 on.
+        head: number of the only query head to measure, and of the key head that it reads; None for
+            all, which are measured as one.
 
     Raises:
-        UnsupportedError: the heads were not reached, or change otherwise than by a rotation.
+        MixedError: the heads change otherwise than by one rotation.
+        UnsupportedError: they were not reached.
     """
     if call.query is None or call.key is None:
         raise UnsupportedError("its attention is not reached")
-    query, key = (_by_token(x) for x in (call.query, call.key))
+    query, key = _by_token(call, head)
     before = [x[:1].expand_as(x) for x in (query, key)]
     if still is not None and still.query is not None and still.key is not None:
-        before = [_by_token(x) for x in (still.query, still.key)]
+        before = [*_by_token(still, head)]
     width = query.shape[-1]
     if query.shape[1] <= width:
         raise UnsupportedError("the vocabulary has too few tokens")
-    spread = torch.linalg.svdvals(before[0][0])
+    u, spread, v = torch.linalg.svd(before[0][0], full_matrices=False)
     if spread[-1] < 1e-4 * spread[0]:
         raise UnsupportedError("the queries of different tokens are too similar")
-    turned = torch.linalg.lstsq(before[0], query).solution  # (T, E, E), a row times it
+    turned = (v.mT / spread) @ (u.mT @ query)  # (T, E, E), a row times it
     missed = float((before[0] @ turned - query).norm() / query.norm())
     noise = max(EXACT, 8 * missed * float(spread[0] / spread[-1]))
     mixed = turned.abs() * (1 - torch.eye(width, dtype=turned.dtype))
@@ -94,47 +106,61 @@ def measure_rotation(call: Call, still: Call | None, pos: Tensor) -> Rotation:
     partner = mixed.argmax(1)
     channels = (mixed.amax(1) > noise).nonzero().flatten()
     if missed > LINEAR or not torch.equal(partner[partner[channels]], channels):
-        raise UnsupportedError("its heads change with positions otherwise than by a rotation")
+        raise MixedError("its heads change with positions otherwise than by a rotation")
     first = channels[channels < partner[channels]]
     pairs = torch.stack((first, partner[first]), dim=1)
-    if not len(pairs):
-        empty = torch.zeros(len(pos), 0, dtype=query.dtype)
-        return Rotation(pos, pairs, empty, empty[0], None, None, noise)
-    angles, factor = _turns(before[0], query, pairs)
-    of_keys, key_factor = _turns(before[1], key, pairs)
-    off = (_wrapped(angles - of_keys).abs() > 2 * noise).any(1)
-    off |= not math.isclose(factor, key_factor, rel_tol=noise)
+    angles, scale, _ = _turns(before[0], query, pairs)
+    key_angles, key_scale, missed_keys = _turns(before[1], key, pairs)
+    off = missed_keys > LINEAR
+    factor = None
+    if len(pairs):
+        off |= (_wrapped(angles - key_angles).abs() > 2 * noise).any(1)
+        off |= (scale - key_scale).abs() > 4 * noise * scale
+        factor = None if still is None else float(scale.mean())
     theta = _theta(angles, pos)
-    backwards = bool((theta < 0).all())
+    backwards = len(pairs) > 0 and bool((theta < 0).all())
     sign = -1 if backwards else 1
     return Rotation(
         pos=pos,
         pairs=_sources(still or call, pairs),
         angles=sign * angles,
         theta=sign * theta,
-        factor=None if still is None else factor,
+        factor=factor,
         keys_differ=int(pos[off][0]) if off.any() else None,
         noise=noise,
         backwards=backwards,
+        head=head,
     )
 
 
-def _by_token(heads: Tensor) -> Tensor:
-    """Return heads `(T, B · H, E)` in float64."""
-    return heads.double().transpose(0, 2).flatten(1, 2)
+def _by_token(call: Call, head: int | None) -> Iterator[Tensor]:
+    """Yield queries and keys `(T, B · H, E)` in float64."""
+    assert call.query is not None
+    assert call.key is not None
+    num_heads = call.query.shape[1]
+    for heads in (call.query, call.key):
+        if head is not None:
+            n = head * heads.shape[1] // num_heads
+            heads = heads[:, n : n + 1]
+        yield heads.double().transpose(0, 2).flatten(1, 2)
 
 
-def _turns(before: Tensor, after: Tensor, pairs: Tensor) -> tuple[Tensor, float]:
-    """Return the angles `(T, P)` by which pairs of channels turned, and the factor.
+def _turns(before: Tensor, after: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the angles `(T, P)` by which pairs of channels turned, their mean factor `(T,)`, and
+    the part of `after` that other pairs or other channels would explain, `(T,)`.
 
     The eigenvalues of a turn and a scale are factor · e^(±i angle), also where a weight multiplies
     the channels afterwards.
     """
     x, y = (heads[..., pairs].movedim(2, 1) for heads in (before, after))  # (T, P, N, 2)
-    (a, b), (c, d) = torch.linalg.lstsq(x, y).solution.movedim((2, 3), (0, 1))
+    turns = torch.linalg.solve(x.mT @ x, x.mT @ y)  # least squares
+    expected = before.clone()
+    expected[..., pairs] = (x @ turns).movedim(1, 2)
+    missed = (after - expected).norm(dim=(1, 2)) / after.norm(dim=(1, 2))
+    (a, b), (c, d) = turns.movedim((2, 3), (0, 1))
     scale = (a * d - b * c).clamp(min=0).sqrt()
     sine = (-b * c).clamp(min=0).sqrt() * b.sign()
-    return torch.atan2(sine, (a + d) / 2), float(scale.mean())
+    return torch.atan2(sine, (a + d) / 2), scale.mean(1), missed
 
 
 def _wrapped(angles: Tensor) -> Tensor:
@@ -156,12 +182,12 @@ def _sources(call: Call, pairs: Tensor) -> Tensor:
     assert call.query is not None
     heads = call.query
     shape = heads.shape[0], heads.shape[2], heads.shape[1], heads.shape[3]
-    for out in call.projected:
+    for out in call.projected if len(pairs) else ():
         if not isinstance(out, Tensor) or out.shape != (*shape[:2], shape[2] * shape[3]):
             continue
-        channels = out.view(shape).transpose(1, 2)
-        gaps = (heads[..., :, None] - channels[..., None, :]).abs().amax((0, 1, 2))  # (E, E)
-        if (gaps.amin(1) <= 1e-6 * heads.abs().max()).all():
+        one, channels = (x[0, :, :2] for x in (heads, out.view(shape).transpose(1, 2)))
+        gaps = (one[..., :, None] - channels[..., None, :]).abs().amax((0, 1))  # (E, E)
+        if (gaps.amin(1) <= 1e-6 * one.abs().max()).all():
             pairs = gaps.argmin(1)[pairs].sort(dim=1).values
             return pairs[pairs[:, 0].argsort()]
     return pairs

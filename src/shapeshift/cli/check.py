@@ -48,7 +48,8 @@ def check(
         typer.Option(
             metavar="OTHER",
             help="Find the smallest input for which another model with the same weights gives other"
-            " logits, and which positions differ.",
+            " logits, and which positions differ. One of the two may be a file of GGUF or ONNX, or"
+            " a folder for ONNX or CTranslate2.",
             show_default=False,
         ),
     ] = None,
@@ -78,7 +79,7 @@ def check(
             raise ShapeshiftError(
                 "--against takes neither --declared nor --positions; leave them out"
             )
-        _show_partings(load_model(model)[0], load_model(against)[0], max_length)
+        _show_partings(model, against, max_length)
         return
     if declared:
         if positions is not None or max_length != 300:
@@ -106,23 +107,34 @@ def check(
         raise typer.Exit(1)
 
 
-def _show_partings(model: nn.Module, other: nn.Module, max_length: int) -> None:
+def _show_partings(model: str, other: str, max_length: int) -> None:
     """Print where two models part; exit with 1 if they do."""
-    from shapeshift.check import against
+    from shapeshift.check import against, open_engine
+    from shapeshift.check.engines import Engine
     from shapeshift.cli.output import show, show_table
     from shapeshift.evaluation.tables import Table
 
-    partings = against(model, other, max_length=max_length)
+    loaded = [open_engine(name, max_length) or load_model(name)[0] for name in (model, other)]
+    partings = against(loaded[0], loaded[1], max_length=max_length)
     for parting in partings:
         show(
             f"{parting.side}: logits differ by {parting.difference:.1e} from {len(parting.ids)}"
             f" tokens on, at position {parting.position}: {' '.join(map(str, parting.ids))}"
         )
-        rows = [(x.property, x.where(), x.measured, x.declared) for x in parting.readings]
-        if rows:
-            show_table(Table(("property", "layers", "MODEL", "OTHER"), rows), numbers=False)
-        else:
-            show("no position that --declared measures differs: compare weights and other layers")
+        # Of an engine, nothing is measured.
+        columns = [
+            name
+            for name, each in zip(("MODEL", "OTHER"), loaded, strict=True)
+            if not isinstance(each, Engine)
+        ]
+        verb, width = ("differs", 4) if len(columns) == 2 else ("acts", 3)
+        rows = [(x.property, x.where(), x.measured, x.declared)[:width] for x in parting.readings]
+        if not rows:
+            show(f"no position that --declared measures {verb}: compare weights and other layers")
+            continue
+        if width == 3:
+            show(f"only {columns[0]} can be measured; one of its positions may be the reason:")
+        show_table(Table(("property", "layers", *columns), rows), numbers=False)
     if partings:
         raise typer.Exit(1)
     show(f"no difference in sequences of up to {max_length} tokens, or of all that the models take")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -150,6 +151,45 @@ def queries_alone(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tenso
     return plain(q, cos, sin), k
 
 
+def pairs_of_keys(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    return plain(q, cos, sin), interleaved(q, k, cos, sin)[1]
+
+
+def far_keys_alike(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys from the sixth of the measured positions on rotate as that one."""
+    kept = torch.arange(cos.shape[-2]).clamp(max=5)
+    return plain(q, cos, sin), plain(k, cos[..., kept, :], sin[..., kept, :])
+
+
+def half_of_the_heads(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    turned = [(x, plain(x, cos, sin), x.shape[1] // 2) for x in (q, k)]
+    first, second = (torch.cat((y[:, :n], x[:, n:]), dim=1) for x, y, n in turned)
+    return first, second
+
+
+def keys_alone(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    return q, plain(k, cos, sin)
+
+
+def window_from_the_end(inputs_embeds: Tensor, **_: Any) -> Tensor:
+    """Each query sees itself, and those of the last 16 tokens that are before it."""
+    at = torch.arange(inputs_embeds.shape[1])
+    near = (at > at[-1] - 16) & (at <= at[:, None])
+    return (near | (at == at[:, None]))[None, None]
+
+
+def with_slopes(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any, **_: Any) -> Any:
+    """Eager attention with the bias of ALiBi."""
+    k, v = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
+    at = torch.arange(q.shape[2])
+    bias = ALiBi(num_heads=q.shape[1]).distance_bias(at - at[:, None], torch.float64)
+    scores = torch.matmul(q, k.transpose(2, 3)) * module.scaling + bias
+    if mask is not None:
+        scores = scores + mask
+    probs = nn.functional.softmax(scores, dim=-1).to(v.dtype)
+    return torch.matmul(probs, v).transpose(1, 2).contiguous(), probs
+
+
 def backwards(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     return plain(q, cos, -sin), plain(k, cos, -sin)
 
@@ -203,6 +243,18 @@ BUGS = {
         "Llama", {}, nothing, ("keys", (0, 1), "from position 1"),
         code={"apply_rotary_pos_emb": queries_alone},
     ),
+    "keys pair other channels": Bug(
+        "Llama", {}, nothing, ("keys", (0, 1), "from position 1"),
+        code={"apply_rotary_pos_emb": pairs_of_keys},
+    ),
+    "far keys rotate alike": Bug(
+        "Llama", {}, nothing, ("keys", (0, 1), "from position 6"),
+        code={"apply_rotary_pos_emb": far_keys_alike},
+    ),
+    "half of the heads do not rotate": Bug(
+        "Llama", {}, nothing, ("rotated channels, heads 2-3", (0, 1), "0"),
+        code={"apply_rotary_pos_emb": half_of_the_heads},
+    ),
     "proportional pairs within the share": Bug(
         "Gemma4ForCausalLM", GEMMA_4, nothing, ("pairing", (1,), "halves, 4 apart"),
         "Megatron-Bridge #4195", code={"apply_rotary_pos_emb": in_first_half},
@@ -237,6 +289,10 @@ BUGS = {
     "window missing": Bug(
         "Mistral", {"sliding_window": None}, nothing, ("window", (0, 1), "none in"),
         config={"sliding_window": 16},
+    ),
+    "window counted from the end": Bug(
+        "Mistral", {"sliding_window": 16}, nothing, ("window", (0, 1), "16 tokens at the end"),
+        code={"create_sliding_window_causal_mask": window_from_the_end},
     ),
     "window in all layers": Bug(
         "Gemma2ForCausalLM", {"layer_types": 2 * ["sliding_attention"], "sliding_window": 16},
@@ -304,8 +360,6 @@ def test_there_is_no_false_alarm_on_a_model_of_transformers(name: str) -> None:
 
 @pytest.mark.parametrize(("head", "refused"), rows())
 def test_a_family_does_what_its_configuration_says(head: str, refused: str) -> None:
-    if head == "FunnelForMaskedLM":
-        pytest.skip("it refuses sequences as short as those of `check`")
     wrong = [x for x in declared(tiny_models.make(head)) if x.outcome == "DIFFERS"]
     # The default attention of Moshi ignores the window.
     assert [x.property for x in wrong] == (["window"] if head == "MoshiForCausalLM" else [])
@@ -396,6 +450,39 @@ SMALLEST = {
     "window": "17 tokens", "bias": "distance 1",
 }  # fmt: skip
 """The smallest input with such a bug, where the reading does not say it."""
+
+
+def test_keys_that_rotate_alone_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_models.build("Llama")
+    monkeypatch.setattr(sys.modules[type(model).__module__], "apply_rotary_pos_emb", keys_alone)
+    wrong = {x.property: x.measured for x in declared(model) if x.outcome == "DIFFERS"}
+    assert wrong == {
+        "keys": "other than queries from position 1", "rotated channels": "0",
+    }  # fmt: skip
+
+
+def test_a_bias_is_measured_in_an_eager_attention_that_rotates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = tiny_models.build("Llama", attn_implementation="eager")
+    assert not [x for x in declared(model) if x.property == "bias"]
+    monkeypatch.setattr(sys.modules[type(model).__module__], "eager_attention_forward", with_slopes)
+    found = [x for x in declared(model) if x.property == "bias"]
+    assert {n for x in found for n in x.layers} == {0, 1}
+    for bias in found:
+        assert bias.measured.startswith("slopes 0.25, 0.0625, 0.0156")
+        assert bias.outcome == "not declared"
+
+
+def test_wide_heads_are_measured_in_seconds() -> None:
+    """Of the computations, not of the clock, which other processes slow down."""
+    model = tiny_models.build(
+        "Llama", head_dim=256, hidden_size=320, vocab_size=600, positions=8192
+    )
+    start = time.process_time()
+    outcomes = {x.outcome for x in declared(model)}
+    assert outcomes == {"agrees"}
+    assert time.process_time() - start < 5
 
 
 def test_the_guide_lists_the_threads_and_what_finds_them() -> None:

@@ -1,0 +1,220 @@
+"""By which angles the queries and keys of each layer rotate, and what the configuration says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from shapeshift._system.errors import ShapeshiftError
+from shapeshift.positions import Rotary
+from shapeshift.positions.released import BY_LENGTH
+from shapeshift.positions.rope_config import NoPositionsError
+
+from .adapter import UnsupportedError
+from .comparison import Comparison, Reading, spans
+from .rotation import MixedError, Rotation, measure_rotation, pairing
+from .watch import Watch, silent
+
+FURTHEST = 8191
+"""The furthest position that is measured."""
+
+UNREAD = "which layers of this model_type rotate is not known here"
+
+
+@dataclass
+class _Declared:
+    """What a configuration says of the rotation of a layer; `rotary` is None if it does not rotate
+    or, with a reason `why`, if that is not known. `knows_pairs` is false for a `model_type` whose
+    pairs and layers without positions are not known."""
+
+    rotary: Rotary | None = None
+    why: str = ""
+    knows_pairs: bool = True
+
+
+def read_rotations(it: Comparison) -> Iterator[Reading]:
+    """Yield what the rotations of all layers are; nothing if no layer rotates or should."""
+    limit = it.subject.limit
+    last = min((limit or FURTHEST + 1) - 1, FURTHEST)
+    rotaries = [_declared(it, layer, None).rotary for layer in it.scores]
+    stated = [x.rope_parameters or {} for x in rotaries if x is not None]
+    by_length = [x for x in stated if x["rope_type"] in BY_LENGTH]
+    if not by_length:
+        yield from _pass(it, "", last, None)
+        return
+    original = min(x["original_max_position_embeddings"] for x in by_length)
+    yield from _pass(it, "", min(last, original - 1), None)
+    if (limit or 0) > original and by_length[0]["rope_type"] == "longrope":
+        yield from _pass(it, f", beyond {original} tokens", max(last, original), original + 1)
+
+
+def _pass(it: Comparison, where: str, last: int, length: int | None) -> Iterator[Reading]:
+    pos = _positions(it, last)
+    first = it.watch(pos, 1)
+    shapes = [call.query.shape for call in first.calls.values() if call.query is not None]
+    turning, still = _twice(it, pos, max((2 * x[3] // x[1] + 2 for x in shapes), default=1))
+    by_head: tuple[Watch, Watch | None] | None = None
+    for layer, call in sorted(turning.calls.items()):
+        said = _declared(it, layer, length)
+        if call.query is not None and not call.query.isfinite().all():
+            yield it.agree("θ" + where, layer, "heads that are not finite", "", False)
+            continue
+        rotates = bool(turning.rotary) or said.rotary is not None
+        try:
+            rotation = measure_rotation(call, still.calls.get(layer) if still else None, pos)
+            readings = [*_compare(it, layer, rotation, said)]
+        except UnsupportedError as why:
+            readings = []
+            if rotates and isinstance(why, MixedError):
+                by_head = by_head or _twice(it, pos, max(x[3] for x in shapes) + 2)
+                readings = _by_head(it, layer, pos, said, *by_head)
+            if rotates and not readings:
+                readings = [it.reading("θ", layer, str(why), "", "not measured")]
+        yield from (replace(reading, property=reading.property + where) for reading in readings)
+
+
+def _twice(it: Comparison, pos: Tensor, rows: int) -> tuple[Watch, Watch | None]:
+    """Return what attentions compute, and the same without rotations, if a module rotates."""
+    turning = it.watch(pos, rows)
+    if not turning.rotary:
+        return turning, None
+    with silent(turning.rotary):
+        return turning, it.watch(pos, rows)
+
+
+def _by_head(
+    it: Comparison, layer: int, pos: Tensor, said: _Declared, turning: Watch, still: Watch | None
+) -> list[Reading]:
+    """Return what the heads of a layer do, if they do not all rotate alike; nothing if some of them
+    cannot be measured."""
+    call = turning.calls[layer]
+    assert call.query is not None
+    before = None if still is None else still.calls.get(layer)
+    groups: dict[tuple[Reading, ...], list[int]] = {}
+    try:
+        for head in range(call.query.shape[1]):
+            rotation = measure_rotation(call, before, pos, head)
+            groups.setdefault(tuple(_compare(it, layer, rotation, said)), []).append(head)
+    except UnsupportedError:
+        return []
+    return [
+        replace(reading, property=f"{reading.property}, heads {spans(heads)}")
+        for readings, heads in groups.items()
+        for reading in readings
+    ]
+
+
+def _compare(it: Comparison, layer: int, rotation: Rotation, said: _Declared) -> Iterator[Reading]:
+    num, rotary = len(rotation.pairs), said.rotary
+    if rotation.keys_differ is not None:
+        measured = f"other than queries from position {rotation.keys_differ}"
+        if said.why:
+            yield it.reading("keys", layer, measured, "", "not declared")
+        else:
+            yield it.agree("keys", layer, measured, "as queries", False)
+    uneven = rotation.differs(rotation.theta)
+    angles = "position · θ"
+    if uneven is not None:
+        angles = f"off by {uneven[1]:.2g} from position {uneven[0]}"
+    numbers = tuple(rotation.theta.flatten().tolist())
+    if said.why:
+        values = {
+            "rotated channels": str(2 * num),
+            "θ": spell(rotation.theta) if num else "",
+            "angles": angles if num else "",
+            "pairing": rotation.pairing if num else "",
+            "attention factor": "" if rotation.factor is None else f"{rotation.factor:.6g}",
+        }
+        for name, value in values.items():
+            if value and (num or rotation.head is not None):
+                why = said.why if name == "θ" else ""
+                found = it.reading(name, layer, value, why, "not declared")
+                yield replace(found, values=numbers if name == "θ" else ())
+        return
+    theta = torch.zeros(0) if rotary is None else rotary.frequencies().cpu()
+    theta = theta[theta != 0].double()
+    visible = int((theta * rotation.pos.max() > 20 * rotation.noise).sum())
+    same = visible <= num <= len(theta)
+    measured, stated = str(2 * num), str(2 * len(theta))
+    if same and num < len(theta):
+        measured += ", others are too slow to see"
+    if not num and rotary is not None and not said.knows_pairs and rotation.head is None:
+        yield it.reading("rotated channels", layer, measured, UNREAD, "not declared")
+        return
+    yield it.agree("rotated channels", layer, measured, stated, same)
+    if not num or rotary is None:
+        return
+    theta = theta[:num] if same else theta
+    wrong = rotation.differs(theta) if same else None
+    measured = spell(rotation.theta)
+    if wrong is not None:
+        measured += f"; from position {wrong[0]}"
+    yield it.agree("θ", layer, measured, spell(theta), same and wrong is None)
+    yield it.agree("angles", layer, angles, "position · θ", uneven is None)
+    if not said.knows_pairs:
+        yield it.reading("pairing", layer, rotation.pairing, "", "not declared")
+    else:
+        pairs = pairing(1 if rotary.pairs == "interleaved" else rotary.width // 2)
+        yield it.agree("pairing", layer, rotation.pairing, pairs, rotation.pairing == pairs)
+    name, stated = "attention factor", f"{rotary.attention_factor:.6g}"
+    if rotation.factor is None:
+        why = "no module returns cosines and sines"
+        yield it.reading(name, layer, why, stated, "not measured")
+    else:
+        near = math.isclose(rotation.factor, rotary.attention_factor, rel_tol=rotation.noise)
+        yield it.agree(name, layer, f"{rotation.factor:.6g}", stated, near)
+
+
+def _declared(it: Comparison, layer: int, length: int | None) -> _Declared:
+    """Return the rotation that the configuration declares, for sequences up to `length` tokens, by
+    default those in training."""
+    if it.config is None:
+        return _Declared(why="there is no configuration")
+    given = it.given
+    number = layer if given.keys() & {"num_hidden_layers", "n_layer", "layer_types"} else None
+    errors: list[ShapeshiftError] = []
+    # A type whose θ depends on the length needs one, others refuse it.
+    if length is None:
+        parameters = given.get("rope_parameters") or given.get("rope_scaling") or {}
+        sources = (parameters, "original_"), (given, "original_"), (given, "")
+        named = [x.get(f"{start}max_position_embeddings") for x, start in sources]
+        length = next((n for n in named if n), None)
+    for pairs in (None, "halves"):
+        for tokens in (None, length):
+            try:
+                rotary = Rotary.from_config(it.config, number, length=tokens, pairs=pairs)
+            except NoPositionsError:
+                return _Declared()
+            except ShapeshiftError as error:
+                errors.append(error)
+            else:
+                return _Declared(rotary, knows_pairs=pairs is None)
+    return _Declared(why=str(errors[0]))
+
+
+def _positions(it: Comparison, last: int) -> Tensor:
+    """Return the positions to measure, `(T,)`, T odd: 0 to 3, powers of two, and some others, as
+    powers of two are exact in every type. All up to 64 if the model counts by itself."""
+    if not it.can_jump:
+        return torch.arange(min(last, 64) // 2 * 2 + 1)
+    some = {0, 1, 2, 3, 5, 257, 4001, last, *(2**n for n in range(14))}
+    pos = sorted(n for n in some if n <= last)
+    if len(pos) % 2 == 0 and last >= 7:
+        pos = sorted({*pos, next(n for n in range(6, last) if n not in pos)})
+    return torch.tensor(pos)
+
+
+def spell(theta: Tensor) -> str:
+    """Return θ in words: their base if they have one, else the first three and the last."""
+    num = len(theta)
+    if num > 1 and (theta > 0).all():
+        base = float((theta[0] / theta[-1]) ** (num / (num - 1)))
+        expected = base ** (-torch.arange(num, dtype=theta.dtype) / num)
+        if torch.allclose(theta, expected, rtol=1e-3, atol=0):
+            return f"base {float(f'{base:.5g}'):.6g}"  # float32 has hardly more digits
+    shown = [f"{x:.4g}" for x in theta.tolist()]
+    return ", ".join(shown if num <= 4 else [*shown[:3], "…", shown[-1]])
