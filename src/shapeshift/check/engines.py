@@ -116,9 +116,8 @@ def _gguf(path: Path, max_length: int) -> Engine:
 
 
 def _onnx(path: Path) -> Engine:
-    import numpy as np
-
     runtime: Any = require("onnx", "onnxruntime")
+    np: Any = require("onnx", "numpy")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
 
@@ -169,9 +168,8 @@ def _onnx(path: Path) -> Engine:
 
 
 def _ctranslate2(folder: Path) -> Engine:
-    import numpy as np
-
     ctranslate2: Any = require("ctranslate2", "ctranslate2")
+    np: Any = require("ctranslate2", "numpy")
     threads: Any = {"intra_threads": torch.get_num_threads()}
     with (folder / "model.bin").open("rb") as file:
         is_decoder = b"TransformerDecoder" in file.read(40)  # the name of its specification

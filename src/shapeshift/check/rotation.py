@@ -112,6 +112,10 @@ def measure_rotation(
     angles, scale, _ = _turns(before[0], query, pairs)
     key_angles, key_scale, missed_keys = _turns(before[1], key, pairs)
     off = missed_keys > LINEAR
+    if not len(pairs) and off.any():  # a MixedError unless keys rotate alone
+        _, keys = _by_head(call, head)
+        _, unmoved = (None, None) if still is None else _by_head(still, head)
+        measure_rotation(Call(keys, keys), None if unmoved is None else Call(unmoved, unmoved), pos)
     factor = None
     if len(pairs):
         off |= (_wrapped(angles - key_angles).abs() > 2 * noise).any(1)
@@ -133,15 +137,22 @@ def measure_rotation(
     )
 
 
-def _by_token(call: Call, head: int | None) -> Iterator[Tensor]:
-    """Yield queries and keys `(T, B · H, E)` in float64."""
+def _by_head(call: Call, head: int | None) -> Iterator[Tensor]:
+    """Yield queries and keys `(B, H, T, E)`, of one head or all."""
     assert call.query is not None
     assert call.key is not None
     num_heads = call.query.shape[1]
     for heads in (call.query, call.key):
+        n = slice(None)
         if head is not None:
-            n = head * heads.shape[1] // num_heads
-            heads = heads[:, n : n + 1]
+            first = head * heads.shape[1] // num_heads
+            n = slice(first, first + 1)
+        yield heads[:, n]
+
+
+def _by_token(call: Call, head: int | None) -> Iterator[Tensor]:
+    """Yield queries and keys `(T, B · H, E)` in float64."""
+    for heads in _by_head(call, head):
         yield heads.double().transpose(0, 2).flatten(1, 2)
 
 
