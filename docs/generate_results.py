@@ -96,7 +96,7 @@ def make(directory: Path) -> Documents:
     found: Documents = {}
     for path in sorted(RESULTS.glob("*.tar.xz")):
         profile, name, *_ = path.name.split(".")
-        plan = plan_studies(find_paper(name), profile)
+        plan = plan_studies(find_paper(name).with_profile(profile), profile)
         found[name, profile], failures = write_studies(plan, directory, directory / "prepared")
         for study, error in failures.items():
             print(f"{name}:{study} in {profile} is left out: {error}", file=sys.stderr)

@@ -92,7 +92,7 @@ def reproduce(
     Studies are written to DIRECTORY/PROFILE/PAPER/STUDY, and a page with all results to
     DIRECTORY/report.html. If a study with other settings exists there, name another --directory.
     """
-    from shapeshift.study.catalogue import PAPERS, find_grid, find_studies
+    from shapeshift.study.catalogue import PAPERS, find_grid, find_paper, find_studies
     from shapeshift.study.planning import plan_studies
 
     settings, seeds, label = overrides or [], seed or [], ""
@@ -119,7 +119,12 @@ def reproduce(
         raise usage_error("PAPER", "name a paper; --list shows them")
     if target == EVERY:
         status = 0
-        for name in PAPERS:
+        profiles_of = {
+            name: {x for own in find_paper(name).grids.values() for x in own.config.profiles}
+            for name in PAPERS
+        }
+        known = [name for name in PAPERS if profile is None or profile in profiles_of[name]]
+        for name in known or PAPERS:
             try:
                 reproduce(
                     name, overrides, profile, grid, directory, prepared, jobs, slurm, seed, run,
@@ -127,6 +132,8 @@ def reproduce(
                 )  # fmt: skip
             except typer.Exit as failed:  # the studies of other papers are made all the same
                 status = max(status, failed.exit_code)
+        for name in (x for x in PAPERS if x not in known):
+            notice(f"{name} has no profile {profile}: left out")
         raise typer.Exit(status)
     if is_study and grid is not None:
         raise usage_error("--grid", "has no effect: the study's file names its grid")
@@ -139,7 +146,8 @@ def reproduce(
     profiles = {each for own in paper.grids.values() for each in own.config.profiles}
     profile = profile or (profiles.pop() if len(profiles) == 1 else "tiny")
     command = shell_command(*sys.argv[1:])
-    plan = plan_studies(paper, profile, settings, seeds, command, label)
+    asked = paper if ":" in target else paper.with_profile(profile)
+    plan = plan_studies(asked, profile, settings, seeds, command, label)
     for each in (study for study in paper.studies if study not in plan.paper.studies):
         chosen = "with this seed" if seeds else f"in profile {profile}"
         notice(f"{paper.name}:{each} has no run {chosen}: left out")
@@ -188,8 +196,7 @@ def _list(target: str | None, profile: str, directory: Path, settings: list[str]
     rows = []
     for each in PAPERS if target in (None, EVERY) else [target]:
         paper = find_studies(each)
-        there = {name: x for name, x in paper.studies.items() if profile in x.grid.config.profiles}
-        known = replace(paper, studies=there or paper.studies)
+        known = paper.with_profile(profile)
         progress = plan_studies(known, profile, settings).progress(directory)
         for name, study in paper.studies.items():
             done = "not in this profile"

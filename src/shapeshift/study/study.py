@@ -144,6 +144,11 @@ class Paper:
         """The grids of all studies by their names."""
         return {study.grid.name: study.grid for study in self.studies.values()}
 
+    def with_profile(self, profile: str) -> Paper:
+        """Return the paper with those studies whose grid has a profile, or with all if none has."""
+        known = {name: x for name, x in self.studies.items() if profile in x.grid.config.profiles}
+        return replace(self, studies=known or self.studies)
+
 
 def judge_claims(
     claims: Sequence[PlannedTest], measured: Measured, values: Mapping[str, Mapping[int, float]]

@@ -30,6 +30,23 @@ def test_all_is_every_paper_even_if_one_of_them_fails(tmp_path, monkeypatch):
     assert taken == [(name, False) for name in ("shape", "shaw", "nhk", "beyond")]
 
 
+def test_studies_and_papers_without_a_profile_are_left_out(tmp_path, monkeypatch):
+    taken = []
+    monkeypatch.setattr(reproduce, "run_plan", lambda plan, *_, **options: taken.append(plan))
+    for target in ("shape", "all"):
+        status, _, err = shapeshift(tmp_path, "reproduce", target, "--profile", "medium")
+        assert status == 0
+        assert "shape:offsets has no run in profile medium: left out" in err
+    assert "nhk has no profile medium: left out" in err
+    assert [plan.paper.name for plan in taken] == ["shape", "shape"]
+    assert {"table1", "table2", "figure6"} <= {*taken[0].paper.studies}
+    for target in ("shape:offsets", "all"):
+        profile = "medium" if ":" in target else "mediun"
+        status, _, err = shapeshift(tmp_path, "reproduce", target, "--profile", profile)
+        assert status == 1
+        assert f"has no profile {profile!r}" in err
+
+
 def test_claims_are_listed_with_what_seeds_find(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "250")
     status, out, _ = shapeshift(tmp_path, "reproduce", "shape:table1", "--list", "--claims")
