@@ -19,7 +19,7 @@ from shapeshift.attention import explain, recording
 from shapeshift.kernels import library
 from shapeshift.model import ModelConfig, Transformer, build, label_smoothed_loss
 from shapeshift.model.attention import Attention
-from shapeshift.positions import KINDS, Part, Representation, Scheme
+from shapeshift.positions import KINDS, Part, PoPE, Representation, Scheme
 from shapeshift.positions.registry import Entry
 
 from .conftest import CELLS, VARIANTS
@@ -112,10 +112,14 @@ def check(model: Transformer, ran: list[str], *, num_plain: int = 0) -> None:
 
     Args:
         ran: the fixture.
-        num_plain: attentions that kernels in C do not serve, besides those that change scores.
+        num_plain: attentions that kernels in C do not serve, besides those that change scores or
+            widen queries and keys.
     """
     attentions = [x for x in model.modules() if isinstance(x, Attention)]
-    num_plain += sum(x.position.acts("score") for x in attentions)
+    num_plain += sum(
+        x.position.acts("score") or any(isinstance(kind, PoPE) for kind in x.position.kinds())
+        for x in attentions
+    )
     expected_loss, expected = in_float64(model)
     assert ran == ["reference"] * NUM_ATTENTIONS
     largest = max(float(x.norm()) for x in expected.values())

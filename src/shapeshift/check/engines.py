@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from shapeshift._system.errors import ShapeshiftError, reason, require
+from shapeshift._system.files import MAX_FILE, read
 
 SINGLE, HALF, EIGHT_BITS = 2.0**-24, 2.0**-11, 2.0**-8
 """Relative rounding of float32, of float16, and of bfloat16 and types with fewer bits."""
@@ -49,7 +50,7 @@ class Engine:
         except Exception as error:  # of any class
             size = ids[-1].shape[1]
             raise ShapeshiftError(
-                f"fails for {size} tokens ({reason(error)}); try a smaller --max-length",
+                f"fails for {size} tokens ({reason(error)}); give a smaller max_length",
                 path=self.path,
             ) from error
 
@@ -180,7 +181,7 @@ def _ctranslate2(folder: Path) -> Engine:
             return torch.tensor(np.array(model.forward_batch(ids[0].tolist())))
 
     else:
-        files = {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
+        files = {each.name: read(each, MAX_FILE) for each in folder.iterdir() if each.is_file()}
         # Neither side gets a token that the other model does not get.
         added = {"add_source_bos": False, "add_source_eos": False, "decoder_start_token": None}
         config = {**json.loads(files["config.json"]), **added}

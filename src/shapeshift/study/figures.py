@@ -73,11 +73,11 @@ Look = dict[str, str]
 
 
 def look(number: int, variant: int = 0) -> Look:
-    """Return the look of line number `number`, from 0; there are 28 different looks."""
+    """Return the look of line number `number`, from 0; 196 of them differ."""
     size = len(_COLOURS)
     return {
         "color": _COLOURS[number % size],
-        "marker": _MARKERS[(number + variant) % size],
+        "marker": _MARKERS[(number + variant + number // (size * len(_DASHES))) % size],
         "linestyle": _DASHES[(number // size + variant) % len(_DASHES)],
     }
 

@@ -36,7 +36,7 @@ def test_a_scheme_looks_the_same_in_every_figure_and_its_variants_have_its_colou
     def distinct(looks):
         return len({str(each) for each in looks})
 
-    assert distinct(look(number) for number in range(28)) == 28
+    assert distinct(look(number) for number in range(196)) == 196
     assert distinct(looks(["first", "ape", "second", "rpe"]).values()) == 4
     every = looks([*SCHEMES, *KINDS])
     assert distinct(every.values()) == len(every)
