@@ -6,7 +6,7 @@ context extension (docs/guides/context.md).
 
 The text is made here. A document repeats a few sentences of the built-in grammar in random order,
 and half of the training sequences hide a passkey in filler. A last model is trained further without
-positions, as DroPE needs (Gelberg et al. 2025). This takes some 10 minutes on one core. So few
+positions, as DroPE needs (Gelberg et al. 2025). This takes some minutes on two cores. So few
 steps do not teach the model to find passkeys; `--steps` trains it longer.
 """
 

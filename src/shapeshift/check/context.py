@@ -222,8 +222,8 @@ class _Bench:
         except UnsupportedError:  # it takes a cache and returns none
             return None, None
         full = self._logits(self.ids)[-1:]
-        found = difference(last, full)
-        return found, found <= rounding(full)
+        off = difference(last, full)
+        return off, off <= rounding(full)
 
 
 def spans(trained: int, length: int) -> list[tuple[int, int]]:

@@ -89,7 +89,7 @@ def _twice(it: Comparison, pos: Tensor, rows: int) -> tuple[Watch, Watch | None]
 def _by_head(
     it: Comparison, layer: int, pos: Tensor, said: _Declared, turning: Watch, still: Watch | None
 ) -> list[Reading]:
-    """Return what the heads of a layer do, if they do not all rotate alike; nothing if some of them
+    """Return what the heads of a layer do, if these differ; nothing if some of them
     cannot be measured."""
     call = turning.calls[layer]
     assert call.query is not None
@@ -132,8 +132,8 @@ def _compare(it: Comparison, layer: int, rotation: Rotation, said: _Declared) ->
         for name, value in values.items():
             if value and (num or rotation.head is not None):
                 why = said.why if name == "θ" else ""
-                found = it.reading(name, layer, value, why, "not declared")
-                yield replace(found, values=numbers if name == "θ" else ())
+                reading = it.reading(name, layer, value, why, "not declared")
+                yield replace(reading, values=numbers if name == "θ" else ())
         return
     theta = torch.zeros(0) if rotary is None else rotary.frequencies().cpu()
     theta = theta[theta != 0].double()

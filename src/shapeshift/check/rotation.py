@@ -41,7 +41,7 @@ class Rotation:
         keys_differ: the first position at which keys rotate otherwise; None if there is none.
         noise: of angles.
         backwards: whether angles are negative; `angles` and `theta` have the other sign.
-        head: the query head that was measured; None if they all rotate alike.
+        head: the query head that was measured; None if they all rotate in the same way.
     """
 
     pos: Tensor

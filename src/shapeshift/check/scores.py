@@ -94,8 +94,8 @@ def _bias(it: Comparison, layer: int, call: Call, seen: Tensor, rotates: bool) -
     stated = _declared_bias(it, distances)
     if stated is None:
         if bias.abs().max() > 1e-4:
-            found = it.reading("bias", layer, spell(bias, distances), "", "not declared")
-            yield replace(found, values=tuple(bias.flatten().tolist()))
+            reading = it.reading("bias", layer, spell(bias, distances), "", "not declared")
+            yield replace(reading, values=tuple(bias.flatten().tolist()))
         return
     stated = (stated - stated[:, distances == 0]).expand(max(len(stated), len(bias)), -1)
     off = (bias - stated).abs() > 1e-5 + BIAS_PRECISION * stated.abs()
@@ -122,9 +122,9 @@ def _added(call: Call) -> Tensor | None:
         return None
     # The difference of two tokens has no bias in it.
     visible = (scores > MASKED).all(0)
-    given, found = (x[1:, visible] - x[:1, visible] for x in (products, scores))
-    scale = (given * found).sum() / (given * given).sum()
-    fits = (found - scale * given).abs().max() <= 1e-4 * found.abs().max()
+    given, added = (x[1:, visible] - x[:1, visible] for x in (products, scores))
+    scale = (given * added).sum() / (given * given).sum()
+    fits = (added - scale * given).abs().max() <= 1e-4 * added.abs().max()
     return scores - scale * products if fits else None
 
 

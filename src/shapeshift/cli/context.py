@@ -185,12 +185,12 @@ def _table(rows: Sequence[Extension], tokens: str, text: str | None) -> Table:
     lines = []
     for row in rows:
         cells = [f"{value:,.2f}" for _, _, value in row.perplexity]
-        found = [
+        shares = [
             fmean(share for n, _, share in row.passkey if n == size)
             for size in sizes
             if row.passkey
         ]
-        cells += [f"{share:.0%}" for share in found]
+        cells += [f"{share:.0%}" for share in shares]
         if row.cache is not None:
             cells.append(f"{'same' if row.is_consistent else 'DIFFERS'} ({row.cache:.0e})")
         lines.append([row.method, *cells, *[NO_VALUE] * (len(header) - 1 - len(cells))])
@@ -200,7 +200,7 @@ def _table(rows: Sequence[Extension], tokens: str, text: str | None) -> Table:
     if text is not None:
         notes.append(f"first columns: perplexity of the tokens at these positions of {text}")
     if sizes:
-        notes.append(f"passkey: share that was found in contexts of so many tokens; {tokens}")
+        notes.append(f"passkey: share that was found, by tokens of the context; {tokens}")
     notes.append("cache: difference of the last logits from those without a cache, by their spread")
     if any(row.method == "drope" and not row.refused for row in rows):
         notes.append("drope: without the further training that it needs")

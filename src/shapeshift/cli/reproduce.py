@@ -119,11 +119,7 @@ def reproduce(
         raise usage_error("PAPER", "name a paper; --list shows them")
     if target == EVERY:
         status = 0
-        profiles_of = {
-            name: {x for own in find_paper(name).grids.values() for x in own.config.profiles}
-            for name in PAPERS
-        }
-        known = [name for name in PAPERS if profile is None or profile in profiles_of[name]]
+        known = [x for x in PAPERS if profile is None or profile in find_paper(x).profiles]
         for name in known or PAPERS:
             try:
                 reproduce(
@@ -143,8 +139,7 @@ def reproduce(
         label = other.name.replace(":", "-")
         studies = {name: study.on(other) for name, study in paper.studies.items()}
         paper = replace(paper, studies=studies)
-    profiles = {each for own in paper.grids.values() for each in own.config.profiles}
-    profile = profile or (profiles.pop() if len(profiles) == 1 else "tiny")
+    profile = profile or (next(iter(paper.profiles)) if len(paper.profiles) == 1 else "tiny")
     command = shell_command(*sys.argv[1:])
     asked = paper if ":" in target else paper.with_profile(profile)
     plan = plan_studies(asked, profile, settings, seeds, command, label)

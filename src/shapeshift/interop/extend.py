@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from shapeshift._system.errors import ShapeshiftError, unknown
 from shapeshift.positions import Representation, Rotary
 from shapeshift.positions.released import BY_LENGTH
+from shapeshift.positions.rope_config import SLIDING
 
 from .changed import UNDO
 from .measure import measure, tensors_of
@@ -22,13 +23,10 @@ from .swap import use_position
 
 METHODS = ("linear", "ntk", "dynamic", "yarn", "longrope", "llama3", "drope")
 
-LOCAL = "sliding_attention"
-"""Type of layers that see a window alone, which is not extended."""
-
 Method = str | Mapping[str, Any]
-Found = tuple[Any, list[str], dict[str, dict[str, Any]]]
+Rotations = tuple[Any, list[str], dict[str, dict[str, Any]]]
 """The part of a model that has the modules of its rotary positions, their names, and the arguments
-of `Rotary` that compute them: by type of layers, "" if all are alike, or by these names."""
+of `Rotary` that compute them: by type of layers, "" if they do not differ, or by these names."""
 
 
 @contextmanager
@@ -81,7 +79,7 @@ def extended(model: nn.Module, method: Method, trained: int, length: int) -> Ite
     rotaries = {
         key: _rotary(method, rotation, trained, length)
         for key, rotation in rotations.items()
-        if key != LOCAL and method != "drope"
+        if key != SLIDING and method != "drope"
     }
     parameters: Any = {key: rotary.rope_parameters for key, rotary in rotaries.items()}
     parameters = parameters.get("", parameters)
@@ -104,7 +102,7 @@ def extended(model: nn.Module, method: Method, trained: int, length: int) -> Ite
             base.set_submodule(name, part)
 
 
-def _own(model: nn.Module) -> Found:
+def _own(model: nn.Module) -> Rotations:
     own = measure(model)
     base: Any = own.base
     given = getattr(base.config, "rope_parameters", None)
@@ -126,7 +124,7 @@ def _own(model: nn.Module) -> Found:
     return base, own.rotary, rotations
 
 
-def _of_use_position(base: Any) -> Found:
+def _of_use_position(base: Any) -> Rotations:
     rotations: dict[str, dict[str, Any]] = {}
     for number, part in enumerate(base.shapeshift_positions):
         if isinstance(part, Rotary):
@@ -208,11 +206,11 @@ def _turns(tensors: tuple[Tensor, ...], cos: Tensor, sin: Tensor) -> bool:
     length, num = cos.shape
     # float32 has 24 bits, also for angles.
     allowed = rounding(tensors[0]) + length * 2.0**-22
-    found = [x.reshape(-1, length, x.shape[-1])[0].to(cos.dtype) for x in tensors]
+    numbers = [x.reshape(-1, length, x.shape[-1])[0].to(cos.dtype) for x in tensors]
     return any(
         all(
             x[:, at].shape == wanted.shape and bool(((x[:, at] - wanted).abs() <= allowed).all())
-            for x, wanted in zip(found, (cos, sin), strict=True)
+            for x, wanted in zip(numbers, (cos, sin), strict=True)
         )
         for at in (slice(0, num), slice(0, 2 * num, 2))
     )

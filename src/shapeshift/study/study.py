@@ -144,6 +144,11 @@ class Paper:
         """The grids of all studies by their names."""
         return {study.grid.name: study.grid for study in self.studies.values()}
 
+    @property
+    def profiles(self) -> set[str]:
+        """The profiles of all grids."""
+        return {profile for grid in self.grids.values() for profile in grid.config.profiles}
+
     def with_profile(self, profile: str) -> Paper:
         """Return the paper with those studies whose grid has a profile, or with all if none has."""
         known = {name: x for name, x in self.studies.items() if profile in x.grid.config.profiles}

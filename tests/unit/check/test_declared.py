@@ -247,7 +247,7 @@ BUGS = {
         "Llama", {}, nothing, ("keys", (0, 1), "from position 1"),
         code={"apply_rotary_pos_emb": pairs_of_keys},
     ),
-    "far keys rotate alike": Bug(
+    "far keys rotate by the same angle": Bug(
         "Llama", {}, nothing, ("keys", (0, 1), "from position 6"),
         code={"apply_rotary_pos_emb": far_keys_alike},
     ),
