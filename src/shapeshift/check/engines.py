@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from shapeshift._system.errors import ShapeshiftError, reason, require
-from shapeshift._system.files import MAX_FILE, read
 
 SINGLE, HALF, EIGHT_BITS = 2.0**-24, 2.0**-11, 2.0**-8
 """Relative rounding of float32, of float16, and of bfloat16 and types with fewer bits."""
@@ -181,7 +180,10 @@ def _ctranslate2(folder: Path) -> Engine:
             return torch.tensor(np.array(model.forward_batch(ids[0].tolist())))
 
     else:
-        files = {each.name: read(each, MAX_FILE) for each in folder.iterdir() if each.is_file()}
+        files = {}
+        for each in filter(Path.is_file, folder.iterdir()):
+            with each.open("rb") as content:
+                files[each.name] = content.read()
         # Neither side gets a token that the other model does not get.
         added = {"add_source_bos": False, "add_source_eos": False, "decoder_start_token": None}
         config = {**json.loads(files["config.json"]), **added}
