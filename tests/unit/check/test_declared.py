@@ -207,7 +207,7 @@ def in_first_half(x: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -
 BUGS = {
     "θ of the configuration is not read": Bug(
         "Llama", {}, nothing, ("θ", (0, 1), "base 10000; from position 1"),
-        "DeepSpeed #4442, SpecForge #265",
+        "MarinFold #184, DeepSpeed #8345, SpecForge #265",
         config={"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}},
     ),
     "θ of uninitialised memory": Bug(
@@ -223,6 +223,11 @@ BUGS = {
         lambda model, config: setattr(model.model.rotary_emb, "attention_scaling", 1.0),
         ("attention factor", (0, 1), "1"), "vLLM #48351, prime-rl #2802",
     ),
+    "mscale of YaRN not read": Bug(
+        "Llama", {"rope_parameters": YARN}, nothing, ("attention factor", (0, 1), "1.277"),
+        "vLLM #48623",
+        config={"rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}},
+    ),
     "layers without positions inverted": Bug(
         "SmolLM3ForCausalLM", {"no_rope_layers": [0, 1]}, nothing,
         ("rotated channels", (0,), "0"), "transformers #43756", {"no_rope_layers": [1, 0]},
@@ -232,7 +237,7 @@ BUGS = {
         ("rotated channels", (1,), "8"), "executorch #22043", {"no_rope_layers": [1, 0]},
     ),
     "interleaved instead of halves": Bug(
-        "Llama", {}, nothing, ("pairing", (0, 1), "interleaved"),
+        "Llama", {}, nothing, ("pairing", (0, 1), "interleaved"), "timm #2692",
         code={"apply_rotary_pos_emb": interleaved},
     ),
     "rotation backwards": Bug(
@@ -257,10 +262,11 @@ BUGS = {
     ),
     "proportional pairs within the share": Bug(
         "Gemma4ForCausalLM", GEMMA_4, nothing, ("pairing", (1,), "halves, 4 apart"),
-        "Megatron-Bridge #4195", code={"apply_rotary_pos_emb": in_first_half},
+        "Megatron-Bridge #4195, coreai-models #66", code={"apply_rotary_pos_emb": in_first_half},
     ),
     "local θ in global layers": Bug(
-        "Gemma3ForCausalLM", GEMMA_3, local_everywhere, ("θ", (1,), "base 100; from position 1")
+        "Gemma3ForCausalLM", GEMMA_3, local_everywhere,
+        ("θ", (1,), "base 100; from position 1"), "sglang #21537",
     ),
     "all channels rotate": Bug(
         "PhiForCausalLM", {"partial_rotary_factor": 1.0}, nothing,
@@ -313,7 +319,7 @@ BUGS = {
     ),
     "angles in bfloat16": Bug(
         "Llama", {}, in_bfloat16(False), ("angles", (0, 1), "from position 3"),
-        "gpt-neox #1016, sglang-jax #1473",
+        "Modalities #462, gpt-neox #1016, sglang-jax #1473",
     ),
     "positions in bfloat16": Bug(
         "Llama", {"positions": 4096}, in_bfloat16(True), ("angles", (0, 1), "from position 257"),

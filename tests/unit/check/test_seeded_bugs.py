@@ -28,6 +28,10 @@ from shapeshift.positions.turns import Turn, rotate
 HEADS, DIM = 4, 32
 ROTARY = {"head_dim": DIM // HEADS, "base": 100.0, "pairs": "halves"}
 NTK = {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0}
+LONGROPE = {
+    "rope_type": "longrope", "rope_theta": 100.0, "original_max_position_embeddings": 64,
+    "short_factor": [1.0, 1.0, 1.0, 1.0], "long_factor": [1.0, 2.0, 4.0, 8.0],
+}  # fmt: skip
 Seed = Callable[[Any], object]
 """Puts a bug into a model."""
 
@@ -180,10 +184,15 @@ BUGS = {
     "NTK from the current length": Bug(
         "Llama", id, BEYOND, "transformers #25104, vLLM #52665", {"rope_parameters": NTK}
     ),
+    "LongRoPE from the current length": Bug(
+        "Phi3ForCausalLM", id, BEYOND, "vLLM #27431, llama.cpp #24875",
+        {"rope_parameters": LONGROPE, "original_max_position_embeddings": 64, "positions": 128},
+    ),
     "table clamped": Bug("GPT-2", numbered(lambda c: c.pos.clamp(max=63)), BEYOND),
     "table read modulo its length": Bug("GPT-2", numbered(lambda c: c.pos % 64), BEYOND),
     "packed sequences counted on": Bug(
-        "GPT-2", numbered(lambda c: c.plain if c.is_packed else c.pos), "packing", "unsloth #3699"
+        "GPT-2", numbered(lambda c: c.plain if c.is_packed else c.pos),
+        "packing", "unsloth #3699, OLMo-core #591, torchtitan #2559, nanoVLM #201",
     ),
     "packed sequences mix": Bug(
         "Llama", masked(lambda c: torch.ones_like(c.pos) if c.is_packed else c.mask), "packing"
