@@ -4,10 +4,9 @@ context extension (docs/guides/context.md).
     pip install '.[testbed,hf]'
     python examples/context_extension.py
 
-The text is made here. A document repeats a few sentences of the built-in grammar in random order,
-and half of the training sequences hide a passkey in filler. A last model is trained further without
-positions, as DroPE needs (Gelberg et al. 2025). This takes some minutes on two cores. So few
-steps do not teach the model to find passkeys; `--steps` trains it longer.
+The text is made here: a document repeats a few sentences of the built-in grammar in random order.
+The model learns to predict them, and to find passkeys, of which only the answer counts. A last
+model is trained further without positions, as DroPE needs (Gelberg et al. 2025).
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import islice
+from math import cos, pi
 from pathlib import Path
 
 import torch
@@ -54,37 +54,50 @@ def train_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>")
 
 
-def batches(tokenizer: PreTrainedTokenizerFast, size: int) -> Iterator[Tensor]:
-    """Yield batches `(size, TRAINED)`: one half text, the other half passkeys."""
+def texts(tokenizer: PreTrainedTokenizerFast) -> Iterator[Tensor]:
+    """Yield ids `(4, TRAINED)` of documents."""
+    for document in documents(seed=1):
+        ids = torch.tensor(tokenizer(document, add_special_tokens=False)["input_ids"])
+        yield from ids[: len(ids) // (4 * TRAINED) * 4 * TRAINED].view(-1, 4, TRAINED)
+
+
+def passkeys(tokenizer: PreTrainedTokenizerFast) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield ids `(16, TRAINED)` with a passkey each, and labels, which are the answers alone."""
     choose = random.Random(1)
-    text = documents(seed=1)
 
     def encode(words: str) -> list[int]:
         return tokenizer(words, add_special_tokens=False)["input_ids"]
 
     while True:
-        rows = []
-        while len(rows) < size:
-            ids = torch.tensor(encode(next(text)))
-            rows += [*ids[: len(ids) // TRAINED * TRAINED].view(-1, TRAINED)][:4]
-            seeds = (choose.randrange(10**6, 10**9) for _ in range(4))  # not those of the test
-            rows += [passkey(TRAINED, choose.random(), encode, seed)[0] for seed in seeds]
-        yield torch.stack(rows[:size])
+        seeds = [choose.randrange(10**6, 10**9) for _ in range(16)]  # not those of the test
+        rows = [passkey(TRAINED, choose.random(), encode, seed) for seed in seeds]
+        ids = torch.stack([row for row, _ in rows])
+        labels = ids.clone()
+        labels[:, : -rows[0][1]] = -100
+        yield ids, labels
 
 
-def train(model: LlamaForCausalLM, data: Iterator[Tensor], steps: int, rate: float) -> None:
+def train(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, steps: int, rate: float
+) -> None:
     model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, steps, pct_start=0.2)
-    for step, ids in enumerate(islice(data, steps), start=1):
-        loss = model(input_ids=ids, labels=ids).loss
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(10 * step / steps, 0.5 + 0.5 * cos(pi * step / steps))
+    )
+    data = zip(range(1, steps + 1), texts(tokenizer), passkeys(tokenizer), strict=False)
+    for step, ids, (keys, answers) in data:
+        losses = model(input_ids=ids, labels=ids).loss, model(input_ids=keys, labels=answers).loss
         optimizer.zero_grad()
-        loss.backward()
+        sum(losses).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         if step % 100 == 0:
-            print(f"step {step}: loss {loss.item():.3f}", flush=True)
+            print(
+                f"step {step}: loss of text {losses[0]:.3f}, of passkeys {losses[1]:.3f}",
+                flush=True,
+            )
 
 
 def measure(folder: Path, text: Path, methods: str, windows: int) -> None:
@@ -95,7 +108,7 @@ def measure(folder: Path, text: Path, methods: str, windows: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=800, help="with positions; then a third")
+    parser.add_argument("--steps", type=int, default=3000, help="with positions; then a third")
     parser.add_argument("--windows", type=int, default=32, help="of text to measure")
     parser.add_argument("--folder", type=Path, default=Path("context-extension"))
     arguments = parser.parse_args()
@@ -106,13 +119,13 @@ def main() -> None:
         intermediate_size=384, max_position_embeddings=TRAINED, bos_token_id=None,
         eos_token_id=None, tie_word_embeddings=True,
     )  # fmt: skip
-    model, data = LlamaForCausalLM(config), batches(tokenizer, size=8)
+    model = LlamaForCausalLM(config)
     print(f"{model.num_parameters():,} parameters")
     folders = arguments.folder / "rotary", arguments.folder / "drope"
-    train(model, data, arguments.steps, rate=3e-3)
+    train(model, tokenizer, arguments.steps, rate=3e-3)
     model.save_pretrained(folders[0])
     use_position(model, "nope")
-    train(model, data, arguments.steps // 3, rate=1e-3)
+    train(model, tokenizer, arguments.steps // 3 + 1, rate=1e-3)
     model.save_pretrained(folders[1])
     text = arguments.folder / "text.txt"
     text.write_text("\n".join(islice(documents(seed=2), 20)), encoding="utf-8")

@@ -221,6 +221,12 @@ LEARNED = {
     "mbart": Example("MBartForConditionalGeneration", SIDES, 2),
     "plbart": Example("PLBartForConditionalGeneration", SIDES, 2),
     "blenderbot": Example("BlenderbotForConditionalGeneration", SIDES),
+    "bigbird-pegasus": Example(
+        "BigBirdPegasusForConditionalGeneration",
+        SIDES,
+        settings={"attention_type": "original_full"},
+    ),
+    "mvp": Example("MvpForConditionalGeneration", SIDES, 2),
     "trocr": Example("TrOCRForCausalLM", SIDES[1:], 2),
     "whisper": Example("WhisperForConditionalGeneration", SIDES[1:]),
 }

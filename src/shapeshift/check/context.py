@@ -195,9 +195,11 @@ class _Bench:
             return ()
         loss = torch.zeros(self.reach - 1, dtype=torch.float64)  # of the tokens from 1 on
         for window in self.windows[:, : self.reach]:
-            logits = self._logits(window)[:-1].float()
+            logits = self._logits(window)[:-1]
             target = window[1:].to(logits.device)
-            loss += F.cross_entropy(logits, target, reduction="none").double().cpu()
+            parts = zip(torch.split(logits, 1024), torch.split(target, 1024), strict=True)
+            losses = [F.cross_entropy(x.float(), y, reduction="none") for x, y in parts]
+            loss += torch.cat(losses).double().cpu()
         loss /= len(self.windows)
         return tuple(
             (start, end, float(loss[max(start - 1, 0) : end - 1].mean().exp()))

@@ -84,7 +84,9 @@ FAMILIES: dict[str, Family] = {
     "BlenderbotSmallLearnedPositionalEmbedding": _FROM_0,
     "BartLearnedPositionalEmbedding": _FROM_2,
     "LEDLearnedPositionalEmbedding": _FROM_0,
+    "BigBirdPegasusLearnedPositionalEmbedding": _FROM_0,
     "MBartLearnedPositionalEmbedding": _FROM_2,
+    "MvpLearnedPositionalEmbedding": _FROM_2,
     "PLBartLearnedPositionalEmbedding": _FROM_2,
     "BioGptLearnedPositionalEmbedding": _FROM_2,
     "OPTLearnedPositionalEmbedding": Family(start=2, padding_row=1),
@@ -101,26 +103,15 @@ FAMILIES: dict[str, Family] = {
 }
 """By the class of the position embedding; with its file where others use the same name."""
 
-OWNERS: dict[str, str] = {
-    "AlbertEmbeddings": "position_embeddings",
-    "BertEmbeddings": "position_embeddings",
-    "BigBirdEmbeddings": "position_embeddings",
-    "CLIPTextEmbeddings": "position_embedding",
-    "CamembertEmbeddings": "position_embeddings",
-    "ElectraEmbeddings": "position_embeddings",
-    "GPT2Model": "wpe",
-    "GPTBigCodeModel": "wpe",
-    "GPTNeoModel": "wpe",
-    "MPNetEmbeddings": "position_embeddings",
-    "RobertaEmbeddings": "position_embeddings",
-    "XLMRobertaEmbeddings": "position_embeddings",
-    "modeling_distilbert.Embeddings": "position_embeddings",
-}
-"""Where the position embedding is a plain `nn.Embedding`: its owner's class, and its name there.
+NAMES = ("position_embeddings", "position_embedding", "positions_embed", "wpe")
+"""What a module calls a plain `nn.Embedding` of its tokens' positions."""
 
-Not by the name `position_embeddings` alone: LUKE's entities and Decision Transformer's steps have
-such a table, too, and shifting it would be wrong.
-"""
+TOKENS = ("word_embeddings", "token_embedding", "tokens_embed", "embed_tokens", "embeddings", "wte")
+"""What it calls the embedding of its tokens. Without one, such a table is not of tokens' positions:
+LUKE's entities have one, too."""
+
+OTHERS = ("DecisionTransformerGPT2Model", "LayoutLMv2Embeddings")
+"""Classes whose table is not one of tokens' positions alone: steps, and patches of an image."""
 
 
 def family_of(module: nn.Module) -> Family:
@@ -129,13 +120,21 @@ def family_of(module: nn.Module) -> Family:
 
 
 def find(model: nn.Module) -> Iterator[str]:
-    """Yield the names of all known position embeddings in `model`."""
+    """Yield the names of the position embeddings in `model`: of the known classes, and tables that
+    stand next to the embedding of the tokens."""
     for name, module in model.named_modules():
         if family_of(module) is not CALLED_WITH_ROWS:
             yield name
-        owned = [OWNERS[each] for each in _names(module) if hasattr(module, OWNERS.get(each, ""))]
-        if owned:
-            yield f"{name}.{owned[0]}".lstrip(".")
+        if any(_is_table(module, each) for each in TOKENS) and not {*OTHERS} & {*_names(module)}:
+            yield from (f"{name}.{x}".lstrip(".") for x in NAMES if _is_table(module, x))
+
+
+def _is_table(owner: nn.Module, name: str) -> bool:
+    """Return whether a part is a plain `nn.Embedding`, or one that PEFT wraps."""
+    part = getattr(owner, name, None)
+    for wrapped in ("base_layer", "original_module"):
+        part = getattr(part, wrapped, part)
+    return isinstance(part, nn.Embedding) and family_of(part) is CALLED_WITH_ROWS
 
 
 def _names(module: nn.Module) -> Iterator[str]:

@@ -17,7 +17,7 @@ from shapeshift.positions.checks import can_read, whole_number
 from shapeshift.positions.position_ids import draw_offsets
 
 from .changed import HANDLES, UNDO, refuse_changed
-from .families import Family, family_of, find, relative_kind
+from .families import CALLED_WITH_ROWS, Family, family_of, find, relative_kind
 from .swap import restore_position
 
 
@@ -42,9 +42,10 @@ def shift_positions(
     table is continued by its formula, outside the model, so that the state dict does not change. A
     table that is trained (`requires_grad`), or holds other values, counts as learned.
 
-    Known: the position embeddings of ALBERT, BART, BERT, BigBird, BioGPT, Blenderbot, CamemBERT,
-    CLIP (text), DistilBERT, ELECTRA, FSMT, GPT-2, GPT-BigCode, GPT-Neo, LED, M2M100, Marian, mBART,
-    MPNet, NLLB, OPT, Pegasus, PLBART, RoBERTa, Speech2Text, TrOCR, Whisper (decoder), XGLM, XLM-R.
+    Known are tables that stand next to the embedding of the tokens, as in BERT, GPT-2, CLIP's text
+    model and some sixty other families of transformers, and the classes of the position embeddings
+    of BART, BigBird-Pegasus, BioGPT, Blenderbot, FSMT, LED, M2M100, Marian, mBART, MVP, NLLB, OPT,
+    Pegasus, PLBART, Speech2Text, TrOCR, Whisper (decoder) and XGLM.
 
     Args:
         model: the module that is called in training; wrap it first (PEFT, DDP), shift it last.
@@ -79,6 +80,8 @@ def shift_positions(
         handles = [target.register_forward_hook(shift.shift, with_kwargs=True)]
         for owner in _owners(every, target):
             handles.append(owner.register_forward_pre_hook(shift.begin, with_kwargs=True))
+        if shift.is_called_with_rows:
+            handles += [x.register_forward_hook(shift.end) for x in _parents(every, target)]
         setattr(target, HANDLES, handles)
     _forget_compiled()
     return list(targets.values())
@@ -125,13 +128,16 @@ class _Shift:
         self._name = name
         self._family: Family = family_of(module)
         self._max_offset = max_offset
+        self.is_called_with_rows = self._family is CALLED_WITH_ROWS
         self._num_sequences: int | None = None
+        self._num_lookups = 0
         self._is_sinusoidal = self._family.is_sinusoidal(module)
         self._reader: Any = copy(module)  # whose table has other numbers, see `_rows`
         vars(self._reader).update(_parameters={}, _buffers={})
 
     def begin(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Forward pre-hook: notes the number of sequences."""
+        self._num_lookups = 0
         preferred = kwargs.get("input_ids"), kwargs.get("inputs_embeds")
         tensors = (x for x in (*preferred, *args, *kwargs.values()) if isinstance(x, Tensor))
         batch = next((x for x in tensors if x.ndim > 1), None)
@@ -146,6 +152,7 @@ class _Shift:
         """Forward hook: replaces the embeddings by those of shifted positions, in training."""
         if not module.training:
             return None
+        self._num_lookups += 1
         rows = self._rows(module, args, kwargs)
         rows = rows if rows.ndim > 1 else rows.unsqueeze(0)  # (B|1, T)
         last = rows.shape[-1] - 1
@@ -177,6 +184,15 @@ class _Shift:
             table = torch.cat((table, self._family.formula(table, beyond)))
         return F.embedding(shifted, table)
 
+    def end(self, module: nn.Module, args: tuple[Any, ...], output: object) -> None:
+        """Forward hook of the module that has the table: it must have looked it up, once."""
+        if module.training and self._num_lookups != 1:
+            raise ShapeshiftError(
+                f"{self._name}: {type(module).__name__} looks it up {self._num_lookups} times in a"
+                " call, and shift_positions draws an offset for each; call unshift, and number the"
+                " tokens with shapeshift.positions.Shifted"
+            )
+
     def _rows(self, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
         """Return the rows that a call looks up, `(T,)`, `(1, T)` or `(B, T)`, by calling it with a
         table whose rows hold their own numbers."""
@@ -205,6 +221,11 @@ class _Shift:
             f"{self._name}: its learned table has {room} positions, but {last + 1} tokens with"
             f" max_offset={self._max_offset} need {last + 1 + self._max_offset}; {remedy}"
         )
+
+
+def _parents(every: Mapping[str, nn.Module], target: nn.Module) -> set[nn.Module]:
+    """Return the modules that have `target` as a part of their own."""
+    return {every[name.rpartition(".")[0]] for name, x in every.items() if x is target}
 
 
 def _owners(every: Mapping[str, nn.Module], target: nn.Module) -> set[nn.Module]:

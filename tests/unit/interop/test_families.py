@@ -61,6 +61,68 @@ def test_training_shifts_each_sequence_and_each_side(example: Example) -> None:
     assert len(set(passes)) == len(passes)  # passes differ, and so do source and target
 
 
+NEXT_TO_TOKENS = {
+    "AlignTextModel": "embeddings.position_embeddings",
+    "AltCLIPTextModel": "roberta.embeddings.position_embeddings",
+    "Aimv2TextModel": "embeddings.position_embedding",
+    "BertGenerationDecoder": "bert.embeddings.position_embeddings",
+    "BlipTextModel": "embeddings.position_embeddings",
+    "CLIPSegTextModel": "embeddings.position_embedding",
+    "ChineseCLIPTextModel": "embeddings.position_embeddings",
+    "ClapTextModel": "embeddings.position_embeddings",
+    "ConvBertForMaskedLM": "convbert.embeddings.position_embeddings",
+    "Data2VecTextForMaskedLM": "data2vec_text.embeddings.position_embeddings",
+    "DebertaForMaskedLM": "deberta.embeddings.position_embeddings",
+    "ErnieForMaskedLM": "ernie.embeddings.position_embeddings",
+    "EsmForMaskedLM": "esm.embeddings.position_embeddings",
+    "FNetForMaskedLM": "fnet.embeddings.position_embeddings",
+    "FlaubertWithLMHeadModel": "transformer.position_embeddings",
+    "FlavaTextModel": "embeddings.position_embeddings",
+    "GitForCausalLM": "git.embeddings.position_embeddings",
+    "GroupViTTextModel": "text_model.embeddings.position_embedding",
+    "ImageGPTForCausalImageModeling": "transformer.wpe",
+    "LayoutLMModel": "embeddings.position_embeddings",
+    "LukeForMaskedLM": "luke.embeddings.position_embeddings",
+    "MarkupLMModel": "embeddings.position_embeddings",
+    "MegatronBertForMaskedLM": "bert.embeddings.position_embeddings",
+    "MetaClip2TextModel": "embeddings.position_embedding",
+    "MraForMaskedLM": "mra.embeddings.position_embeddings",
+    "NystromformerForMaskedLM": "nystromformer.embeddings.position_embeddings",
+    "OpenAIGPTLMHeadModel": "transformer.positions_embed",
+    "OwlViTTextModel": "text_model.embeddings.position_embedding",
+    "PerceiverForMaskedLM": "perceiver.input_preprocessor.position_embeddings",
+    "RemBertForMaskedLM": "rembert.embeddings.position_embeddings",
+    "RoCBertForMaskedLM": "roc_bert.embeddings.position_embeddings",
+    "RobertaPreLayerNormForMaskedLM": "roberta_prelayernorm.embeddings.position_embeddings",
+    "SiglipTextModel": "embeddings.position_embedding",
+    "Siglip2TextModel": "embeddings.position_embedding",
+    "SplinterModel": "embeddings.position_embeddings",
+    "TapasModel": "embeddings.position_embeddings",
+    "VisualBertModel": "embeddings.position_embeddings",
+    "XCLIPTextModel": "embeddings.position_embedding",
+    "XLMRobertaXLForMaskedLM": "roberta.embeddings.position_embeddings",
+    "XLMWithLMHeadModel": "transformer.position_embeddings",
+    "YosoForMaskedLM": "yoso.embeddings.position_embeddings",
+}
+
+
+@pytest.mark.parametrize("head", NEXT_TO_TOKENS)
+def test_a_table_next_to_the_embedding_of_tokens_is_shifted(head: str) -> None:
+    model, name = make(head, 40).train(), NEXT_TO_TOKENS[head]
+    table = model.get_submodule(name)
+    assert shift_positions(model, 3) == [name]
+    with watched(model, (name,)) as seen:
+        model(some_ids(40))
+    first = 0 if table.padding_idx is None else table.padding_idx + 1
+    first = 2 if head.startswith(("Mra", "Nystromformer", "Yoso")) else first
+    assert {*offsets(seen[name], table.weight.detach(), first)} == {0, 1, 2, 3}
+
+
+def test_a_table_of_steps_is_left_alone() -> None:
+    with pytest.raises(ShapeshiftError, match="no absolute position embedding is known"):
+        shift_positions(make("DecisionTransformerModel"))
+
+
 @each(ALL)
 def test_evaluation_is_unchanged_and_unshift_is_exact(example: Example) -> None:
     model, ids = example.build(), some_ids(3)

@@ -13,22 +13,22 @@ from shapeshift._system.errors import ShapeshiftError
 ROWS, DIM = 32, 8
 
 
-class GPT2Model(nn.Module):
-    """Tokens plus positions, as the model of transformers that is known by this name."""
+class Embedder(nn.Module):
+    """Tokens plus positions, with the names of GPT-2."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(20, DIM)
+        self.wte = nn.Embedding(20, DIM)
         self.wpe = nn.Embedding(ROWS, DIM)
 
     def forward(self, ids: Tensor) -> Tensor:
-        return self.tokens(ids) + self.wpe(torch.arange(ids.shape[1]))
+        return self.wte(ids) + self.wpe(torch.arange(ids.shape[1]))
 
 
 class Model(nn.Module):
     def __init__(self, recompute: bool = False) -> None:
         super().__init__()
-        self.embedder = GPT2Model()
+        self.embedder = Embedder()
         self.out = nn.Linear(DIM, 5)
         self.recompute = recompute
 
@@ -54,9 +54,9 @@ def offsets(positions: Tensor, table: Tensor, first: int = 0) -> list[int]:
 
 
 def test_positions_beyond_the_table_are_refused() -> None:
-    class Given(GPT2Model):
+    class Given(Embedder):
         def forward(self, ids: Tensor, pos: Tensor) -> Tensor:
-            return self.tokens(ids) + self.wpe(pos)
+            return self.wte(ids) + self.wpe(pos)
 
     model, ids = Given(), torch.zeros(2, 3, dtype=torch.long)
     shift_positions(model, 9)
@@ -71,7 +71,7 @@ def test_a_table_shared_by_two_sides_is_drawn_for_each(ids: Tensor) -> None:
     class Pair(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.source, self.target = GPT2Model(), GPT2Model()
+            self.source, self.target = Embedder(), Embedder()
             self.target.wpe = self.source.wpe
 
         def forward(self, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -81,8 +81,8 @@ def test_a_table_shared_by_two_sides_is_drawn_for_each(ids: Tensor) -> None:
     assert shift_positions(model, 20) == ["target.wpe"]
     source, target = model(ids, ids[:30])
     table = model.source.wpe.weight.detach()
-    at_source = offsets((source - model.source.tokens(ids)).detach(), table)
-    at_target = offsets((target - model.target.tokens(ids[:30])).detach(), table)
+    at_source = offsets((source - model.source.wte(ids)).detach(), table)
+    at_target = offsets((target - model.target.wte(ids[:30])).detach(), table)
     assert at_source[:30] != at_target
 
 
@@ -158,7 +158,35 @@ def test_a_model_is_shifted_once_and_called_as_a_whole(ids: Tensor) -> None:
     shift_positions(model, 5)
     with pytest.raises(ShapeshiftError, match="changed by shift_positions; call unshift"):
         shift_positions(nn.Sequential(model), 5)
-    with pytest.raises(ShapeshiftError, match="this GPT2Model were changed by shift"):
+    with pytest.raises(ShapeshiftError, match="this Embedder were changed by shift"):
         shift_positions(model.embedder, 5)
     with pytest.raises(ShapeshiftError, match="call the model that was given"):
         model.embedder.forward(ids)
+
+
+def test_a_table_is_known_by_its_neighbour() -> None:
+    class Entities(Embedder):
+        def __init__(self) -> None:
+            super().__init__()
+            self.entity_embeddings = self.wte
+            del self.wte
+
+    with pytest.raises(ShapeshiftError, match="no absolute position embedding is known"):
+        shift_positions(Entities())
+    nano = nn.ModuleDict({"wte": nn.Embedding(20, DIM), "wpe": nn.Embedding(ROWS, DIM)})
+    assert shift_positions(nn.ModuleDict({"transformer": nano}), 5) == ["transformer.wpe"]
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_table_that_is_not_looked_up_once_is_refused(count: int, ids: Tensor) -> None:
+    class Other(Embedder):
+        def forward(self, ids: Tensor) -> Tensor:
+            pos = torch.arange(ids.shape[1])
+            return self.wte(ids) + sum(self.wpe(pos) for _ in range(count))
+
+    model = Other()
+    plain = model(ids)
+    shift_positions(model, 5)
+    with pytest.raises(ShapeshiftError, match=f"wpe: Other looks it up {count} times in a call"):
+        model(ids)
+    assert torch.equal(model.eval()(ids), plain)
