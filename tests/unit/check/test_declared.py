@@ -340,6 +340,9 @@ MORE: dict[str, dict[str, Any]] = {
     "GPTNeoForCausalLM": {"window_size": 16},
     "Qwen3NextForCausalLM": {},
     "DebertaForMaskedLM": {},
+    "EsmForMaskedLM": {},
+    "YosoForMaskedLM": {},
+    "XLMWithLMHeadModel": {},
 }
 NOTHING = ("DebertaForMaskedLM",)
 """Scores that depend on tokens are not measured."""
