@@ -14,7 +14,6 @@ from torch.nn import functional as F
 
 from shapeshift._system.errors import ShapeshiftError, unknown
 from shapeshift.interop.extend import METHODS, extended
-from shapeshift.interop.recorder import rounding
 from shapeshift.positions.checks import whole_number
 
 from .adapter import UnsupportedError, subjects
@@ -225,7 +224,8 @@ class _Bench:
             return None, None
         full = self._logits(self.ids)[-1:]
         off = difference(last, full)
-        return off, off <= rounding(full)
+        # A trained model of bfloat16 was off by 0.08 with a right cache, by 0.27 with a wrong one.
+        return off, off <= max(1e-3, 16 * torch.finfo(full.dtype).eps)
 
 
 def spans(trained: int, length: int) -> list[tuple[int, int]]:
