@@ -1,9 +1,13 @@
 """Figures 2 and 6 of the SHAPE paper: how similar the encoder's states are when all positions are
-shifted, on Interpolate (its section 3.2)."""
+shifted, on Interpolate (its section 3.2).
+
+The paper's offsets, 0, 100, 250 and 500, are shares of its K = 500, and so are ours of the K that
+SHAPE was trained with: shift invariance is learned within K, not beyond.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -11,7 +15,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from shapeshift.run.analysis.similarity import OFFSETS, compute, invariance
+from shapeshift.run.analysis.similarity import compute, invariance
 from shapeshift.study.analyses import PAIR, draw_matrix, paired
 from shapeshift.study.document import Content, DocumentTable, number, words
 from shapeshift.study.figures import TEXT_WIDTH_IN, styled
@@ -41,13 +45,19 @@ def ten_sentences(measured: Measured) -> Content:
     return _heat_maps(measured, {f"figure6-{n}": n for n in range(1, _NUM_SENTENCES)})
 
 
-def _similarity(measured: Measured, planned: PlannedRun) -> Matrices:
+def _offsets(shape: PlannedRun) -> list[int]:
+    """Return the offsets of the figures for a run of SHAPE."""
+    largest = shape.config.position.scheme.position_ids.options["max_offset"]
+    return sorted({round(share * largest) for share in (0, 0.2, 0.5, 1)})
+
+
+def _similarity(measured: Measured, planned: PlannedRun, offsets: Sequence[int]) -> Matrices:
     """Return the similarity of a run's states on the first validation sentences, (N, L + 1, K, K);
     see `compute`."""
     store = measured.prepared(planned).valid
     sentences = [store[i][0].tolist() for i in range(min(_NUM_SENTENCES, len(store)))]
     run = measured.run(planned)
-    matrices: Matrices = compute(run.model(device=run.device), sentences).tolist()
+    matrices: Matrices = compute(run.model(device=run.device), sentences, offsets).tolist()
     return matrices
 
 
@@ -57,11 +67,12 @@ def _heat_maps(measured: Measured, sentences: Mapping[str, int]) -> Content:
     pairs = paired(measured, {"recipe": "interpolate"})
     if not pairs:
         return Content()
-    file = f"similarity-{_NUM_SENTENCES}-{'-'.join(map(str, OFFSETS))}"
+    offsets = _offsets(next(iter(pairs.values()))[1])
+    file = f"similarity-{_NUM_SENTENCES}-{'-'.join(map(str, offsets))}"
     similarity = np.array(
         [
             [
-                measured.computed(file, Matrices, [x], partial(_similarity, measured, x))
+                measured.computed(file, Matrices, [x], partial(_similarity, measured, x, offsets))
                 for x in pair
             ]
             for pair in pairs.values()
@@ -71,16 +82,18 @@ def _heat_maps(measured: Measured, sentences: Mapping[str, int]) -> Content:
     layers = invariance(similarity[:, :, [*chosen.values()]].mean(2))[:, :, 1:]  # (seeds, 2, L)
     leads = [shape - ape for ape, shape in layers.mean(2).tolist()]
     seed = next(iter(pairs))
-    tables = [_table(name, similarity[0, :, n], n, seed) for name, n in chosen.items()]
+    tables = [_table(name, similarity[0, :, n], offsets, n, seed) for name, n in chosen.items()]
     return Content(tables, values={CLAIM: dict(zip(pairs, leads, strict=True))})
 
 
-def _table(name: str, similarity: Array, sentence: int, seed: int) -> DocumentTable:
+def _table(
+    name: str, similarity: Array, offsets: Sequence[int], sentence: int, seed: int
+) -> DocumentTable:
     """Return the table of a sentence, (2, L + 1, K, K), and its heat maps."""
     return DocumentTable(
         name=name,
         title=f"Similarity of states, sentence {sentence + 1}",
-        header=("states", "offset", *map(str, OFFSETS)),
+        header=("states", "offset", *map(str, offsets)),
         rows=tuple(
             (
                 *words(f"{position}, {layer_name(layer)}", str(offset)),
@@ -88,18 +101,18 @@ def _table(name: str, similarity: Array, sentence: int, seed: int) -> DocumentTa
             )
             for position, matrices in zip(PAIR, similarity.tolist(), strict=True)
             for layer, matrix in enumerate(matrices)
-            for offset, values in zip(OFFSETS, matrix, strict=True)
+            for offset, values in zip(offsets, matrix, strict=True)
         ),
         notes=(
             "Interpolate; mean cosine over the positions of the sentence",
             f"seed {seed}",
         ),
-        figure=f"Encoder states under four offsets, sentence {sentence + 1} of validation",
-        drawing=plot(similarity),
+        figure=f"Encoder states under {len(offsets)} offsets up to K, sentence {sentence + 1} of validation",
+        drawing=plot(similarity, offsets),
     )
 
 
-def plot(similarity: Array) -> Figure:
+def plot(similarity: Array, offsets: Sequence[int]) -> Figure:
     """Draw heat maps `(2, L + 1, K, K)`: a row for each of APE and SHAPE, a column for the
     embeddings and each layer. All share one colour scale, which ends at 1."""
     num_rows, num_columns, num_offsets, _ = similarity.shape
@@ -118,8 +131,8 @@ def plot(similarity: Array) -> Figure:
             if column == 0:
                 axes.set_ylabel(PAIR[row], fontsize=8.5)
             axes.tick_params(axis="x", rotation=90)
-        panels[0, 0].set_xticks(range(num_offsets), map(str, OFFSETS))
-        panels[0, 0].set_yticks(range(num_offsets), map(str, OFFSETS))
+        panels[0, 0].set_xticks(range(num_offsets), map(str, offsets))
+        panels[0, 0].set_yticks(range(num_offsets), map(str, offsets))
         figure.supxlabel("offset $k_2$ (tokens)", fontsize=8)
         figure.supylabel("offset $k_1$ (tokens)", fontsize=8)
         bar = figure.colorbar(image, ax=panels, shrink=0.9, aspect=30, pad=0.01)
