@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from shapeshift._system.errors import ShapeshiftError
+from shapeshift.run.analysis.similarity import measure
 from shapeshift.run.measures import BLEU, ORIGINAL, SWAPPED, mean_of
 from shapeshift.study.analyses import similarity, slices
 from shapeshift.study.catalogue import find_grid
@@ -61,20 +62,22 @@ def test_table_5_averages_the_sets(build):
         assert row[4].value == pytest.approx((row[2].value + row[3].value) / 2)
 
 
-def test_figures_2_and_6_agree_with_what_was_measured_after_training(build, shape):
+def test_figures_2_and_6_shift_by_the_papers_shares_of_k(build, shape):
     """A figure for each sentence; the text has five, all of which the measure takes."""
     first, others = build("shape:figure2"), build("shape:figure6")
     assert [each.name for each in first.tables] == ["figure2"]
     assert [each.name for each in others.tables] == [f"figure6-{n}" for n in range(1, 5)]
     pairs = np.triu_indices(4, 1)
     for position in ("ape", "shape"):
-        axes = {"recipe": "interpolate", "position": position, "seed": 1}
-        [measured] = shape.rows("shift_similarity", axes, bucket="layer 1")
+        [planned] = shape.finished({"recipe": "interpolate", "position": position, "seed": 1})
+        offsets = 0, 2, 5, 10  # K = 10; in the paper 0, 100, 250 and 500
+        _, layer = measure(shape.run(planned), shape.prepared(planned), offsets=offsets)
         found = []
         for each in (*first.tables, *others.tables):
+            assert each.header == ("states", "offset", *map(str, offsets))
             rows = [row[2:] for row in each.rows if row[0].text == f"{position}, layer 1"]
             found.append(np.array([[field.value for field in row] for row in rows])[pairs].mean())
-        assert np.mean(found) == pytest.approx(measured.value, abs=1e-5)
+        assert np.mean(found) == pytest.approx(layer.value, abs=1e-5)
         assert np.std(found) > 0
     assert set(others.values[similarity.CLAIM]) == {1, 2}
     assert others.values[similarity.CLAIM] != first.values[similarity.CLAIM]

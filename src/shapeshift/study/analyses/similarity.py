@@ -107,7 +107,7 @@ def _table(
             "Interpolate; mean cosine over the positions of the sentence",
             f"seed {seed}",
         ),
-        figure=f"Encoder states under {len(offsets)} offsets up to K, sentence {sentence + 1} of validation",
+        figure=f"Encoder states under offsets up to K, sentence {sentence + 1} of validation",
         drawing=plot(similarity, offsets),
     )
 
