@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import argparse
 import io
+import math
 import sys
 import tarfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -126,8 +128,7 @@ def page(documents: Documents, directory: Path) -> str:
         if not own:
             continue
         parts.append(f"## {paper.title}\n\n{paper.citation[0].upper()}{paper.citation[1:]}.\n")
-        best = own.get("medium") or next(iter(own.values()))
-        parts += _table(paper, best)
+        parts += _table(paper, min(reversed([*own.values()]), key=partial(_num_missing, paper)))
         for (owner, figure), caption in FIGURES.items():
             if owner == name and (RESULTS / f"{name}-{figure}.png").exists():
                 parts.append(f"![{figure}](results/{name}-{figure}.png)\n\n*{figure}: {caption}*\n")
@@ -148,6 +149,11 @@ def page(documents: Documents, directory: Path) -> str:
 
 def _shown(value: float | None, digits: int = 2) -> str:
     return NO_VALUE if value is None else f"{value:.{digits}f}"
+
+
+def _num_missing(paper: Paper, own: Sequence[StudyDocument]) -> float:
+    """Return how many runs the study of the paper's table lacks."""
+    return min((len(x.unfinished) for x in own if x.study == TABLES[paper.name]), default=math.inf)
 
 
 def _table(paper: Paper, own: Sequence[StudyDocument]) -> Iterator[str]:

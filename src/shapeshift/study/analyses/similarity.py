@@ -54,10 +54,11 @@ def _offsets(shape: PlannedRun) -> list[int]:
 def _similarity(measured: Measured, planned: PlannedRun, offsets: Sequence[int]) -> Matrices:
     """Return the similarity of a run's states on the first validation sentences, (N, L + 1, K, K);
     see `compute`."""
+    run = measured.run(planned)
+    model = run.model(device=run.device)  # before the text: without weights there is no use for it
     store = measured.prepared(planned).valid
     sentences = [store[i][0].tolist() for i in range(min(_NUM_SENTENCES, len(store)))]
-    run = measured.run(planned)
-    matrices: Matrices = compute(run.model(device=run.device), sentences, offsets).tolist()
+    matrices: Matrices = compute(model, sentences, offsets).tolist()
     return matrices
 
 
