@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.interop.changed import RELATIVE
-from shapeshift.interop.families import find, relative_kind
+from shapeshift.interop.families import TOKENS, find, relative_kind
 from shapeshift.positions import Coupled, Randomized, Representation
 from shapeshift.positions.base import HOOKS
 
@@ -29,9 +29,6 @@ LIMITS = (
 
 CACHES = ("past_key_values", "cache")
 """What models call their cache; transformers 5.24 renamed it."""
-
-TOKENS = ("tokens", "embed_tokens", "word_embeddings", "wte")
-"""What models call the embedding of tokens of a side."""
 
 FIXED_LENGTH = 5
 """Of the side of an encoder-decoder that does not change."""

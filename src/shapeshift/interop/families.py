@@ -106,9 +106,12 @@ FAMILIES: dict[str, Family] = {
 NAMES = ("position_embeddings", "position_embedding", "positions_embed", "wpe")
 """What a module calls a plain `nn.Embedding` of its tokens' positions."""
 
-TOKENS = ("word_embeddings", "token_embedding", "tokens_embed", "embed_tokens", "embeddings", "wte")
-"""What it calls the embedding of its tokens. Without one, such a table is not of tokens' positions:
-LUKE's entities have one, too."""
+TOKENS = (
+    "tokens", "word_embeddings", "token_embedding", "tokens_embed", "embed_tokens", "embeddings",
+    "wte",
+)  # fmt: skip
+"""What it calls the embedding of its tokens. Without one, a table of these names is not of tokens'
+positions: LUKE's entities have one, too."""
 
 OTHERS = ("DecisionTransformerGPT2Model", "LayoutLMv2Embeddings")
 """Classes whose table is not one of tokens' positions alone: steps, and patches of an image."""

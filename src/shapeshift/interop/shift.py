@@ -43,8 +43,8 @@ def shift_positions(
     table that is trained (`requires_grad`), or holds other values, counts as learned.
 
     Known are tables that stand next to the embedding of the tokens, as in BERT, GPT-2, CLIP's text
-    model and some sixty other families of transformers, and the classes of the position embeddings
-    of BART, BigBird-Pegasus, BioGPT, Blenderbot, FSMT, LED, M2M100, Marian, mBART, MVP, NLLB, OPT,
+    model and more than fifty other classes of transformers, and the position embeddings of BART,
+    BigBird-Pegasus, BioGPT, Blenderbot, FSMT, LED, M2M100, Marian, mBART, MVP, NLLB, OPT,
     Pegasus, PLBART, Speech2Text, TrOCR, Whisper (decoder) and XGLM.
 
     Args:
@@ -80,7 +80,7 @@ def shift_positions(
         handles = [target.register_forward_hook(shift.shift, with_kwargs=True)]
         for owner in _owners(every, target):
             handles.append(owner.register_forward_pre_hook(shift.begin, with_kwargs=True))
-        if shift.is_called_with_rows:
+        if family_of(target) is CALLED_WITH_ROWS:  # other classes are known by themselves
             handles += [x.register_forward_hook(shift.end) for x in _parents(every, target)]
         setattr(target, HANDLES, handles)
     _forget_compiled()
@@ -128,7 +128,6 @@ class _Shift:
         self._name = name
         self._family: Family = family_of(module)
         self._max_offset = max_offset
-        self.is_called_with_rows = self._family is CALLED_WITH_ROWS
         self._num_sequences: int | None = None
         self._num_lookups = 0
         self._is_sinusoidal = self._family.is_sinusoidal(module)

@@ -207,7 +207,7 @@ def in_first_half(x: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -
 BUGS = {
     "θ of the configuration is not read": Bug(
         "Llama", {}, nothing, ("θ", (0, 1), "base 10000; from position 1"),
-        "MarinFold #184, DeepSpeed #8345, SpecForge #265",
+        "MarinFold #184, DeepSpeed #4442 and #8345, SpecForge #265",
         config={"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}},
     ),
     "θ of uninitialised memory": Bug(
