@@ -115,12 +115,15 @@ class Comparison:
         return self.subject.takes_position_ids and not isinstance(self.model, Side)
 
     def watch(self, pos: Tensor, rows: int, with_ids: bool = True) -> Watch:
-        """Return what attentions compute for `rows` rows, each of one token at all of `pos`."""
+        """Return what attentions compute for `rows` rows, each of one token at all of `pos (T,)`,
+        or `(A, T)` with axes."""
         usable = self.subject.usable_ids
-        ids = usable[:rows, None].expand(-1, len(pos))
-        at = pos.expand_as(ids) if with_ids and self.can_jump else None
+        ids = usable[:rows, None].expand(-1, pos.shape[-1])
+        at = None
+        if with_ids and self.can_jump:
+            at = pos.unsqueeze(-2).expand(*pos.shape[:-1], *ids.shape)
         try:
-            return Watch(len(pos)).run(self.model, lambda: self.subject.logits(ids, None, at))
+            return Watch(pos.shape[-1]).run(self.model, lambda: self.subject.logits(ids, None, at))
         except ShapeshiftError:
             raise
         except Exception as error:

@@ -13,6 +13,7 @@ from shapeshift.interop.families import CALLED_WITH_ROWS, family_of
 
 from .adapter import Subject, UnsupportedError, subjects
 from .comparison import Comparison, Reading, grouped
+from .images import read_image_positions
 from .probe import in_double
 from .rotary import read_rotations
 from .scores import read_scores
@@ -70,6 +71,7 @@ def read(subject: Subject, config: Any, num_tokens: int = 70) -> list[Reading]:
         found.extend(read_scores(it, rotates))
         if it.tables and subject.side == "decoder":
             found.extend(_read_tables(it))
+        found.extend(read_image_positions(it))
     except UnsupportedError as error:  # the model fails for such an input
         why = str(error)
     return found or [Reading("positions", subject.side, (), why, "", "not measured")]

@@ -17,7 +17,7 @@ from shapeshift.positions.rope_config import NoPositionsError
 from .adapter import UnsupportedError
 from .comparison import Comparison, Reading, spans
 from .rotation import MixedError, Rotation, measure_rotation, pairing
-from .watch import Watch, silent
+from .watch import Call, Watch, silent
 
 FURTHEST = 8191
 """The furthest position that is measured."""
@@ -56,8 +56,10 @@ def _pass(it: Comparison, where: str, last: int, length: int | None) -> Iterator
     pos = _positions(it, last)
     first = it.watch(pos, 1)
     shapes = [call.query.shape for call in first.calls.values() if call.query is not None]
-    turning, still = _twice(it, pos, max((2 * x[3] // x[1] + 2 for x in shapes), default=1))
+    rows = max((2 * x[3] // x[1] + 2 for x in shapes), default=1)
+    turning, still = _twice(it, pos, rows)
     by_head: tuple[Watch, Watch | None] | None = None
+    axes: list[Watch] = []
     for layer, call in sorted(turning.calls.items()):
         said = _declared(it, layer, length)
         if call.query is not None and not call.query.isfinite().all():
@@ -65,8 +67,14 @@ def _pass(it: Comparison, where: str, last: int, length: int | None) -> Iterator
             continue
         rotates = bool(turning.rotary) or said.rotary is not None
         try:
-            rotation = measure_rotation(call, still.calls.get(layer) if still else None, pos)
+            unmoved = still.calls.get(layer) if still else None
+            rotation = measure_rotation(call, unmoved, pos)
             readings = [*_compare(it, layer, rotation, said)]
+            if said.rotary is not None and said.rotary.num_axes > 1 and it.can_jump:
+                if not axes:
+                    alone = torch.eye(said.rotary.num_axes, dtype=pos.dtype)
+                    axes = [it.watch(axis[:, None] * pos, rows) for axis in alone]
+                readings.append(_compare_axes(it, layer, rotation, said.rotary, axes, unmoved))
         except UnsupportedError as why:
             readings = []
             if rotates and isinstance(why, MixedError):
@@ -75,6 +83,30 @@ def _pass(it: Comparison, where: str, last: int, length: int | None) -> Iterator
             if rotates and not readings:
                 readings = [it.reading("θ", layer, str(why), "", "not measured")]
         yield from (replace(reading, property=reading.property + where) for reading in readings)
+
+
+def _compare_axes(
+    it: Comparison,
+    layer: int,
+    rotation: Rotation,
+    rotary: Rotary,
+    axes: list[Watch],
+    still: Call | None,
+) -> Reading:
+    """Return which axis of the positions rotates which pairs of channels; `axes` is what attentions
+    compute with these positions on one axis, and 0 on the others."""
+    pairs = rotation.pairs.tolist()
+    measured = []
+    for turning in axes:
+        turned = measure_rotation(turning.calls[layer], still, rotation.pos).pairs.tolist()
+        measured.append([n for n, pair in enumerate(pairs) if pair in turned])
+    theta = rotary.frequencies().cpu()
+    seen = (theta != 0).nonzero().flatten()[: len(pairs)]
+    stated = [row.nonzero().flatten().tolist() for row in rotary.by_axis(theta)[:, seen]]
+    does, says = (
+        "; ".join(f"{n}: {spans(x)}" for n, x in enumerate(by)) for by in (measured, stated)
+    )
+    return it.agree("pairs of each axis", layer, does, says, measured == stated)
 
 
 def _twice(it: Comparison, pos: Tensor, rows: int) -> tuple[Watch, Watch | None]:

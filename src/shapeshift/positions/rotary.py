@@ -242,7 +242,7 @@ class Rotary(Representation):
                 f" {num_pairs // len(sections)}, got {sections}"
             )
 
-    def _by_axis(self, theta: Tensor) -> Tensor:
+    def by_axis(self, theta: Tensor) -> Tensor:
         """Return θ of the pairs that each axis rotates, `(A, r/2)`, 0 for the others."""
         m, sizes = torch.arange(len(theta), device=theta.device), self.sections or ()
         later = []
@@ -263,7 +263,7 @@ class Rotary(Representation):
             )
         theta = self.frequencies(pos.device)
         at = at.to(theta.dtype).unsqueeze(-1)  # (B|1, T, 1), with axes (B|1, T, A, 1)
-        angles = at * theta if self.sections is None else (at * self._by_axis(theta)).sum(-2)
+        angles = at * theta if self.sections is None else (at * self.by_axis(theta)).sum(-2)
         cos, sin, scale = angles.cos(), angles.sin(), self.attention_factor  # (B|1, T, r/2)
         if self.rope_parameters is not None:  # which leave the other channels as they are
             return Turn(cos * scale, sin * scale, self.pairs == "halves")

@@ -5,6 +5,8 @@ Each bug is one that a library had, or a close relative.
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 import sys
 import time
@@ -12,6 +14,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +27,8 @@ from typer.testing import CliRunner
 from shapeshift import use_position
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.check import Reading, declared
+from shapeshift.check.comparison import Comparison
+from shapeshift.check.images import read_image_positions
 from shapeshift.cli import app
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.catalogue import cells
@@ -53,6 +58,28 @@ GEMMA_4 = {
     "rope_parameters": {"sliding_attention": LOCAL, "full_attention": GLOBAL},
 }
 WHOLE = {**GLOBAL, "partial_rotary_factor": 1.0}
+TEXT = {
+    "vocab_size": 60, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 8, "pad_token_id": 1,
+}  # fmt: skip
+
+
+def with_images(*sections: int, **rope: Any) -> dict[str, Any]:
+    """Settings of a model of text and images whose axes rotate so many pairs."""
+    parameters = {**LOCAL, "mrope_section": list(sections), **rope}
+    return {
+        "text_config": {**TEXT, "rope_parameters": parameters},
+        "vision_config": {
+            "depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16,
+            "out_hidden_size": 32, "patch_size": 4,
+        },
+        "image_token_id": 5, "video_token_id": 6, "vision_start_token_id": 7,
+        "vision_end_token_id": 8,
+    }  # fmt: skip
+
+
+IMAGES = "Qwen2_5_VLForConditionalGeneration"
+SPLIT = {"rope_parameters": {**LOCAL, "mrope_section": [1, 1, 2]}}
 Seed = Callable[[Any, Any], object]
 """Puts a bug into a model, or what it should do into a copy of its configuration."""
 
@@ -204,6 +231,41 @@ def in_first_half(x: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -
     return torch.cat((first * cos + rotate_half(first) * sin, rest), dim=-1)
 
 
+def image_positions(change: Callable[..., Tensor]) -> Seed:
+    """The positions of the tokens, `(3, B, T)`, are changed after they were computed."""
+
+    def seed(model: Any, config: Any) -> None:
+        compute = model.model.get_rope_index
+
+        def wrong(input_ids: Tensor, mm_token_type_ids: Tensor, **given: Any) -> Any:
+            pos, deltas = compute(input_ids, mm_token_type_ids, **given)
+            return change(pos, mm_token_type_ids > 0, given["attention_mask"]), deltas
+
+        model.model.get_rope_index = wrong
+
+    return seed
+
+
+def in_time(pos: Tensor, is_image: Tensor, mask: Tensor) -> Tensor:
+    """A still image has the time of a video of four tokens a second."""
+    return torch.stack((torch.where(is_image, 4 * pos[0], pos[0]), pos[1], pos[2]))
+
+
+def first_image_alone(pos: Tensor, is_image: Tensor, mask: Tensor) -> Tensor:
+    """Later images count on, as text does."""
+    begins = is_image & ~is_image.roll(1, dims=1)
+    later = begins.cumsum(1) > 1
+    first = later.long().argmax(1, keepdim=True)
+    counted = torch.arange(pos.shape[2]) - first + pos[0].gather(1, first)
+    return torch.where(later & (mask > 0), counted, pos)
+
+
+def one_axis(model: Any, config: Any) -> None:
+    """All pairs read the first axis."""
+    rotary = model.model.language_model.rotary_emb
+    rotary.register_forward_pre_hook(lambda _, args: (args[0], args[1][:1].expand_as(args[1])))
+
+
 BUGS = {
     "θ of the configuration is not read": Bug(
         "Llama", {}, nothing, ("θ", (0, 1), "base 10000; from position 1"),
@@ -324,6 +386,30 @@ BUGS = {
     "positions in bfloat16": Bug(
         "Llama", {"positions": 4096}, in_bfloat16(True), ("angles", (0, 1), "from position 257"),
     ),
+    "images have the time of a video": Bug(
+        IMAGES, with_images(2, 1, 1), image_positions(in_time),
+        ("positions of images", (), "others for an image of 2 × 3 tokens after 1 token"),
+        "lerobot #3648, transformers #45325",
+    ),
+    "later images counted as text": Bug(
+        IMAGES, with_images(2, 1, 1), image_positions(first_image_alone),
+        ("positions of images", (), "others for two images"), "mlx-vlm #1282",
+    ),
+    "positions end before the padding": Bug(
+        IMAGES, with_images(2, 1, 1),
+        image_positions(lambda pos, is_image, mask: pos[..., : int(mask.argmin()) or None]),
+        ("positions of images", (), "9 positions for 12 tokens, for an image of 2 × 3"),
+        "LlamaFactory #10783",
+    ),
+    "sections of other sizes": Bug(
+        IMAGES, with_images(2, 1, 1), nothing,
+        ("pairs of each axis", (0, 1), "0: 0-1; 1: 2; 2: 3"), "",
+        {"text_config": {**TEXT, "model_type": "qwen2_5_vl_text", **SPLIT}},
+    ),
+    "one axis in place of three": Bug(
+        IMAGES, with_images(2, 1, 1), one_axis,
+        ("pairs of each axis", (0, 1), "0: 0-3; 1: ; 2: "), "mlx-lm #1768",
+    ),
 }  # fmt: skip
 
 
@@ -342,6 +428,8 @@ MORE: dict[str, dict[str, Any]] = {
     "DebertaForMaskedLM": {},
     "EsmForMaskedLM": {},
     "YosoForMaskedLM": {},
+    IMAGES: with_images(2, 1, 1),
+    "Qwen3VLForConditionalGeneration": with_images(2, 1, 1, mrope_interleaved=True),
     "XLMWithLMHeadModel": {},
 }
 NOTHING = ("DebertaForMaskedLM",)
@@ -372,6 +460,52 @@ def test_a_family_does_what_its_configuration_says(head: str, refused: str) -> N
     wrong = [x for x in declared(tiny_models.make(head)) if x.outcome == "DIFFERS"]
     # The default attention of Moshi ignores the window.
     assert [x.property for x in wrong] == (["window"] if head == "MoshiForCausalLM" else [])
+
+
+class WithImages(nn.Module):
+    """What computes the positions of a model of transformers, without its weights."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__()
+        self.config = kind.config_class()
+        vision = self.config.vision_config
+        self.spatial_merge_size = getattr(vision, "spatial_merge_size", 2)
+        for name, function in inspect.getmembers(kind, inspect.isfunction):
+            if "rope" in name or "position" in name:
+                setattr(self, name, MethodType(function, self))
+
+
+def families_with_images() -> list[str]:
+    files = (Path(hf.__file__).parent / "models").glob("*/modeling_*.py")
+    return sorted(x.parent.name for x in files if "def get_rope_index" in x.read_text("utf-8"))
+
+
+OTHERS = {
+    "glm_image": "get_rope_index takes images_per_sample",  # it draws images
+    "hunyuan_vl": "expects at least 3 multimodal RoPE axes",
+    "minicpmv4_7": "spatial_merge_size|NoneType",  # images have the positions of text
+}  # fmt: skip
+"""Models that number images otherwise."""
+
+
+@pytest.mark.parametrize("family", families_with_images())
+def test_images_of_a_family_have_the_positions_of_qwen2_vl(family: str) -> None:
+    module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
+    kinds = [
+        kind
+        for kind in vars(module).values()
+        if "get_rope_index" in getattr(kind, "__dict__", {}) and kind.__name__.endswith("Model")
+    ]
+    if not kinds:
+        pytest.skip("it is part of a model that also hears")
+    it = object.__new__(Comparison)
+    it.model, it.side = WithImages(kinds[0]), "decoder"
+    it.subject = SimpleNamespace(side="decoder", usable_ids=torch.arange(10, 60))  # type: ignore
+    [reading] = read_image_positions(it)
+    if reading.outcome == "not measured":
+        assert re.search(OTHERS[family], reading.measured)
+    else:
+        assert reading.outcome == "agrees"
 
 
 @pytest.mark.parametrize("part", [*cells()], ids=str)
@@ -456,7 +590,8 @@ def test_the_command_prints_what_differs(tmp_path: Path) -> None:
 SMALLEST = {
     "θ": "position 1", "rotated channels": "position 1", "pairing": "position 1",
     "attention factor": "position 0", "row of the first token": "position 0",
-    "window": "17 tokens", "bias": "distance 1",
+    "window": "17 tokens", "bias": "distance 1", "pairs of each axis": "position 1",
+    "positions of images": "an image after 1 token",
 }  # fmt: skip
 """The smallest input with such a bug, where the reading does not say it."""
 
@@ -502,6 +637,7 @@ def test_the_guide_lists_the_threads_and_what_finds_them() -> None:
         what, _, measured = bug.finds
         what = what.partition(",")[0]
         smallest = measured.partition("from ")[2] or SMALLEST[what]
+        smallest = "two images" if "two images" in measured else smallest
         assert listed.get(name) == (what, smallest, bug.like), name
 
 
