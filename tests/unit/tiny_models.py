@@ -97,6 +97,37 @@ def make(head: str, positions: int = 160, **settings: Any) -> Any:
     return kind(kind.config_class(**{**config, **MORE.get(head, {}), **settings})).eval()
 
 
+VISION: dict[str, Any] = {
+    **dict.fromkeys(("depth", "num_hidden_layers"), 1),
+    **dict.fromkeys(("hidden_size", "embed_dim", "hidden_dim", "intermediate_size"), 16),
+    **dict.fromkeys(("num_heads", "num_attention_heads"), 2),
+    "patch_size": 4, "image_size": 32, "deepstack_visual_indexes": [],
+}  # fmt: skip
+
+
+def make_with_images(head: str) -> Any:
+    """Return a model of this class, which reads text and images; three axes rotate its 8 pairs."""
+    kind = getattr(hf, head)
+    default = kind.config_class()
+    # Some classes read no `head_dim`.
+    text = {**SIZES, "hidden_size": 64, "head_dim": 16, "layer_types": 2 * ["full_attention"]}
+    text |= {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3}
+    parts = {"text_config": text, "vision_config": {**VISION, "out_hidden_size": 64}}
+    settings: dict[str, Any] = {}
+    for part, sizes in parts.items():
+        old = getattr(default, part)
+        known = vars(old).keys() | getattr(old, "attribute_map", {}).keys()
+        settings[part] = {name: value for name, value in sizes.items() if name in known}
+    parameters = dict(default.text_config.rope_parameters)
+    pairs = int(8 * parameters.get("partial_rotary_factor", 1))
+    parameters["mrope_section"] = [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3]
+    settings["text_config"]["rope_parameters"] = parameters
+    tokens = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+    settings |= {name: n for n, name in enumerate(tokens, start=5) if hasattr(default, name)}
+    torch.manual_seed(0)
+    return kind(kind.config_class(**settings)).eval()
+
+
 def ids(rows: int = 2, length: int = 12) -> Tensor:
     """Return tokens `(B, T)`, none of them special."""
     return torch.randint(4, 60, (rows, length), generator=torch.Generator().manual_seed(1))

@@ -161,7 +161,8 @@ def _first_difference(ours: Reading, theirs: Reading) -> tuple[str, str]:
 
 
 def _differences(first: Probe, second: Probe, length: int) -> list[Reading]:
-    """Return what is measured in one model and not in the other, with `length` tokens or more."""
+    """Return what is measured in one model and not in the other, and acts in sequences of `length`
+    tokens; see `_acting`."""
     ours, theirs = (
         {
             (reading.property, layer): reading
@@ -173,6 +174,8 @@ def _differences(first: Probe, second: Probe, length: int) -> list[Reading]:
     found = []
     for key in sorted(dict.fromkeys([*ours, *theirs]), key=lambda key: key[1]):
         name, layer = key
+        if length == 1 and layer >= 0:
+            continue
         if (key in ours) != (key in theirs) and {("θ", layer)} <= ours.keys() & theirs.keys():
             continue  # it was not measured in one of them
         known = ours.get(key) or theirs[key]

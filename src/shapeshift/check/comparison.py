@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -71,6 +71,20 @@ def grouped(readings: list[Reading]) -> list[Reading]:
     return sorted(joined, key=lambda x: order.index((x.side, x.property)))
 
 
+def _in_new_names(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration as this version of transformers writes it, which gives names of older
+    versions newer ones; unchanged if it cannot."""
+    try:
+        from transformers import CONFIG_MAPPING
+
+        read: dict[str, Any] = (
+            CONFIG_MAPPING[config["model_type"]].from_dict(dict(config)).to_dict()
+        )
+    except Exception:
+        return dict(config)
+    return read
+
+
 class Comparison:
     """One side of a model and what its configuration says of it.
 
@@ -89,7 +103,7 @@ class Comparison:
     def __init__(self, subject: Subject, config: Any, num_tokens: int):
         self.subject, self.model, self.config = subject, subject.model, config
         as_dict = getattr(config, "to_dict", None)
-        self.given: dict[str, Any] = as_dict() if as_dict else dict(config or {})
+        self.given: dict[str, Any] = as_dict() if as_dict else _in_new_names(config or {})
         if ENTRY in self.given:  # `use_position` has replaced what the rest of it declares
             self.config, self.given = None, {}
         self.tables = [*find(self.model)]
@@ -101,7 +115,8 @@ class Comparison:
 
     def _length(self, num_tokens: int) -> int:
         """Return an odd number of tokens in which a window shows."""
-        window = self.given.get("sliding_window") or self.given.get("window_size") or 0
+        names = "sliding_window", "window_size", "local_attention"
+        window = next((self.given[name] for name in names if self.given.get(name)), 0)
         length = min(
             max(window + 2, num_tokens) if isinstance(window, int) else num_tokens, LONGEST
         )

@@ -53,6 +53,7 @@ def declared(model: nn.Module, config: Any = None) -> list[Reading]:
         )
     text = getattr(given, "get_text_config", None)
     given = text() if callable(text) else given
+    given = given.get("text_config", given) if isinstance(given, Mapping) else given
     with torch.inference_mode():
         sides = [read(in_double(subject), given) for subject in subjects(model)]
     return grouped([reading for side in sides for reading in side])
@@ -69,8 +70,7 @@ def read(subject: Subject, config: Any, num_tokens: int = 70) -> list[Reading]:
         if it.side != subject.side and _is_causal(it):
             found.append(it.agree("mask", None, "tokens see later ones", "causal", False))
         found.extend(read_scores(it, rotates))
-        if it.tables and subject.side == "decoder":
-            found.extend(_read_tables(it))
+        found.extend(_read_tables(it))
         found.extend(read_image_positions(it))
     except UnsupportedError as error:  # the model fails for such an input
         why = str(error)
@@ -85,10 +85,16 @@ def _is_causal(it: Comparison) -> bool:
 
 
 def _read_tables(it: Comparison) -> Iterator[Reading]:
-    """Yield the row of the first token of each table of positions."""
+    """Yield the row of the first token of each table of positions of this side."""
     rows: dict[str, Tensor] = {}
     handles = []
-    for name in it.tables:
+    tables = it.tables
+    if it.subject.is_seq2seq:
+        is_encoder = it.subject.side == "encoder"
+        tables = [name for name in tables if ("encoder" in name.split(".")) == is_encoder]
+    if not tables:
+        return
+    for name in tables:
 
         def hook(part: nn.Module, args: Any, out: Tensor, name: str = name) -> None:
             rows.setdefault(name, out.reshape(-1, out.shape[-1])[0])
@@ -99,7 +105,7 @@ def _read_tables(it: Comparison) -> Iterator[Reading]:
     finally:
         for handle in handles:
             handle.remove()
-    for name in it.tables:
+    for name in tables:
         part = it.model.get_submodule(name)
         family, what = family_of(part), f"row of the first token, {name}"
         table = family.table_of(part)

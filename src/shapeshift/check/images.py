@@ -2,59 +2,54 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from shapeshift.interop.measure import is_rotation, tensors_of
 
 from .adapter import UnsupportedError
 from .comparison import Comparison, Reading
-from .probe import line, pad
+from .probe import line
 
 NAME, RIGHT = "positions of images", "time, row and column"
 
 Part = int | tuple[int, int]
 """A number of text tokens, or an image's rows and columns of tokens."""
 
-TEXTS: dict[str, tuple[Part, ...]] = {
-    "an image of 2 × 3 tokens after 1 token": (1, (2, 3), 2),
-    "an image of 3 × 2 tokens after 4 tokens": (4, (3, 2), 2),
-    "two images": (2, (2, 3), 1, (1, 2), 2),
+SHORT, LATE = (1, (2, 3), 2), (4, (3, 2), 2)
+TWO = (2, (2, 3), 1, (1, 2), 2)
+INPUTS: dict[str, tuple[tuple[Part, ...], ...]] = {
+    "an image of 2 × 3 tokens after 1 token": (SHORT,),
+    "an image of 3 × 2 tokens after 4 tokens": (LATE,),
+    "two images": (TWO,),
+    "two rows with padding on the right": (TWO, SHORT),
+    "two rows with padding on the left": (SHORT, TWO),
 }
-PADDING = {
-    "": (0, 0),
-    ", and padding of 2 on the left": (2, 0),
-    ", and padding of 3 on the right": (0, 3),
-}
-ABSENT = {
-    "video_grid_thw", "second_per_grid_ts", "second_per_grids", "use_audio_in_video",
-    "audio_seqlens",
-}  # fmt: skip
-"""Arguments of `get_rope_index` that a text with images alone does not need."""
 
 
 def read_image_positions(it: Comparison) -> Iterator[Reading]:
-    """Yield whether images have the positions of Qwen2-VL (Wang et al. 2024, section 2.1), for a
-    model that computes them in `get_rope_index`, as those of transformers do."""
-    model = next((part for part in it.model.modules() if hasattr(part, "get_rope_index")), None)
-    if model is None or it.subject.side != "decoder":
+    """Yield whether images have the positions of Qwen2-VL (Wang et al. 2024, section 2.1) when they
+    reach the rotary embeddings of a model that takes `image_grid_thw`, as transformers names it."""
+    names = it.subject.names
+    # A model that draws images has tokens of images that are not there yet.
+    if "image_grid_thw" not in names or "images_per_sample" in names:
         return
     try:
-        for text, parts in TEXTS.items():
-            for side, padding in PADDING.items():
-                wrong = _what_is_wrong(model, parts, it.subject.usable_ids, *padding)
-                if wrong:
-                    yield it.agree(NAME, None, f"{wrong} for {text}{side}", RIGHT, False)
-                    return
+        for what, rows in INPUTS.items():
+            wrong = _what_is_wrong(it, rows, "left" in what)
+            if wrong:
+                yield it.agree(NAME, None, f"{wrong}, for {what}", RIGHT, False)
+                return
     except UnsupportedError as why:
         yield it.reading(NAME, None, str(why), RIGHT, "not measured")
         return
     yield it.agree(NAME, None, RIGHT, RIGHT, True)
 
 
-def positions(parts: tuple[Part, ...]) -> tuple[Tensor, Tensor]:
+def positions(parts: Sequence[Part]) -> tuple[Tensor, Tensor]:
     """Return positions `(3, T)` of time, row and column, and which tokens are of images, `(T,)`.
 
     A token of text has one number on all axes. In an image, time stands still, and rows and columns
@@ -73,49 +68,71 @@ def positions(parts: tuple[Part, ...]) -> tuple[Tensor, Tensor]:
     return pos, torch.tensor(is_image)
 
 
-def _what_is_wrong(
-    model: Any, parts: tuple[Part, ...], usable_ids: Tensor, left: int, right: int
-) -> str | None:
-    """Return what is wrong with the positions of a text, or None.
+def _what_is_wrong(it: Comparison, rows: Sequence[Sequence[Part]], left: bool) -> str | None:
+    """Return what is wrong with the positions of a batch of texts, padded on the left or on the
+    right, or of the token that follows a single text; None if nothing is.
 
     Raises:
-        UnsupportedError: the model needs other arguments or has other axes.
+        UnsupportedError: the positions are not reached, or have other axes.
     """
-    arguments = inspect.signature(model.get_rope_index).parameters.values()
-    takes_all = any(x.kind is x.VAR_KEYWORD for x in arguments)
-    names = {x.name for x in arguments if x.kind is not x.VAR_KEYWORD}
-    wanted, is_image = positions(parts)
-    num_tokens = len(is_image)
+    wanted, is_image = zip(*map(positions, rows), strict=True)
+    length = max(map(len, is_image))
+    mask, types = (torch.zeros(len(rows), length, dtype=torch.long) for _ in range(2))
+    for row, image in enumerate(is_image):
+        own = slice(length - len(image), None) if left else slice(len(image))
+        mask[row, own], types[row, own] = 1, image.long()
+    config: Any = it.model.config
+    usable = it.subject.usable_ids
+    ids = usable[torch.arange(length) % len(usable)].repeat(len(rows), 1)
     try:
-        config = model.config
-        ids = usable_ids[torch.arange(num_tokens) % len(usable_ids)]
-        ids[is_image] = config.image_token_id
+        ids[types > 0] = config.image_token_id
+        starts = (types.diff(dim=1, append=types[:, :1] * 0) > 0).nonzero(as_tuple=True)
         if hasattr(config, "vision_start_token_id"):  # by which transformers 4 finds images
-            ids[(~is_image[:-1] & is_image[1:]).nonzero()] = config.vision_start_token_id
-        ids, mask = pad(ids[None], left, right)
-        types = torch.zeros_like(ids)
-        types[mask.bool()] = is_image.long()
+            ids[starts] = config.vision_start_token_id
         merged = config.vision_config.spatial_merge_size
-        grids = [[1, merged * x[0], merged * x[1]] for x in parts if isinstance(x, tuple)]
-        known = {
-            "input_ids": ids,
-            "mm_token_type_ids": types,
-            "image_grid_thw": torch.tensor(grids),
-            "attention_mask": mask,
-        }
-        unknown = sorted(names - known.keys() - ABSENT)
-        if unknown:
-            raise UnsupportedError(f"get_rope_index takes {unknown[0]}, which is not known here")
-        given = {name: value for name, value in known.items() if takes_all or name in names}
-        pos = model.get_rope_index(**given)[0]
-    except UnsupportedError:
-        raise
+    except (AttributeError, TypeError) as error:
+        raise UnsupportedError(f"its configuration has no {error}") from error
+    sizes = [part for parts in rows for part in parts if isinstance(part, tuple)]
+    grids = torch.tensor([[1, merged * size[0], merged * size[1]] for size in sizes])
+    given = {"attention_mask": mask, "mm_token_type_ids": types, "image_grid_thw": grids}
+    reached, cache = _reaching(it, ids, given)
+    if reached.shape[-1] != length:
+        return f"{reached.shape[-1]} positions for {length} tokens"
+    for row, pos in enumerate(wanted):
+        if not torch.equal(reached[:, row, mask[row] > 0], pos.to(reached)):
+            return "wrong positions" + (f" in row {row}" if len(rows) > 1 else "")
+    if len(rows) == 1 and it.subject.takes_cache and cache is not None:
+        reached, _ = _reaching(it, ids[:, :1], {it.subject.cache_name: cache})
+        if not (reached == wanted[0].max() + 1).all():
+            return "a wrong position of the next token, with a cache"
+    return None
+
+
+def _reaching(it: Comparison, ids: Tensor, given: dict[str, Any]) -> tuple[Tensor, Any]:
+    """Return the positions `(3, B, T)` that reach the rotary embeddings of a model, and its cache.
+    There is no need of the images themselves, whose tokens are embedded like others."""
+    reached: list[Tensor] = []
+
+    def see(part: nn.Module, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        if is_rotation(tensors_of(output)):
+            given = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
+            reached.extend(x for x in given if x.ndim in (2, 3) and torch.equal(x, x.round()))
+
+    model: nn.Module = it.model
+    known = {name: value for name, value in given.items() if name in it.subject.names}
+    handles = [part.register_forward_hook(see, with_kwargs=True) for part in model.modules()]
+    try:
+        out = model(ids, **known, use_cache=it.subject.takes_cache)
     except Exception as error:
-        if left or right:
-            return line(error)
-        raise UnsupportedError(line(error)) from error
-    if pos.ndim != 3 or len(pos) != len(wanted):
-        raise UnsupportedError(f"positions of shape {tuple(pos.shape)} are not known here")
-    if pos.shape[2] != num_tokens + left + right:
-        return f"{pos.shape[2]} positions for {num_tokens + left + right} tokens,"
-    return None if torch.equal(pos[:, 0, left : left + num_tokens], wanted.to(pos)) else "others"
+        if not reached:
+            raise UnsupportedError(line(error)) from error
+        out = None
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not reached:
+        raise UnsupportedError("no rotary embeddings with positions of several axes are reached")
+    pos = reached[0] if reached[0].ndim == 3 else reached[0].unsqueeze(0)
+    if len(pos) not in (1, 3):
+        raise UnsupportedError(f"positions with {len(pos)} axes are not known here")
+    return pos.expand(3, -1, -1), getattr(out, it.subject.cache_name, None)

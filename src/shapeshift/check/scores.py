@@ -13,9 +13,6 @@ from shapeshift.positions import T5, ALiBi
 from .comparison import Comparison, Reading
 from .watch import MASKED, Call
 
-UNKNOWN = -1
-"""A window that is not read here."""
-
 BIAS_PRECISION = 2.0**-7
 """Part of a bias by which it may be off: Falcon computes its slopes in bfloat16."""
 
@@ -30,14 +27,19 @@ def read_scores(it: Comparison, rotates: bool) -> Iterator[Reading]:
         if call.scores is None:
             continue
         seen = call.scores[0, 0] > MASKED  # (2, T)
-        window = _declared_window(it, layer)
-        if it.side == "decoder" and window != UNKNOWN:
-            yield _window(it, layer, seen, window)
+        if it.side == "decoder":
+            yield _window(it, layer, seen)
+        else:
+            yield from _window_of_both_sides(it, layer, seen[0])
         if not it.tables:
             yield from _bias(it, layer, call, seen, rotates)
 
 
-def _window(it: Comparison, layer: int, seen: Tensor, window: int | None) -> Reading:
+def _window(it: Comparison, layer: int, seen: Tensor) -> Reading:
+    """Return how many tokens the last query and the one in the middle see, themselves included."""
+    kind, window = _declared_window(it, layer)
+    if kind is not None:
+        return it.reading("window", layer, f"{kind} is not known here", "", "not measured")
     first, length = int(seen[1].int().argmax()), seen.shape[1]
     measured, size = "none", length
     if first:
@@ -60,17 +62,44 @@ def _window(it: Comparison, layer: int, seen: Tensor, window: int | None) -> Rea
     return it.agree("window", layer, measured, stated, slides and size == (window or length))
 
 
-def _declared_window(it: Comparison, layer: int) -> int | None:
-    """Return how many tokens a query sees, itself included; None for all."""
-    given = it.given
-    types = given.get("layer_types") or given.get("attention_layers")
-    kind = types[layer] if types and layer < len(types) else None
+def _window_of_both_sides(it: Comparison, layer: int, seen: Tensor) -> Iterator[Reading]:
+    """Yield how many tokens before and after it the query in the middle sees, if not all."""
+    length, middle = len(seen), len(seen) // 2
+    visible = seen.nonzero().flatten()
+    before, after = middle - int(visible[0]), int(visible[-1]) - middle
+    measured = f"{before} tokens before and {after} after"
+    is_full = bool(seen.all())
+    if len(visible) != before + after + 1:
+        measured = f"{len(visible)} tokens, not one after the other"
+    if is_full:
+        measured = f"none in {length} tokens" if it.given else "none"
+    width = None if _kind_of(it, layer) == "full_attention" else it.given.get("local_attention")
+    if width is None:
+        if not (is_full and it.given):
+            yield it.reading("window", layer, measured, "", "not declared")
+    elif width // 2 >= middle:
+        why = f"it is longer than the {length} tokens of the test"
+        yield it.reading("window", layer, why, f"{width} tokens", "not measured")
+    else:
+        stated = f"{width // 2} tokens before and {width // 2} after"  # of ModernBERT
+        yield it.agree("window", layer, measured, stated, measured == stated)
+
+
+def _kind_of(it: Comparison, layer: int) -> str | None:
+    types = it.given.get("layer_types") or it.given.get("attention_layers")
+    return types[layer] if types and layer < len(types) else None
+
+
+def _declared_window(it: Comparison, layer: int) -> tuple[str | None, int | None]:
+    """Return the type of a layer if it is not known here, and how many tokens a query sees, itself
+    included; None for all."""
+    given, kind = it.given, _kind_of(it, layer)
     size = given.get("sliding_window") if kind != "local" else given.get("window_size")
     if kind in ("full_attention", "global") or given.get("use_sliding_window") is False:
-        return None
+        return None, None
     if kind not in (None, "sliding_attention", "local"):
-        return UNKNOWN
-    return size if isinstance(size, int) else None
+        return kind, None
+    return None, size if isinstance(size, int) else None
 
 
 def _bias(it: Comparison, layer: int, call: Call, seen: Tensor, rotates: bool) -> Iterator[Reading]:

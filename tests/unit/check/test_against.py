@@ -14,6 +14,8 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.check import against
 from shapeshift.cli import app
 
+OTHER_BASE = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
+
 
 @pytest.mark.parametrize(
     ("name", "settings", "others", "length", "position", "differs"),
@@ -23,7 +25,7 @@ from shapeshift.cli import app
             "SmolLM3ForCausalLM", {"no_rope_layers": [0, 1]}, {"no_rope_layers": [1, 1]}, 2, 1,
             dict.fromkeys(("rotated channels", "θ", "angles", "pairing", "attention factor"), (0,)),
         ),
-        ("ModernBERT", {}, {"local_attention": 8}, 6, 0, {}),
+        ("ModernBERT", {}, {"local_attention": 8}, 6, 0, {"window": (1,)}),
     ],
 )  # fmt: skip
 def test_where_two_models_part(
@@ -48,6 +50,18 @@ def test_other_weights_part_without_a_property() -> None:
     assert (len(parting.ids), parting.readings) == (1, ())
 
 
+def test_a_single_token_parts_by_a_table_and_by_no_rotation() -> None:
+    model, other = tiny_models.build("RoBERTa"), tiny_models.build("RoBERTa")
+    other.roberta.embeddings.padding_idx = 0
+    [parting] = against(model, other)
+    [reading] = parting.readings
+    assert (reading.measured, reading.declared, parting.position) == ("2", "1", 0)
+    model, other = tiny_models.build("Llama"), tiny_models.build("Llama", **OTHER_BASE)
+    other.model.layers[0].mlp.up_proj.weight.data *= 2
+    [parting] = against(model, other)
+    assert (len(parting.ids), parting.readings) == (1, ())
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
@@ -62,8 +76,7 @@ def test_models_that_cannot_be_compared(name: str, settings: Any, message: str) 
 
 def test_the_command_compares_two_models(tmp_path: Path) -> None:
     tiny_models.build("Llama").save_pretrained(tmp_path / "a")
-    settings = {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}
-    tiny_models.build("Llama", **settings).save_pretrained(tmp_path / "b")
+    tiny_models.build("Llama", **OTHER_BASE).save_pretrained(tmp_path / "b")
     paths = str(tmp_path / "a"), str(tmp_path / "b")
     run = CliRunner().invoke
     same = run(app, ["check", paths[0], "--against", paths[0], "--max-length", "9"])

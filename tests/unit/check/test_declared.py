@@ -5,8 +5,6 @@ Each bug is one that a library had, or a close relative.
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import re
 import sys
 import time
@@ -14,7 +12,6 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MethodType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,8 +24,6 @@ from typer.testing import CliRunner
 from shapeshift import use_position
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.check import Reading, declared
-from shapeshift.check.comparison import Comparison
-from shapeshift.check.images import read_image_positions
 from shapeshift.cli import app
 from shapeshift.model import ModelConfig, build
 from shapeshift.model.catalogue import cells
@@ -58,28 +53,7 @@ GEMMA_4 = {
     "rope_parameters": {"sliding_attention": LOCAL, "full_attention": GLOBAL},
 }
 WHOLE = {**GLOBAL, "partial_rotary_factor": 1.0}
-TEXT = {
-    "vocab_size": 60, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 8, "pad_token_id": 1,
-}  # fmt: skip
-
-
-def with_images(*sections: int, **rope: Any) -> dict[str, Any]:
-    """Settings of a model of text and images whose axes rotate so many pairs."""
-    parameters = {**LOCAL, "mrope_section": list(sections), **rope}
-    return {
-        "text_config": {**TEXT, "rope_parameters": parameters},
-        "vision_config": {
-            "depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16,
-            "out_hidden_size": 32, "patch_size": 4,
-        },
-        "image_token_id": 5, "video_token_id": 6, "vision_start_token_id": 7,
-        "vision_end_token_id": 8,
-    }  # fmt: skip
-
-
 IMAGES = "Qwen2_5_VLForConditionalGeneration"
-SPLIT = {"rope_parameters": {**LOCAL, "mrope_section": [1, 1, 2]}}
 Seed = Callable[[Any, Any], object]
 """Puts a bug into a model, or what it should do into a copy of its configuration."""
 
@@ -104,7 +78,11 @@ class Bug:
     code: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
     def readings(self, monkeypatch: pytest.MonkeyPatch) -> list[Reading]:
-        model = tiny_models.build(self.model, **{"positions": 512, **self.settings})
+        model = (
+            tiny_models.make_with_images(self.model)
+            if self.model == IMAGES
+            else tiny_models.build(self.model, **{"positions": 512, **self.settings})
+        )
         config = deepcopy(model.config)
         for name, value in self.config.items():
             assert hasattr(config, name)
@@ -231,33 +209,37 @@ def in_first_half(x: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1) -
     return torch.cat((first * cos + rotate_half(first) * sin, rest), dim=-1)
 
 
-def image_positions(change: Callable[..., Tensor]) -> Seed:
-    """The positions of the tokens, `(3, B, T)`, are changed after they were computed."""
+def image_positions(change: Callable[..., tuple[Tensor, Tensor]]) -> Seed:
+    """What the model computes is changed: positions `(3, B, T)`, and what is added to those of
+    later tokens, `(B, 1)`."""
 
     def seed(model: Any, config: Any) -> None:
         compute = model.model.get_rope_index
 
-        def wrong(input_ids: Tensor, mm_token_type_ids: Tensor, **given: Any) -> Any:
-            pos, deltas = compute(input_ids, mm_token_type_ids, **given)
-            return change(pos, mm_token_type_ids > 0, given["attention_mask"]), deltas
+        def wrong(input_ids: Tensor, *, mm_token_type_ids: Tensor, **given: Any) -> Any:
+            given["mm_token_type_ids"] = mm_token_type_ids
+            out = compute(input_ids, **given)
+            return change(*out, mm_token_type_ids > 0, given["attention_mask"])
 
         model.model.get_rope_index = wrong
 
     return seed
 
 
-def in_time(pos: Tensor, is_image: Tensor, mask: Tensor) -> Tensor:
+def in_time(pos: Tensor, later: Tensor, is_image: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """A still image has the time of a video of four tokens a second."""
-    return torch.stack((torch.where(is_image, 4 * pos[0], pos[0]), pos[1], pos[2]))
+    return torch.stack((torch.where(is_image, 4 * pos[0], pos[0]), pos[1], pos[2])), later
 
 
-def first_image_alone(pos: Tensor, is_image: Tensor, mask: Tensor) -> Tensor:
+def first_image_alone(
+    pos: Tensor, later: Tensor, is_image: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor]:
     """Later images count on, as text does."""
     begins = is_image & ~is_image.roll(1, dims=1)
-    later = begins.cumsum(1) > 1
-    first = later.long().argmax(1, keepdim=True)
+    second = begins.cumsum(1) > 1
+    first = second.long().argmax(1, keepdim=True)
     counted = torch.arange(pos.shape[2]) - first + pos[0].gather(1, first)
-    return torch.where(later & (mask > 0), counted, pos)
+    return torch.where(second & (mask > 0), counted, pos), later
 
 
 def one_axis(model: Any, config: Any) -> None:
@@ -387,28 +369,36 @@ BUGS = {
         "Llama", {"positions": 4096}, in_bfloat16(True), ("angles", (0, 1), "from position 257"),
     ),
     "images have the time of a video": Bug(
-        IMAGES, with_images(2, 1, 1), image_positions(in_time),
-        ("positions of images", (), "others for an image of 2 × 3 tokens after 1 token"),
+        IMAGES, {}, image_positions(in_time),
+        ("positions of images", (), "wrong positions, for an image of 2 × 3 tokens after 1 token"),
         "lerobot #3648, transformers #45325",
     ),
     "later images counted as text": Bug(
-        IMAGES, with_images(2, 1, 1), image_positions(first_image_alone),
-        ("positions of images", (), "others for two images"), "mlx-vlm #1282",
+        IMAGES, {}, image_positions(first_image_alone),
+        ("positions of images", (), "wrong positions, for two images"), "mlx-vlm #1282",
     ),
     "positions end before the padding": Bug(
-        IMAGES, with_images(2, 1, 1),
-        image_positions(lambda pos, is_image, mask: pos[..., : int(mask.argmin()) or None]),
-        ("positions of images", (), "9 positions for 12 tokens, for an image of 2 × 3"),
+        IMAGES, {},
+        image_positions(lambda pos, later, _, mask: (pos[..., : int(mask.sum(1).min())], later)),
+        ("positions of images", (), "9 positions for 13 tokens, for two rows"),
         "LlamaFactory #10783",
     ),
+    "rows have the positions of the first": Bug(
+        IMAGES, {}, image_positions(lambda pos, later, *_: (pos[:, :1].expand_as(pos), later)),
+        ("positions of images", (), "wrong positions in row 1, for two rows"),
+    ),
+    "tokens after an image counted on": Bug(
+        IMAGES, {}, image_positions(lambda pos, later, *_: (pos, 0 * later)),
+        ("positions of images", (), "a wrong position of the next token, with a cache"),
+    ),
     "sections of other sizes": Bug(
-        IMAGES, with_images(2, 1, 1), nothing,
-        ("pairs of each axis", (0, 1), "0: 0-1; 1: 2; 2: 3"), "",
-        {"text_config": {**TEXT, "model_type": "qwen2_5_vl_text", **SPLIT}},
+        IMAGES, {},
+        lambda _, config: config.text_config.rope_parameters.update(mrope_section=[2, 2, 4]),
+        ("pairs of each axis", (0, 1), "0: 0-3; 1: 4-5; 2: 6-7"),
     ),
     "one axis in place of three": Bug(
-        IMAGES, with_images(2, 1, 1), one_axis,
-        ("pairs of each axis", (0, 1), "0: 0-3; 1: ; 2: "), "mlx-lm #1768",
+        IMAGES, {}, one_axis,
+        ("pairs of each axis", (0, 1), "0: 0-7; 1: ; 2: "), "mlx-lm #1768",
     ),
 }  # fmt: skip
 
@@ -428,8 +418,6 @@ MORE: dict[str, dict[str, Any]] = {
     "DebertaForMaskedLM": {},
     "EsmForMaskedLM": {},
     "YosoForMaskedLM": {},
-    IMAGES: with_images(2, 1, 1),
-    "Qwen3VLForConditionalGeneration": with_images(2, 1, 1, mrope_interleaved=True),
     "XLMWithLMHeadModel": {},
 }
 NOTHING = ("DebertaForMaskedLM",)
@@ -445,7 +433,7 @@ def test_a_seeded_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     by_name = {x.property: x for x in wrong if x.layers == bug.finds[1]}
     assert bug.finds[2] in by_name[bug.finds[0]].measured
     # The rest agrees, except θ and pairs of other channels, and θ of rounded angles.
-    assert {x.property for x in wrong} <= {bug.finds[0], "θ", "pairing"}
+    assert {x.property for x in wrong} <= {bug.finds[0], "θ", "pairing", "positions of images"}
 
 
 @pytest.mark.parametrize("name", [*tiny_models.ARCHITECTURES, "ModernBERT", *MORE])
@@ -462,50 +450,27 @@ def test_a_family_does_what_its_configuration_says(head: str, refused: str) -> N
     assert [x.property for x in wrong] == (["window"] if head == "MoshiForCausalLM" else [])
 
 
-class WithImages(nn.Module):
-    """What computes the positions of a model of transformers, without its weights."""
-
-    def __init__(self, kind: Any) -> None:
-        super().__init__()
-        self.config = kind.config_class()
-        vision = self.config.vision_config
-        self.spatial_merge_size = getattr(vision, "spatial_merge_size", 2)
-        for name, function in inspect.getmembers(kind, inspect.isfunction):
-            if "rope" in name or "position" in name:
-                setattr(self, name, MethodType(function, self))
-
-
-def families_with_images() -> list[str]:
-    files = (Path(hf.__file__).parent / "models").glob("*/modeling_*.py")
-    return sorted(x.parent.name for x in files if "def get_rope_index" in x.read_text("utf-8"))
+WITH_IMAGES = (
+    "Cosmos3EdgeForConditionalGeneration", "Cosmos3OmniForConditionalGeneration",
+    "Glm46VForConditionalGeneration", "Glm4vForConditionalGeneration",
+    "Glm4vMoeForConditionalGeneration", "GlmOcrForConditionalGeneration",
+    "PaddleOCRVLForConditionalGeneration", "Qwen2VLForConditionalGeneration",
+    "Qwen2_5_VLForConditionalGeneration", "Qwen3VLForConditionalGeneration",
+    "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForConditionalGeneration",
+    "Qwen3_5MoeForConditionalGeneration",
+)  # fmt: skip
+NUMBERED_OTHERWISE = "GlmImageForConditionalGeneration", "HunYuanVLForConditionalGeneration"
 
 
-OTHERS = {
-    "glm_image": "get_rope_index takes images_per_sample",  # it draws images
-    "hunyuan_vl": "expects at least 3 multimodal RoPE axes",
-    "minicpmv4_7": "spatial_merge_size|NoneType",  # images have the positions of text
-}  # fmt: skip
-"""Models that number images otherwise."""
-
-
-@pytest.mark.parametrize("family", families_with_images())
-def test_images_of_a_family_have_the_positions_of_qwen2_vl(family: str) -> None:
-    module = importlib.import_module(f"transformers.models.{family}.modeling_{family}")
-    kinds = [
-        kind
-        for kind in vars(module).values()
-        if "get_rope_index" in getattr(kind, "__dict__", {}) and kind.__name__.endswith("Model")
-    ]
-    if not kinds:
-        pytest.skip("it is part of a model that also hears")
-    it = object.__new__(Comparison)
-    it.model, it.side = WithImages(kinds[0]), "decoder"
-    it.subject = SimpleNamespace(side="decoder", usable_ids=torch.arange(10, 60))  # type: ignore
-    [reading] = read_image_positions(it)
-    if reading.outcome == "not measured":
-        assert re.search(OTHERS[family], reading.measured)
-    else:
-        assert reading.outcome == "agrees"
+@pytest.mark.parametrize("head", [*WITH_IMAGES, *NUMBERED_OTHERWISE])
+def test_images_have_the_positions_of_qwen2_vl(head: str) -> None:
+    if not hasattr(hf, head):
+        pytest.skip(f"this transformers has no {head}")
+    readings = declared(tiny_models.make_with_images(head))
+    assert {x.outcome for x in readings} <= {"agrees", "not declared", "not measured"}
+    agrees = {x.property for x in readings if x.outcome == "agrees"}
+    assert ("positions of images" in agrees) == (head in WITH_IMAGES)
+    assert ("pairs of each axis" in agrees) == bool(re.match("Qwen[23].*VL|Cosmos3Omni", head))
 
 
 @pytest.mark.parametrize("part", [*cells()], ids=str)
@@ -560,6 +525,51 @@ def test_a_cast_rounds_theta_and_loading_does_not(tmp_path: Path) -> None:
     loaded = hf.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
     assert {x.outcome for x in declared(loaded)} == {"agrees"}
     assert [x.property for x in declared(model.bfloat16()) if x.outcome == "DIFFERS"] == ["θ"]
+
+
+@pytest.mark.parametrize(
+    ("head", "old"),
+    [
+        ("Gemma2ForCausalLM", {}),
+        ("Gemma3ForCausalLM", {"sliding_window_pattern": 2}),
+        ("Cohere2ForCausalLM", {"sliding_window_pattern": 2}),
+        ("GptOssForCausalLM", {}),
+        ("Qwen2ForCausalLM", {"use_sliding_window": True, "max_window_layers": 1}),
+    ],
+)
+def test_windows_in_the_names_of_older_files_are_read(head: str, old: dict[str, Any]) -> None:
+    model = tiny_models.build(head, sliding_window=16, **old)
+    config = model.config.to_dict() | old
+    assert sorted(config.pop("layer_types")) == ["full_attention", "sliding_attention"]
+    windows = [x for x in declared(model, config) if x.property == "window"]
+    assert {x.outcome for x in windows} == {"agrees"}
+    assert {x.measured for x in windows} == {"16 tokens", "none in 71 tokens"}
+
+
+def test_the_text_of_a_configuration_with_several_parts_is_read() -> None:
+    model = tiny_models.make_with_images("Qwen3VLForConditionalGeneration")
+    assert declared(model, model.config.to_dict()) == declared(model)
+
+
+def test_chunks_are_named() -> None:
+    readings = declared(tiny_models.build("Llama4ForCausalLM", attention_chunk_size=16))
+    [window] = (x for x in readings if x.property == "window")
+    assert window.measured == "chunked_attention is not known here"
+
+
+def test_windows_of_an_encoder_reach_both_ways() -> None:
+    model = tiny_models.build("ModernBERT", local_attention=8)
+    [window] = (x for x in declared(model) if x.property == "window")
+    assert (window.measured, window.layers) == ("4 tokens before and 4 after", (1,))
+    config = deepcopy(model.config)
+    config.local_attention = 10
+    assert [x.property for x in declared(model, config) if x.outcome == "DIFFERS"] == ["window"]
+
+
+def test_tables_belong_to_their_side() -> None:
+    rows = [x for x in declared(tiny_models.build("BART")) if x.property.startswith("row of")]
+    assert {x.side for x in rows} == {"encoder", "decoder"}
+    assert all(f"model.{x.side}.embed" in x.property for x in rows)
 
 
 def test_a_configuration_of_another_type_is_refused() -> None:
@@ -637,7 +647,7 @@ def test_the_guide_lists_the_threads_and_what_finds_them() -> None:
         what, _, measured = bug.finds
         what = what.partition(",")[0]
         smallest = measured.partition("from ")[2] or SMALLEST[what]
-        smallest = "two images" if "two images" in measured else smallest
+        smallest = next((x for x in ("two images", "two rows") if x in measured), smallest)
         assert listed.get(name) == (what, smallest, bug.like), name
 
 
