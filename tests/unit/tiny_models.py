@@ -54,6 +54,15 @@ MORE: dict[str, dict[str, Any]] = {
     "XGLMForCausalLM": {"num_layers": 2},
     "CLIPTextModel": {"eos_token_id": 49, "bos_token_id": 48},
     "FSMTForConditionalGeneration": {"langs": ["de", "en"]},
+    "PerceiverForMaskedLM": {
+        "num_latents": 8, "d_latents": 32, "num_self_attends_per_block": 1,
+        "num_self_attention_heads": 4, "num_cross_attention_heads": 4,
+    },
+    "FalconH1ForCausalLM": {
+        "mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 16,
+        "mamba_chunk_size": 16,
+    },
+    "LongcatFlashForCausalLM": {"zero_expert_num": 4, "num_layers": 2},
     "Speech2TextForConditionalGeneration": {"input_feat_per_channel": 4, "conv_channels": 8},
     "TrOCRForCausalLM": {"is_decoder": True},
     "LEDForConditionalGeneration": {"attention_window": 6},

@@ -110,12 +110,13 @@ class Comparison:
         self.scores = self.watch(torch.arange(self._length(num_tokens)), 2, with_ids=False).calls
         self.side = subject.side
         for call in self.scores.values():
-            if call.scores is not None and call.scores[0, 0, 0, -1] > MASKED:
+            middle = 0 if call.scores is None else call.scores.shape[-1] // 2
+            if call.scores is not None and call.scores[0, 0, 0, middle + 1] > MASKED:
                 self.side = "encoder"
 
     def _length(self, num_tokens: int) -> int:
         """Return an odd number of tokens in which a window shows."""
-        names = "sliding_window", "window_size", "local_attention"
+        names = "sliding_window", "attention_window_size", "window_size", "local_attention"
         window = next((self.given[name] for name in names if self.given.get(name)), 0)
         length = min(
             max(window + 2, num_tokens) if isinstance(window, int) else num_tokens, LONGEST

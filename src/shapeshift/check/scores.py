@@ -94,7 +94,8 @@ def _declared_window(it: Comparison, layer: int) -> tuple[str | None, int | None
     """Return the type of a layer if it is not known here, and how many tokens a query sees, itself
     included; None for all."""
     given, kind = it.given, _kind_of(it, layer)
-    size = given.get("sliding_window") if kind != "local" else given.get("window_size")
+    size = given.get("sliding_window") or given.get("attention_window_size")
+    size = given.get("window_size") if kind == "local" else size
     if kind in ("full_attention", "global") or given.get("use_sliding_window") is False:
         return None, None
     if kind not in (None, "sliding_attention", "local"):

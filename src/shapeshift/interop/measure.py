@@ -307,7 +307,7 @@ def _check(top: nn.Module, silent: Run, own: Own) -> None:
     ]
     seen += [] if silent.result is None else [("its output", silent.result)]
     for name, x in seen:  # (2, S, …), of one token
-        if not same(x[0], x[1]):
+        if not same(x[0], x[1], 0.1):  # a recurrence of random weights mixes little
             raise ShapeshiftError(
                 f"{model} mixes tokens outside of transformers' AttentionInterface (a recurrence, a"
                 f" convolution or another attention), as {name} shows; use_position cannot replace"

@@ -149,11 +149,12 @@ def _is_by_token(x: object, ids: Tensor) -> bool:
     return isinstance(x, Tensor) and x.is_floating_point() and x.shape[:2] == ids.shape
 
 
-def same(x: Tensor, y: Tensor) -> bool:
-    """Return whether two tensors are equal but for rounding."""
+def same(x: Tensor, y: Tensor, share: float = 1.0) -> bool:
+    """Return whether two tensors are equal but for this share of `rounding`."""
     if not x.numel():
         return True
-    return bool((x.float() - y.float()).abs().max() <= rounding(x) * y.float().abs().max())
+    allowed = share * rounding(x) * y.float().abs().max()
+    return bool((x.float() - y.float()).abs().max() <= allowed)
 
 
 def rounding(x: Tensor) -> float:

@@ -132,7 +132,9 @@ def test_a_generated_page_is_fresh(page):
 
 
 @pytest.mark.long
-def test_the_page_of_results_is_made_of_the_runs_that_are_kept(tmp_path):
+def test_the_page_of_results_is_made_of_the_runs_that_are_kept(tmp_path, monkeypatch):
+    # Drawing takes most of the time, and the page has no drawing of its own.
+    monkeypatch.setattr("shapeshift.study.write.save_figure", lambda figure, stem: [])
     script = runpy.run_path(str(ROOT / "docs" / "generate_results.py"))
     script["unpack"](tmp_path)
     documents = script["make"](tmp_path)
