@@ -114,8 +114,9 @@ VISION: dict[str, Any] = {
 }  # fmt: skip
 
 
-def make_with_images(head: str) -> Any:
-    """Return a model of this class, which reads text and images; three axes rotate its 8 pairs."""
+def make_with_images(head: str, axes: bool = True) -> Any:
+    """Return a model of this class, which reads text and images; three axes rotate its 8 pairs, if
+    its positions have `axes`."""
     kind = getattr(hf, head)
     default = kind.config_class()
     # Some classes read no `head_dim`.
@@ -129,7 +130,8 @@ def make_with_images(head: str) -> Any:
         settings[part] = {name: value for name, value in sizes.items() if name in known}
     parameters = dict(default.text_config.rope_parameters)
     pairs = int(8 * parameters.get("partial_rotary_factor", 1))
-    parameters["mrope_section"] = [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3]
+    if axes:
+        parameters["mrope_section"] = [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3]
     settings["text_config"]["rope_parameters"] = parameters
     tokens = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
     settings |= {name: n for n, name in enumerate(tokens, start=5) if hasattr(default, name)}

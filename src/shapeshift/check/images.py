@@ -32,11 +32,14 @@ INPUTS: dict[str, tuple[tuple[Part, ...], ...]] = {
 
 def read_image_positions(it: Comparison) -> Iterator[Reading]:
     """Yield whether images have the positions of Qwen2-VL (Wang et al. 2024, section 2.1) when they
-    reach the rotary embeddings of a model that takes `image_grid_thw`, as transformers names it."""
-    names = it.subject.names
-    # A model that draws images has tokens of images that are not there yet.
-    if "image_grid_thw" not in names or "images_per_sample" in names:
+    reach the rotary embeddings, for a model that takes `image_grid_thw`, as transformers names it,
+    and has three axes: by its configuration, or a method `get_rope_index`."""
+    names, rope = it.subject.names, it.given.get("rope_parameters") or {}
+    has_axes = any(hasattr(part, "get_rope_index") for part in it.model.modules())
+    if "image_grid_thw" not in names or not (has_axes or "mrope_section" in rope):
         return
+    if "images_per_sample" in names:
+        return  # it draws images, whose tokens are not there yet
     try:
         for what, rows in INPUTS.items():
             wrong = _what_is_wrong(it, rows, "left" in what)

@@ -476,6 +476,15 @@ def test_images_have_the_positions_of_qwen2_vl(head: str) -> None:
     assert ("pairs of each axis" in agrees) == bool(re.match("Qwen[23].*VL|Cosmos3Omni", head))
 
 
+@pytest.mark.parametrize("name", ["VideoLlama3", "HyperCLOVAXVisionV2", "Lfm3Vl"])
+def test_images_have_the_positions_of_text_in_other_models(name: str) -> None:
+    head = f"{name}ForConditionalGeneration"
+    if not hasattr(hf, head):
+        pytest.skip(f"this transformers has no {head}")
+    readings = declared(tiny_models.make_with_images(head, axes=False))
+    assert not [x for x in readings if x.property == "positions of images"]
+
+
 @pytest.mark.parametrize("part", [*cells()], ids=str)
 def test_our_models_are_measured_without_a_configuration(part: Any) -> None:
     torch.manual_seed(0)
