@@ -119,5 +119,13 @@ _NO_MEMORY = (
 
 
 def reason(error: BaseException) -> str:
-    """Return what an error of another library says, on one line."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    """Return what an error of another library says, on one line: of a long text, the sentences or
+    at least the words that fit into 200 characters."""
+    text = " ".join(str(error).split())
+    if isinstance(error, KeyError):  # whose text is the key alone
+        text = f"{type(error).__name__}: {text}"
+    if len(text) > 200:
+        sentences = re.match(r"(.*)[.!?] ", text[:200])
+        words = text[:200].rpartition(" ")[0] or text[:200]
+        text = sentences[1] if sentences else f"{words} …"
+    return text or type(error).__name__

@@ -10,7 +10,13 @@ import pytest
 
 import shapeshift
 from shapeshift._system import errors
-from shapeshift._system.errors import ShapeshiftError, install_extra, nearest, out_of_memory
+from shapeshift._system.errors import (
+    ShapeshiftError,
+    install_extra,
+    nearest,
+    out_of_memory,
+    reason,
+)
 
 
 def test_the_message_starts_with_the_place_and_is_short() -> None:
@@ -26,6 +32,25 @@ def test_nearest_word() -> None:
     assert nearest("maxupdates", ["max_updates", "seed"]) == "; did you mean 'max_updates'?"
     assert nearest("zzz", iter(["max_updates", "seed"])) == ""
     assert nearest("SEED", ["max_updates", "Seed"]) == "; did you mean 'Seed'?"
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("one\n  two", "one two"),
+        ("", "Exception"),
+        (f"{100 * 'a'} b. C {100 * 'd'}", f"{100 * 'a'} b"),
+        (41 * "word ", 40 * "word " + "…"),
+        (41 * "words ", 33 * "words " + "…"),
+        (300 * "x", 200 * "x" + " …"),
+    ],
+)
+def test_a_long_reason_ends_at_a_sentence_or_a_word(message: str, shown: str) -> None:
+    assert reason(Exception(message)) == shown
+
+
+def test_a_key_alone_is_no_reason() -> None:
+    assert reason(KeyError("foo")) == "KeyError: 'foo'"
 
 
 def test_an_extra_that_a_message_names_is_one_that_there_is() -> None:
