@@ -99,6 +99,9 @@ def make(head: str, positions: int = 160, **settings: Any) -> Any:
     torch.manual_seed(0)
     kind = getattr(hf, head)
     default = kind.config_class()
+    if hasattr(default, "text_config") and hasattr(default, "vision_config"):
+        assert not settings
+        return make_with_images(head)
     known = vars(default).keys() | getattr(default, "attribute_map", {}).keys()
     sizes = {**SIZES, **dict.fromkeys(ROWS, positions)}
     special = {"pad_token_id": 1, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.cli.options import load_model
+from shapeshift.cli.models import load_model
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,9 +19,9 @@ def check(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="Name or folder of a Hugging Face model (causal, encoder-decoder or masked), the"
-            " folder of a run, or module:factory, a function without arguments that returns a"
-            " model.",
+            help="Name or folder of a Hugging Face model (causal, encoder-decoder, masked, or of"
+            " text and images), the folder of a run, or module:factory, a function without"
+            " arguments that returns a model.",
         ),
     ],
     positions: Annotated[

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shapeshift.cli.options import load_model, read_text
+from shapeshift.cli.models import load_model
+from shapeshift.cli.options import read_text
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from shapeshift.run.folder import Run
 
 ConfigFile = Annotated[
@@ -113,46 +111,3 @@ def refuse_without_effect(settings: Iterable[str]) -> None:
         if not f"{key}.".startswith(sections):
             what = f"has no effect on a trained model; what has: {', '.join(OF_A_TRAINED_MODEL)}"
             raise usage_error("--set", f"{key} {what}")
-
-
-def load_model(name: str) -> tuple[nn.Module, Run | None]:
-    """Return the model that the user names, and its run if it has one: the folder of a run,
-    `module:factory`, or a name or folder of Hugging Face."""
-    from shapeshift._system.errors import ShapeshiftError, reason, require
-    from shapeshift._system.own_modules import find, is_own
-
-    path = Path(name)
-    if (path / "config.yaml").exists():
-        from shapeshift.run.folder import load_run
-
-        run = load_run(name)
-        return run.model(), run
-    if is_own(name) and not path.exists():
-        factory = find(name, "function")
-        try:
-            return factory(), None
-        except (TypeError, ValueError) as error:
-            raise ShapeshiftError(
-                f"no function {name!r} without arguments returns a model: {error}"
-            ) from error
-    if "/" in name and path.parent.is_dir() and not path.exists():
-        raise ShapeshiftError("no such folder", path=path)
-    transformers = require("hf", "transformers")
-    import shapeshift.export.huggingface  # noqa: F401  registers our classes
-    from shapeshift._system.files import refuse_irregular
-
-    masked = transformers.models.auto.modeling_auto.MODEL_FOR_MASKED_LM_MAPPING
-    refuse_irregular(path)
-    try:
-        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
-        kind = transformers.AutoModelForCausalLM
-        if config.is_encoder_decoder:
-            kind = transformers.AutoModelForSeq2SeqLM
-        elif type(config) in masked and not getattr(config, "is_decoder", False):
-            kind = transformers.AutoModelForMaskedLM  # BERT, unless its configuration says more
-        return kind.from_pretrained(name, trust_remote_code=False), None
-    except Exception as error:  # a stranger's files may raise any of transformers, or of pickle
-        raise ShapeshiftError(
-            f"{name!r} is neither the folder of a run, nor module:factory, nor a causal, masked or"
-            f" encoder-decoder model of Hugging Face: {reason(error)}"
-        ) from error

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import transformers as hf
+from tests.unit import tiny_models
 
+from shapeshift.cli.models import load_model
 from shapeshift.export.huggingface import ShapeshiftConfig, ShapeshiftForSeq2SeqLM
 
 from .running import python, shapeshift
@@ -77,9 +79,76 @@ def test_a_model_of_hugging_face_is_opened_as_what_it_is(
 
 
 @pytest.mark.parametrize(
+    ("head", "changes", "opened"),
+    [
+        ("Qwen3VLForConditionalGeneration", {}, "Qwen3VLForConditionalGeneration"),
+        ("LlavaForConditionalGeneration", {}, "LlavaForConditionalGeneration"),
+        ("Gemma3ForConditionalGeneration", {}, "Gemma3ForConditionalGeneration"),
+        # For these, there is a causal class that opens the language model alone.
+        ("Qwen3_5ForConditionalGeneration", {}, "Qwen3_5ForConditionalGeneration"),
+        (
+            "Qwen3_5ForConditionalGeneration", {"architectures": None},
+            "Qwen3_5ForConditionalGeneration",
+        ),
+        ("Qwen3_5ForCausalLM", {}, "Qwen3_5ForCausalLM"),
+        ("BertForMaskedLM", {}, "BertForMaskedLM"),
+        ("BertLMHeadModel", {}, "BertLMHeadModel"),
+        ("BertLMHeadModel", {"architectures": None, "is_decoder": True}, "BertLMHeadModel"),
+        ("BertModel", {}, "BertForMaskedLM"),
+        ("BartForConditionalGeneration", {}, "BartForConditionalGeneration"),
+        ("BartForCausalLM", {}, "BartForCausalLM"),
+        ("BartModel", {}, "BartForConditionalGeneration"),
+    ],
+)  # fmt: skip
+def test_the_class_in_the_configuration_is_opened(
+    tmp_path: Path, head: str, changes: dict[str, Any], opened: str
+) -> None:
+    tiny_models.make(head).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    assert type(load_model(str(tmp_path))[0]).__name__ == opened
+
+
+def test_a_folder_of_a_model_of_text_and_images_is_checked(tmp_path: Path) -> None:
+    for name in ("mine", "other"):
+        model = tiny_models.make("Qwen3VLForConditionalGeneration")
+        if name == "other":
+            model.model.language_model.rotary_emb.inv_freq[1:] /= 2
+            model.config.text_config.rope_parameters["rope_theta"] /= 4
+        model.save_pretrained(tmp_path / name)
+    code, out, err = shapeshift(tmp_path, "check", "mine", "--declared")
+    assert code == 0, out + err
+    assert "positions of images" in out
+    code, out, err = shapeshift(tmp_path, "check", "mine", "--max-length", "5")
+    assert code == 0, out + err
+    against = ("check", "mine", "--max-length", "20", "--against")
+    assert shapeshift(tmp_path, *against, "mine")[0] == 0
+    code, out, _ = shapeshift(tmp_path, *against, "other")
+    assert code == 1
+    assert re.search("θ.*base", out)
+
+
+def test_a_model_that_no_class_reads_as_text_is_one_sentence(tmp_path: Path) -> None:
+    tiny_models.make("WhisperForConditionalGeneration").save_pretrained(tmp_path / "mine")
+    code, _, err = shapeshift(tmp_path, "check", "mine")
+    assert code == 1
+    assert err.splitlines()[-1].endswith("for the model_type 'whisper' of 'mine'")
+
+
+@pytest.mark.parametrize("name", ["other.gguf", "exports/other.gguf", "other.onnx"])
+def test_a_file_that_is_not_there_is_not_looked_for_on_the_hub(tmp_path: Path, name: str) -> None:
+    hf.LlamaForCausalLM(CONFIG).save_pretrained(tmp_path / "mine")
+    code, _, err = shapeshift(tmp_path, "check", "mine", "--against", name)
+    assert code == 1
+    assert err.splitlines()[-1] == f"shapeshift: error: {name}: no such file"
+
+
+@pytest.mark.parametrize(
     ("name", "message"),
     [
         ("nowhere", "nowhere"),
+        ("/no/such/folder", "/no/such/folder: no such folder"),
+        ("forgetful_models.py", "forgetful_models.py: expected the folder of a model, got a file"),
         ("no_such_module:make", "no function 'no_such_module:make': there is no module"),
         ("forgetful_models:sized", "missing 1 required positional argument: 'dim'"),
         ("runs", "neither the folder of a run, nor module:factory, nor"),
@@ -117,9 +186,10 @@ def settings(**changes: object) -> bytes:
         ("model.safetensors", b"\0" * 100),
         ("config.json", None),  # a pipe
         ("config.json", settings(num_attention_heads=0)),
+        ("config.json", settings(rope_parameters=None, rope_scaling={"type": "foo"})),
         ("config.json", settings(auto_map={"AutoConfig": "a.B"}, model_type="b")),
     ],
-    ids=["pickle", "no weights", "pipe", "odd", "own code"],
+    ids=["pickle", "no weights", "pipe", "odd", "no such rope", "own code"],
 )
 def test_a_folder_of_a_stranger_is_refused_in_one_line(
     tmp_path: Path, name: str, content: bytes | None
@@ -138,4 +208,5 @@ def test_a_folder_of_a_stranger_is_refused_in_one_line(
     last = err.splitlines()[-1]
     assert last.startswith("shapeshift: error: ")
     assert "mine" in last
+    assert ("rope_scaling.type='foo'" in last) == (content is not None and b"foo" in content)
     assert not (tmp_path / "ran").exists()
