@@ -205,7 +205,21 @@ def _outermost(model: nn.Module) -> Any:
         raise ShapeshiftError(
             f"use_position needs a model that reads input_ids, and {type(top).__name__} does not"
         )
+    if _has_axes(top):
+        raise ShapeshiftError(
+            f"{type(top).__name__} gives each token several positions, such as time, row and column"
+            " (M-RoPE), and use_position numbers tokens along one axis"
+        )
     return top
+
+
+def _has_axes(top: Any) -> bool:
+    """Return whether a model rotates by several positions for each token, as Qwen2-VL does."""
+    if any(hasattr(part, "get_rope_index") for part in top.modules()):
+        return True
+    text = top.config.get_text_config()
+    parameters = (getattr(text, name, None) for name in ("rope_parameters", "rope_scaling"))
+    return any("mrope_section" in (each or {}) for each in parameters)
 
 
 def _tokens(top: Any) -> Tensor:

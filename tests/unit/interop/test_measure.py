@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.tiny_models import ids, logits, make
+from tests.unit.tiny_models import hf, ids, logits, make
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -28,6 +28,7 @@ SAMPLE = {
     "BertForMaskedLM", "DeepseekV3ForCausalLM", "Gemma2ForCausalLM", "Gemma4ForCausalLM",
     "GptOssForCausalLM", "Llama4ForCausalLM", "BloomForCausalLM", "StableLmForCausalLM",
     "CTRLLMHeadModel", "MiniMaxForCausalLM", "DeepseekV32ForCausalLM",
+    "Qwen2_5_VLForConditionalGeneration",
 }  # fmt: skip
 """Tested in the default suite: one for each way to be served, and for each reason to be refused."""
 
@@ -73,6 +74,31 @@ def test_the_table_has_enough_families() -> None:
     served = [row for row in rows() if not row.values[1]]
     assert len(served) >= 40
     assert {row.values[0] for row in rows()} >= SAMPLE
+
+
+def test_the_language_model_of_one_with_several_positions_is_refused() -> None:
+    model = make("Qwen2_5_VLForConditionalGeneration").model.language_model
+    with pytest.raises(ShapeshiftError, match="gives each token several positions"):
+        use_position(model, "rope")
+
+
+def test_a_model_whose_images_are_numbered_as_text_reads_images() -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 16}
+    vision = {"model_type": "clip_vision_model", **sizes, "image_size": 8, "patch_size": 4}
+    text = {"model_type": "llama", **sizes, "vocab_size": 60}
+    config = hf.LlavaConfig(vision_config=vision, text_config=text, image_token_index=5)
+    model = hf.LlavaForConditionalGeneration(config).eval()
+    text_and_image = ids(rows=1)
+    text_and_image[0, 3:7] = 5
+    pixels = torch.randn(1, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    given = {"pixel_values": pixels}
+    before = logits(model, text_and_image, **given)
+    use_position(model, "rope")
+    torch.testing.assert_close(logits(model, text_and_image, **given), before, rtol=0, atol=1e-5)
+    unshift(model)
+    use_position(model, "alibi")
+    assert not torch.allclose(logits(model, text_and_image, **given), before, atol=1e-5)
 
 
 ROPE: dict[str, dict[str, Any]] = {
