@@ -196,7 +196,12 @@ def plain(value: Any) -> Any:
 def check_parameters(parameters: Mapping[str, Any]) -> None:
     """Raise a `ShapeshiftError` for a type, a name or a value of `rope_parameters` that is unknown,
     missing or out of range."""
-    kind = parameters.get("rope_type")
+    if "rope_type" not in parameters:
+        old = ", which transformers 4 called type" if "type" in parameters else ""
+        raise ShapeshiftError(
+            f"rope_parameters need a rope_type{old} (known: {', '.join(REQUIRED)})"
+        )
+    kind = parameters["rope_type"]
     if not isinstance(kind, str) or kind not in REQUIRED:
         raise ShapeshiftError(
             f"rope_parameters: unknown rope_type {kind!r}{nearest(str(kind), REQUIRED)} (known:"

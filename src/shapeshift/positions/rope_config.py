@@ -113,6 +113,18 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
     kind = given.get("position_embedding_type", "rope")
     if given.get("alibi") or given.get("rotary") is False or kind not in ("rope", "rotary"):
         raise NoPositionsError("this model has no rotary positions, but others or none")
+    names = " ".join(map(str, given))
+    is_about = "position_embedding_type" in given or OF_POSITIONS.search(names) or model in PAIRS
+    if "model_type" in given and not is_about:
+        raise ShapeshiftError(
+            f"nothing in this configuration of model_type {model!r} is about rotary positions; if"
+            " the model has them, add the rope_theta that it was trained with"
+        )
+    if "head_dim" not in given and not {"hidden_size", "num_attention_heads"} <= given.keys():
+        raise ShapeshiftError(
+            "config must be a configuration of transformers, or its dictionary, with hidden_size"
+            f" and num_attention_heads or head_dim, got {type(config).__name__}"
+        )
     for name, value in given.items():
         if OF_POSITIONS.search(str(name)) and name not in KNOWN and value is not False:
             raise ShapeshiftError(
@@ -176,7 +188,7 @@ def read(config: Any, layer: int | str | None, pairs: str | None) -> dict[str, A
         axes = {"sections": parameters.pop("mrope_section"), "section_order": known}
     elif "mrope" in (parameters.get("rope_type"), parameters.get("type")):
         raise ShapeshiftError("rope type 'mrope' needs mrope_section, the pairs of each axis")
-    parameters = _spelled(given, parameters)
+    parameters = spelled(given, parameters)
     return {
         "head_dim": head_dim,
         "pairs": _pairs(given, pairs),
@@ -201,11 +213,6 @@ def _as_dict(config: Any) -> dict[str, Any]:
     inner = [name for name in ("text_config", "thinker_config", "llm_config") if name in given]
     if inner:
         raise ShapeshiftError(f"this is the configuration of several models; give its {inner[0]}")
-    if "head_dim" not in given and not {"hidden_size", "num_attention_heads"} <= given.keys():
-        raise ShapeshiftError(
-            "config must be a configuration of transformers, or its dictionary, with hidden_size"
-            f" and num_attention_heads or head_dim, got {type(config).__name__}"
-        )
     return given
 
 
@@ -388,8 +395,10 @@ def _pairs(given: Mapping[str, Any], pairs: str | None) -> str:
     return answer
 
 
-def _spelled(given: Mapping[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return rope parameters with the names of transformers 5, complete by themselves."""
+def spelled(given: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return rope parameters with the names of transformers 5, complete by themselves; `given` is
+    the configuration around them."""
+    parameters = dict(parameters)
     old, kind = parameters.pop("type", None), parameters.pop("rope_type", None)
     old = "default" if old == "mrope" else old  # of Qwen2-VL, next to its mrope_section
     if old is not None and kind is not None and old != kind:

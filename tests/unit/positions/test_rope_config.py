@@ -32,6 +32,9 @@ def scaling(kind: Any, **parameters: Any) -> dict[str, Any]:
     ("settings", "answer"),
     [
         ({"rope_theta": None}, "names no rope_theta; add the one"),
+        ({"rope_theta": None, "model_type": "bert"}, "'bert' is about rotary positions; if the"),
+        (NO_HEADS | {"rope_theta": None, "model_type": "gpt_neo"}, "nothing in .* 'gpt_neo'"),
+        ({"rope_theta": None, "model_type": "roformer", "rotary_value": True}, "'rotary_value'"),
         ({"rotary_embedding_base": 10000}, "has 'rotary_embedding_base', which is not known"),
         ({"model_type": "internlm2"}, "'internlm2' is not known here; give pairs='halves'"),
         ({"model_type": "phi"}, "a phi needs partial_rotary_factor or"),
@@ -180,7 +183,7 @@ def test_what_does_not_fit_is_refused(
     [
         ({"base": 500.0, "rope_parameters": DEFAULT}, "rope_parameters replace base, fraction"),
         ({"length": 9}, "length=9 has no meaning without rope_parameters"),
-        ({"rope_parameters": {"type": "default"}}, "unknown rope_type None"),
+        ({"rope_parameters": {"type": "default"}}, "need a rope_type, which .* called type"),
         ({"rope_parameters": {**DEFAULT, "type": "x"}}, "no 'type'; did you mean 'rope_type'"),
     ],
 )
