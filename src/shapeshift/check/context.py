@@ -16,7 +16,7 @@ from shapeshift._system.errors import ShapeshiftError, unknown
 from shapeshift.interop.extend import METHODS, extended
 from shapeshift.positions.checks import whole_number
 
-from .adapter import UnsupportedError, subjects
+from .adapter import FIXED_LENGTH, UnsupportedError, subjects
 from .probe import difference
 
 DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -106,9 +106,9 @@ def context(
         The model as it is, then each method. A model with a table of positions is measured up to T.
 
     Raises:
-        ShapeshiftError: a method is unknown; the model is no causal model with a trained length in
-            its configuration; `length` is not above it; the text is shorter than `length`; a
-            passkey and its question are longer than T.
+        ShapeshiftError: a method is unknown; the model is not causal, or its configuration has no
+            trained length; `length` is not above it; the text is shorter than `length`; a passkey
+            and its question are longer than T, or `encode` returns no ids.
     """
     known: dict[str, Any] = {**{name: name for name in METHODS}, **(rope_parameters or {})}
     for name in methods:
@@ -150,6 +150,11 @@ class _Bench:
                 " length that it was trained with; give one such as LlamaForCausalLM"
             )
         self.trained = self.subject.limit
+        if self._sees_later_tokens():
+            raise ShapeshiftError(
+                f"{name} is not causal: the logits of a token change with later tokens; give a"
+                " causal model such as LlamaForCausalLM"
+            )
         self.length = 4 * self.trained if length is None else whole_number("length", length, 1)
         if self.length <= self.trained:
             raise ShapeshiftError(
@@ -171,6 +176,14 @@ class _Bench:
             self.ids = self.windows[0]
         # A table has no vectors beyond its end.
         self.reach = self.trained if self.subject.claim == "absolute" else self.length
+
+    @torch.no_grad()
+    def _sees_later_tokens(self) -> bool:
+        """Return whether the first token's logits change with the tokens after it."""
+        first, other = self.subject.usable_ids[:2]
+        rows = (torch.stack([first, *[x] * (FIXED_LENGTH - 1)]) for x in (first, other))
+        before, after = (self._logits(row)[:1] for row in rows)
+        return _rounding(before) < difference(after, before) < float("inf")  # inf: not finite
 
     def contexts(self) -> list[int]:
         """Return the context lengths T, 2 T, … and `length` that the model can read."""
@@ -224,8 +237,13 @@ class _Bench:
             return None, None
         full = self._logits(self.ids)[-1:]
         off = difference(last, full)
-        # A trained model of bfloat16 was off by 0.08 with a right cache, by 0.27 with a wrong one.
-        return off, off <= max(1e-3, 16 * torch.finfo(full.dtype).eps)
+        return off, off <= _rounding(full)
+
+
+def _rounding(logits: Tensor) -> float:
+    """Return the difference that counts as rounding, as a fraction of the logits' spread. A trained
+    model of bfloat16 was off by 0.08 with a right cache, by 0.27 with a wrong one."""
+    return max(1e-3, 16 * torch.finfo(logits.dtype).eps)
 
 
 def spans(trained: int, length: int) -> list[tuple[int, int]]:
@@ -248,7 +266,7 @@ def passkey(size: int, depth: float, source: Encode | Tensor, seed: int) -> tupl
         seed: of the passkey.
 
     Raises:
-        ShapeshiftError: there is no room for it.
+        ShapeshiftError: there is no room for it, or `source` returns no ids.
     """
     generator = torch.Generator().manual_seed(seed)
     if isinstance(source, Tensor):
@@ -264,6 +282,10 @@ def passkey(size: int, depth: float, source: Encode | Tensor, seed: int) -> tupl
         )
         question, answer, task = whole[:shared], whole[shared:], torch.tensor(source(TASK))
         once = torch.tensor(source(FILLER))
+        if not len(once):
+            raise ShapeshiftError(
+                "encode returns no ids for a text; leave it out for passkeys of random ids"
+            )
         filler = once.repeat(1 + size // len(once))
     room = size - sum(map(len, (task, fact, question, answer)))
     if room < 0:

@@ -141,8 +141,12 @@ def _tokenizer(model: nn.Module) -> tuple[Encode | None, str]:
         return None, "random token ids, as the model has no folder with a tokenizer"
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        # Without tokenizer files, transformers may build one that has only special tokens.
+        is_empty = not {*tokenizer.get_vocab().values()} - {*tokenizer.all_special_ids}
     except Exception as error:  # a stranger's files may raise anything
         return None, f"random token ids, as there is no tokenizer: {reason(error)}"
+    if is_empty:
+        return None, "random token ids, as the model's folder has no tokenizer"
 
     def encode(text: str) -> list[int]:
         ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from shapeshift._system.errors import ShapeshiftError, unknown
 from shapeshift.positions import Representation, Rotary
 from shapeshift.positions.released import BY_LENGTH
-from shapeshift.positions.rope_config import SLIDING
+from shapeshift.positions.rope_config import SLIDING, spelled
 
 from .changed import UNDO
 from .measure import measure, tensors_of
@@ -169,6 +169,8 @@ def _rotary(method: Method, rotation: dict[str, Any], trained: int, length: int)
         if method not in ("linear", "ntk"):
             of_method[method]["original_max_position_embeddings"] = trained
         method = {"rope_type": method, **of_method[method]}
+    elif "type" in method:  # in transformers 4
+        method = spelled({}, method)
     parameters = {**kept, **method}
     limit = length if parameters.get("rope_type") in BY_LENGTH else None
     return Rotary(**{**rotation, "rope_parameters": parameters}, length=limit)

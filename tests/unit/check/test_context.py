@@ -283,6 +283,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"text": TEXT[:63]}, "the text has 63 tokens, fewer than the length of 64"),
     ({"methods": ["yarm"]}, "unknown method 'yarm'; did you mean 'yarn'.*linear, ntk"),
     ({"num_passkeys": 1, "encode": words}, "a passkey with its question takes .* 16 that"),
+    ({"num_passkeys": 1, "encode": lambda text: []}, "encode returns no ids for a text"),
 ]
 
 
@@ -313,6 +314,24 @@ def test_a_model_without_rotary_positions_is_measured_unchanged(position: str) -
     assert unchanged.length == end
     assert unchanged.perplexity[-1][1] == end
     assert {size for size, _, _ in unchanged.passkey} == {n for n in (16, 32, 64) if n <= end}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_a_model_that_sees_later_tokens_is_refused(is_causal: bool, dtype: torch.dtype) -> None:
+    model = hf.BertLMHeadModel(
+        hf.BertConfig(
+            vocab_size=40, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+            intermediate_size=32, max_position_embeddings=TRAINED, is_decoder=is_causal,
+        )
+    ).to(dtype)  # fmt: skip
+    for weight in model.parameters():
+        weight.data *= 10 if weight.ndim > 1 else 1  # as much as in a trained model
+    if is_causal:
+        assert rows(model)
+    else:
+        with pytest.raises(ShapeshiftError, match="BertLMHeadModel is not causal"):
+            rows(model)
 
 
 def test_an_encoder_decoder_is_refused() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import transformers as hf
+from tests.unit import tiny_models
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from .running import shapeshift
@@ -109,6 +110,40 @@ def test_a_folder_with_a_tokenizer(folder: Path) -> None:
     code, _, err = shapeshift(folder, "context", "model", *options)
     assert code == 1
     assert "the text has 7 tokens, fewer than the length of 600" in err
+
+
+@pytest.mark.parametrize("head", ["GPT2LMHeadModel", "Qwen3ForCausalLM", "Gemma3ForCausalLM"])
+def test_a_folder_without_a_tokenizer_reads_token_ids(folder: Path, head: str) -> None:
+    """For such a folder, transformers builds a tokenizer that has only special tokens."""
+    tiny_models.make(head, positions=16).save_pretrained(folder / "model")
+    command = ("context", "model", "--length", "32", "--passkeys", "1", "--method", "")
+    code, out, err = shapeshift(folder, *command)
+    assert code == 0, err
+    assert "random token ids, as the model's folder has no tokenizer" in out
+    code, out, err = shapeshift(folder, *command, "--text", "ids.txt")
+    assert code == 0, err
+    assert float(cells(out)["unchanged"][0]) > 1
+
+
+@pytest.mark.parametrize("kind", ["type", "rope_type"])
+def test_rope_parameters_in_a_file_have_the_names_of_transformers_4_or_5(
+    folder: Path, kind: str
+) -> None:
+    (folder / "mine.json").write_text(json.dumps({kind: "linear", "factor": 4}))
+    command = ("context", "long_models:llama", "--text", "ids.txt", "--passkeys", "0")
+    code, out, err = shapeshift(folder, *command, "--method", "linear,mine.json")
+    assert code == 0, err
+    rows = cells(out)
+    assert rows["mine"] == rows["linear"]
+
+
+@pytest.mark.parametrize("head", ["BertForMaskedLM", "BertLMHeadModel", "ModernBertForMaskedLM"])
+def test_a_model_that_sees_later_tokens_is_refused(folder: Path, head: str) -> None:
+    tiny_models.make(head, positions=16).save_pretrained(folder / "model")
+    code, out, err = shapeshift(folder, "context", "model", "--length", "32")
+    assert (code, out) == (1, "")
+    message = f"shapeshift: error: {head} is not causal: "
+    assert err.splitlines()[-1].startswith(message)
 
 
 @pytest.mark.parametrize("name", ["without_positions", "table"])
