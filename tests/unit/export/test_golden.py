@@ -40,6 +40,24 @@ def test_numpy_computes_the_same(folder: Path) -> None:
     assert {case["kind"] for case in cases} == {*KINDS, "axial"} - without
 
 
+def test_the_guide_names_the_tensors_of_each_case(folder: Path) -> None:
+    guide = (ROOT / "docs" / "guides" / "testing-engines.md").read_text(encoding="utf-8")
+    table = guide.partition("## The cases")[2].partition("\n\nFor rotary")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line[:3] == "| `"]
+    for case in json.loads((folder / "golden.json").read_text())["cases"]:
+        fitting = [
+            (len(start), cells)
+            for cells in rows
+            for start, more in re.findall("`([\\w-]+)(…?)`", cells[0].partition(":")[0])
+            if case["name"] == start or (more and case["name"].startswith(start))
+        ]
+        _, cells = max(fitting)
+        named = {*re.findall("`([a-z_0-9]+)`", f"{cells[1]} {cells[2]}")}
+        tensors = set(case["tensors"])
+        assert (named <= tensors) if "weights" in cells[1] else (named == tensors), case["name"]
+        assert ("theta_float32" in named) == ("attention_factor" in case)
+
+
 def test_they_are_the_same_each_time(folder: Path, tmp_path: Path) -> None:
     CliRunner().invoke(app, ["positions", "golden", "--output", str(tmp_path)])
     for name in ("golden.json", "golden.safetensors"):
