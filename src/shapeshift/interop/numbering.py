@@ -58,10 +58,7 @@ class Tracker:
         """Forward pre-hook of the base model: adds `position_ids` and `KEYS` to its arguments."""
         require_attention(module, NAME, attention, "undo use_position by unshift(model)")
         signature = inspect.signature(module.forward)
-        given = signature.bind_partial(*args, **kwargs).arguments
-        for name, parameter in signature.parameters.items():
-            if parameter.kind is parameter.VAR_KEYWORD:
-                given |= given.pop(name, {})
+        given = _named(signature, args, kwargs)
         tokens = _tokens(given)
         cache, mask = cache_of(given), given.get("attention_mask")
         start = 0 if cache is None else int(cache.get_seq_length())
@@ -91,6 +88,16 @@ class Tracker:
             given[KEYS] = torch.cat((earlier, pos.expand(len(earlier), -1)), dim=1)
         return (), given
 
+    def before_around(
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Forward pre-hook of a model around the base model, as it may make the masks (Gemma 3):
+        marks a cache of this tracker as in use."""
+        cache = cache_of(_named(inspect.signature(module.forward), args, kwargs))
+        layer = None if cache is None else _layer_of(cache)
+        if layer is not None and layer.number == self.number:
+            layer.in_use = True
+
     def after(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:
@@ -107,6 +114,17 @@ class Tracker:
         keys = kwargs[KEYS].expand(len(_tokens(kwargs)), -1)[:, None, :, None]
         layer.keys, layer.values, layer.is_initialized = keys, keys[..., :0], True
         layer.number, layer.in_use, layer.cache = self.number, False, weakref.ref(cache)
+
+
+def _named(
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a call by their names."""
+    given = signature.bind_partial(*args, **kwargs).arguments
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            given |= given.pop(name, {})
+    return given
 
 
 def _tokens(arguments: dict[str, Any]) -> Tensor:

@@ -19,7 +19,7 @@ from shapeshift._system.errors import ShapeshiftError
 from .changed import UNDO, register, replace_configs
 from .measure import Layer, Own
 from .numbering import NAME, attention
-from .swap import ENTRY, install, is_named
+from .swap import ENTRY, install, is_named, track_around
 
 _post_init, _save_pretrained = PreTrainedModel.post_init, PreTrainedModel.save_pretrained
 
@@ -59,11 +59,13 @@ def save_pretrained(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
 
 
 def _share_configs(model: PreTrainedModel) -> bool:
-    """Give a model around changed ones their configurations, for it was not seen when they were
-    changed; return whether there are any."""
+    """Give a model around changed ones their configurations and hooks, for it was not seen when
+    they were changed; return whether there are any."""
     changed = [part for part in model.modules() if hasattr(part, UNDO)]
     for part in changed:
         replace_configs(model, getattr(part, UNDO)["configs"])
+    if changed:
+        track_around(model)
     return bool(changed)
 
 

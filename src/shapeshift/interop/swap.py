@@ -131,7 +131,7 @@ def install(
     base.shapeshift_positions = positions
     undo["silenced"] = silence(own)
     undo["layers"] = [base.get_submodule(layer.name) for layer in own.layers]
-    tracker = Tracker()
+    undo["tracker"] = tracker = Tracker()
     undo["hooks"] = [
         base.register_forward_pre_hook(tracker.before, with_kwargs=True),
         base.register_forward_hook(tracker.after, with_kwargs=True),
@@ -144,7 +144,20 @@ def install(
             holder = base.get_submodule(layer.holder)
             undo["hooks"].append(holder.register_forward_pre_hook(keys_as_ids, with_kwargs=True))
     setattr(base, UNDO, undo)
+    track_around(model)
     return tied
+
+
+def track_around(model: nn.Module) -> None:
+    """Tell each model in `model` that has a changed one inside which caches are its own."""
+    parts = [part for part in model.modules() if hasattr(part, "config")]
+    for base in [part for part in parts if hasattr(part, UNDO)]:
+        undo: dict[str, Any] = getattr(base, UNDO)
+        hook = undo["tracker"].before_around
+        for part in parts:
+            is_around = part is not base and any(each is base for each in part.modules())
+            if is_around and hook not in part._forward_pre_hooks.values():
+                undo["hooks"].append(part.register_forward_pre_hook(hook, with_kwargs=True))
 
 
 def is_named(position: object) -> bool:

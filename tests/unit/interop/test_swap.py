@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -220,6 +221,33 @@ def test_a_cache_of_other_positions_is_refused(family: str) -> None:
     ours.reset()  # and any model may fill it
     logits(model, ids(), past_key_values=ours)
     assert torch.equal(logits(model, ids(2, 1), past_key_values=ours), expected)
+
+
+@pytest.mark.parametrize("is_reopened", [False, True])
+def test_a_model_that_makes_the_masks_of_another_generates(
+    is_reopened: bool, tmp_path: Path
+) -> None:
+    """The model around the language model of Gemma 3 makes masks, and asks the cache for them."""
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 4, "pad_token_id": 0}
+    text = {**sizes, "vocab_size": 60, "head_dim": 8, "num_key_value_heads": 2}
+    vision = {"model_type": "siglip_vision_model", **sizes, "image_size": 8, "patch_size": 4}
+    config = hf.Gemma3Config(text_config=text, vision_config=vision, image_token_index=5)
+    model = hf.Gemma3ForConditionalGeneration(config).eval()
+    options = {"max_new_tokens": 5, "min_new_tokens": 5, "do_sample": False}
+    expected = model.generate(ids(), **options)
+    use_position(model, "rope")
+    if is_reopened:
+        model.save_pretrained(tmp_path)
+        model.save_pretrained(tmp_path)
+        model = hf.Gemma3ForConditionalGeneration.from_pretrained(tmp_path).eval()
+    assert torch.equal(model.generate(ids(), **options), expected)
+    cache = hf.DynamicCache(config=model.config.get_text_config())
+    logits(model, ids(), past_key_values=cache)
+    logits(model, ids(2, 1), past_key_values=deepcopy(cache))
+    unshift(model)
+    with pytest.raises(ShapeshiftError, match="after use_position, and this model has its own"):
+        model(ids(2, 1), past_key_values=cache)
 
 
 def test_a_cache_is_freed_with_its_last_reference() -> None:
