@@ -13,12 +13,17 @@ from torch import Tensor, nn
 from shapeshift._system.errors import ShapeshiftError
 
 from .adapter import Subject, UnsupportedError, fixed
+from .choices import Choices
 
 LENGTHS = (2, 3, 4, 5, 7, 10, 18, 34, 70, 150, 300)
 """Of the sequences; beyond 256, bfloat16 has no odd numbers."""
 
 SAFETY = 32
 """How many times the noise a difference may be: the computations differ in order and kernels."""
+
+SAFETY_BF16 = 6
+"""The same in bfloat16, where outputs of layers are rounded as well. Correct models, of up to 80
+layers, need 4.2."""
 
 DOUBLE_UP_TO = 200_000_000
 """Parameters of a model that is checked in float64."""
@@ -93,13 +98,16 @@ class Probe:
             except Exception:  # which the properties report
                 pass
 
-    def noise(self, relative: float) -> float:
-        """Return how far rounding may move logits: `SAFETY` times what they move if every weight is
-        changed at random by up to this."""
+    def noise(self, relative: float, safety: int = SAFETY) -> float:
+        """Return how far rounding may move logits: `safety` times what they move if every weight is
+        changed at random by up to `relative`, with the same choices of experts."""
         disturbed = self.subject.changed(partial(_disturb, relative=relative))
-        inputs = [self.ids(n) for n in self.lengths[-3:]]
-        noise = [difference(disturbed.logits(x), self.subject.logits(x)) for x in inputs]
-        return max(SAFETY * max(noise), 1e-9)
+        noise = []
+        for length in self.lengths[-3:]:
+            ids, choices = self.ids(length), Choices()
+            before, after = (choices.run(x.logits, ids) for x in (self.subject, disturbed))
+            noise.append(difference(after, before))
+        return max(safety * max(noise), 1e-9)
 
     def _sees_ahead(self) -> bool:
         ids = self.ids(min(10, self.lengths[-1]))
@@ -154,9 +162,13 @@ class Probe:
         return out[:, by:] if self.subject.aligned else out
 
     @cached_property
-    def in_bf16(self) -> tuple[Subject, Subject]:
-        """The subject in bfloat16, and a control with rounded weights only."""
-        return self.subject.changed(_to_bf16), self.subject.changed(_round_to_bf16)
+    def in_bf16(self) -> tuple[Subject, float]:
+        """The subject in bfloat16, and the largest difference from float that counts as equal.
+
+        The control changes each weight at random. Rounding the weights to bfloat16 would change
+        nothing in a model that was saved in bfloat16.
+        """
+        return self.subject.changed(_to_bf16), self.noise(2**-8, SAFETY_BF16)
 
 
 def difference(got: Tensor, wanted: Tensor) -> float:
@@ -225,8 +237,3 @@ def _to_bf16(model: nn.Module) -> None:
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.is_floating_point():
             tensor.data = tensor.data.to(torch.bfloat16 if tensor in kept else torch.float32)
-
-
-def _round_to_bf16(model: nn.Module) -> None:
-    for parameter in model.parameters():
-        parameter.data = parameter.data.to(torch.bfloat16).to(parameter.dtype)

@@ -13,10 +13,8 @@ from torch import Tensor
 from shapeshift.positions import Coupled
 
 from .adapter import Subject, UnsupportedError
+from .choices import Choices
 from .probe import Case, Probe, difference, line, pad
-
-SAFETY_BF16 = 8
-"""How many times the effect of rounded weights a difference in bfloat16 may be."""
 
 TESTABLE = 2048
 """The longest sequence that is run, to see what is beyond a limit."""
@@ -146,24 +144,25 @@ def batch_mates(probe: Probe, length: int) -> Iterator[Case]:
 
 
 def bfloat16(probe: Probe, length: int) -> Iterator[Case]:
-    """The error in bfloat16 is no larger than rounding the weights alone explains.
+    """The error in bfloat16 is no larger than its rounding explains, with the experts that a
+    mixture of experts chooses in float.
 
     bfloat16 has no odd numbers above 256. Positions that were rounded to it show in the direction
     of the error, even if the error is small: its cosine with the change that rounded positions
     cause.
     """
-    subject, ids = probe.subject, probe.ids(length)
+    subject, ids, choices = probe.subject, probe.ids(length), Choices()
+    wanted = choices.run(subject.logits, ids)
     try:
-        lower, control = probe.in_bf16
-        out = lower.logits(ids)
+        lower, allowed = probe.in_bf16
+        out = choices.run(lower.logits, ids)
     except Exception as error:
         raise UnsupportedError(f"it does not run in bfloat16: {line(error)}") from error
-    wanted = subject.logits(ids)
-    allowed = SAFETY_BF16 * max(difference(control.logits(ids), wanted), 2**-9)
     yield Case("bfloat16 and float", difference(out, wanted), allowed, ids)
     if length > 256 and subject.takes_position_ids and subject.aligned:
         try:
-            rounded = probe.at(ids, torch.arange(length).to(torch.bfloat16).long())
+            pos = torch.arange(length).to(torch.bfloat16).long()
+            rounded = choices.run(probe.at, ids, pos)
         except UnsupportedError:
             return
         off, change = (x.double()[:, 256:] - wanted[:, 256:] for x in (out, rounded))

@@ -83,6 +83,25 @@ def test_limits_have_the_names_and_values_of_others(
     assert subjects(tiny_models.make("EsmForMaskedLM"))[0].claim == "absolute"
 
 
+@pytest.mark.parametrize("name", ["Gemma3ForCausalLM", "T5", "BART", "BLOOM"])
+def test_weights_that_are_values_of_bfloat16_already_pass(name: str) -> None:
+    model = tiny_models.build(name).bfloat16()
+    assert failures(model, 18) == []
+    assert failures(model.float(), 18) == []
+
+
+EXPERTS = (
+    "MixtralForCausalLM", "GptOssForCausalLM", "Qwen3MoeForCausalLM", "PhimoeForCausalLM",
+    "DeepseekV2ForCausalLM",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", some_long(EXPERTS))
+def test_rounding_may_change_which_experts_serve_a_token(name: str) -> None:
+    for model in (tiny_models.build(name), tiny_models.build(name).bfloat16()):
+        assert failures(model, 70) == []
+
+
 @pytest.mark.parametrize("name", some_long(tiny_models.ARCHITECTURES))
 def test_there_is_no_false_alarm_on_a_model_of_transformers(name: str) -> None:
     assert failures(tiny_models.build(name), 300 if name in FAST else 70) == []

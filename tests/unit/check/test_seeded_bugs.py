@@ -234,6 +234,16 @@ def test_a_seeded_bug_is_found(name: str) -> None:
     assert all(finding.ids for finding in found)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["MixtralForCausalLM", "Qwen3MoeForCausalLM"])
+def test_a_mixture_of_experts_hides_no_bug_in_bfloat16(name: str) -> None:
+    settings = {"positions": 320, "initializer_range": 0.1}
+    bug = replace(BUGS["positions in the model's dtype"], model=name, settings=settings)
+    assert {finding.property for finding in bug.failures()} == {"bfloat16"}
+    right = replace(bug, seed=lambda model: use_position(model, Rotary(**ROTARY)))
+    assert right.failures() == []
+
+
 WITHOUT = {
     "numbers": Bug("GPT-2", numbered(lambda c: c.pos), ""),
     "masks": Bug("Llama", masked(lambda c: c.mask), ""),
