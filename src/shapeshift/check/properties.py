@@ -112,13 +112,20 @@ def packing(probe: Probe, length: int) -> Iterator[Case]:
     except RefusedError:  # such as xPos, for which later positions may not be seen
         if not subject.takes_mask:
             raise
+
+    def masked(ids: Tensor, pos: Tensor, allowed: Tensor) -> Tensor:
+        allowed = allowed if probe.sees_ahead else allowed.tril()
+        mask = torch.zeros(allowed.shape, dtype=alone.dtype)
+        mask.masked_fill_(~allowed, torch.finfo(alone.dtype).min)
+        return subject.logits(ids, mask[None, None], pos)
+
+    # No row has this many tokens. A mask of 4 tokens may fit 4 heads by accident.
+    other = min(11, subject.limit or 11)
+    everything = torch.ones(other, other, dtype=torch.bool)
     is_second = torch.arange(row.shape[1]) >= length
-    allowed = is_second[:, None] == is_second
-    allowed = allowed if probe.sees_ahead else allowed.tril()
-    mask = torch.zeros(allowed.shape, dtype=alone.dtype)
-    mask.masked_fill_(~allowed, torch.finfo(alone.dtype).min)
     try:
-        out = subject.logits(row, mask[None, None], pos)
+        masked(probe.ids(other), torch.arange(other).unsqueeze(0), everything)
+        out = masked(row, pos, is_second[:, None] == is_second)
     except Exception as error:
         raise UnsupportedError(
             "it does not find sequences by position_ids, and refuses a mask (1, 1, T, T):"

@@ -102,6 +102,13 @@ def test_rounding_may_change_which_experts_serve_a_token(name: str) -> None:
         assert failures(model, 70) == []
 
 
+def test_a_mask_that_fits_by_accident_is_not_taken() -> None:
+    """ESM multiplies embeddings by the mask. A mask of 4 tokens fits its 4 heads."""
+    findings = {x.property: x for x in check(tiny_models.make("EsmForMaskedLM"), max_length=5)}
+    assert "FAIL" not in {x.outcome for x in findings.values()}
+    assert "refuses a mask (1, 1, T, T)" in findings["packing"].detail
+
+
 @pytest.mark.parametrize("name", some_long(tiny_models.ARCHITECTURES))
 def test_there_is_no_false_alarm_on_a_model_of_transformers(name: str) -> None:
     assert failures(tiny_models.build(name), 300 if name in FAST else 70) == []
