@@ -75,7 +75,8 @@ class Subject:
         self.mask_name = "decoder_attention_mask" if reads_target else "attention_mask"
         self.takes_mask = self.mask_name in self.names
         # Falcon with ALiBi counts along the mask and ignores the position_ids that it takes.
-        ignored = self.is_seq2seq or getattr(getattr(model, "config", None), "alibi", False)
+        has_alibi = any(getattr(config, "alibi", False) for config in _configs(model))
+        ignored = self.is_seq2seq or has_alibi
         self.takes_position_ids = "position_ids" in self.names and not ignored
         self.cache_name = next((name for name in CACHES if name in self.names), CACHES[0])
         known = "use_cache" in self.names or self.cache_name == CACHES[0]
@@ -235,11 +236,26 @@ def subjects(model: nn.Module, claim: Claim | None = None) -> list[Subject]:
     return [decoder, Subject(model, "encoder", claim)] if decoder.is_seq2seq else [decoder]
 
 
+def _configs(model: nn.Module) -> list[Any]:
+    """Return the configuration of a model if it has one, and in it the one of the text if there are
+    also images or sounds."""
+    config = getattr(model, "config", None)
+    get_text_config = getattr(config, "get_text_config", None)
+    try:
+        text = get_text_config() if callable(get_text_config) else config
+    except ValueError:  # there are several
+        text = config
+    if config is None:
+        return []
+    return [config] if text is config else [config, text]
+
+
 def _usable_ids(model: nn.Module) -> Tensor:
     """Return token ids that are in every vocabulary and are no special tokens: neither the first
     four nor those that the configuration names."""
-    config = getattr(model, "config", None)
-    size = getattr(config, "vocab_size", None) or getattr(model, "vocab_size", None)
+    configs = _configs(model)
+    owners = (*configs, model)
+    size = next((n for x in owners if (n := getattr(x, "vocab_size", None))), None)
     tables = [
         (name.rpartition(".")[2], part.num_embeddings)
         for name, part in model.named_modules()
@@ -252,8 +268,12 @@ def _usable_ids(model: nn.Module) -> Tensor:
             f"the vocabulary of this {type(model).__name__} is not known; give it a vocab_size"
         )
     size = min(sizes or [tables[0][1]])
-    settings = vars(config) if config is not None else {}
-    named = [value for name, value in settings.items() if name.endswith("token_id")]
+    named = [
+        value
+        for config in configs
+        for name, value in getattr(config, "__dict__", {}).items()
+        if name.endswith(("token_id", "token_index"))  # LLaVA has an image_token_index
+    ]
     special = {
         n for value in named for n in (value if isinstance(value, list | tuple) else [value])
     }
@@ -270,7 +290,7 @@ def _limit(model: nn.Module) -> int | None:
     """Return how many positions the model has room for, or was trained with."""
     limits = [last + 1 for kind in _kinds(model) if (last := kind.max_position()) is not None]
     limits += [part.max_length for part in model.modules() if isinstance(part, Randomized)]
-    for owner in (getattr(model, "config", None), model):
+    for owner in (*_configs(model), model):
         named = [getattr(owner, name, None) for name in LIMITS]
         limits += [n for n in named if isinstance(n, int) and n > 0][:1]  # XLNet has -1: no limit
     return min(limits, default=None)
@@ -313,5 +333,5 @@ def _claim(model: nn.Module) -> Claim | None:
         return None
     if any(True for _ in find(model)):
         return "absolute"
-    parts = (*model.modules(), getattr(model, "config", None))
+    parts = (*model.modules(), *_configs(model))
     return None if relative_kind(parts) is None else "relative"

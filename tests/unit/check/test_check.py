@@ -83,6 +83,18 @@ def test_limits_have_the_names_and_values_of_others(
     assert subjects(tiny_models.make("EsmForMaskedLM"))[0].claim == "absolute"
 
 
+@pytest.mark.parametrize(
+    "head", ["LlavaForConditionalGeneration", "Qwen2VLForConditionalGeneration"]
+)
+def test_the_configuration_of_the_text_is_read(head: str) -> None:
+    model = tiny_models.make_with_images(head)
+    [subject] = subjects(model)
+    assert subject.limit == model.config.text_config.max_position_embeddings
+    assert 5 not in subject.usable_ids  # which stands for an image
+    [beyond] = [x for x in check(model, max_length=4) if x.property == "beyond the end"]
+    assert beyond.outcome == "pass"
+
+
 @pytest.mark.parametrize("name", ["Gemma3ForCausalLM", "T5", "BART", "BLOOM"])
 def test_weights_that_are_values_of_bfloat16_already_pass(name: str) -> None:
     model = tiny_models.build(name).bfloat16()
