@@ -33,6 +33,9 @@ CACHES = ("past_key_values", "cache")
 FIXED_LENGTH = 5
 """Of the side of an encoder-decoder that does not change."""
 
+WRAP = "wrap it in a module with forward(ids) or forward(ids, attention_mask=None)"
+"""The remedy for a model with other inputs."""
+
 
 class UnsupportedError(Exception):
     """The model cannot be tested for this property; the message says why."""
@@ -64,8 +67,7 @@ class Subject:
         except TypeError as error:
             raise ShapeshiftError(
                 f"forward of {type(model).__name__} cannot be called with token ids alone"
-                f" ({error}); wrap it in a module with forward(ids) or forward(ids,"
-                " attention_mask=None)"
+                f" ({error}); {WRAP}"
             ) from error
         self.model, self.side, self.claim = model, side, claim or _claim(model)
         self.names = inspect.signature(model.forward).parameters

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from shapeshift._system.errors import ShapeshiftError
 
-from .adapter import Subject, UnsupportedError, fixed
+from .adapter import FIXED_LENGTH, WRAP, Subject, UnsupportedError, fixed
 from .choices import Choices
 
 LENGTHS = (2, 3, 4, 5, 7, 10, 18, 34, 70, 150, 300)
@@ -78,7 +78,7 @@ class Probe:
         sees_ahead: whether outputs depend on later tokens, as those of an encoder do.
 
     Raises:
-        ShapeshiftError: the model does not return logits for each token.
+        ShapeshiftError: the model fails, or does not return logits for each token.
     """
 
     def __init__(self, subject: Subject, max_length: int):
@@ -105,7 +105,7 @@ class Probe:
         noise = []
         for length in self.lengths[-3:]:
             ids, choices = self.ids(length), Choices()
-            before, after = (choices.run(x.logits, ids) for x in (self.subject, disturbed))
+            before, after = (choices.run(_logits, x, ids) for x in (self.subject, disturbed))
             noise.append(difference(after, before))
         return max(safety * max(noise), 1e-9)
 
@@ -191,7 +191,7 @@ def in_double(subject: Subject) -> Subject:
     """Return a copy on the CPU in evaluation mode, in float64 if the model is small and can."""
     in_float = subject.changed(lambda model: model.cpu().eval().requires_grad_(False).float())
     ids = fixed(subject.usable_ids, rows=2)
-    out: object = in_float.logits(ids)
+    out: object = _logits(in_float, ids)
     shape = tuple(out.shape) if isinstance(out, Tensor) else ()
     fits = len(shape) == 3 and shape[0] == 2 and shape[2] > 1
     if not fits or (in_float.aligned and shape[1] != ids.shape[1]):
@@ -216,6 +216,25 @@ def in_double(subject: Subject) -> Subject:
     # A mask of float64's lowest number is -inf in a softmax that is computed in float32.
     works = all(x.dtype is torch.float64 and x[:, -1].isfinite().all() for x in outputs)
     return wide if works else in_float
+
+
+def _logits(subject: Subject, ids: Tensor) -> Tensor:
+    """Return the logits of ids that every model must take.
+
+    Raises:
+        ShapeshiftError: it fails.
+    """
+    try:
+        return subject.logits(ids)
+    except ShapeshiftError:
+        raise
+    except Exception as error:
+        length = ids.shape[1]
+        too_long = "if these are too many, set its attribute max_length to what it takes"
+        raise ShapeshiftError(
+            f"forward of {type(subject.model).__name__} fails for {length} token ids alone"
+            f" ({line(error)}); {too_long if length > FIXED_LENGTH else WRAP}"
+        ) from error
 
 
 def line(error: Exception) -> str:

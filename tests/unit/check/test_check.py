@@ -276,6 +276,15 @@ class Pooled(Encoder):
         return super().forward(ids)[:, 0, :2]
 
 
+class Endless(Encoder):
+    """Does not say that its table has 16 rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.max_length
+        self.config = {"vocab_size": 60}
+
+
 class Lengths(Encoder):
     def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:  # type: ignore[override]
         return super().forward(ids)
@@ -298,13 +307,18 @@ def small(**settings: object) -> nn.Module:
         (nn.Linear(2, 2), 10, "vocab_size"),
         (Pooled(), 10, r"a tensor of shape \(2, 2\).*outputs for each token, \(B, T, V\)"),
         (Mapped(), 10, "a dict without logits .*outputs for each token"),
+        (
+            tiny_models.make("WhisperForConditionalGeneration"), 10,
+            r"fails for 5 token ids alone \(ValueError: Whisper .*wrap it in a module with forward",
+        ),
+        (Endless(), 300, r"Endless fails for 70 token ids .*IndexError.*attribute max_length"),
         (Lengths(), 10, r"token ids alone .*'lengths'.*; wrap it in a module with forward\(ids\)"),
         (small(), 1, "max_length must be at least 4, got 1"),
         (small(max_position_embeddings=1), 10, "LlamaForCausalLM has 1 positions, .* 5 or more"),
         (small(vocab_size=1), 10, "1 of 1 tokens are not special, .*larger vocab_size"),
         (small(vocab_size=4), 10, "0 of 4 tokens are not special, .*larger vocab_size"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_checked_is_refused(model: nn.Module, max_length: int, message: str) -> None:
     with pytest.raises(ShapeshiftError, match=message):
         check(model, max_length=max_length)
