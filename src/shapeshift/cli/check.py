@@ -64,7 +64,7 @@ def check(
 
     With --declared, it prints what each layer does: which channels rotate and by which angles,
     windows, biases and the first row of a table. It exits with 1 if the configuration says
-    otherwise.
+    otherwise, or if nothing could be measured.
 
     With --against, it compares two implementations of a model, and exits with 1 if they part.
 
@@ -117,9 +117,11 @@ def _show_partings(model: str, other: str, max_length: int) -> None:
     loaded = [open_engine(name, max_length) or load_model(name)[0] for name in (model, other)]
     partings = against(loaded[0], loaded[1], max_length=max_length)
     for parting in partings:
+        length = len(parting.ids)
         show(
-            f"{parting.side}: logits differ by {parting.difference:.1e} from {len(parting.ids)}"
-            f" tokens on, at position {parting.position}: {' '.join(map(str, parting.ids))}"
+            f"{parting.side}: logits differ by {parting.difference:.1e} from {length}"
+            f" {'token' if length == 1 else 'tokens'} on, at position {parting.position}:"
+            f" {' '.join(map(str, parting.ids))}"
         )
         # Of an engine, nothing is measured.
         columns = [
@@ -141,7 +143,8 @@ def _show_partings(model: str, other: str, max_length: int) -> None:
 
 
 def _show_declared(model: nn.Module) -> None:
-    """Print what a model does with positions; exit with 1 if its configuration says otherwise."""
+    """Print what a model does with positions; exit with 1 if its configuration says otherwise, or
+    nothing was measured."""
     from shapeshift.check import declared
     from shapeshift.cli.output import show_table
     from shapeshift.evaluation.tables import Table
@@ -153,3 +156,9 @@ def _show_declared(model: nn.Module) -> None:
     )
     if any(reading.outcome == "DIFFERS" for reading in readings):
         raise typer.Exit(1)
+    if all(reading.outcome == "not measured" for reading in readings):
+        raise ShapeshiftError(
+            f"nothing was measured in this {type(model).__name__}, for the reasons in the table; if"
+            " its attention was not reached, give a module:factory that loads the model with"
+            " attn_implementation='eager'"
+        )

@@ -87,6 +87,15 @@ def test_the_command_compares_two_models(tmp_path: Path) -> None:
     assert "base 500" in other.output
 
 
+def test_one_token_is_singular(tmp_path: Path) -> None:
+    for name in "ab":
+        model = tiny_models.build("Llama")
+        model.model.norm.weight.data[0] = 2 if name == "b" else 1
+        model.save_pretrained(tmp_path / name)
+    command = ["check", str(tmp_path / "a"), "--against", str(tmp_path / "b")]
+    assert "from 1 token on, at position 0" in CliRunner().invoke(app, command).output
+
+
 def test_numbers_that_are_spelled_in_the_same_way_are_compared() -> None:
     """The first three numbers of a bias, which is all that its text has, are equal."""
     far = {"relative_attention_max_distance": 64}

@@ -609,6 +609,19 @@ def test_the_command_prints_what_differs(tmp_path: Path) -> None:
     assert "--declared takes neither" in str(useless.exception or useless.output)
 
 
+def flex_attention() -> nn.Module:
+    model = tiny_models.build("Llama")
+    model.set_attn_implementation("flex_attention")
+    return model
+
+
+def test_the_command_fails_where_nothing_is_measured() -> None:
+    result = CliRunner().invoke(app, ["check", f"{__name__}:flex_attention", "--declared"])
+    assert result.exit_code == 1
+    assert "not measured" in result.output
+    assert "nothing was measured in this LlamaForCausalLM" in str(result.exception)
+
+
 SMALLEST = {
     "θ": "position 1", "rotated channels": "position 1", "pairing": "position 1",
     "attention factor": "position 0", "row of the first token": "position 0",
