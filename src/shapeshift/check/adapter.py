@@ -238,18 +238,21 @@ def subjects(model: nn.Module, claim: Claim | None = None) -> list[Subject]:
     return [decoder, Subject(model, "encoder", claim)] if decoder.is_seq2seq else [decoder]
 
 
-def _configs(model: nn.Module) -> list[Any]:
-    """Return the configuration of a model if it has one, and in it the one of the text if there are
-    also images or sounds."""
-    config = getattr(model, "config", None)
-    get_text_config = getattr(config, "get_text_config", None)
+def text_config(config: Any) -> Any:
+    """Return the configuration of the text in one that also has images or sounds; the same if there
+    is no other, or several."""
+    inner = getattr(config, "get_text_config", None)
     try:
-        text = get_text_config() if callable(get_text_config) else config
-    except ValueError:  # there are several
-        text = config
-    if config is None:
-        return []
-    return [config] if text is config else [config, text]
+        return inner() if callable(inner) else config
+    except ValueError:  # there are several, as in MusicGen
+        return config
+
+
+def _configs(model: nn.Module) -> list[Any]:
+    """Return the configuration of a model if it has one, and in it the one of the text."""
+    config = getattr(model, "config", None)
+    text = text_config(config)
+    return [x for x in (config, None if text is config else text) if x is not None]
 
 
 def _usable_ids(model: nn.Module) -> Tensor:

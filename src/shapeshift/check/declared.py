@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.interop.families import CALLED_WITH_ROWS, family_of
 
-from .adapter import Subject, UnsupportedError, subjects
+from .adapter import Subject, UnsupportedError, subjects, text_config
 from .comparison import Comparison, Reading, grouped
 from .images import read_image_positions
 from .probe import in_double
@@ -51,8 +51,7 @@ def declared(model: nn.Module, config: Any = None) -> list[Reading]:
             "config must be a configuration of transformers or its dictionary, got"
             f" {type(given).__name__}"
         )
-    text = getattr(given, "get_text_config", None)
-    given = text() if callable(text) else given
+    given = text_config(given)
     given = given.get("text_config", given) if isinstance(given, Mapping) else given
     with torch.inference_mode():
         sides = [read(in_double(subject), given) for subject in subjects(model)]
