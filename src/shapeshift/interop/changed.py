@@ -3,7 +3,7 @@ mark, so that at most one of our functions changes the positions of a model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import Any
 
@@ -51,33 +51,55 @@ Configs = list[tuple[Any, Any]]
 """Configurations that a changed model had, each with the copy that it has instead."""
 
 
-def use_attention(model: nn.Module, config: Any, name: str, attention: Attention) -> Configs:
-    """Let a model call `attention`, registered as `name`.
+def use_attention(
+    model: nn.Module,
+    base: nn.Module,
+    attentions: Iterable[nn.Module],
+    name: str,
+    attention: Attention,
+) -> Configs:
+    """Let the attentions in `base` call `attention`, registered as `name`.
 
-    Each part of the model with the configuration `config` gets a copy, because another model may
-    have `config`, too. The first pair that is returned is `config` and this copy.
+    Each part of the model with the configuration of `base` or of one of the attentions gets a copy,
+    because another model may have it, too. The first pair that is returned is that of `base`.
     """
     register(name, attention)
-    own_config = copy(config)
-    own_config._attn_implementation = name
-    configs = [(config, own_config)]
-    replace_configs(model, configs)
+    configs: Configs = []
+    for part in (base, *attentions):
+        config: Any = getattr(part, "config", None)
+        if config is not None and not any(config is old for old, _ in configs):
+            configs.append((config, copy(config)))
+            configs[-1][1]._attn_implementation = name
+    replace_configs(model, base, configs)
     return configs
 
 
-def replace_configs(model: nn.Module, configs: Configs) -> None:
-    """Give each part of a model the copy of its configuration. A configuration that contains one of
-    them is copied as well, and added to `configs`."""
-    parts: list[Any] = [part for part in model.modules() if hasattr(part, "config")]
-    for part in reversed(parts):  # the innermost first
+def replace_configs(model: nn.Module, base: nn.Module, configs: Configs) -> None:
+    """Give each part of a model that is in `base`, or around it, the copy of its configuration,
+    also in place of an equal one. A configuration that contains one of them is copied as well, and
+    added to `configs`."""
+    for part in reversed(related(model, base)):  # the innermost first
         config = part.config
+        if any(config is new for _, new in configs):
+            continue
         fields = getattr(config, "__dict__", {}).items()
         copies = {name: new for name, value in fields for old, new in configs if value is old}
         if copies and not any(config is old for old, _ in configs):
             configs.append((config, copy(config)))
             for name, new in copies.items():
                 setattr(configs[-1][1], name, new)
-        part.config = next((new for old, new in configs if config is old), config)
+        part.config = next((new for old, new in configs if _are_equal(config, old)), config)
+
+
+def related(model: nn.Module, base: nn.Module) -> list[Any]:
+    """Return the parts of a model with a configuration that are in `base`, or around it."""
+    inside = {*base.modules()}
+    parts = (part for part in model.modules() if hasattr(part, "config"))
+    return [x for x in parts if x in inside or any(part is base for part in x.modules())]
+
+
+def _are_equal(config: Any, old: Any) -> bool:
+    return config is old or (type(config) is type(old) and vars(config) == vars(old))
 
 
 def cache_of(arguments: Mapping[str, Any]) -> Any:

@@ -49,8 +49,11 @@ class Tracker:
 
     numbers = count(1)
 
-    def __init__(self) -> None:
+    def __init__(self, base: nn.Module) -> None:
         self.number = next(self.numbers)
+        # BERT reads those that are not given in a buffer that is as long as its table of positions.
+        names = (name.rpartition(".")[2] for name, _ in base.named_buffers())
+        self.gives_types = "token_type_ids" in names
 
     def before(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -75,6 +78,9 @@ class Tracker:
             pos = torch.arange(start, end, device=tokens.device).unsqueeze(0)
         if "position_ids" in signature.parameters:
             given["position_ids"] = pos
+        if self.gives_types and given.get("token_type_ids") is None:
+            shape = tokens.shape[:2]
+            given["token_type_ids"] = torch.zeros(shape, dtype=torch.long, device=tokens.device)
         given[KEYS] = pos  # (B|1, T)
         if start:
             layer = _layer_of(cache)
@@ -191,8 +197,9 @@ def attention(
     placed: Any = vars(module).get(NAME)
     if placed is None:
         raise ShapeshiftError(
-            "this model was built from the configuration of one with a position of shapeshift; call"
-            " use_position, or model.set_attn_implementation('sdpa') for its own positions"
+            "this attention has the configuration of one with a position of shapeshift, but no"
+            " position; call use_position (after unshift, if a layer was replaced), or"
+            " model.set_attn_implementation('sdpa') for the model's own positions"
         )
     if not isinstance(placed, tuple):  # a `Recorder`
         given = {**kwargs, "softcap": softcap, "s_aux": s_aux, KEYS: shapeshift_keys}

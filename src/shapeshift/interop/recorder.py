@@ -119,7 +119,8 @@ def recording(top: Any) -> Iterator[Callable[..., Run]]:
                 f"use_position tries a model with a few tokens, and {type(top).__name__} fails:"
                 f" {first}"
             ) from error
-        values = out if isinstance(out, tuple) else out.values()
+        values = (out,) if isinstance(out, Tensor) else out
+        values = values if isinstance(values, tuple) else values.values()
         result = next((x for x in values if _is_by_token(x, ids)), None)
         result = None if result is None else result[:, places(ids.shape[1])]
         return Run(recorder.calls, recorder.outputs or {}, result, ids.shape[1], recorder.reached)

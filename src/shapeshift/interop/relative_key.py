@@ -93,8 +93,8 @@ def restore_relative_positions(
                 f" {None if table is None else tuple(table.shape)}, expected an odd number of rows"
                 f" of {width}; is this the checkpoint of this {type(model).__name__}?"
             )
-    own_config = use_attention(model, config, NAME, _attention)[0][1]
-    own_config.position_embedding_type = kind
+    for _, own_config in use_attention(model, model, attentions.values(), NAME, _attention):
+        own_config.position_embedding_type = kind
     for name, attention in attentions.items():
         like = attention.query.weight
         weight = found[name].detach().to(like.device, like.dtype).clone()  # type: ignore[union-attr]

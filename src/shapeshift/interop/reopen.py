@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any
 
 import torch
+from transformers import PretrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
 from shapeshift._system.errors import ShapeshiftError
@@ -34,6 +35,8 @@ def post_init(self: PreTrainedModel) -> None:
         return
     try:
         saved = read(self, entry)
+    except ShapeshiftError:
+        raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise ShapeshiftError(
             f"the configuration of this {type(self).__name__} has a {ENTRY} that cannot be read"
@@ -54,8 +57,19 @@ def post_init(self: PreTrainedModel) -> None:
 
 @wraps(_save_pretrained)
 def save_pretrained(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
-    _share_configs(self)
+    if _share_configs(self) and not _has_entry(self.config):
+        raise ShapeshiftError(
+            f"the configuration of this {type(self).__name__} is not that of its part with a"
+            " position of use_position, so that from_pretrained would open it without; let both"
+            " have one configuration object before use_position, or save the part"
+        )
     return _save_pretrained(self, *args, **kwargs)
+
+
+def _has_entry(config: Any) -> bool:
+    """Return whether a configuration, or one in it, has an entry of `use_position`."""
+    inner = (x for x in vars(config).values() if isinstance(x, PretrainedConfig))
+    return hasattr(config, ENTRY) or any(map(_has_entry, inner))
 
 
 def _share_configs(model: PreTrainedModel) -> bool:
@@ -63,7 +77,7 @@ def _share_configs(model: PreTrainedModel) -> bool:
     they were changed; return whether there are any."""
     changed = [part for part in model.modules() if hasattr(part, UNDO)]
     for part in changed:
-        replace_configs(model, getattr(part, UNDO)["configs"])
+        replace_configs(model, part, getattr(part, UNDO)["configs"])
     if changed:
         track_around(model)
     return bool(changed)
@@ -77,8 +91,15 @@ def read(
     no entry to build them from: until `use_position` is called, the model raises an error in
     `forward`."""
     names = {name for name, _ in model.named_modules()}
-    if entry["position"] is None or not names >= entry["layers"].keys():
+    missing = entry["layers"].keys() - names
+    if entry["position"] is None or (missing and missing == entry["layers"].keys()):
         return None
+    if missing:
+        raise ShapeshiftError(
+            f"use_position has changed {sorted(missing)[0]}, which this {type(model).__name__} does"
+            " not have; remove layers before use_position, or call unshift, remove them, and call"
+            " it again"
+        )
     if not is_named(entry["position"]):
         raise TypeError(f"position {entry['position']!r}")
     if missing := {*entry["tables"], *entry["rotary"]} - names:

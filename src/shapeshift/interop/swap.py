@@ -17,7 +17,7 @@ from shapeshift._system.own_modules import is_own
 from shapeshift.positions import SCHEMES, SHAPE, Representation, Scheme, get
 from shapeshift.positions.base import check_sizes, tied_names
 
-from .changed import UNDO, refuse_changed, use_attention
+from .changed import UNDO, refuse_changed, related, use_attention
 from .measure import Layer, Own, measure, restore, silence
 from .numbering import CAUSAL, NAME, Tracker, attention, keys_as_ids
 from .own_rotation import SHARE
@@ -126,12 +126,12 @@ def install(
     if before == NAME:  # opened with the position of another model, or of the user's own
         before = base.get_correct_attn_implementation(None)
     undo: dict[str, Any] = {"attention": before}
-    undo["configs"] = use_attention(model, base.config, NAME, attention)
+    undo["layers"] = [base.get_submodule(layer.name) for layer in own.layers]
+    undo["configs"] = use_attention(model, base, undo["layers"], NAME, attention)
     base.config.attn_implementation = NAME  # without shapeshift, `from_pretrained` refuses it
     base.shapeshift_positions = positions
     undo["silenced"] = silence(own)
-    undo["layers"] = [base.get_submodule(layer.name) for layer in own.layers]
-    undo["tracker"] = tracker = Tracker()
+    undo["tracker"] = tracker = Tracker(base)
     undo["hooks"] = [
         base.register_forward_pre_hook(tracker.before, with_kwargs=True),
         base.register_forward_hook(tracker.after, with_kwargs=True),
@@ -205,9 +205,11 @@ def restore_position(model: nn.Module) -> None:
     for base in changed:
         undo = getattr(base, UNDO)
         restore(undo["silenced"])
-        base.config._attn_implementation = undo["attention"]
-        delattr(base.config, ENTRY)
-        delattr(base.config, "attn_implementation")
+        for part in related(model, base):
+            if getattr(part.config, "_attn_implementation", None) == NAME:
+                part.config._attn_implementation = undo["attention"]
+            for name in (ENTRY, "attn_implementation"):
+                vars(part.config).pop(name, None)
         for part in undo["layers"]:
             del vars(part)[NAME], vars(part)[CAUSAL]
         for hook in undo["hooks"]:
@@ -248,6 +250,11 @@ def _settings(
     if isinstance(position, Representation):
         check_sizes(position, **sizes)
         return None
+    for name in options.keys() & sizes.keys():
+        if options[name] != sizes[name]:
+            raise ShapeshiftError(
+                f"{name} of {layer.name} is {sizes[name]}, got {name}={options[name]}; leave it out"
+            )
     settings: dict[str, Any] = {**sizes, "causal": layer.causal}
     if position not in ("rope", "rotary") or not layer.rotates or "rope_parameters" in options:
         return {**settings, **options}

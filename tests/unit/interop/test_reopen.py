@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,7 @@ def test_positions_of_the_users_own_are_given_again(tmp_path: Path) -> None:
     expected = logits(model, ids())
     model.save_pretrained(tmp_path)
     again = hf.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
-    with pytest.raises(ShapeshiftError, match="call use_position, or"):
+    with pytest.raises(ShapeshiftError, match=r"call use_position \(after"):
         again(ids())
     use_position(again, build())
     assert not torch.equal(logits(again, ids()), expected)
@@ -213,6 +214,125 @@ from transformers import AutoModelForCausalLM
 model = AutoModelForCausalLM.from_pretrained({folder!r})
 print(type(model.model.shapeshift_positions[0]).__name__)
 """
+
+
+class Classifier(hf.LlamaPreTrainedModel):  # type: ignore[name-defined,misc]
+    """A model of the user's own, whose base has a copy of its configuration, and whose `forward`
+    returns a tensor."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.model = hf.LlamaModel(deepcopy(config))
+        self.head = torch.nn.Linear(config.hidden_size, 3)
+        self.post_init()
+
+    def forward(self, input_ids: Any, attention_mask: Any = None) -> Any:
+        return self.head(self.model(input_ids, attention_mask=attention_mask)[0])
+
+
+def with_copies(which: str) -> Any:
+    """Return a model in which some parts have a copy of its configuration."""
+    if which == "own":
+        return Classifier(make("LlamaForCausalLM").config).eval()
+    model = make("LlamaForCausalLM")
+    part = model.get_submodule(which)
+    part.config = deepcopy(part.config)
+    return model
+
+
+@pytest.mark.parametrize("which", ["", "model", "model.layers.1.self_attn", "own"])
+def test_parts_with_copies_of_the_configuration_change_and_are_saved(
+    which: str, tmp_path: Path
+) -> None:
+    def outputs(model: Any) -> Any:
+        out = model(ids())
+        return out if which == "own" else out.logits
+
+    model = with_copies(which)
+    own = outputs(model)
+    use_position(model, "nope")
+    without = outputs(model)
+    unshift(model)
+    assert torch.equal(outputs(model), own)
+    use_position(model, "t5")
+    for weight in model.model.shapeshift_positions.parameters():
+        weight.data.normal_()
+    assert not torch.allclose(outputs(model), without, atol=1e-4)
+    assert torch.equal(outputs(opened(model, tmp_path)), outputs(model))
+
+
+def test_an_encoder_of_a_pair_gets_its_position() -> None:
+    """Its attentions have another configuration object than it has itself."""
+    decoder = make("BertLMHeadModel", is_decoder=True, add_cross_attention=True)
+    model = hf.EncoderDecoderModel(encoder=make("BertModel"), decoder=decoder).eval()
+    outputs = []
+    for position in ("nope", "alibi"):
+        use_position(model.encoder, position)
+        outputs.append(model.encoder(ids())[0])
+        unshift(model)
+    assert not torch.allclose(*outputs, atol=1e-4)
+
+
+def test_a_configuration_that_differs_is_not_saved_without_the_position(tmp_path: Path) -> None:
+    model = with_copies("own")
+    model.config.use_cache = False
+    use_position(model, "t5")
+    with pytest.raises(ShapeshiftError, match="is not that of its part"):
+        model.save_pretrained(tmp_path)
+
+
+def test_a_configuration_that_was_given_afterwards_is_restored_as_well(tmp_path: Path) -> None:
+    model = make("LlamaForCausalLM")
+    expected = logits(model, ids())
+    use_position(model, "t5")
+    model.config = deepcopy(model.config)
+    unshift(model)
+    again = opened(model, tmp_path)
+    assert torch.equal(logits(again, ids()), expected)
+    assert not hasattr(again.config, "shapeshift_position")
+
+
+def test_another_attention_that_was_set_meanwhile_remains() -> None:
+    model = swapped("LlamaForCausalLM", "t5")
+    model.set_attn_implementation("eager")
+    unshift(model)
+    assert model.config._attn_implementation == "eager"
+
+
+def test_layers_that_were_removed_are_an_error(tmp_path: Path) -> None:
+    model = swapped("LlamaForCausalLM", "rpe")
+    model.model.layers, model.config.num_hidden_layers = model.model.layers[:1], 1
+    model.save_pretrained(tmp_path)
+    with pytest.raises(
+        ShapeshiftError, match="which this LlamaModel does not"
+    ):
+        type(model).from_pretrained(tmp_path)
+
+
+def test_a_layer_that_was_replaced_is_an_error_with_a_remedy() -> None:
+    model = swapped("LlamaForCausalLM", "alibi")
+    layer = model.model.layers[0]
+    layer.self_attn = type(layer.self_attn)(model.config, 0)
+    with pytest.raises(ShapeshiftError, match="call use_position \\(after unshift"):
+        logits(model, ids())
+    unshift(model)
+    use_position(model, "alibi")
+    logits(model, ids())
+
+
+def test_sizes_are_those_of_the_model() -> None:
+    model = make("LlamaForCausalLM")
+    use_position(model, "t5", num_heads=4)
+    unshift(model)
+    with pytest.raises(ShapeshiftError, match="is 4, got num_heads=2; leave"):
+        use_position(model, "t5", num_heads=2)
+
+
+@pytest.mark.parametrize("head", ["BertForMaskedLM", "RobertaForMaskedLM", "AlbertForMaskedLM"])
+def test_there_is_no_end_where_the_table_had_one(head: str) -> None:
+    model = make(head, positions=20)
+    use_position(model, "alibi")
+    assert logits(model, ids(length=40)).shape[1] == 40
 
 
 @pytest.mark.long
