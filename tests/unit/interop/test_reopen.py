@@ -303,9 +303,7 @@ def test_layers_that_were_removed_are_an_error(tmp_path: Path) -> None:
     model = swapped("LlamaForCausalLM", "rpe")
     model.model.layers, model.config.num_hidden_layers = model.model.layers[:1], 1
     model.save_pretrained(tmp_path)
-    with pytest.raises(
-        ShapeshiftError, match="which this LlamaModel does not"
-    ):
+    with pytest.raises(ShapeshiftError, match="which this LlamaModel does not"):
         type(model).from_pretrained(tmp_path)
 
 
