@@ -26,14 +26,14 @@ class Choices(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.made: list[Tensor] = []
+        self.first: list[Tensor] = []
         self.next: Iterator[Tensor] | None = None  # None in the first pass
 
     def run(self, forward: Callable[..., Tensor], *args: Any) -> Tensor:
         """Return `forward(*args)`, which is one pass."""
         with self:
             out = forward(*args)
-        self.next = iter(self.made)
+        self.next = iter(self.first)
         return out
 
     def __torch_function__(
@@ -45,13 +45,13 @@ class Choices(TorchFunctionMode):
             return out
         own = out if func in LARGEST else out[1]
         if self.next is None:
-            self.made.append(own)
+            self.first.append(own)
             return out
-        made = next(self.next, own)
-        if made.shape != own.shape:  # the later pass has other choices
+        chosen = next(self.next, own)
+        if chosen.shape != own.shape:  # the later pass has other choices
             return out
         if func in LARGEST:
-            return made
+            return chosen
         scores = args[0] if args else kwargs["input"]
         dim = args[2] if len(args) > 2 else kwargs.get("dim", -1)
-        return torch.return_types.topk((scores.gather(dim, made), made))
+        return torch.return_types.topk((scores.gather(dim, chosen), chosen))
