@@ -105,7 +105,7 @@ def _kind_of(name: str) -> tuple[str, Mapping[str, Any]]:
         return name, {}
     if name not in SCHEMES:
         names = kind_names()
-        check_name([*SCHEMES, *names], name, "scheme or kind")
+        check_name([*dict.fromkeys([*SCHEMES, *names])], name, "scheme or kind")
         return name, {}
     scheme = SCHEMES[name]
     part, *others = scheme.parts or (Part("none"),)
