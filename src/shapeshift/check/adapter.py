@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.interop.changed import RELATIVE
-from shapeshift.interop.families import TOKENS, find, relative_kind
+from shapeshift.interop.families import TOKENS, find, relative_kind, text_config
 from shapeshift.positions import Coupled, Randomized, Representation
 from shapeshift.positions.base import HOOKS
 
@@ -236,16 +236,6 @@ def subjects(model: nn.Module, claim: Claim | None = None) -> list[Subject]:
         return sides
     decoder = Subject(model, "decoder", claim)
     return [decoder, Subject(model, "encoder", claim)] if decoder.is_seq2seq else [decoder]
-
-
-def text_config(config: Any) -> Any:
-    """Return the configuration of the text in one that also has images or sounds; the same if there
-    is no other, or several."""
-    inner = getattr(config, "get_text_config", None)
-    try:
-        return inner() if callable(inner) else config
-    except ValueError:  # there are several, as in MusicGen
-        return config
 
 
 def _configs(model: nn.Module) -> list[Any]:

@@ -110,9 +110,10 @@ class Comparison:
         self.scores = self.watch(torch.arange(self._length(num_tokens)), 2, with_ids=False).calls
         self.side = subject.side
         for call in self.scores.values():
-            middle = 0 if call.scores is None else call.scores.shape[-1] // 2
-            if call.scores is not None and call.scores[0, 0, 0, middle + 1] > MASKED:
-                self.side = "encoder"
+            if call.scores is not None:
+                of_middle = call.scores[0, 0, 0]
+                if of_middle[len(of_middle) // 2 + 1] > MASKED:
+                    self.side = "encoder"
 
     def _length(self, num_tokens: int) -> int:
         """Return an odd number of tokens in which a window shows."""

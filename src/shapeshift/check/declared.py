@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift.interop.families import CALLED_WITH_ROWS, family_of
+from shapeshift.interop.families import CALLED_WITH_ROWS, family_of, text_config
 
-from .adapter import Subject, UnsupportedError, subjects, text_config
+from .adapter import Subject, UnsupportedError, subjects
 from .comparison import Comparison, Reading, grouped
 from .images import read_image_positions
 from .probe import in_double

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shapeshift.interop.families import has_axes
 from shapeshift.interop.measure import is_rotation, tensors_of
 
 from .adapter import UnsupportedError
@@ -33,10 +34,9 @@ INPUTS: dict[str, tuple[tuple[Part, ...], ...]] = {
 def read_image_positions(it: Comparison) -> Iterator[Reading]:
     """Yield whether images have the positions of Qwen2-VL (Wang et al. 2024, section 2.1) when they
     reach the rotary embeddings, for a model that takes `image_grid_thw`, as transformers names it,
-    and has three axes: by its configuration, or a method `get_rope_index`."""
-    names, rope = it.subject.names, it.given.get("rope_parameters") or {}
-    has_axes = any(hasattr(part, "get_rope_index") for part in it.model.modules())
-    if "image_grid_thw" not in names or not (has_axes or "mrope_section" in rope):
+    and has several axes."""
+    names = it.subject.names
+    if "image_grid_thw" not in names or not has_axes(it.model):
         return
     if "images_per_sample" in names:
         return  # it draws images, whose tokens are not there yet
@@ -84,7 +84,7 @@ def _what_is_wrong(it: Comparison, rows: Sequence[Sequence[Part]], left: bool) -
     for row, image in enumerate(is_image):
         own = slice(length - len(image), None) if left else slice(len(image))
         mask[row, own], types[row, own] = 1, image.long()
-    config: Any = it.model.config
+    config: Any = getattr(it.model, "config", None)
     usable = it.subject.usable_ids
     ids = usable[torch.arange(length) % len(usable)].repeat(len(rows), 1)
     try:
@@ -94,7 +94,7 @@ def _what_is_wrong(it: Comparison, rows: Sequence[Sequence[Part]], left: bool) -
             ids[starts] = config.vision_start_token_id
         merged = config.vision_config.spatial_merge_size
     except (AttributeError, TypeError) as error:
-        raise UnsupportedError(f"its configuration has no {error}") from error
+        raise UnsupportedError(line(error)) from error
     sizes = [part for parts in rows for part in parts if isinstance(part, tuple)]
     grids = torch.tensor([[1, merged * size[0], merged * size[1]] for size in sizes])
     given = {"attention_mask": mask, "mm_token_type_ids": types, "image_grid_thw": grids}
@@ -129,7 +129,7 @@ def _reaching(it: Comparison, ids: Tensor, given: dict[str, Any]) -> tuple[Tenso
     except Exception as error:
         if not reached:
             raise UnsupportedError(line(error)) from error
-        out = None
+        out = None  # positions that do not fit the tokens end in an error
     finally:
         for handle in handles:
             handle.remove()

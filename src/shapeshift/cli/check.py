@@ -63,8 +63,8 @@ def check(
     installed engine, and the exported models are compared with it.
 
     With --declared, it prints what each layer does: which channels rotate and by which angles,
-    windows, biases and the first row of a table. It exits with 1 if the configuration says
-    otherwise, or if nothing could be measured.
+    windows, biases, the first row of a table, and the positions of images. It exits with 1 if the
+    configuration says otherwise, or if nothing could be measured.
 
     With --against, it compares two implementations of a model, and exits with 1 if they part.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -162,3 +163,23 @@ def relative_kind(parts: Iterable[object]) -> str | None:
         if any(value is not None and value is not False for value in values):
             return kind
     return None
+
+
+def text_config(config: Any) -> Any:
+    """Return the configuration of the text in one that also has images or sounds; the same if there
+    is no other, or several."""
+    inner = getattr(config, "get_text_config", None)
+    try:
+        return inner() if callable(inner) else config
+    except ValueError:  # there are several, as in MusicGen
+        return config
+
+
+def has_axes(model: nn.Module) -> bool:
+    """Return whether a model rotates by several positions for each token, as Qwen2-VL does: it has
+    a method for them, or its configuration names the pairs of each axis."""
+    if any(hasattr(part, "get_rope_index") for part in model.modules()):
+        return True
+    text = text_config(getattr(model, "config", None))
+    parameters = (getattr(text, name, None) for name in ("rope_parameters", "rope_scaling"))
+    return any("mrope_section" in (each or {}) for each in parameters)

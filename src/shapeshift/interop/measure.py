@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from shapeshift._system.errors import ShapeshiftError
 
 from .changed import no_vectors
+from .families import has_axes, text_config
 from .numbering import KEYS
 from .own_rotation import own_rotation
 from .recorder import LENGTH, Call, Run, no_interface, places, recording, rows_of, same
@@ -116,7 +117,7 @@ def measure(model: nn.Module) -> Own:
             silent, changed = (run(top, x) for x in (rows, ids[rows_of(LENGTH) + 1]))
             _check(top, silent, own)
             _check_tokens(top, silent, changed, own)
-            limit = getattr(top.config.get_text_config(), "max_position_embeddings", LONG)
+            limit = getattr(text_config(top.config), "max_position_embeddings", LONG)
             # A model with a table may read other buffers at its position_ids, which begin anywhere.
             long = ids[rows_of(min(LONG, limit // 2 if own.tables else limit))]
             far = FAR * torch.arange(long.shape[1], device=ids.device).expand_as(long)
@@ -205,7 +206,7 @@ def _outermost(model: nn.Module) -> Any:
         raise ShapeshiftError(
             f"use_position needs a model that reads input_ids, and {type(top).__name__} does not"
         )
-    if _has_axes(top):
+    if has_axes(top):
         raise ShapeshiftError(
             f"{type(top).__name__} gives each token several positions, such as time, row and column"
             " (M-RoPE), and use_position numbers tokens along one axis"
@@ -213,18 +214,9 @@ def _outermost(model: nn.Module) -> Any:
     return top
 
 
-def _has_axes(top: Any) -> bool:
-    """Return whether a model rotates by several positions for each token, as Qwen2-VL does."""
-    if any(hasattr(part, "get_rope_index") for part in top.modules()):
-        return True
-    text = top.config.get_text_config()
-    parameters = (getattr(text, name, None) for name in ("rope_parameters", "rope_scaling"))
-    return any("mrope_section" in (each or {}) for each in parameters)
-
-
 def _tokens(top: Any) -> Tensor:
     """Return eight ids of tokens that are not special."""
-    config = top.config.get_text_config()
+    config = text_config(top.config)
     special = {n for name, n in vars(config).items() if name.endswith(("token_id", "token_index"))
                and isinstance(n, int)}  # fmt: skip
     device = next(top.get_input_embeddings().parameters()).device

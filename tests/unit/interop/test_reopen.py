@@ -292,13 +292,6 @@ def test_a_configuration_that_was_given_afterwards_is_restored_as_well(tmp_path:
     assert not hasattr(again.config, "shapeshift_position")
 
 
-def test_another_attention_that_was_set_meanwhile_remains() -> None:
-    model = swapped("LlamaForCausalLM", "t5")
-    model.set_attn_implementation("eager")
-    unshift(model)
-    assert model.config._attn_implementation == "eager"
-
-
 def test_layers_that_were_removed_are_an_error(tmp_path: Path) -> None:
     model = swapped("LlamaForCausalLM", "rpe")
     model.model.layers, model.config.num_hidden_layers = model.model.layers[:1], 1
