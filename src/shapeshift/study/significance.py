@@ -16,14 +16,14 @@ itself: its p counts as 1.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sacrebleu.metrics.base import Metric as SacrebleuMetric
 from scipy.special import stdtr
 
 from shapeshift._system.errors import ShapeshiftError
@@ -57,10 +57,7 @@ _SEED = 12345
 Outputs = Mapping[int, Sequence[str]]
 """Seed → translations, one for each reference."""
 
-Values = Mapping[int, Sequence[float]]
-"""Seed → the value of each example."""
-
-Samples = Mapping[int, NDArray[np.float64]]
+Samples = dict[int, NDArray[np.float64]]
 """Seed → the score of all examples, then of each resample."""
 
 ALL = (slice(None),)
@@ -172,20 +169,31 @@ def compare(
         ShapeshiftError: unequal counts.
     """
     assert system.keys() == baseline.keys(), "a paired test needs the same seeds on both sides"
-    shared = references, files, SACREBLEU[metric](tokenizer), num_samples
-    own, base = (
-        {seed: _sampled(lines, *shared) for seed, lines in side.items()}
-        for side in (system, baseline)
-    )
-    for samples, lost in zip((own, base), minus or (), strict=False):
+    scorer = SACREBLEU[metric](tokenizer)
+
+    def scores(counts: NDArray[Any], drawn: NDArray[np.int64]) -> list[float]:
+        table = counts.astype(np.float32)  # as in sacreBLEU: rounding decides ties
+        sums = [counts.sum(0).tolist(), *(table[chosen].sum(0) for chosen in drawn)]
+        return [scorer._compute_score_from_stats(each).score for each in sums]
+
+    def sampled(side: Outputs) -> Samples:
+        found = {}
+        for seed, hypotheses in side.items():
+            check_parallel(len(hypotheses), len(references))
+            counts = np.array(scorer._extract_corpus_statistics(hypotheses, [references]))
+            found[seed] = _sampled(counts, scores, files, num_samples)
+        return found
+
+    own, base = sampled(system), sampled(baseline)
+    for samples, lost in zip((own, base), map(sampled, minus or ()), strict=False):
         for seed in samples:
-            samples[seed] -= _sampled(lost[seed], *shared)
+            samples[seed] -= lost[seed]
     return _compared(own, base)
 
 
 def compare_values(
-    system: Values,
-    baseline: Values,
+    system: Mapping[int, Sequence[float]],
+    baseline: Mapping[int, Sequence[float]],
     *,
     num_samples: int = NUM_SAMPLES,
     files: Sequence[slice] = ALL,
@@ -200,13 +208,16 @@ def compare_values(
     Raises:
         ShapeshiftError: unequal counts.
     """
-    sides = [{x: np.asarray(y, np.float64) for x, y in side.items()} for side in (system, baseline)]
-    first = next(iter(sides[0].values()))
-    for values in (each for side in sides for each in side.values()):
+    first = next(iter(system.values()))
+    for values in (*system.values(), *baseline.values()):
         check_parallel(len(values), len(first), "values of the other run")
+
+    def means(values: NDArray[Any], drawn: NDArray[np.int64]) -> list[float]:
+        return [values.mean(), *(values[chosen].mean() for chosen in drawn)]
+
     own, base = (
-        {seed: _sampled_means(values, files, num_samples) for seed, values in side.items()}
-        for side in sides
+        {x: _sampled(np.asarray(y, np.float64), means, files, num_samples) for x, y in side.items()}
+        for side in (system, baseline)
     )
     return _compared(own, base)
 
@@ -253,31 +264,28 @@ def compare_runs(
             tokenizers; see `translations`.
     """
 
-    def lines(planned: PlannedRun, split: str, kind: str = "average") -> list[str]:
-        if kind == "average":
-            kept = translations(planned, root, split)
-        else:
-            kept = kept_lines(RunFolder(root / planned.key).run, split, kind)
+    def chosen(lines: list[str]) -> list[str]:
         if wanted is None:
-            return kept
-        check_parallel(len(kept), len(wanted))
-        return [line for line, chosen in zip(kept, wanted, strict=True) if chosen]
+            return lines
+        check_parallel(len(lines), len(wanted))
+        return [*compress(lines, wanted)]
 
     def outputs(runs: Sequence[PlannedRun], split: str) -> Outputs:
-        return {planned.seed: lines(planned, split) for planned in runs}
+        return {planned.seed: chosen(translations(planned, root, split)) for planned in runs}
 
-    references, tokenizer = lines(test[0], split, "references"), test[0].config.bleu_tokenizer
-    first = RunFolder(root / test[0].key).run / RESULTS
+    first, tokenizer = RunFolder(root / test[0].key).run, test[0].config.bleu_tokenizer
+    references = chosen(kept_lines(first, split, "references"))
     for planned in (*test, *against):
-        own = lines(planned, split, "references"), planned.config.bleu_tokenizer
-        if own != (references, tokenizer):
+        folder, own = RunFolder(root / planned.key).run, planned.config.bleu_tokenizer
+        if (chosen(kept_lines(folder, split, "references")), own) != (references, tokenizer):
             raise ShapeshiftError(
-                f"scored against other references than {first}, or with another tokenizer of BLEU"
-                f" ({own[1]} and {tokenizer}); compare runs of one text and evaluation.tokenize",
-                path=RunFolder(root / planned.key).run / RESULTS,
+                f"scored against other references than {first / RESULTS}, or with another tokenizer"
+                f" of BLEU ({own} and {tokenizer}); compare runs of one text and"
+                " evaluation.tokenize",
+                path=folder / RESULTS,
             )
-    has_files = wanted is None and f"{split}.files.txt" in read_sums(first)
-    bounds = lines(test[0], split, "files") if has_files else []
+    has_files = wanted is None and f"{split}.files.txt" in read_sums(first / RESULTS)
+    bounds = kept_lines(first, split, "files") if has_files else []
     return compare(
         outputs(test, split),
         outputs(against, split),
@@ -322,39 +330,19 @@ def translations(planned: PlannedRun, root: Path, split: str) -> list[str]:
 
 
 def _sampled(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
+    examples: NDArray[Any],
+    score: Callable[[NDArray[Any], NDArray[np.int64]], list[float]],
     files: Sequence[slice],
-    metric: SacrebleuMetric,
     num_samples: int,
 ) -> NDArray[np.float64]:
-    """Return the mean score over files: first of all sentences, then of each of the resamples,
-    which are the same for all that have these references."""
-    check_parallel(len(hypotheses), len(references))
+    """Return the mean score over files, `(1 + samples,)`: first of all examples, then of each of
+    the resamples, which are the same for all that have as many examples."""
     rng = np.random.default_rng(_SEED)
     scores = []
     for part in files:
-        counts = metric._extract_corpus_statistics(hypotheses[part], [references[part]])
-        drawn = rng.choice(len(counts), size=(num_samples, len(counts)))
-        table = np.array(counts, dtype=np.float32)  # as in sacreBLEU: rounding decides ties
-        whole = metric._aggregate_and_compute(counts)
-        parts = (metric._compute_score_from_stats(table[chosen].sum(0)) for chosen in drawn)
-        scores.append([score.score for score in (whole, *parts)])
-    mean: NDArray[np.float64] = np.mean(scores, axis=0)  # (1 + samples,)
-    return mean
-
-
-def _sampled_means(
-    values: NDArray[np.float64], files: Sequence[slice], num_samples: int
-) -> NDArray[np.float64]:
-    """Like `_sampled`, for a metric that is the mean of values."""
-    rng = np.random.default_rng(_SEED)
-    scores = []
-    for part in files:
-        own = values[part]
-        drawn = rng.choice(len(own), size=(num_samples, len(own)))
-        scores.append([own.mean(), *(own[chosen].mean() for chosen in drawn)])
-    mean: NDArray[np.float64] = np.mean(scores, axis=0)  # (1 + samples,)
+        size = len(examples[part])
+        scores.append(score(examples[part], rng.choice(size, size=(num_samples, size))))
+    mean: NDArray[np.float64] = np.mean(scores, axis=0)
     return mean
 
 
