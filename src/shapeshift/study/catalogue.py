@@ -8,13 +8,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from shapeshift._system.errors import ShapeshiftError, nearest, shell_command, unknown
 from shapeshift._system.schema import Strict
-from shapeshift.config.errors import messages
 from shapeshift.config.files import read_document
-from shapeshift.study.grid import Grid, GridConfig
+from shapeshift.study.grid import Grid, GridConfig, validated
 from shapeshift.study.spec import StudySpec
 from shapeshift.study.study import OWN, Paper, Study
 
@@ -47,11 +46,7 @@ def read_paper_spec(folder: Path) -> PaperSpec:
         ShapeshiftError: there is no such file; one error names all mistakes in it.
     """
     path = folder / FILE
-    document = read_document(path)
-    try:
-        return PaperSpec.model_validate(document)
-    except ValidationError as error:
-        raise ShapeshiftError("; ".join(messages(error, PaperSpec, document)), path=path) from error
+    return validated(PaperSpec, read_document(path), path)
 
 
 PAPERS = {name: read_paper_spec(FOLDER / name) for name in ("shape", "shaw", "nhk", "beyond")}
@@ -154,10 +149,7 @@ def read_study(path: Path, name: str, grid_name: str = "") -> Study:
         return find_grid(given, path.parent)
 
     context: dict[str, Any] = {"find_grid": find}
-    try:
-        spec = StudySpec.model_validate(document, context=context)
-    except ValidationError as error:
-        raise ShapeshiftError("; ".join(messages(error, StudySpec, document)), path=path) from error
+    spec = validated(StudySpec, document, path, context)
     return Study(name, spec, context["grid"], path)
 
 

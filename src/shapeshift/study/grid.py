@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
@@ -68,8 +68,7 @@ Seeds = Annotated[
     tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1), AfterValidator(_each_once)
 ]
 Base = str | dict[str, Any]
-
-_PSEUDO_AXES = ("profile", "seed")
+_Model = TypeVar("_Model", bound=Strict)
 
 
 class Profile(Strict):
@@ -98,10 +97,6 @@ class Rule(Strict):
     overrides: Overrides
 
 
-ONLY_PROFILE = "full"
-"""The profile of a grid whose file names none."""
-
-
 class GridConfig(Strict):
     """The runs: all combinations of the settings of named axes, each once for every seed.
 
@@ -119,7 +114,7 @@ class GridConfig(Strict):
     """
 
     axes: dict[Name, Annotated[dict[Name, Overrides], Field(min_length=1)]] = Field(min_length=1)
-    profiles: dict[Name, Profile] = Field(default={ONLY_PROFILE: Profile()}, min_length=1)
+    profiles: dict[Name, Profile] = Field(default={"full": Profile()}, min_length=1)
     seeds: Seeds | None = None
     base: Base = Field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
@@ -128,9 +123,9 @@ class GridConfig(Strict):
 
     @model_validator(mode="after")
     def _check_names(self) -> GridConfig:
-        taken = [axis for axis in self.axes if axis in _PSEUDO_AXES]
-        if taken:
-            raise ValueError(f"an axis cannot be called {taken[0]!r}: conditions know that name")
+        for taken in ("profile", "seed"):
+            if taken in self.axes:
+                raise ValueError(f"an axis cannot be called {taken!r}: conditions know that name")
         every = (self.seeds, *(own.seeds for own in self.profiles.values()))
         seeds = {str(seed) for some in every for seed in some or ()}
         conditions = (*(rule.when for rule in self.rules), *self.exclude)
@@ -140,12 +135,8 @@ class GridConfig(Strict):
                     f"a condition names the seed {', '.join(values)}, but the grid lists none; list"
                     " seeds under `seeds`, which conditions know"
                 )
-            known: dict[str, Collection[str]] = {
-                **self.axes,
-                "profile": self.profiles,
-                "seed": seeds,
-            }
-            if problem := unknown_name(known, axis, values):
+            pseudo: dict[str, Collection[str]] = {"profile": self.profiles, "seed": seeds}
+            if problem := unknown_name({**self.axes, **pseudo}, axis, values):
                 raise ValueError(f"a condition names what is not there: {problem}")
         return self
 
@@ -194,6 +185,22 @@ class PlannedRun:
         return "/".join((*self.axes.values(), str(self.seed)))
 
 
+def with_training(config: Config, **changes: int) -> Config:
+    """Return a configuration with other values of keys of `training`."""
+    training = config.training.model_copy(update=changes)
+    return config.model_copy(update={"training": training})
+
+
+def validated(
+    model: type[_Model], document: Any, path: Path, context: dict[str, Any] | None = None
+) -> _Model:
+    """Return what a file says; one `ShapeshiftError` names all mistakes in it."""
+    try:
+        return model.model_validate(document, context=context)
+    except ValidationError as error:
+        raise ShapeshiftError("; ".join(messages(error, model, document)), path=path) from error
+
+
 def distinct(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
     """Return the runs with different keys; of runs with the same key, the first."""
     first: dict[str, PlannedRun] = {}
@@ -228,11 +235,7 @@ class Grid:
         self.name = name or self.path.stem
         self._typed = typed
         document = read_document(self.path) if document is None else document
-        try:
-            self.config = GridConfig.model_validate(document)
-        except ValidationError as error:
-            lines = messages(error, GridConfig, document)
-            raise ShapeshiftError("; ".join(lines), path=self.path) from error
+        self.config = validated(GridConfig, document, self.path)
 
     @cached_property
     def scored(self) -> dict[str, set[str]]:
@@ -307,8 +310,7 @@ class Grid:
                     wrong.setdefault(str(error), f"in the run {where}: {error}")
             if found is None:
                 continue
-            training = found.training.model_copy(update={"seed": seed})
-            config = found.model_copy(update={"training": training})
+            config = with_training(found, seed=seed)
             runs.append(PlannedRun(self.name, profile, axes, seed, config, self.config.measures))
         if wrong:
             raise ShapeshiftError("; ".join(wrong.values()), path=self.path)

@@ -19,7 +19,7 @@ from shapeshift.run.folder import Run
 from shapeshift.run.identity import how_to_score
 from shapeshift.run.measures import TRAIN
 from shapeshift.run.record import RunFolder
-from shapeshift.study.grid import PlannedRun
+from shapeshift.study.grid import PlannedRun, with_training
 from shapeshift.study.launchers import Job, Launcher, RefusedError, Slurm, num_threads
 from shapeshift.study.results import check_alike
 from shapeshift.study.work import BUSY, Order
@@ -231,10 +231,7 @@ def _merged(runs: Iterable[PlannedRun]) -> list[PlannedRun]:
             first, measures=tuple(dict.fromkeys(first.measures + planned.measures))
         )
         keep[planned.key] = max(keep.get(planned.key, 0), planned.config.training.keep_checkpoints)
-    return [_keeping(planned, keep[planned.key]) for planned in merged.values()]
-
-
-def _keeping(planned: PlannedRun, num_checkpoints: int) -> PlannedRun:
-    """Return the run with another `training.keep_checkpoints`."""
-    training = planned.config.training.model_copy(update={"keep_checkpoints": num_checkpoints})
-    return replace(planned, config=planned.config.model_copy(update={"training": training}))
+    return [
+        replace(planned, config=with_training(planned.config, keep_checkpoints=keep[planned.key]))
+        for planned in merged.values()
+    ]
