@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import Any
 
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import Config
@@ -48,11 +49,6 @@ class LengthValues:
     name: str = ""
 
     @property
-    def full_name(self) -> str:
-        """The name, with the lengths in training where they are limited."""
-        return self.name + (f", trained on {bounds_label(self.trained)}" if self.trained else "")
-
-    @property
     def is_compared(self) -> bool:
         """Whether any line was tested at any length."""
         return any(part.comparison for own in self.tests.values() for part in own.values())
@@ -64,20 +60,19 @@ class LengthValues:
             bucket.high is not None and bucket.high <= low
         )
 
-    def panel(
-        self, y_title: str = "", title: str = "", *, zero: bool = False, min_span: float = 0.0
-    ) -> Panel:
-        """Return the panel of a figure, with the buckets that training never showed shaded."""
+    def panel(self, y_title: str = "", number: int = 0, **options: Any) -> Panel:
+        """Return a panel of a figure, which has a number if it has a name, with the buckets that
+        training never showed shaded; `options` are those of `Panel`."""
         places = range(len(self.buckets))
         small = [place for place in places if self.buckets[place].is_small]
+        trained = f", trained on {bounds_label(self.trained)}" if self.trained else ""
         return Panel(
             lines=[Line(name, places, values, small) for name, values in self.lines.items()],
             y_title=y_title,
-            title=title,
+            title=f"({chr(ord('a') + number)}) {self.name}{trained}" if self.name else "",
             places=[f"{bucket.label}\n{bucket.num_segments:,}" for bucket in self.buckets],
             shaded=[(n - 0.5, n + 0.5) for n in places if self.is_unseen(self.buckets[n])],
-            zero=zero,
-            min_span=min_span,
+            **options,
         )
 
 
@@ -167,7 +162,7 @@ def values_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Conte
     drawn = [
         panel.panel(
             f"{metric.title} gain over {spec.gain_over}" if spec.gain_over else metric.title,
-            f"({chr(ord('a') + n)}) {panel.full_name}" if panel.name else "",
+            n,
             zero=bool(spec.gain_over),
             min_span=metric.min_span,
         )

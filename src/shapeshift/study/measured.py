@@ -11,7 +11,7 @@ from itertools import compress
 from pathlib import Path
 from statistics import fmean
 from types import EllipsisType
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -24,7 +24,7 @@ from shapeshift.data.config import Interpolate
 from shapeshift.data.prepare import prepare
 from shapeshift.data.prepared import Prepared
 from shapeshift.evaluation.metrics import Score, check_parallel
-from shapeshift.evaluation.scores import Scores, bleu_by_length, by_length, evaluate
+from shapeshift.evaluation.scores import FEW_SEGMENTS, Scores, bleu_by_length, by_length, evaluate
 from shapeshift.run.folder import RESULTS, Run, prepared_directory
 from shapeshift.run.identity import other_tokenizer
 from shapeshift.run.measures import (
@@ -52,6 +52,7 @@ from shapeshift.study.significance import (
 )
 from shapeshift.study.spec import Split
 from shapeshift.study.verdicts import Part
+from shapeshift.training.log import read_log
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,9 +137,16 @@ class Measured:
     def is_finished(self, planned: PlannedRun) -> bool:
         """Return whether training and all measures except the optional ones are done; see
         `run.measures.OPTIONAL`."""
-        folder = RunFolder(self._root / planned.key)
+        folder = self._folder(planned)
         measures = (measure for measure in (TRAIN, *planned.measures) if measure not in OPTIONAL)
         return all(folder.record(measure, planned.config) is not None for measure in measures)
+
+    def _folder(self, planned: PlannedRun) -> RunFolder:
+        return RunFolder(self._root / planned.key)
+
+    def _rows(self, planned: PlannedRun, metric: Metric, split: str) -> list[Row]:
+        """Return the results of one run of a metric on a split."""
+        return self.rows(metric.name, {**planned.axes, "seed": planned.seed}, split=split)
 
     def finished(self, axes: Axes = NO_AXES) -> list[PlannedRun]:
         """Return the finished ones of `runs`."""
@@ -146,7 +154,12 @@ class Measured:
 
     def run(self, planned: PlannedRun) -> Run:
         """Open a finished run."""
-        return Run(RunFolder(self._root / planned.key).run)
+        return Run(self._folder(planned).run)
+
+    def validations(self, planned: PlannedRun) -> list[dict[str, Any]]:
+        """Return the lines of a finished run's log that have the validation loss."""
+        log = read_log(self.run(planned).directory / "log.jsonl")
+        return [line for line in log if "valid_loss" in line]
 
     @cached_property
     def declared(self) -> list[Metric]:
@@ -157,17 +170,16 @@ class Measured:
         """Return what a measure of the runs declares of a metric, on a split if one is given; a
         metric that nothing declares is only known by its name."""
         every = [each for each in self.declared if each.name == name]
-        of_split = [each for each in every if not split or split in each.splits]
-        return next(iter([*of_split, *every]), Metric(name))
+        every.sort(key=lambda each: bool(split) and split not in each.splits)
+        return next(iter(every), Metric(name))
 
     def examples(self, planned: PlannedRun, metric: Metric, split: Texts) -> list[float]:
         """Return the values of a metric of the examples of a split."""
-        axes: Axes = {**planned.axes, "seed": planned.seed}
-        row = next(iter(self.rows(metric.name, axes, split=split)), None)
-        if row is None:
+        rows = self._rows(planned, metric, split)
+        if not rows:
             raise ShapeshiftError(f"the run {planned.name} has no {metric.name} of {split}")
-        folder = RunFolder(self._root / planned.key)
-        return folder.examples(row.measure, planned.config, metric.name, split)
+        folder = self._folder(planned)
+        return folder.examples(rows[0].measure, planned.config, metric.name, split)
 
     def scores(
         self,
@@ -192,17 +204,15 @@ class Measured:
         if metric.examples == "values":
             values = [x for split in splits for x in self.examples(planned, metric, split)]
 
+        def score(chosen: Sequence[int]) -> Score:
+            mean = fmean(values[each] for each in chosen)
+            return Score(name=metric.name, value=mean, signature="", details={})
+
         def compute() -> Scores:
-            run, data = RunFolder(self._root / planned.key).run, self.prepared(planned)
-            stores = [data.store(split).source_lengths for split in splits]
-            lengths = [int(n) for store in stores for n in store]
+            run, data = self._folder(planned).run, self.prepared(planned)
+            lengths = [int(n) for split in splits for n in data.store(split).source_lengths]
             if metric.examples == "values":
                 check_parallel(len(values), len(lengths), "source lengths")
-
-                def score(chosen: Sequence[int]) -> Score:
-                    mean = fmean(values[each] for each in chosen)
-                    return Score(name=metric.name, value=mean, signature="", details={})
-
                 return Scores(
                     version=__version__,
                     num_segments=len(values),
@@ -213,10 +223,11 @@ class Measured:
                 )
             hypotheses = [x for each in splits for x in translations(planned, self._root, each)]
             references = [x for each in splits for x in kept_lines(run, each, "references")]
-            tokenizer, names = planned.config.bleu_tokenizer, (metric.setting,)
-            scores = evaluate(hypotheses, references, metrics=names, tokenizer=tokenizer)
-            texts = hypotheses, references, lengths, buckets
-            found = bleu_by_length(*texts, metric=metric.setting, tokenizer=tokenizer)
+            tokenizer, name = planned.config.bleu_tokenizer, metric.setting
+            scores = evaluate(hypotheses, references, metrics=(name,), tokenizer=tokenizer)
+            found = bleu_by_length(
+                hypotheses, references, lengths, buckets, metric=name, tokenizer=tokenizer
+            )
             return scores.model_copy(update={"by_length": tuple(found)})
 
         kind = digest([metric.name, values])[:8]
@@ -231,6 +242,10 @@ class Measured:
         scores = self.scores(planned, (split,), [bound for bound in lengths if bound], metric)
         found = next(x.score for x in scores.by_length or () if (x.low, x.high) == lengths)
         return None if found is None else found.value
+
+    def has_few(self, planned: PlannedRun, split: Texts, lengths: Bounds) -> bool:
+        """Return whether a run's text has too few sentences of these lengths for a comparison."""
+        return sum(self.of_length([planned], split, lengths)) < FEW_SEGMENTS
 
     def prepared(self, planned: PlannedRun) -> Prepared:
         """Return a run's prepared data; prepare it if needed."""
@@ -298,8 +313,7 @@ class Measured:
         if not seeds:
             named = " and ".join(map(_settings, sides))
             return Part({}, reason=f"no finished seed of both {named}")
-        own, theirs = ([runs[seed] for seed in seeds] for runs in finished)
-        both, found = [*own, *theirs], self.metric(metric, split)
+        found = self.metric(metric, split)
         scores, others = {}, {}
         if found.examples != "texts":
             scores, others = (self.values(metric, {**x, "seed": seeds}, split) for x in sides)
@@ -307,8 +321,8 @@ class Measured:
             if not seeds:
                 return Part({}, reason="not measured")
             scores, others = ({seed: x[seed] for seed in seeds} for x in (scores, others))
-            own, theirs = ([runs[seed] for seed in seeds] for runs in finished)
-            both = [*own, *theirs]
+        own, theirs = ([runs[seed] for seed in seeds] for runs in finished)
+        both = [*own, *theirs]
         values: list[list[float]] = []
         if found.examples == "values":
             self._require_one_text(both, found, split)
@@ -349,10 +363,10 @@ class Measured:
         """Raise a `ShapeshiftError` if the examples of some runs are of different texts."""
         texts: dict[object, PlannedRun] = {}
         for planned in runs:
-            rows = self.rows(metric.name, {**planned.axes, "seed": planned.seed}, split=split)
+            rows = self._rows(planned, metric, split)
             text: object = rows[0].references if rows else None
             if text is None:
-                record = RunFolder(self._root / planned.key).record(TRAIN, planned.config)
+                record = self._folder(planned).record(TRAIN, planned.config)
                 recipe = planned.config.data.recipe
                 joined = recipe.model_dump_json() if isinstance(recipe, Interpolate) else ""
                 text = (record and record.text, joined)
@@ -373,12 +387,11 @@ class Measured:
 
     def files(self, planned: PlannedRun, metric: Metric, split: Texts) -> Sequence[slice]:
         """Return the examples of each file of a split, if a metric is the mean over files."""
-        axes: Axes = {**planned.axes, "seed": planned.seed}
-        results = RunFolder(self._root / planned.key).run / RESULTS
-        is_kept = f"{split}.files.txt" in read_sums(results)
-        if not (is_kept and self.rows(metric.name, axes, split=mean_of(split))):
+        run = self._folder(planned).run
+        is_kept = f"{split}.files.txt" in read_sums(run / RESULTS)
+        if not (is_kept and self._rows(planned, metric, mean_of(split))):
             return ALL
-        return slices(kept_lines(results.parent, split, "files"))
+        return slices(kept_lines(run, split, "files"))
 
     def computed(
         self, name: str, kind: type[_Data], runs: Sequence[PlannedRun], compute: Callable[[], _Data]
@@ -387,7 +400,7 @@ class Measured:
         user's module that defines `compute`, changes."""
         sources: list[list[object]] = []
         for planned in runs:
-            record = RunFolder(self._root / planned.key).record(TRAIN, planned.config)
+            record = self._folder(planned).record(TRAIN, planned.config)
             if record is None:
                 raise ShapeshiftError(f"the run {planned.name} is not finished")
             settings = planned.config.model_dump(mode="json") | other_tokenizer(planned.config)

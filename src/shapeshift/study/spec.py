@@ -26,9 +26,6 @@ Show = Literal["mean", "mean ± stdev", "mean ± stdev (median)", "whole number"
 Lengths = Literal["inside", "beyond"]
 """Test sentences whose source length training has shown, or those whose length it has not."""
 
-ClaimLengths = Literal["inside", "beyond", "each"]
-"""The same, or a part of the claim for each bucket of lengths that has enough sentences."""
-
 Rule = Literal["better", "no worse", "equivalent", "threshold"]
 _Named = TypeVar("_Named", bound=Mapping[str, str | tuple[str, ...]])
 
@@ -371,7 +368,7 @@ class ClaimSpec(Strict):
     rule: Rule
     split: Literal["valid", "test", "original-order"] = "test"
     minus: Literal["swapped-order"] | None = None
-    lengths: ClaimLengths | None = None
+    lengths: Literal["inside", "beyond", "each"] | None = None
     metric: str = BLEU.name
     margin: float = Field(default=0.5, gt=0)
     at_most: float | None = None
@@ -408,13 +405,12 @@ class ClaimSpec(Strict):
         if self.lengths and self.split == "original-order":
             raise ValueError("lengths needs split: valid or test")
         if self.rule == "threshold":
-            if self.lengths or self.minus or self.split == "original-order":
+            is_of_part = self.lengths or self.minus or self.split == "original-order"
+            if is_of_part or self.against or self.pairs:
                 raise ValueError(
-                    "threshold is about all of valid or test; leave out lengths, minus and split:"
-                    " original-order"
+                    "threshold is about all of valid or test, and compares with a number; leave out"
+                    " lengths, minus, split: original-order, against and pairs"
                 )
-            if self.against or self.pairs:
-                raise ValueError("threshold compares with a number, not with other runs")
         elif self.minus and self.split != "original-order":
             raise ValueError("minus: swapped-order needs split: original-order")
         elif not (self.pairs or self.against):

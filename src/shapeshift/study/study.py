@@ -18,7 +18,7 @@ from shapeshift.study.by_length import bounds_label, length_bounds, values_by_le
 from shapeshift.study.check import check_results
 from shapeshift.study.document import Content, Finding
 from shapeshift.study.grid import Grid, PlannedRun
-from shapeshift.study.measured import Bounds, Measured, Texts, fits
+from shapeshift.study.measured import Bounds, Measured, fits
 from shapeshift.study.power import PlannedTest, plan_tests
 from shapeshift.study.spec import ALL, ClaimSpec, StudySpec, Where
 from shapeshift.study.tables import TableBuilder, curves, published_table
@@ -160,17 +160,15 @@ def judge_claims(
 ) -> list[Finding]:
     """Return a finding for each claim of a study; `values` are those of its analyses: name → seed →
     value."""
-    tested = []
-    for test in claims:
-        claim = test.claim
-        if claim.metric in values:
-            parts = {claim.metric: Part(values[claim.metric])}
-        elif claim.rule == "threshold":
-            parts = _measured(claim, measured)
-        else:
-            parts = _compared(claim, measured, is_tested=test.is_made)
-        tested.append((test, parts))
-    return findings(tested)
+
+    def parts(test: PlannedTest) -> dict[str, Part]:
+        if test.claim.metric in values:
+            return {test.claim.metric: Part(values[test.claim.metric])}
+        if test.claim.rule == "threshold":
+            return _measured(test.claim, measured)
+        return _compared(test.claim, measured, is_tested=test.is_made)
+
+    return findings([(test, parts(test)) for test in claims])
 
 
 def _compared(claim: ClaimSpec, measured: Measured, *, is_tested: bool) -> dict[str, Part]:
@@ -190,7 +188,7 @@ def _compared(claim: ClaimSpec, measured: Measured, *, is_tested: bool) -> dict[
             parts[label] = Part({}, reason=str(error))
             continue
         if runs:
-            every = [x for x in every if not x or _has_enough(measured, runs[0], claim.split, x)]
+            every = [x for x in every if not x or not measured.has_few(runs[0], claim.split, x)]
         if not every:
             parts[label] = Part({}, reason=f"fewer than {FEW_SEGMENTS} sentences of these lengths")
         for bounds in every:
@@ -200,11 +198,6 @@ def _compared(claim: ClaimSpec, measured: Measured, *, is_tested: bool) -> dict[
                 *sides, metric=claim.metric, lengths=bounds, minus=claim.minus
             )
     return parts
-
-
-def _has_enough(measured: Measured, planned: PlannedRun, split: Texts, bounds: Bounds) -> bool:
-    """Return whether a run's text has enough sentences of these lengths for a comparison."""
-    return sum(measured.of_length([planned], split, bounds)) >= FEW_SEGMENTS
 
 
 def _lengths(claim: ClaimSpec, planned: PlannedRun) -> list[Bounds | None]:

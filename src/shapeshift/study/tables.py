@@ -33,7 +33,6 @@ from shapeshift.study.spec import (
     Where,
 )
 from shapeshift.study.verdicts import Part, mark_note, significant, with_p_value
-from shapeshift.training.log import read_log
 
 _BUCKET = ""
 """Stands for an axis in the settings of a row: which of the table's buckets it is about."""
@@ -49,13 +48,11 @@ class TableBuilder:
         axis = spec.across
         self._compared, self._untested = dict[Metric, None](), dict[str, dict[str, None]]()
         self._groups: list[Where] = [{axis: x} for x in measured.settings(axis)] if axis else [{}]
-        runs = measured.runs(spec.only)
-        places = dict.fromkeys(tuple(planned.axes[axis] for axis in spec.rows) for planned in runs)
-        self._lines: list[Where] = [
-            dict(zip(spec.rows, place, strict=True)) | bucket
-            for place in places
-            for bucket in [{_BUCKET: name} for name in spec.buckets] or [{}]
-        ]
+        self._lines: list[Where] = []
+        for planned in measured.runs(spec.only):
+            place = {axis: planned.axes[axis] for axis in spec.rows}
+            places = [place | {_BUCKET: name} for name in spec.buckets] or [place]
+            self._lines += [each for each in places if each not in self._lines]
 
     def table(self, name: str) -> DocumentTable:
         """Return the table; its files get this name."""
@@ -99,10 +96,8 @@ class TableBuilder:
         """Return whether a column is the same in all groups, as counts of the data may be."""
         if not (column.count or column.metric in FACTS):
             return False
-        fields = (
-            {self._field(x | each, column).text for each in self._groups} for x in self._lines
-        )
-        return all(len(texts - {NO_VALUE}) <= 1 for texts in fields)
+        rows = ({self._field(x | y, column).text for y in self._groups} for x in self._lines)
+        return all(len(texts - {NO_VALUE}) <= 1 for texts in rows)
 
     def _plot(self, plot: PlotSpec) -> tuple[str, Figure | None]:
         """Draw a column over an axis, a line for each setting of `across`; return the caption and
@@ -222,19 +217,15 @@ class TableBuilder:
         for split in ("valid", "test"):  # as `run.measures.score` names them
             files = labels(corpus, split)
             texts += [f"{split}/{label}" for label in files] if len(files) > 1 else [split]
-        columns = {
-            name: [
-                summary(self._values(x | group, column, name), column.show, decimals=decimals)
-                for x in self._lines
-            ]
-            for name in texts
-        }
-        means = []
-        for fields in zip(*columns.values(), strict=True):
-            values = [field.value for field in fields if field.value is not None]
-            mean = fmean(values) if len(values) == len(fields) else None
-            means.append(number(mean, f".{decimals}f"))
-        columns["average"] = means
+
+        def field(place: Where, text: str) -> Entry:
+            values = self._values(place | group, column, text)
+            return summary(values, column.show, decimals=decimals)
+
+        columns = {text: [field(place, text) for place in self._lines] for text in texts}
+        values = ([field.value for field in row] for row in zip(*columns.values(), strict=True))
+        means = (None if None in row else fmean(row) for row in values)
+        columns["average"] = [number(mean, f".{decimals}f") for mean in means]
         return columns
 
     def _tests(self, group: Where, column: ColumnSpec) -> dict[int, Part]:
@@ -254,11 +245,9 @@ class TableBuilder:
             if column.lengths == "beyond" and not bounds:
                 continue
             done, theirs = map(self._measured.finished, (settings, against))
-            if bounds and done:
-                num_sentences = sum(self._measured.of_length(done[:1], column.split, bounds))
-                if num_sentences < FEW_SEGMENTS:
-                    self._leave_untested(place | group, f"fewer than {FEW_SEGMENTS} sentences")
-                    continue
+            if bounds and done and self._measured.has_few(done[0], column.split, bounds):
+                self._leave_untested(place | group, f"fewer than {FEW_SEGMENTS} sentences")
+                continue
             part = tests[at] = self._measured.compare(
                 settings, against, column.split, metric=column.metric, lengths=bounds
             )
@@ -328,20 +317,16 @@ def published_table(table: TableSpec, paper: PublishedSpec, ours: DocumentTable)
                 f"published of the table {table.title!r}: {list(row)} has {len(row)} fields for"
                 f" {len(header)} columns ({', '.join(header)}); complete it, or give a header"
             )
-    num_names = len(table.header or table.rows)
-    rows = [
-        (
-            *words(*map(_name, row[:num_names])),
-            *(_given(x, paper.decimals) for x in row[num_names:]),
-        )
-        for row in paper.rows
-    ]
+    width = len(table.header or table.rows)
     return DocumentTable(
         name=f"{ours.name}-paper",
         title=paper.title or f"{table.title}, in the paper",
         origin="paper",
         header=header,
-        rows=tuple(rows),
+        rows=tuple(
+            (*words(*map(_name, row[:width])), *(_given(x, paper.decimals) for x in row[width:]))
+            for row in paper.rows
+        ),
         notes=paper.notes,
     )
 
@@ -358,8 +343,7 @@ def curves(measured: Measured, spec: CurvesSpec, study: str) -> Content:
             measured.require_one_model(axes, "add it to only of the study, or leave curves out")
         for planned in measured.finished({spec.each: setting}):
             name = planned.axes[spec.lines]
-            log = read_log(measured.run(planned).directory / "log.jsonl")
-            log = [line for line in log if "valid_loss" in line]
+            log = measured.validations(planned)
             perplexities = [[math.exp(line["valid_loss"])] for line in log]
             lines.append(Line(name, [line[key] / unit for line in log], perplexities))
             for line, [perplexity] in zip(log, perplexities, strict=True):

@@ -105,14 +105,9 @@ class Part:
 
     def _half_width(self, p_value: float) -> float:
         """Return half the width of the interval with a confidence of one minus `p_value`."""
-        over_seeds = stdtrit(len(self.values) - 1, p_value / 2) * self._error
-        test = self.comparison
+        error, test = self.deviation / math.sqrt(len(self.values)), self.comparison
+        over_seeds = stdtrit(len(self.values) - 1, p_value / 2) * error
         return math.hypot(over_seeds, ndtri(p_value / 2) * test.error if test else 0.0)
-
-    @property
-    def _error(self) -> float:
-        """The standard error of the mean over seeds."""
-        return self.deviation / math.sqrt(len(self.values))
 
     @cached_property
     def deviation(self) -> float:
@@ -232,11 +227,8 @@ def describe(claim: ClaimSpec, parts: Mapping[str, Part]) -> str:
     counted = [f"{len(parts)} comparisons"]
     if len(ordered) < len(parts):
         counted.append(f"{len(parts) - len(ordered)} without runs")
-    if (
-        claim.rule == "better"
-        and ordered
-        and all(len(parts[x].values) >= MIN_SEEDS for x in ordered)
-    ):
+    tested = [x for x in ordered if len(parts[x].values) >= MIN_SEEDS]
+    if claim.rule == "better" and ordered and tested == ordered:
         means = [parts[x].mean for x in ordered if parts[x].p_value() < LEVEL]
         better = sum(mean > 0 for mean in means)
         counted.append(f"{better} better and {len(means) - better} worse (each p < {LEVEL:g})")

@@ -8,7 +8,6 @@ from math import exp
 from shapeshift.study.document import Content, DocumentTable, number, words
 from shapeshift.study.grid import PlannedRun
 from shapeshift.study.measured import Measured
-from shapeshift.training.log import read_log
 
 NEAR = 1.05
 """Training has converged where validation perplexity is at most this times its last one."""
@@ -39,7 +38,5 @@ def updates(measured: Measured) -> Content:
 
 
 def _converged(measured: Measured, planned: PlannedRun) -> int:
-    log = read_log(measured.run(planned).directory / "log.jsonl")
-    losses = [(line["update"], line["valid_loss"]) for line in log if "valid_loss" in line]
-    last = exp(losses[-1][1])
-    return next(int(update) for update, loss in losses if exp(loss) <= NEAR * last)
+    found = [(line["update"], exp(line["valid_loss"])) for line in measured.validations(planned)]
+    return next(int(update) for update, value in found if value <= NEAR * found[-1][1])
