@@ -14,7 +14,6 @@ from shapeshift.data.store import write_store
 from shapeshift.model import ModelConfig, build
 from shapeshift.positions import SCHEMES
 from shapeshift.run.folder import prepared_directory
-from shapeshift.run.record import MeasureRecord
 from shapeshift.run.train import train
 from shapeshift.study.grid import PlannedRun
 from shapeshift.study.runner import State
@@ -66,15 +65,6 @@ def make_order(folder, config, measures, prepared_root, command="make it"):
     """Return the order for the work on a run with these settings."""
     own = {"folder": folder.path, "config": config, "measures": tuple(measures)}
     return Order(**own, prepared_root=prepared_root, command=command)
-
-
-def write_step(folder, config, measure, *results):
-    """Record what a measure of a run has found."""
-    record = MeasureRecord(
-        measure=measure, version="1", command="make it", time="2026-11-20T10:00:00+00:00",
-        elapsed_s=1.0, checkpoint="abc", text="def", results=results,
-    )  # fmt: skip
-    folder.write_record(record, config)
 
 
 def do_work(*arguments, **options):

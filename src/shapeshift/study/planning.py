@@ -11,7 +11,7 @@ from pathlib import Path
 import shapeshift
 from shapeshift import __version__
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift._system.files import free_bytes, make_directory, writing
+from shapeshift._system.files import free_bytes, make_directory, save, writing
 from shapeshift._system.locks import locked
 from shapeshift._system.own_modules import is_own
 from shapeshift.config.files import PATHS, from_here
@@ -25,7 +25,7 @@ from shapeshift.study.document import FILE, StudyDocument
 from shapeshift.study.grid import PlannedRun, distinct
 from shapeshift.study.measured import Measured
 from shapeshift.study.power import LEAST, plan_tests
-from shapeshift.study.results import write_csv
+from shapeshift.study.results import csv_text, tabulate
 from shapeshift.study.study import Paper
 from shapeshift.study.write import write_study
 from shapeshift.training.estimate import count_parameters, disk_bytes
@@ -319,7 +319,7 @@ def write_studies(
                             path=folder / name,
                         )
                 if study.spec.trained:
-                    write_csv(measured.results, folder / name / "results.csv")
+                    save(folder / name / "results.csv", csv_text(tabulate(measured.results)))
                 write_study(document, folder / name)
                 written.append(document)
             except ShapeshiftError as error:

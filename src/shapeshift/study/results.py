@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import Field
 
 from shapeshift._system.errors import ShapeshiftError
-from shapeshift._system.files import save
 from shapeshift.run.machine import MACHINE, Machine
 from shapeshift.run.measures import TRAIN, Result, Text
 from shapeshift.run.record import RunFolder
@@ -92,11 +91,6 @@ def tabulate(rows: Sequence[Row]) -> list[list[Any]]:
     axes = list({axis: None for row in rows for axis in row.axes})
     lines = [[*(getattr(row, name) for name in _FIELDS), *map(row.axes.get, axes)] for row in rows]
     return [[*_FIELDS, *(AXIS + axis for axis in axes)], *lines]
-
-
-def write_csv(rows: Sequence[Row], path: Path) -> None:
-    """Write the columns and rows of `tabulate`; missing values are empty fields."""
-    save(path, csv_text(tabulate(rows)))
 
 
 def csv_text(rows: Iterable[Sequence[object]]) -> str:

@@ -9,6 +9,8 @@ from shapeshift.run import costs
 from shapeshift.run.measures import Result, keep_lines, mean_of
 from shapeshift.run.record import MeasureRecord, RunFolder
 from shapeshift.study.catalogue import find_grid, find_paper
+from shapeshift.study.document import StudyDocument
+from shapeshift.study.grid import with_training
 from shapeshift.study.launchers import InProcess
 from shapeshift.study.measured import Measured
 from shapeshift.study.power import PlannedTest
@@ -90,6 +92,12 @@ def all_tested(spec):
     return [PlannedTest(claim, True) for claim in StudySpec.model_validate(spec).claims]
 
 
+def document(tables, title="t"):
+    """Return a study's document with these tables."""
+    names = ("paper", "study", "citation", "profile", "command", "version", "time")
+    return StudyDocument(title=title, tables=tuple(tables), **dict.fromkeys(names, "x"))
+
+
 def texts(table):
     return [[entry.text for entry in row] for row in table.rows]
 
@@ -106,10 +114,7 @@ def column(table, title):
 
 def with_seed(planned, seed):
     """Return the run as it is with another seed, one that the grid may not have."""
-    training = planned.config.training.model_copy(update={"seed": seed})
-    return replace(
-        planned, seed=seed, config=planned.config.model_copy(update={"training": training})
-    )
+    return replace(planned, seed=seed, config=with_training(planned.config, seed=seed))
 
 
 def minuscule(grid):

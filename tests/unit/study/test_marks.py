@@ -2,12 +2,8 @@
 
 import pytest
 
-from shapeshift.run.measures import BLEU
-from shapeshift.study import verdicts
 from shapeshift.study.catalogue import find_paper
 from shapeshift.study.measured import Measured
-from shapeshift.study.significance import Comparison
-from shapeshift.study.verdicts import Part, significant
 
 from .conftest import REFERENCES, put
 
@@ -34,17 +30,6 @@ def build(tmp_path):
         return study.build(Measured(runs, tmp_path, tmp_path / "prepared")).tables[0]
 
     return make
-
-
-def test_what_has_learned_nothing_is_not_marked():
-    def part(score, baseline):
-        return Part(
-            {1: score - baseline}, Comparison({1: score}, {1: baseline}, {1: 0.0}, 0.1), metric=BLEU
-        )
-
-    parts = {"nothing": part(0.04, 0.0), "something": part(20.0, 0.0)}
-    assert significant(parts) == {"something"}
-    assert "not where both are below 2 BLEU" in verdicts.mark_note("ape", [BLEU])
 
 
 def marked(table):

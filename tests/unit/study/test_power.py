@@ -1,15 +1,13 @@
 """Which claims a profile tests, from the spread of earlier results and the paper's effect."""
 
-import numpy as np
 import pytest
 
-from shapeshift.run.measures import BLEU
 from shapeshift.study import power
 from shapeshift.study.catalogue import find_paper
-from shapeshift.study.power import PlannedTest, Spread
-from shapeshift.study.significance import Comparison
+from shapeshift.study.power import Spread
 from shapeshift.study.spec import ClaimSpec
-from shapeshift.study.verdicts import Part, findings
+
+from .test_verdicts_by_chance import NUM_STUDIES, share
 
 PAIRS = (({"k": "1"}, {"k": "0"}),)
 
@@ -34,26 +32,15 @@ def known(monkeypatch):
 @pytest.mark.parametrize(
     ("rule", "effect", "noises"),
     [("better", 2.0, (0.5, 0.3)), ("better", 1.0, (0.1, 0.5)), ("better", 3.0, (1.5, 0.0)),
-     ("equivalent", 0.0, (0.3, 0.1)), ("no worse", 0.2, (0.4, 0.2))],
+     ("equivalent", 0.0, (0.15, 0.05)), ("no worse", 0.2, (0.3, 0.1))],
 )  # fmt: skip
 def test_the_power_is_the_share_of_simulated_studies_whose_verdict_is_supported(
     rule, effect, noises, num_seeds
 ):
-    rng, given, supported = np.random.default_rng(0), claim(rule, **_margin(rule)), 0
-    for _ in range(1000):
-        values = effect + rng.normal(0, noises[1]) + rng.normal(0, noises[0], num_seeds)
-        gains = dict(enumerate(values.tolist()))
-        scores, ones = {x: 30 + gain for x, gain in gains.items()}, dict.fromkeys(gains, 1.0)
-        test = Comparison(scores, dict.fromkeys(gains, 30.0), ones, noises[1])
-        [found] = findings([(PlannedTest(given, True), {"a": Part(gains, test, metric=BLEU)})])
-        supported += found.verdict == "supported"
-    expected = power.power(given, spread(*noises), num_seeds, effect=effect)
+    supported = share([(rule, [effect])], num_seeds, *noises, wrong=["supported"])
+    expected = power.power(claim(rule), spread(*noises), num_seeds, effect=effect)
     assert 0.05 < expected < 0.999, "a case that decides nothing"
-    assert supported / 1000 == pytest.approx(expected, abs=3 * (0.25 / 1000) ** 0.5)
-
-
-def _margin(rule):
-    return {} if rule == "better" else {"margin": 1.0}
+    assert supported == pytest.approx(expected, abs=3 * (0.25 / NUM_STUDIES) ** 0.5)
 
 
 @pytest.mark.parametrize("rule", ["better", "equivalent", "no worse", "threshold"])

@@ -17,7 +17,7 @@ from shapeshift.study.results import collect
 from shapeshift.study.runner import State, run_all
 from shapeshift.study.work import BUSY
 
-from ..conftest import write_step
+from .conftest import record_measure
 
 CONFIG = parse_config({"model": {"size": "tiny"}, "training": {"max_updates": 40}})
 
@@ -29,7 +29,7 @@ def plan_run(seed, grid="mine", measures=(), settings=()):
 
 def finish(folder, measures, config=CONFIG):
     for measure in ("train", *measures):
-        write_step(folder, config, measure)
+        record_measure(folder.path, config, measure)
 
 
 class Stub:

@@ -1,7 +1,5 @@
 """Every study of every paper, made of runs that were really trained and measured, and of none."""
 
-from contextlib import nullcontext
-
 import pytest
 
 from shapeshift._system.errors import ShapeshiftError
@@ -10,24 +8,17 @@ from shapeshift.study.document import StudyDocument
 from shapeshift.study.measured import Measured
 from shapeshift.study.planning import plan_studies
 
-from .conftest import find_study, minuscule
+from .conftest import document, find_study
 
 FOLDER = [f"{name}:{study}" for name, paper in PAPERS.items() for study in paper.studies]
 NO_RUNS = ["shape:table7", "nhk:table3", "nhk:table5", "nhk:table6"]
 """Studies whose runs no test trains."""
 
 
-def document(study, content):
-    about = dict.fromkeys(
-        ("paper", "study", "citation", "profile", "command", "version", "time"), "x"
-    )
-    return StudyDocument(title=study.spec.title, tables=tuple(content.tables), **about)
-
-
 @pytest.mark.parametrize("name", FOLDER)
 def test_an_item_makes_a_whole_document(name, build):
     content = build(name)
-    made = document(find_study(name), content)
+    made = document(content.tables)
     again = StudyDocument.model_validate_json(made.model_dump_json())
     assert again.model_dump() == made.model_dump()
     origins = [each.origin for each in made.tables]
@@ -43,22 +34,19 @@ def test_an_item_makes_a_whole_document(name, build):
     assert verdicts <= {"one run", "two runs", "not run", "not tested in this profile"}
 
 
-@pytest.mark.parametrize("profile", ["tiny", "small", "paper"])
 @pytest.mark.parametrize("name", FOLDER)
-def test_without_runs_there_are_dashes_and_nothing_is_judged(name, profile, tmp_path):
+def test_without_runs_there_are_dashes_and_nothing_is_judged(name, tmp_path):
+    """In the profile of the paper, which tests every claim, and whose text is not there."""
     study = find_study(name)
-    overrides = minuscule(study.grid) if profile == "tiny" else ()
-    measured = Measured(
-        study.grid.runs(profile, overrides), tmp_path / "runs", tmp_path / "prepared"
-    )
-    if not study.spec.trained:  # it needs text, which is built in at `tiny` alone
-        with pytest.raises(ShapeshiftError) if profile != "tiny" else nullcontext():
+    measured = Measured(study.grid.runs("paper"), tmp_path / "runs", tmp_path / "prepared")
+    if not study.spec.trained:
+        with pytest.raises(ShapeshiftError):
             study.build(measured)
         return
     content = study.build(measured)
     assert {x.verdict for x in content.findings} <= {"not run", "not tested in this profile"}
     assert not any(table.figure for table in content.tables)
-    assert document(study, content).is_empty
+    assert document(content.tables).is_empty
 
 
 OWN = """\
@@ -74,13 +62,16 @@ claims:
 """
 
 
+TWICE = """\
+from shapeshift.run.measures import Metric, declares
+measure = declares(Metric("BLEU", splits=("test",)))(lambda run, data: [])
+"""
+
+
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        (
-            {"recipe": "vanilla"},
-            "original-order is of joined sentences; use the recipe interpolate",
-        ),
+        ({"recipe": "vanilla"}, "original-order is of joined sentences; use the recipe inter"),
         ({"metric": "chrF2"}, "original-order is scored with BLEU, not with chrF2"),
         ({"measure": "twice:measure"}, "score-test and twice:measure both declare BLEU; rename"),
     ],
@@ -88,12 +79,7 @@ claims:
 def test_what_no_run_could_show_is_refused_before_training(
     changed, expected, tmp_path, monkeypatch
 ):
-    declaration = 'Metric("BLEU", splits=("test",))'
-    (tmp_path / "twice.py").write_text(
-        f"from shapeshift.run.measures import Metric, declares\n@declares({declaration})\n"
-        "def measure(run, data):\n    return []\n",
-        encoding="utf-8",
-    )
+    (tmp_path / "twice.py").write_text(TWICE, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     given = {"recipe": "interpolate", "measure": "swapped-order", "metric": "BLEU"} | changed
     (tmp_path / "own.yaml").write_text(OWN.format(**given), encoding="utf-8")

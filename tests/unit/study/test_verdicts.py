@@ -8,7 +8,14 @@ from shapeshift.study.document import Entry
 from shapeshift.study.power import PlannedTest
 from shapeshift.study.significance import Comparison
 from shapeshift.study.spec import ClaimSpec
-from shapeshift.study.verdicts import Part, describe, findings, significant, with_p_value
+from shapeshift.study.verdicts import (
+    Part,
+    describe,
+    findings,
+    mark_note,
+    significant,
+    with_p_value,
+)
 
 
 def claim(rule="better", **given):
@@ -23,8 +30,8 @@ def compared(*gains, error=0.1, p=0.01, base=30.0):
     return Part(dict(enumerate(gains, 1)), test, metric=BLEU)
 
 
-def finding(given, parts, *, is_made=True):
-    [found] = findings([(PlannedTest(given, is_made), parts)])
+def finding(given, parts):
+    [found] = findings([(PlannedTest(given, True), parts)])
     return found
 
 
@@ -133,7 +140,9 @@ def test_the_claims_of_a_study_are_corrected_together():
         assert found[0].measured.endswith(f"for the verdict, of {others + 1} in the study")
         assert [x.verdict for x in found[-2:]] == ["not tested in this profile", "one run"]
         assert not any("for the verdict" in x.measured for x in found[-2:])
-    assert "for the verdict" not in finding(claim(), gain).measured
+    alone = finding(claim(), gain).measured
+    assert "for the verdict" not in alone
+    assert found[-2].measured == alone  # the numbers, if no verdict
 
 
 def test_what_has_no_runs_or_has_learned_nothing():
@@ -146,14 +155,6 @@ def test_what_has_no_runs_or_has_learned_nothing():
         "both are under 2 BLEU and have learned nothing, so that no verdict can be formed"
     )
     assert verdict(claim(), good) == "supported"
-
-
-def test_a_claim_that_is_not_tested_has_its_numbers_but_no_verdict():
-    parts = {"a": compared(2.0, 2.0, 2.0)}
-    assert finding(claim(), parts).verdict == "supported"
-    found = finding(claim(), parts, is_made=False)
-    assert found.verdict == "not tested in this profile"
-    assert found.measured == finding(claim(), parts).measured
 
 
 def test_numbers_seeds_and_p_are_named():
@@ -202,3 +203,4 @@ def test_many_parts_are_counted_and_the_extremes_named():
 def test_a_table_marks_no_difference_of_systems_that_have_learned_nothing():
     parts = {"none": compared(-0.07, p=0.0005, base=0.07), "some": compared(2.0, p=0.0005)}
     assert significant(parts) == {"some"}
+    assert "not where both are below 2 BLEU" in mark_note("ape", [BLEU])

@@ -2,6 +2,7 @@
 parts all lie on the limit of their claim, where either verdict is wrong and likeliest."""
 
 from itertools import product
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -44,12 +45,12 @@ def simulated(rng, truth, num_seeds, seed_noise, sentence_noise, *, is_compared)
     return Part(values, test, metric=BLEU)
 
 
-def verdicts(claims, num_seeds, *noises, count=NUM_STUDIES):
+def verdicts(claims, num_seeds, *noises):
     """Yield the verdicts of each study; `claims` are a rule and the true values of its parts,
     `noises` the standard deviations over seeds and over sentences."""
     rng = np.random.default_rng(1)
     specs = [claim(rule) for rule, _ in claims]
-    for _ in range(count):
+    for _ in range(NUM_STUDIES):
         parts = [
             {
                 str(n): simulated(rng, truth, num_seeds, *noises, is_compared=rule != "threshold")
@@ -61,10 +62,9 @@ def verdicts(claims, num_seeds, *noises, count=NUM_STUDIES):
         yield [x.verdict for x in findings([*zip(tests, parts, strict=True)])]
 
 
-def share(claims, *arguments, wrong=("supported", "contradicted"), **options):
+def share(claims, *arguments, wrong=("supported", "contradicted")):
     """Return the share of studies that have any of the wrong verdicts."""
-    found = [bool({*wrong} & {*each}) for each in verdicts(claims, *arguments, **options)]
-    return sum(found) / len(found)
+    return fmean(bool({*wrong} & {*each}) for each in verdicts(claims, *arguments))
 
 
 SHORT = [
@@ -115,25 +115,6 @@ def test_a_part_on_the_limit_seldom_lets_a_claim_be_supported(rule):
 def test_equal_models_seldom_contradict_that_they_are_equal():
     claims = [("no worse", [0.0] * 2), ("equivalent", [0.0] * 2)]
     assert share(claims, 3, 3.0, 0.3, wrong=["contradicted"]) <= LEVEL
-
-
-@pytest.mark.parametrize(
-    ("rule", "truth", "expected"),
-    [
-        ("better", 4.0, "supported"),
-        ("better", -4.0, "contradicted"),
-        ("no worse", 0.5, "supported"),
-        ("no worse", -4.0, "contradicted"),
-        ("equivalent", 0.0, "supported"),
-        ("equivalent", 4.0, "contradicted"),
-        ("threshold", 4.0, "supported"),
-        ("threshold", -4.0, "contradicted"),
-    ],
-)
-def test_clear_effects_are_found(rule, truth, expected):
-    """Two claims of four parts, three seeds; otherwise a rule that never decides would pass."""
-    found = [*verdicts([(rule, [truth] * 4)] * 2, 3, 0.06, 0.06, count=50)]
-    assert sum(each == [expected] * 2 for each in found) > 40
 
 
 @pytest.mark.slow

@@ -5,8 +5,10 @@ import io
 
 from matplotlib.figure import Figure
 
-from shapeshift.study.document import DocumentTable, Entry, StudyDocument, words
+from shapeshift.study.document import DocumentTable, Entry, words
 from shapeshift.study.write import comma_separated, latex, markdown, write_study
+
+from .conftest import document
 
 TABLE = DocumentTable(
     name="table2",
@@ -41,11 +43,8 @@ def test_csv_holds_numbers_in_full_words_as_they_are_shown_and_p_values():
 
 
 def test_an_item_is_all_files_the_document_last(tmp_path):
-    about = dict.fromkeys(
-        ("paper", "study", "citation", "profile", "command", "version", "time"), "x"
-    )
     drawn = TABLE.model_copy(update={"figure": "a figure", "drawing": Figure(figsize=(1, 1))})
-    paths = write_study(StudyDocument(title="t", tables=(drawn,), **about), tmp_path / "toy")
+    paths = write_study(document([drawn]), tmp_path / "toy")
     names = [path.name for path in paths]
     assert names[-1] == "study.json"
     kinds = ("csv", "md", "pdf", "png", "svg", "tex")
