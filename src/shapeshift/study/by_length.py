@@ -7,7 +7,7 @@ few are drawn hollow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -19,6 +19,7 @@ from shapeshift.evaluation.scores import FEW_SEGMENTS, LengthBucket, Scores, up_
 from shapeshift.evaluation.tables import FEW_MARK
 from shapeshift.study.document import Content, DocumentTable, Entry, number, summary, words
 from shapeshift.study.figures import Line, Panel, bars_note, draw_lines
+from shapeshift.study.grid import PlannedRun
 from shapeshift.study.measured import Bounds, Measured
 from shapeshift.study.significance import MARK
 from shapeshift.study.spec import ByLengthSpec, Lengths, Where
@@ -101,14 +102,10 @@ def gather(
         for name, runs in lines.items()
     }
     if baseline:
-        base = [fmean(seeds) if seeds else 0.0 for seeds in values.pop(baseline)]
+        means = [fmean(seeds) if seeds else 0.0 for seeds in values.pop(baseline)]
         sign = -1 if lower_is_better else 1
-        values = {
-            name: [
-                [sign * (x - mean) for x in seeds] for seeds, mean in zip(own, base, strict=True)
-            ]
-            for name, own in values.items()
-        }
+        for own in values.values():
+            own[:] = [[sign * (x - y) for x in xs] for xs, y in zip(own, means, strict=True)]
     return buckets, values
 
 
@@ -157,8 +154,7 @@ def values_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Conte
     panels = [panel for each in axes if (panel := _panel(measured, spec, each))]
     if not panels:
         return Content()
-    found = {name for panel in panels for name in panel.lines}
-    lines = [name for name in measured.settings(spec.lines) if name in found]
+    lines = [x for x in measured.settings(spec.lines) if any(x in panel.lines for panel in panels)]
     drawn = [
         panel.panel(
             f"{metric.title} gain over {spec.gain_over}" if spec.gain_over else metric.title,
@@ -172,7 +168,9 @@ def values_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Conte
     is_small = any(bucket.is_small for panel in panels for bucket in panel.buckets)
     marks = ["shaded: unseen in training"] * is_unseen
     marks += [f"hollow: fewer than {FEW_SEGMENTS}"] * is_small
-    x_titles = ["source length in subwords; below it the number of segments", "; ".join(marks)]
+    x_title = "source length in subwords; below it the number of segments"
+    if marks:
+        x_title += "\n" + "; ".join(marks)
     notes = [*spec.notes]
     notes += [f"{UNSEEN_MARK} longer or shorter than anything in training"] * is_unseen
     notes += [f"{FEW_MARK} fewer than {FEW_SEGMENTS} segments"] * is_small
@@ -195,19 +193,29 @@ def values_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Conte
             for place, test in tests.items()
         }
     )
-    heads = [*filter(None, [spec.panels]), "source length"]
+
+    def field(panel: LengthValues, line: str, place: int) -> Entry:
+        seeds = panel.lines[line][place] if line in panel.lines else []
+        marks = FEW_MARK * panel.buckets[place].is_small
+        marks += MARK * ((panel.name, line, place) in differing)
+        entry = summary(seeds, "mean ± stdev", marks, "+" * bool(spec.gain_over), metric.decimals)
+        return with_p_value(entry, panel.tests.get(line, {}).get(place))
+
+    rows = []
+    for panel in panels:
+        for place, bucket in enumerate(panel.buckets):
+            label = bucket.label + UNSEEN_MARK * panel.is_unseen(bucket)
+            names = words(*filter(None, (panel.name, label)))
+            fields = (field(panel, line, place) for line in lines)
+            rows.append((*names, number(bucket.num_segments, ","), *fields))
     table = DocumentTable(
         name=name,
         title=spec.title,
-        header=(*heads, "segments", *lines),
-        rows=tuple(
-            row
-            for each in panels
-            for row in _rows(each, lines, bool(spec.gain_over), differing, metric.decimals)
-        ),
+        header=(*filter(None, [spec.panels]), "source length", "segments", *lines),
+        rows=tuple(rows),
         notes=tuple(notes),
         figure=spec.title + bars_note(line for panel in drawn for line in panel.lines),
-        drawing=draw_lines(drawn, "\n".join(filter(None, x_titles))),
+        drawing=draw_lines(drawn, x_title),
     )
     return Content([table])
 
@@ -217,14 +225,12 @@ def _panel(measured: Measured, spec: ByLengthSpec, axes: Where) -> LengthValues 
     first = _baseline(measured, spec)
     if (spec.tested or spec.gain_over) and measured.runs(axes):
         measured.require_baseline(axes | {spec.lines: first}, f"by_length {spec.title!r}")
+    finished: dict[str, list[PlannedRun]] = {}
     for name in measured.settings(spec.lines):
         remedy = f"add it to only of by_length {spec.title!r}, or give it as panels"
         measured.require_one_model(axes | {spec.lines: name}, remedy)
-    finished = {
-        name: runs
-        for name in measured.settings(spec.lines)
-        if (runs := measured.finished(axes | {spec.lines: name}))
-    }
+        if runs := measured.finished(axes | {spec.lines: name}):
+            finished[name] = runs
     if not finished or (spec.gain_over and (spec.gain_over not in finished or len(finished) == 1)):
         return None
     metric = measured.metric(spec.metric, spec.splits[0])
@@ -259,21 +265,3 @@ def _panel(measured: Measured, spec: ByLengthSpec, axes: Where) -> LengthValues 
 def _baseline(measured: Measured, spec: ByLengthSpec) -> str:
     """Return the baseline of the tests, finished or not."""
     return spec.gain_over or measured.settings(spec.lines)[0]
-
-
-def _rows(
-    panel: LengthValues,
-    lines: Sequence[str],
-    is_gain: bool,
-    differing: set[tuple[str, str, int]],
-    decimals: int,
-) -> Iterable[tuple[Entry, ...]]:
-    for place, bucket in enumerate(panel.buckets):
-        fields = [number(bucket.num_segments, ",")]
-        for name in lines:
-            seeds = panel.lines[name][place] if name in panel.lines else []
-            marks = FEW_MARK * bucket.is_small + MARK * ((panel.name, name, place) in differing)
-            entry = summary(seeds, "mean ± stdev", marks, "+" * is_gain, decimals)
-            fields.append(with_p_value(entry, panel.tests.get(name, {}).get(place)))
-        label = bucket.label + UNSEEN_MARK * panel.is_unseen(bucket)
-        yield (*words(*filter(None, (panel.name, label))), *fields)

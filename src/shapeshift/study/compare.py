@@ -21,11 +21,7 @@ STUDY = "comparison"
 AXIS = "position"
 
 
-def comparison(
-    config: str | Path,
-    positions: Mapping[str, Sequence[str]],
-    num_seeds: int,
-) -> Paper:
+def comparison(config: str | Path, positions: Mapping[str, Sequence[str]], num_seeds: int) -> Paper:
     """Return a paper with one study that compares the positions.
 
     Args:

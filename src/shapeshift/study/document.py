@@ -34,7 +34,6 @@ Verdict = Literal[
     "two runs",
     "not run",
 ]
-Origin = Literal["ours", "paper"]
 
 
 class Entry(Strict):
@@ -95,7 +94,7 @@ class DocumentTable(Strict):
 
     name: str
     title: str
-    origin: Origin = "ours"
+    origin: Literal["ours", "paper"] = "ours"
     header: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
     notes: tuple[str, ...] = ()

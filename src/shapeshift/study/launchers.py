@@ -182,11 +182,7 @@ class Slurm:
     """
 
     def __init__(
-        self,
-        directory: Path,
-        num_jobs: int,
-        parameters: Mapping[str, Any],
-        cluster: str = "slurm",
+        self, directory: Path, num_jobs: int, parameters: Mapping[str, Any], cluster: str = "slurm"
     ):
         submitit = require("slurm", "submitit")
         os.environ.setdefault("PYTHONSAFEPATH", "1")  # in the jobs, as -P in `_Process`

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shapeshift._system.files import save
 from shapeshift.evaluation.tables import Table
-from shapeshift.study.document import DocumentTable, Entry, StudyDocument
+from shapeshift.study.document import DocumentTable, StudyDocument
 from shapeshift.study.figures import save as save_figure
 from shapeshift.study.results import csv_text
 
@@ -64,25 +64,17 @@ def latex(table: DocumentTable) -> str:
 
 def comma_separated(table: DocumentTable) -> str:
     """Return a table as CSV: numbers in full, words as they are shown; behind each column with
-    tests one of their p-values; in a last column the overrides of the runs, if there are any."""
-    lines = with_p_values(table, lambda x: x.text if x.value is None else x.value)
-    if table.overrides:
-        lines[0].append("overrides")
-        for line in lines[1:]:
-            line.append(" ".join(table.overrides))
-    return csv_text(lines)
-
-
-def with_p_values(table: DocumentTable, show: Callable[[Entry], object]) -> list[list[object]]:
-    """Return the header and the rows of a table; behind each column that has tests, `TITLE`, stands
-    one of their p-values, `TITLE, p`."""
+    tests, `TITLE`, one of their p-values, `TITLE, p`; in a last column the overrides of the runs,
+    if there are any."""
     columns: list[list[object]] = []
     for number, title in enumerate(table.header):
         entries = [row[number] for row in table.rows]
-        columns.append([title, *map(show, entries)])
+        columns.append([title, *(x.text if x.value is None else x.value for x in entries)])
         if any(entry.p_value is not None for entry in entries):
             columns.append([f"{title}, p", *(entry.p_value for entry in entries)])
-    return [list(line) for line in zip(*columns, strict=True)]
+    if table.overrides:
+        columns.append(["overrides", *[" ".join(table.overrides)] * len(table.rows)])
+    return csv_text(zip(*columns, strict=True))
 
 
 _SUFFIXES: dict[str, Callable[[DocumentTable], str]] = {

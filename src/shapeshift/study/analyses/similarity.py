@@ -45,12 +45,6 @@ def ten_sentences(measured: Measured) -> Content:
     return _heat_maps(measured, {f"figure6-{n}": n for n in range(1, _NUM_SENTENCES)})
 
 
-def _offsets(shape: PlannedRun) -> list[int]:
-    """Return the offsets of the figures for a run of SHAPE."""
-    largest = shape.config.position.scheme.position_ids.options["max_offset"]
-    return sorted({round(share * largest) for share in (0, 0.2, 0.5, 1)})
-
-
 def _similarity(measured: Measured, planned: PlannedRun, offsets: Sequence[int]) -> Matrices:
     """Return the similarity of a run's states on the first validation sentences, (N, L + 1, K, K);
     see `compute`."""
@@ -68,21 +62,20 @@ def _heat_maps(measured: Measured, sentences: Mapping[str, int]) -> Content:
     pairs = paired(measured, {"recipe": "interpolate"})
     if not pairs:
         return Content()
-    offsets = _offsets(next(iter(pairs.values()))[1])
+    seed, (_, shape) = next(iter(pairs.items()))
+    largest = shape.config.position.scheme.position_ids.options["max_offset"]
+    offsets = sorted({round(share * largest) for share in (0, 0.2, 0.5, 1)})
     file = f"similarity-{_NUM_SENTENCES}-{'-'.join(map(str, offsets))}"
-    similarity = np.array(
-        [
-            [
-                measured.computed(file, Matrices, [x], partial(_similarity, measured, x, offsets))
-                for x in pair
-            ]
-            for pair in pairs.values()
-        ]
-    )  # (seeds, 2, N, L + 1, K, K)
+
+    def matrices(planned: PlannedRun) -> Matrices:
+        make = partial(_similarity, measured, planned, offsets)
+        return measured.computed(file, Matrices, [planned], make)
+
+    # (seeds, 2, N, L + 1, K, K)
+    similarity = np.array([[*map(matrices, pair)] for pair in pairs.values()])
     chosen = {name: n for name, n in sentences.items() if n < similarity.shape[2]}
     layers = invariance(similarity[:, :, [*chosen.values()]].mean(2))[:, :, 1:]  # (seeds, 2, L)
     leads = [shape - ape for ape, shape in layers.mean(2).tolist()]
-    seed = next(iter(pairs))
     tables = [_table(name, similarity[0, :, n], offsets, n, seed) for name, n in chosen.items()]
     return Content(tables, values={CLAIM: dict(zip(pairs, leads, strict=True))})
 
@@ -104,10 +97,7 @@ def _table(
             for layer, matrix in enumerate(matrices)
             for offset, values in zip(offsets, matrix, strict=True)
         ),
-        notes=(
-            "Interpolate; mean cosine over the positions of the sentence",
-            f"seed {seed}",
-        ),
+        notes=("Interpolate; mean cosine over the positions of the sentence", f"seed {seed}"),
         figure=f"Encoder states under offsets up to K, sentence {sentence + 1} of validation",
         drawing=plot(similarity, offsets),
     )
