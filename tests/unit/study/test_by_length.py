@@ -16,25 +16,13 @@ COUNTS = (40, 30, 0, 3)
 
 def scores(*values, signature="tok:13a", references="", counts=COUNTS):
     """Scores whose buckets have these BLEU values; `None` for an empty bucket."""
-    buckets = [
-        LengthBucket(
-            low=low,
-            high=high,
-            num_segments=n,
-            score=None
-            if x is None
-            else Score(name="BLEU", value=x, signature=signature, details={}),
-        )
-        for (low, high), n, x in zip(BOUNDS, counts, values, strict=True)
-    ]
-    return Scores(
-        version="0",
-        num_segments=73,
-        hypotheses_sha256="",
-        references_sha256=references,
-        scores=(),
-        by_length=tuple(buckets),
-    )
+    buckets = []
+    for (low, high), n, x in zip(BOUNDS, counts, values, strict=True):
+        score = {"name": "BLEU", "value": x, "signature": signature, "details": {}}
+        found = None if x is None else Score(**score)
+        buckets.append(LengthBucket(low=low, high=high, num_segments=n, score=found))
+    hashes = {"hypotheses_sha256": "", "references_sha256": references}
+    return Scores(version="0", num_segments=73, scores=(), by_length=tuple(buckets), **hashes)
 
 
 APE = [scores(20, 24, None, 4), scores(22, 24, None, 8)]
@@ -85,30 +73,40 @@ def test_places_name_lengths_and_counts_and_small_buckets_are_hollow():
     assert list(hollow.get_ydata()) == [20]
 
 
-def test_the_first_system_is_the_baseline_even_without_runs(monkeypatch, tmp_path):
+@pytest.fixture
+def build(monkeypatch, tmp_path):
+    """Makes a table by length of runs, all with the same scores, of which some are done."""
+
+    def make(is_done, **spec):
+        monkeypatch.setattr(Measured, "is_finished", lambda self, planned: is_done(planned.axes))
+        monkeypatch.setattr(Measured, "scores", lambda *_, **__: scores(20, 24, None, 4))
+        runs = sorted(find_grid("shape:table2").runs("tiny"), key=lambda x: x.axes["recipe"])
+        measured = Measured(runs, tmp_path, tmp_path)
+        [table] = values_by_length(measured, ByLengthSpec(title="t", **spec), "t").tables
+        return table
+
+    return make
+
+
+def test_the_first_system_is_the_baseline_even_without_runs(monkeypatch, build):
     """A test against the next one would be another test in each panel."""
-    runs = find_grid("shape:table2").runs("tiny")
-    done = [x for x in runs if x.axes["position"] != "ape" and x.axes["recipe"] == "vanilla"]
     compared = []
-    monkeypatch.setattr(Measured, "is_finished", lambda self, planned: planned in done)
-    monkeypatch.setattr(Measured, "scores", lambda *_, **__: scores(20, 24, None, 4))
     monkeypatch.setattr(Measured, "compare", lambda *given, **_: compared.append(given) or Part({}))
-    spec = ByLengthSpec(title="t", lines="position", panels="recipe", tested=True)
-    [table] = values_by_length(Measured(runs, tmp_path, tmp_path), spec, "t").tables
+
+    def is_done(axes):
+        return axes["position"] != "ape" and axes["recipe"] == "vanilla"
+
+    table = build(is_done, lines="position", panels="recipe", tested=True)
     assert {"rpe", "shape"} <= {*table.header}
     assert compared == []
     assert table.notes[-1] == "not tested, as there is no finished run of ape and another: vanilla"
 
 
-def test_lengths_are_unseen_where_all_lines_were_trained_on_the_same(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("lines", "only", "is_unseen"),
+    [("position", {"recipe": "extrapolate"}, True), ("recipe", {"position": "ape"}, False)],
+)
+def test_lengths_are_unseen_where_all_lines_were_trained_on_the_same(build, lines, only, is_unseen):
     """Extrapolate in profile tiny is trained on short sentences; vanilla on all."""
-    runs = sorted(find_grid("shape:table2").runs("tiny"), key=lambda x: x.axes["recipe"])
-    monkeypatch.setattr(Measured, "is_finished", lambda self, planned: True)
-    monkeypatch.setattr(Measured, "scores", lambda *_, **__: scores(20, 24, None, 4))
-    for lines, panel, is_unseen in (
-        ("position", {"recipe": "extrapolate"}, True),
-        ("recipe", {"position": "ape"}, False),
-    ):
-        spec = ByLengthSpec(title="t", lines=lines, only=panel)
-        [table] = values_by_length(Measured(runs, tmp_path, tmp_path), spec, "t").tables
-        assert any("anything in training" in note for note in table.notes) == is_unseen
+    table = build(lambda axes: True, lines=lines, only=only)
+    assert any("anything in training" in note for note in table.notes) == is_unseen

@@ -46,12 +46,8 @@ MARKED = {
     "nhk:table2": ("position = original-qkv", {("less-feeding",): ALL, ("none",): HALF}, set()),
     "nhk:table3": (  # each direction by itself
         "position = original-qkv",
-        {
-            ("original-qkv", "en-de"): HALF,
-            ("original-qkv", "de-en"): HALF,
-            ("relative", "en-de"): HALF,
-            ("relative", "de-en"): ALL,
-        },
+        {("original-qkv", "en-de"): HALF, ("original-qkv", "de-en"): HALF,
+         ("relative", "en-de"): HALF, ("relative", "de-en"): ALL},
         {("relative", "yes", "", "de-en BLEU")},
     ),
     "shaw:table3": (  # each split by itself
@@ -61,15 +57,11 @@ MARKED = {
     ),
     "beyond:places": (  # a baseline in another column
         "kind = none, place = self",
-        {
-            ("none", "self"): HALF,
-            ("sinusoidal", "self"): ALL,
-            ("learned", "self"): HALF,
-            ("learned", "cross"): ALL,
-        },
+        {("none", "self"): HALF, ("sinusoidal", "self"): ALL, ("learned", "self"): HALF,
+         ("learned", "cross"): ALL},
         {("sinusoidal", "self"), ("learned", "cross")},
     ),
-}
+}  # fmt: skip
 """Grid → baseline in the note, translations, and what is marked."""
 
 

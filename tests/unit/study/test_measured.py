@@ -181,59 +181,62 @@ def errors(run, data):
 """
 
 
+@pytest.fixture
+def measure_errors(tmp_path, monkeypatch):
+    """Makes the study of runs with what `change` of a run makes of their errors."""
+
+    def make(change, examples="values"):
+        (tmp_path / f"errors_{examples}.py").write_text(ERRORS.format(examples), encoding="utf-8")
+        monkeypatch.syspath_prepend(tmp_path)
+        runs = [replace(planned, measures=(f"errors_{examples}:errors",)) for planned in RUNS]
+        for planned in runs:
+            put(tmp_path, planned, change(planned))
+        return make_study(tmp_path, runs)
+
+    return make
+
+
 @pytest.mark.parametrize("examples", [None, "values"])
-def test_less_of_what_is_better_lower_is_a_gain(examples, tmp_path, monkeypatch):
+def test_less_of_what_is_better_lower_is_a_gain(examples, measure_errors):
     """The values of twenty examples: those of `shape` are lower, more so for each seed."""
-    (tmp_path / f"errors_{examples}.py").write_text(ERRORS.format(examples), encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    runs = [replace(planned, measures=(f"errors_{examples}:errors",)) for planned in RUNS]
-    for planned in runs:
+
+    def change(planned):
         less = (planned.axes["position"] == "shape") * (1 + planned.seed / 10)
         values = tuple(5.0 + n % 3 - less for n in range(20)) if examples else ()
-        value = fmean(values or (6.0 - less,))
-        put(tmp_path, planned, [result("error", value, split="test", examples=values)])
-    part = compare(make_study(tmp_path, runs), metric="error")
+        return [result("error", fmean(values or (6.0 - less,)), split="test", examples=values)]
+
+    part = compare(measure_errors(change, examples), metric="error")
     assert part.values == pytest.approx({1: 1.1, 2: 1.2, 3: 1.3})
     assert part.comparison.difference == pytest.approx(-1.2)
     assert part.comparison.p_value < 0.05
     assert bool(part.comparison.p_values) == (examples is not None)
 
 
-def measured_errors(tmp_path, monkeypatch, change):
-    """Return runs with twenty values of examples each, and what `change` of a run makes of them."""
-    (tmp_path / "errors_kept.py").write_text(ERRORS.format("values"), encoding="utf-8")
-    monkeypatch.syspath_prepend(tmp_path)
-    runs = [replace(planned, measures=("errors_kept:errors",)) for planned in RUNS]
-    for planned in runs:
-        put(tmp_path, planned, change(planned))
-    return make_study(tmp_path, runs)
-
-
 def of_whole(planned, **changed):
     return result("error", 5.0, split="test", examples=(5.0,) * 20, **changed)
 
 
-def test_only_seeds_that_measured_a_metric_on_both_sides_are_compared(tmp_path, monkeypatch):
+def test_only_seeds_that_measured_a_metric_on_both_sides_are_compared(measure_errors):
     def change(planned):
         lacks = planned.axes["position"] == "ape" and planned.seed == 2
         return [] if lacks else [of_whole(planned)]
 
-    part = compare(measured_errors(tmp_path, monkeypatch, change), metric="error")
+    part = compare(measure_errors(change), metric="error")
     assert part.values.keys() == {1, 3}
 
 
-def test_examples_of_other_texts_are_not_paired(tmp_path, monkeypatch):
+def test_examples_of_other_texts_are_not_paired(measure_errors):
     def change(planned):
         return [of_whole(planned, references="a" if planned.seed == 2 else "b")]
 
     with pytest.raises(ShapeshiftError, match="have other texts, and so no examples of error"):
-        compare(measured_errors(tmp_path, monkeypatch, change), metric="error")
+        compare(measure_errors(change), metric="error")
 
 
-def test_the_examples_of_a_part_are_not_those_of_the_whole(tmp_path, monkeypatch):
+def test_the_examples_of_a_part_are_not_those_of_the_whole(measure_errors):
     def change(planned):
         part = result("error", 9.0, split="test", bucket="long", examples=(9.0,) * 20)
         return [of_whole(planned), part]
 
-    measured = measured_errors(tmp_path, monkeypatch, change)
+    measured = measure_errors(change)
     assert measured.examples(RUNS[0], measured.metric("error"), "test") == [5.0] * 20

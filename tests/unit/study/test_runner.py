@@ -79,18 +79,20 @@ class StubJob(Job):
 
 
 class Recorder:
-    def __init__(self):
-        self.states = {}
+    """Keeps what it is told, and then calls `then` with the state."""
 
-    def changed(self, planned, state, measure, progress):
+    def __init__(self, then=lambda state: None):
+        self.states, self.then = {}, then
+
+    def __call__(self, planned, state, measure, progress):
         self.measure, self.progress = measure, progress
         states = self.states.setdefault(planned.name, [])
         if not states or states[-1] != state:
             states.append(state)
+        self.then(state)
 
 
-def run(runs, root, launcher, observer=None):
-    changed = (observer or Recorder()).changed
+def run(runs, root, launcher, changed=lambda *_: None):
     return run_all(runs, root, launcher, changed=changed, poll_s=0.0, command="x")
 
 
@@ -101,21 +103,14 @@ def test_every_cell_runs_once_with_the_measures_of_all_its_grids(tmp_path):
     launcher, recorder = Stub(num_slots=2, rounds=2), Recorder()
     assert run(runs, tmp_path, launcher, recorder) == []
     assert {slot for _, slot in launcher.started} == {0, 1}
-    assert [name for name, _ in launcher.started] == [
-        *dict.fromkeys(planned.key for planned in runs)
-    ]
+    assert [name for name, _ in launcher.started] == [runs[n].key for n in (0, 1, 3)]
     assert set(map(tuple, recorder.states.values())) == {("waiting", "running", "finished")}
-    measured = {
-        planned.seed: {
-            path.name.split(".")[0] for path in (tmp_path / planned.key / "measures").glob("*.json")
-        }
-        for planned in runs
-    }
-    assert measured == {
-        0: {"train", "score-test", "speed"},
-        1: {"train", "score-test", "speed", "similarity"},
-        2: {"train", "speed", "similarity"},
-    }
+    measures = [[*(tmp_path / key / "measures").glob("*.json")] for key, _ in launcher.started]
+    assert [{path.name.split(".")[0] for path in own} for own in measures] == [
+        {"train", "score-test", "speed"},
+        {"train", "score-test", "speed", "similarity"},
+        {"train", "speed", "similarity"},
+    ]
     again = Stub()
     assert run(runs, tmp_path, again) == []
     assert again.started == []
@@ -157,15 +152,13 @@ def test_a_cell_that_another_runner_finishes_is_waited_for_and_not_started(tmp_p
     folder = RunFolder(tmp_path / runs[0].key)
     folder.path.mkdir()
     launcher = Stub()
+
+    def then(state):
+        if state is State.ELSEWHERE:  # as the other runner would, later
+            finish(folder, ())
+
+    recorder = Recorder(then)
     with locked(folder.lock):
-
-        class Finishing(Recorder):
-            def changed(self, planned, state, *rest):
-                super().changed(planned, state, *rest)
-                if state is State.ELSEWHERE:  # as the other runner would, later
-                    finish(folder, ())
-
-        recorder = Finishing()
         assert run(runs, tmp_path, launcher, recorder) == []
     assert [name for name, _ in launcher.started] == [runs[1].key]
     assert recorder.states[runs[0].name] == ["waiting", "elsewhere", "finished"]
@@ -185,15 +178,13 @@ def test_ctrl_c_stops_the_jobs_and_says_so(tmp_path):
     runs = [plan_run(1), plan_run(2)]
     keys = [planned.key for planned in runs]
 
-    class Impatient(Recorder):
-        def changed(self, planned, state, *rest):
-            super().changed(planned, state, *rest)
-            if state is State.STOPPING:
-                assert launcher.interrupted == keys
-            elif state is State.RUNNING and len(launcher.started) == 2:
-                raise KeyboardInterrupt
+    def then(state):
+        if state is State.STOPPING:
+            assert launcher.interrupted == keys
+        elif state is State.RUNNING and len(launcher.started) == 2:
+            raise KeyboardInterrupt
 
-    launcher, recorder = Stub(num_slots=2, rounds=9), Impatient()
+    launcher, recorder = Stub(num_slots=2, rounds=9), Recorder(then)
     with pytest.raises(KeyboardInterrupt):
         run(runs, tmp_path, launcher, recorder)
     assert launcher.interrupted == keys
@@ -244,10 +235,14 @@ def test_a_default_of_an_option_of_a_kind_is_compared_as_well(tmp_path):
 def test_a_finished_cell_of_other_text_is_refused_but_without_text_it_is_trusted(tmp_path):
     for name in ("a.en", "a.de"):
         (tmp_path / name).write_text("x\n", encoding="utf-8")
-    corpus = {"corpus": "files", "source": "en", "target": "de", "root": str(tmp_path)}
+    corpus = {"corpus": "files", "source": "en", "target": "de"}
     corpus |= {split: ["a"] for split in ("train", "valid", "test")}
-    config = parse_config({"model": {"size": "tiny"}, "data": {"corpus": corpus}})
-    planned = PlannedRun("mine", "tiny", {"position": "ape"}, 1, config)
+
+    def planned_on(root):
+        document = {"model": {"size": "tiny"}, "data": {"corpus": corpus | {"root": str(root)}}}
+        return PlannedRun("mine", "tiny", {"position": "ape"}, 1, parse_config(document))
+
+    planned = planned_on(tmp_path)
     folder = RunFolder(tmp_path / "runs" / planned.key)
     finish(folder, ())
     for measures in ((), ("score-test",)):  # all is done, or it is trained and not yet measured
@@ -255,11 +250,7 @@ def test_a_finished_cell_of_other_text_is_refused_but_without_text_it_is_trusted
         with pytest.raises(ShapeshiftError, match="trained on other text"):
             run([replace(planned, measures=measures)], tmp_path / "runs", launcher)
         assert launcher.started == []
-    moved = parse_config({"model": {"size": "tiny"}, "data": {"corpus": {**corpus, "root": "no"}}})
-    assert (
-        run([PlannedRun("mine", "tiny", {"position": "ape"}, 1, moved)], tmp_path / "runs", Stub())
-        == []
-    )
+    assert run([planned_on("no")], tmp_path / "runs", Stub()) == []
 
 
 def test_a_status_is_read_from_the_cell_s_folder(tmp_path):
