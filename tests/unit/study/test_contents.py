@@ -55,13 +55,6 @@ def test_table_1_has_the_drop_and_tests_what_ape_loses_more(build, shape):
     assert f"{shown(test.p_value)}, 2 seeds)" in finding.measured
 
 
-def test_table_5_averages_the_sets(build):
-    ours = table(build("shape:table5"), "table5")
-    assert ours.header == ("recipe", "position", "valid", "test", "average", "speed")
-    for row in ours.rows:
-        assert row[4].value == pytest.approx((row[2].value + row[3].value) / 2)
-
-
 def test_figures_2_and_6_shift_by_the_papers_shares_of_k(build, shape):
     """A figure for each sentence; the text has five, all of which the measure takes."""
     first, others = build("shape:figure2"), build("shape:figure6")
@@ -213,16 +206,6 @@ def test_the_clipping_distances_stand_next_to_the_papers_and_in_the_figure(build
 
 
 # NHK
-
-
-def test_nhks_table_2_has_the_mean_and_deviation_of_ours_and_theirs(build, studies):
-    ours, paper = build("nhk:table2").tables
-    rows = studies("nhk:table2").rows("BLEU", {"position": "original-qkv"}, split=mean_of("test"))
-    assert len(rows) == 2
-    assert ours.rows[0][2].value == pytest.approx(fmean(row.value for row in rows))
-    assert " ± " in ours.rows[0][2].text
-    assert texts(ours)[4] == ["less-feeding", "none", "–", "–"]
-    assert texts(paper)[0][2] == "29.13 ± 0.16 (median 29.05)"
 
 
 def test_corpora_are_counted_without_a_run(studies):

@@ -139,6 +139,7 @@ THRESHOLD = "rule: threshold\n    at_least: 1\n    "
         ("split: valid", "metric: speed", "speed needs the measure speed, which is not among the"),
         ("split: valid", "metric: training_s, split: valid", "leave split out"),
         ("split: valid", "metric: COMET, split: valid", "add comet to evaluation.metrics"),
+        ("rule: better", THRESHOLD + "metric: chrF2", "compares with a number"),
         (BETTER, BETTER + "\n    metric: parameters", "does not say which values are better"),
         ("split: valid", "metric: speed, split: valid, lengths: inside", "leave split out"),
         ("{split: valid}", "{split: each set}" + GAIN, "gain_of needs a column"),
@@ -232,9 +233,7 @@ def test_a_folder_is_a_paper_whose_studies_share_grids_by_name(write, tmp_path):
             find_studies(str(tmp_path))
         (tmp_path / "paper.yaml").write_text(yaml.safe_dump(paper), encoding="utf-8")
     grid = write(yaml.safe_load(STUDY)["grid"])
-    with pytest.raises(
-        ShapeshiftError, match=r"is a grid, .* write a study with `grid: mine.yaml`"
-    ):
+    with pytest.raises(ShapeshiftError, match=r"is a grid, .* a study with `grid: mine.yaml`"):
         find_studies(str(grid))
     path.write_text(yaml.safe_dump(other), encoding="utf-8")
     with pytest.raises(ShapeshiftError, match="has no grid of its own but names 'mine'"):

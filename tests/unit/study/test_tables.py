@@ -75,7 +75,9 @@ def test_two_columns_of_each_set_have_titles_of_their_own(measured):
     both = {"b": {"split": "each set"}, "c": {"split": "each set", "metric": "chrF2"}}
     names = ("valid", "test", "average")
     assert build(measured, {"b": both["b"]}).header == ("position", *names)
-    assert build(measured, both).header == ("position", *(f"{x} {y}" for x in "bc" for y in names))
+    made = build(measured, both)
+    assert made.header == ("position", *(f"{x} {y}" for x in "bc" for y in names))
+    assert texts(made)[0][1:4] == ["7.00 ± 1.00", "2.00 ± 1.00", "4.50"]
     with pytest.raises(ShapeshiftError, match="two columns 'test'; change the title of one"):
         build(measured, {"test": {"split": "test"}, "b": both["b"]})
 
@@ -117,7 +119,10 @@ def test_a_figure_has_the_settings_of_the_rows(measured):
 def test_the_papers_rows_have_a_field_for_each_column(measured):
     spec = TableSpec(title="t", rows=["position"], columns={"b": {"split": "test"}})
     ours = TableBuilder(spec, measured).table("t")
-    assert published_table(spec, PublishedSpec(rows=[["ape", 1.5]]), ours).header == ours.header
+    given = PublishedSpec(rows=[["ape", 1.5], ["rpe", [29.05, 29.13, 0.16]]])
+    paper = published_table(spec, given, ours)
+    assert paper.header == ours.header
+    assert texts(paper) == [["ape", "1.50"], ["rpe", "29.13 ± 0.16 (median 29.05)"]]
     wrong = PublishedSpec(rows=[["ape", 1.5, 2]])
     with pytest.raises(ShapeshiftError, match=r"3 fields for 2 columns \(position, b\)"):
         published_table(spec, wrong, ours)

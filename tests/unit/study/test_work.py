@@ -19,11 +19,7 @@ from shapeshift.study.runner import run_all
 from shapeshift.study.significance import compare_runs, translations
 from shapeshift.study.work import BUSY, attempt
 
-from ..conftest import (
-    do_work,
-    make_order,
-    snapshot,
-)
+from ..conftest import do_work, make_order, snapshot
 
 BUCKETS = ["evaluation.length_buckets=[5]"]
 STUB = """

@@ -28,6 +28,10 @@ def tree(text):
     return html.document_fromstring(text)
 
 
+def parsed(directory, root=None):
+    return html.document_fromstring(page(collect(directory), root or directory))
+
+
 def words(node):
     """All text of an element, without needless space."""
     return " ".join(" ".join(node.xpath(".//text()")).split())
@@ -85,7 +89,7 @@ def test_every_name_is_given_once_and_every_reference_is_met(tree):
 def test_files_are_linked_from_the_folder_of_the_page(tree, reproduced):
     there = {str(path.relative_to(reproduced)) for path in reproduced.rglob("*") if path.is_file()}
     assert links(tree) == there
-    made = html.document_fromstring(page(collect(reproduced), reproduced / "tiny"))
+    made = parsed(reproduced, reproduced / "tiny")
     assert {"shape/table2/table2.csv", "../small/shape/figure3/lengths.svg"} <= links(made)
 
 
@@ -99,13 +103,13 @@ def test_a_figure_is_inside_with_its_table_even_if_its_file_is_damaged(tree, rep
     directory = shutil.copytree(reproduced, tmp_path / "copy")
     path = directory / "small" / "shape" / "figure3" / "lengths.svg"
     path.write_bytes(path.read_bytes()[:2000])
-    made = html.document_fromstring(page(collect(directory), directory))
+    made = parsed(directory)
     assert "lengths.svg is missing or damaged" in words(figure(made))
     assert figure(made).xpath(".//details[@open]")
     for path in directory.rglob("*"):
         if path.is_file() and path.name != "study.json":
             path.unlink()
-    made = html.document_fromstring(page(collect(directory), directory))
+    made = parsed(directory)
     assert "lengths.svg is missing or damaged" in words(figure(made))
     assert {link.rpartition("/")[2] for link in links(made)} == {"study.json"}
 
@@ -125,7 +129,7 @@ def test_a_study_has_what_was_expected_and_no_paper(tmp_path):
     for name in ("same", "again"):
         other = changes | {"study": "other", "findings": ()}
         document.model_copy(update=other).save(tmp_path / name)
-    made = html.document_fromstring(page(collect(tmp_path), tmp_path))
+    made = parsed(tmp_path)
     own = words(article(made, "studies-table2-tiny"))
     assert "Expected 0.91" in own
     assert "Ours" not in own
@@ -135,32 +139,25 @@ def test_a_study_has_what_was_expected_and_no_paper(tmp_path):
 
 def test_the_head_says_that_too_few_runs_give_no_verdict(tmp_path):
     document = table_item()
-    [finding, *_] = document.findings
-    few = finding.model_copy(update={"verdict": "two runs"})
+    few = document.findings[0].model_copy(update={"verdict": "two runs"})
     document.model_copy(update={"findings": (few,)}).save(tmp_path)
-    made = html.document_fromstring(page(collect(tmp_path), tmp_path))
+    made = parsed(tmp_path)
     assert words(made.xpath("//dl[@class='counts']")[0]) == "no verdict from two runs 1"
 
 
 def test_papers_items_and_profiles_are_in_order(tmp_path):
     places = [
-        ("zebra", "table10", "tiny"),
-        ("shape", "unknown", "tiny"),
-        ("shape", "table2", "paper"),
-        ("shape", "table2", "huge"),
-        ("shape", "table2", "tiny"),
-        ("adder", "table1", "tiny"),
-    ]
+        ("zebra", "table10", "tiny"), ("shape", "unknown", "tiny"), ("shape", "table2", "paper"),
+        ("shape", "table2", "huge"), ("shape", "table2", "tiny"), ("adder", "table1", "tiny"),
+    ]  # fmt: skip
     for number, (paper, study, profile) in enumerate(places):
         own = {"paper": paper, "study": study, "profile": profile, "citation": f"of {paper}"}
         table_item().model_copy(update=own).save(tmp_path / str(number))
     papers = collect(tmp_path)
-    titles = [(paper.name, paper.title, paper.citation) for paper in papers]
-    assert titles == [
-        ("shape", "SHAPE", "of shape"),
-        ("adder", "Adder", "of adder"),
+    assert [(paper.name, paper.title, paper.citation) for paper in papers] == [
+        ("shape", "SHAPE", "of shape"), ("adder", "Adder", "of adder"),
         ("zebra", "Zebra", "of zebra"),
-    ]
+    ]  # fmt: skip
     studies = [(study.document.study, study.document.profile) for study in papers[0].studies]
     assert studies == [
         ("table2", "tiny"), ("table2", "paper"), ("table2", "huge"), ("unknown", "tiny")

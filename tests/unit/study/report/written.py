@@ -71,11 +71,8 @@ def write_reproduced(directory: Path) -> Path:
         figure="BLEU by length of the source",
         drawing=drawing,
     )
-    runs = {
-        "configs": dict.fromkeys(("ape", "rpe", "shape"), ""),
-        "seeds": (1,),
-        "profile": "small",
-    }
+    configs = dict.fromkeys(("ape", "rpe", "shape"), "")
+    runs = {"configs": configs, "seeds": (1,), "profile": "small"}
     figure = make_item("figure3", "Figure 3: BLEU by source length", lengths, **runs)
     header = ("position", *(f"column {number}" for number in range(20)))
     row = (*words(HOSTILE), *(Entry(text="1.0", value=1.0) for _ in header[1:]))
