@@ -49,11 +49,6 @@ class LengthValues:
     tests: Mapping[str, Mapping[int, Part]] = field(default_factory=dict)
     name: str = ""
 
-    @property
-    def is_compared(self) -> bool:
-        """Whether any line was tested at any length."""
-        return any(part.comparison for own in self.tests.values() for part in own.values())
-
     def is_unseen(self, bucket: LengthBucket) -> bool:
         """Return whether training had no sentences of a bucket's lengths."""
         low, high = self.trained or (0, None)
@@ -178,13 +173,16 @@ def values_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Conte
     notes.append("mean ± standard deviation over seeds" if max(map(len, seeds)) > 1 else "one seed")
     if spec.tested:
         first = _baseline(measured, spec)
-        if any(panel.is_compared for panel in panels):
+        untested = [
+            panel.name or "all"
+            for panel in panels
+            if not any(part.comparison for own in panel.tests.values() for part in own.values())
+        ]
+        if len(untested) < len(panels):
             notes.append(mark_note(first, [metric], "tests of the table"))
-        untested = ", ".join(panel.name or "all" for panel in panels if not panel.is_compared)
         if untested:
-            notes.append(
-                f"not tested, as there is no finished run of {first} and another: {untested}"
-            )
+            why = f"not tested, as there is no finished run of {first} and another"
+            notes.append(f"{why}: {', '.join(untested)}")
     differing = significant(
         {
             (panel.name, line, place): test

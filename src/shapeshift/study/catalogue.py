@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from shapeshift._system.errors import ShapeshiftError, nearest, shell_command, unknown
+from shapeshift._system.errors import ShapeshiftError, shell_command, unknown
 from shapeshift._system.schema import Strict
 from shapeshift.config.files import read_document
 from shapeshift.study.grid import Grid, GridConfig, validated
@@ -174,8 +174,5 @@ def find_studies(target: str) -> Paper:
     chosen = [paper.aliases.get(each, each) for each in wanted.split(",")]
     for each in chosen:
         if each not in paper.studies:
-            raise ShapeshiftError(
-                f"{name} has no study {each!r}{nearest(each, paper.studies)} (it has"
-                f" {', '.join(paper.studies)})"
-            )
+            raise ShapeshiftError(unknown(f"{name} has no study", each, paper.studies))
     return replace(paper, studies={x: y for x, y in paper.studies.items() if x in chosen})

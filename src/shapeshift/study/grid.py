@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 
-from shapeshift._system.errors import ShapeshiftError, nearest, unknown
+from shapeshift._system.errors import ShapeshiftError, unknown
 from shapeshift._system.schema import Strict
 from shapeshift.config import Config
 from shapeshift.config.config import parse_layers
@@ -262,11 +262,8 @@ class Grid:
                 no run left.
         """
         if profile not in self.config.profiles:
-            known = self.config.profiles
-            raise ShapeshiftError(
-                f"has no profile {profile!r}{nearest(profile, known)} (it has {', '.join(known)})",
-                path=self.path,
-            )
+            problem = unknown("has no profile", profile, self.config.profiles)
+            raise ShapeshiftError(problem, path=self.path)
         if any(map(sets_seed, overrides)):
             raise ShapeshiftError(
                 "a grid sets training.seed itself; choose among its seeds with --seed",

@@ -45,10 +45,8 @@ from shapeshift.study.significance import (
     METHOD,
     NUM_SAMPLES,
     Comparison,
-    compare_runs,
+    compare,
     compare_values,
-    slices,
-    translations,
 )
 from shapeshift.study.spec import Split
 from shapeshift.study.verdicts import Part
@@ -221,7 +219,7 @@ class Measured:
                     scores=(score(range(len(values))),),
                     by_length=tuple(by_length(lengths, buckets, score)),
                 )
-            hypotheses = [x for each in splits for x in translations(planned, self._root, each)]
+            hypotheses = [x for split in splits for x in self.translations(planned, split)]
             references = [x for each in splits for x in kept_lines(run, each, "references")]
             tokenizer, name = planned.config.bleu_tokenizer, metric.setting
             scores = evaluate(hypotheses, references, metrics=(name,), tokenizer=tokenizer)
@@ -330,22 +328,13 @@ class Measured:
 
         def compute() -> Comparison:
             wanted = self.of_length(both, split, lengths) if lengths else None
+            files = self.files(own[0], found, split) if wanted is None else ALL
             if found.examples == "texts":
-                return compare_runs(
-                    own,
-                    theirs,
-                    self._root,
-                    metric=found.setting,
-                    split=split,
-                    wanted=wanted,
-                    minus=minus,
-                )
-            chosen, files = values, self.files(own[0], found, split)
-            sentences = len(wanted) if wanted is not None else files[-1].stop
+                return self._compare_texts(own, theirs, found, split, minus, wanted, files)
+            sentences = files[-1].stop if wanted is None else len(wanted)
             for each in values:
                 check_parallel(len(each), sentences or len(each), "sentences")  # None: of no file
-            if wanted is not None:
-                chosen, files = [[*compress(each, wanted)] for each in values], ALL
+            chosen = values if wanted is None else [[*compress(x, wanted)] for x in values]
             parts = chosen[: len(own)], chosen[len(own) :]
             system, baseline = (dict(zip(seeds, part, strict=True)) for part in parts)
             return compare_values(system, baseline, files=files)
@@ -358,6 +347,70 @@ class Measured:
         sign = -1 if found.better == "lower" else 1
         gains = {seed: sign * value for seed, value in comparison.differences.items()}
         return Part(gains, comparison, metric=found)
+
+    def _compare_texts(
+        self,
+        own: Sequence[PlannedRun],
+        theirs: Sequence[PlannedRun],
+        metric: Metric,
+        split: str,
+        minus: str | None,
+        wanted: Sequence[bool] | None,
+        files: Sequence[slice],
+    ) -> Comparison:
+        """Compare translations of all sentences, or of the wanted ones. BLEU has the runs' own
+        tokenizer, see `Config.bleu_tokenizer`."""
+
+        def chosen(lines: list[str]) -> list[str]:
+            if wanted is None:
+                return lines
+            check_parallel(len(lines), len(wanted))
+            return [*compress(lines, wanted)]
+
+        def outputs(runs: Sequence[PlannedRun], split: str) -> dict[int, list[str]]:
+            return {planned.seed: chosen(self.translations(planned, split)) for planned in runs}
+
+        first, tokenizer = self._folder(own[0]).run, own[0].config.bleu_tokenizer
+        references = chosen(kept_lines(first, split, "references"))
+        for planned in (*own, *theirs):
+            run, other = self._folder(planned).run, planned.config.bleu_tokenizer
+            if (chosen(kept_lines(run, split, "references")), other) != (references, tokenizer):
+                raise ShapeshiftError(
+                    f"scored against other references than {first / RESULTS}, or with another"
+                    f" tokenizer of BLEU ({other} and {tokenizer}); compare runs of one text and"
+                    " evaluation.tokenize",
+                    path=run / RESULTS,
+                )
+        return compare(
+            outputs(own, split),
+            outputs(theirs, split),
+            references,
+            metric=metric.setting,
+            tokenizer=tokenizer,
+            files=files,
+            minus=(outputs(own, minus), outputs(theirs, minus)) if minus else None,
+        )
+
+    def translations(self, planned: PlannedRun, split: str) -> list[str]:
+        """Return the kept translations of a run that is scored, detokenised as its settings say.
+
+        Raises:
+            ShapeshiftError: they are missing, damaged, or were made again with another
+                `evaluation.detokenize`.
+        """
+        folder, wanted = self._folder(planned), planned.config.evaluation.detokenize
+        results = folder.run / RESULTS
+        if f"{split}.detokenize.txt" in read_sums(results):  # an earlier version wrote none
+            [made] = kept_lines(folder.run, split, "detokenize")
+            if made != wanted:
+                record = folder.record_path(f"score-{split}", planned.config)
+                raise ShapeshiftError(
+                    f"another study has scored {split} since then, with evaluation.detokenize="
+                    f"{made} in place of {wanted}; remove {self._root}/*/measures/{record.name}"
+                    " and run this study again, which translates again",
+                    path=results,
+                )
+        return kept_lines(folder.run, split, "average")
 
     def _require_one_text(self, runs: Sequence[PlannedRun], metric: Metric, split: Texts) -> None:
         """Raise a `ShapeshiftError` if the examples of some runs are of different texts."""
@@ -388,10 +441,11 @@ class Measured:
     def files(self, planned: PlannedRun, metric: Metric, split: Texts) -> Sequence[slice]:
         """Return the examples of each file of a split, if a metric is the mean over files."""
         run = self._folder(planned).run
-        is_kept = f"{split}.files.txt" in read_sums(run / RESULTS)
-        if not (is_kept and self._rows(planned, metric, mean_of(split))):
+        is_mean = metric.examples == "texts" or self._rows(planned, metric, mean_of(split))
+        if not is_mean or f"{split}.files.txt" not in read_sums(run / RESULTS):
             return ALL
-        return slices(kept_lines(run, split, "files"))
+        bounds = (map(int, line.split()) for line in kept_lines(run, split, "files"))
+        return [slice(*each) for each in bounds] or ALL
 
     def computed(
         self, name: str, kind: type[_Data], runs: Sequence[PlannedRun], compute: Callable[[], _Data]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
@@ -133,8 +133,7 @@ def power(
         stdtrit(freedom, level / 2) * measured / root, ndtri(level / 2) * spread.sentences
     )
     error = max(math.hypot(spread.seeds / root, spread.sentences), 1e-12)
-    low = -claim.margin if claim.rule in ("no worse", "equivalent") else 0.0
-    high = claim.margin if claim.rule == "equivalent" else math.inf
+    low, high = (0.0, math.inf) if claim.rule == "threshold" else claim.limits
     shown = ndtr((high - half - effect) / error) - ndtr((low + half - effect) / error)
     return float(np.clip(shown, 0, 1).mean()) ** num_parts
 
@@ -146,7 +145,7 @@ def detectable(claim: ClaimSpec, spread: Spread, num_seeds: int) -> float | None
         return None
 
     def lacking(size: float) -> float:
-        if claim.rule not in ("no worse", "equivalent"):
+        if not claim.has_margin:
             return power(claim, spread, num_seeds, effect=size) - LEAST
         wider = claim.model_copy(update={"margin": size})
         return power(wider, spread, num_seeds, effect=0.0) - LEAST
@@ -193,18 +192,12 @@ def _test(claim: ClaimSpec, grid: Grid, profile: str, level: float = LEVEL) -> P
     own = grid.config.profiles[profile]
     num_seeds = len(own.seeds or grid.config.seeds or (0,))
     spread = find_spread(profile, grid.name, quantity(claim))
-    has_size = bool(claim.effect) or claim.rule in ("equivalent", "no worse")
+    has_size = bool(claim.effect) or claim.has_margin
     found = None
     if spread and has_size:
-        num_parts = _num_parts(claim, grid.config.axes)
+        axes = grid.config.axes
+        each = (len(axes[x]) if y == (ALL,) else len(y) for x, y in claim.each.items())
+        num_parts = max(1, len(claim.comparisons)) * math.prod(each)  # at most
         found = power(claim, spread, num_seeds, num_parts=num_parts, level=level)
     is_made = has_size if found is None else found >= LEAST
     return PlannedTest(claim, profile == PAPER_PROFILE or is_made, spread, num_seeds, found)
-
-
-def _num_parts(claim: ClaimSpec, axes: Mapping[str, Mapping[str, object]]) -> int:
-    """Return the number of comparisons or values that a claim is about, at most."""
-    each = (
-        len(axes[axis]) if names == (ALL,) else len(names) for axis, names in claim.each.items()
-    )
-    return max(1, len(claim.comparisons)) * math.prod(each)

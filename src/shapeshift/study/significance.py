@@ -18,22 +18,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr
 
-from shapeshift._system.errors import ShapeshiftError
-from shapeshift._system.hashes import read_sums
 from shapeshift.evaluation.metrics import SACREBLEU, check_parallel
 from shapeshift.evaluation.tokenizers import DEFAULT
-from shapeshift.run.folder import RESULTS
-from shapeshift.run.measures import kept_lines
-from shapeshift.run.record import RunFolder
-from shapeshift.study.grid import PlannedRun
 
 LEVEL = 0.05
 """A p-value below this is called significant."""
@@ -48,7 +40,7 @@ NUM_SAMPLES = 5000
 """Of the bootstrap: a hundred tests that are corrected together can still be significant."""
 
 METHOD = 5
-"""Of `compare_runs` and `compare_values`: raised whenever comparisons come about in another way, so
+"""Of `compare` and `compare_values`: raised whenever comparisons come about in another way, so
 that kept ones are made again."""
 
 _SEED = 12345
@@ -233,100 +225,6 @@ def _compared(own: Samples, base: Samples) -> Comparison:
         {seed: _p_value(drawn, gain) for seed, drawn in differences.items()},
         float(np.mean([*differences.values()], axis=0)[1:].std()),
     )
-
-
-def compare_runs(
-    test: Sequence[PlannedRun],
-    against: Sequence[PlannedRun],
-    root: Path,
-    *,
-    metric: str = "bleu",
-    split: str = "test",
-    wanted: Sequence[bool] | None = None,
-    minus: str | None = None,
-) -> Comparison:
-    """Test the translations of some runs against those of others, one of each seed on both sides.
-
-    BLEU has the runs' own tokenizer, see `Config.bleu_tokenizer`. Of a split of several files it
-    is the mean over them, as `run.measures.mean_of` has it; of chosen sentences it is that
-    of all files together.
-
-    Args:
-        test, against: scored, the same seeds on both sides.
-        root: folder of the runs' folders.
-        metric: see `compare`.
-        split: that was translated.
-        wanted: which sentences count, the same for all runs; by default all of them.
-        minus: that was translated as well, see `compare`.
-
-    Raises:
-        ShapeshiftError: runs that were scored against different references or with different
-            tokenizers; see `translations`.
-    """
-
-    def chosen(lines: list[str]) -> list[str]:
-        if wanted is None:
-            return lines
-        check_parallel(len(lines), len(wanted))
-        return [*compress(lines, wanted)]
-
-    def outputs(runs: Sequence[PlannedRun], split: str) -> Outputs:
-        return {planned.seed: chosen(translations(planned, root, split)) for planned in runs}
-
-    first, tokenizer = RunFolder(root / test[0].key).run, test[0].config.bleu_tokenizer
-    references = chosen(kept_lines(first, split, "references"))
-    for planned in (*test, *against):
-        folder, own = RunFolder(root / planned.key).run, planned.config.bleu_tokenizer
-        if (chosen(kept_lines(folder, split, "references")), own) != (references, tokenizer):
-            raise ShapeshiftError(
-                f"scored against other references than {first / RESULTS}, or with another tokenizer"
-                f" of BLEU ({own} and {tokenizer}); compare runs of one text and"
-                " evaluation.tokenize",
-                path=folder / RESULTS,
-            )
-    has_files = wanted is None and f"{split}.files.txt" in read_sums(first / RESULTS)
-    bounds = kept_lines(first, split, "files") if has_files else []
-    return compare(
-        outputs(test, split),
-        outputs(against, split),
-        references,
-        metric=metric,
-        tokenizer=tokenizer,
-        files=slices(bounds),
-        minus=None if minus is None else (outputs(test, minus), outputs(against, minus)),
-    )
-
-
-def slices(lines: Sequence[str]) -> Sequence[slice]:
-    """Return the examples of each file of a split, as stored by `run.measures.keep_lines`."""
-    return [slice(*map(int, line.split())) for line in lines] or ALL
-
-
-def translations(planned: PlannedRun, root: Path, split: str) -> list[str]:
-    """Return the kept translations of a run, detokenised as its settings say.
-
-    Args:
-        planned: scored.
-        root: folder of the runs' folders.
-        split: that was translated.
-
-    Raises:
-        ShapeshiftError: they are missing, damaged, or were made again with another
-            `evaluation.detokenize`.
-    """
-    folder, wanted = RunFolder(root / planned.key), planned.config.evaluation.detokenize
-    results = folder.run / RESULTS
-    if f"{split}.detokenize.txt" in read_sums(results):  # an earlier version wrote none
-        [made] = kept_lines(folder.run, split, "detokenize")
-        if made != wanted:
-            record = folder.record_path(f"score-{split}", planned.config)
-            raise ShapeshiftError(
-                f"another study has scored {split} since then, with evaluation.detokenize={made}"
-                f" in place of {wanted}; remove {root}/*/measures/{record.name} and run this study"
-                " again, which translates again",
-                path=results,
-            )
-    return kept_lines(folder.run, split, "average")
 
 
 def _sampled(

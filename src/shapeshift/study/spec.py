@@ -8,6 +8,7 @@ the paper stand here and nowhere else.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Literal, TypeVar
 
@@ -382,6 +383,20 @@ class ClaimSpec(Strict):
     expected: str = ""
 
     @property
+    def has_margin(self) -> bool:
+        """Whether its rule is about a margin."""
+        return self.rule in ("no worse", "equivalent")
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """What a difference or value lies between where the claim holds."""
+        if self.rule == "threshold":
+            low, high = self.at_least, self.at_most
+            return -math.inf if low is None else low, math.inf if high is None else high
+        low = -self.margin if self.has_margin else 0.0
+        return low, self.margin if self.rule == "equivalent" else math.inf
+
+    @property
     def comparisons(self) -> list[tuple[dict[str, str], dict[str, str]]]:
         """The pairs (test, against)."""
         return [*([(self.test, self.against)] if self.against else []), *self.pairs]
@@ -393,11 +408,10 @@ class ClaimSpec(Strict):
         limits = [limit for limit in (self.at_most, self.at_least) if limit is not None]
         if len(limits) != (self.rule == "threshold"):
             raise ValueError("threshold needs at_most or at_least, the other rules neither")
-        has_margin = "margin" in self.model_fields_set
-        if self.rule not in ("no worse", "equivalent"):
-            if has_margin:
-                raise ValueError(f"{self.rule} has no margin; leave it out")
-        elif not has_margin and self.metric != BLEU.name:
+        is_given = "margin" in self.model_fields_set
+        if is_given and not self.has_margin:
+            raise ValueError(f"{self.rule} has no margin; leave it out")
+        if self.has_margin and not is_given and self.metric != BLEU.name:
             raise ValueError(
                 f"{self.rule}: give a margin in the unit of {self.metric}; the default is for"
                 f" {BLEU.name}"

@@ -173,15 +173,7 @@ def _untested(test: PlannedTest, parts: Mapping[str, Part]) -> Verdict | None:
 
 def _test(claim: ClaimSpec, parts: Mapping[str, Part]) -> tuple[Verdict, float]:
     """Return the verdict that the results point to, and its p-value."""
-    low, high = {
-        "better": (0.0, math.inf),
-        "no worse": (-claim.margin, math.inf),
-        "equivalent": (-claim.margin, claim.margin),
-        "threshold": (
-            -math.inf if claim.at_least is None else claim.at_least,
-            math.inf if claim.at_most is None else claim.at_most,
-        ),
-    }[claim.rule]
+    low, high = claim.limits
     inside, outside = list[float](), list[float]()
     for part in parts.values():
         p_value = max(part.p_value(limit) for limit in (low, high) if math.isfinite(limit))

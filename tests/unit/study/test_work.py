@@ -15,8 +15,8 @@ from shapeshift.run.record import RunFolder
 from shapeshift.study import work as working
 from shapeshift.study.grid import PlannedRun
 from shapeshift.study.launchers import InProcess
+from shapeshift.study.measured import Measured
 from shapeshift.study.runner import run_all
-from shapeshift.study.significance import compare_runs, translations
 from shapeshift.study.work import BUSY, attempt
 
 from ..conftest import do_work, make_order, snapshot
@@ -168,14 +168,16 @@ def test_translations_that_another_study_has_detokenised_are_not_compared(
     shutil.copytree(trained.folder.path, folder.path)
     for planned in runs:
         do_work(folder, planned.config, ["score-test"], trained.prepared)
-    assert translations(runs[1], tmp_path, "test") == kept_lines(folder.run, "test", "average")
+    measured = Measured(runs, tmp_path, trained.prepared)
+    kept = kept_lines(folder.run, "test", "average")
+    assert measured.translations(runs[1], "test") == kept
     with pytest.raises(ShapeshiftError, match="detokenize=moses in place of none") as error:
-        compare_runs([raw], [runs[1]], tmp_path)
+        measured.translations(raw, "test")
     pattern = Path(re.search(r"remove (\S+) and", str(error.value))[1])  # what the message says
     for path in tmp_path.glob(str(pattern.relative_to(tmp_path))):
         path.unlink()
     do_work(folder, raw.config, ["score-test"], trained.prepared)
-    assert compare_runs([raw], [raw], tmp_path).difference == 0
+    assert len(measured.translations(raw, "test")) == len(kept)
 
 
 def test_a_cell_is_not_changed_through_a_linked_folder(make_config, prepared, tmp_path):

@@ -14,12 +14,8 @@ from shapeshift.study.results import Row
 if TYPE_CHECKING:
     import pandas as pd
 
-_BLEU, _ORIGINAL, _SWAPPED, _DROP = (
-    "validation BLEU",
-    "BLEU, original order",
-    "swapped order",
-    "drop",
-)
+_BLEU, _ORIGINAL = "validation BLEU", "BLEU, original order"
+_SWAPPED, _DROP = "swapped order", "drop"
 _SIMILARITY = {f"similarity to {most}": f"similarity, offsets to {most}" for most in SHIFTS}
 _PANELS = {_BLEU: _BLEU, _DROP: "BLEU lost by swapped order", **_SIMILARITY}
 """Column → title of its panel."""
