@@ -15,7 +15,8 @@ from shapeshift.study.launchers import InProcess
 from shapeshift.study.measured import Measured
 from shapeshift.study.power import PlannedTest
 from shapeshift.study.runner import run_all
-from shapeshift.study.spec import StudySpec
+from shapeshift.study.spec import ClaimSpec
+from shapeshift.study.study import judge_claims
 
 MINUSCULE = (
     "data.corpus.num_train=240",
@@ -87,9 +88,11 @@ def put(root, planned, found=MEANS, *, hypotheses=None, checkpoint="c", measures
             keep_lines(run, split, "references", REFERENCES)
 
 
-def all_tested(spec):
-    """The claims of a study, all of which are tested."""
-    return [PlannedTest(claim, True) for claim in StudySpec.model_validate(spec).claims]
+def judged(measured, **claim):
+    """The finding on a claim that is tested."""
+    tested = PlannedTest(ClaimSpec(claim="It is.", **claim), True)
+    [finding] = judge_claims([tested], measured, {})
+    return finding
 
 
 def document(tables, title="t"):

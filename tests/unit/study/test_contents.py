@@ -13,19 +13,16 @@ from shapeshift.study.analyses import similarity, slices
 from shapeshift.study.catalogue import find_grid
 from shapeshift.study.measured import Measured
 from shapeshift.study.spec import CurvesSpec, TableSpec
-from shapeshift.study.study import judge_claims
 from shapeshift.study.tables import TableBuilder, curves
 from shapeshift.study.verdicts import shown
 from shapeshift.training.log import read_log
 
-from .conftest import all_tested, column, find_study, table, texts
-
-GRID = "shape:table2"
+from .conftest import column, find_study, judged, table, texts
 
 
 @pytest.fixture(scope="session")
 def shape(studies):
-    return studies(GRID)
+    return studies("shape:table2")
 
 
 @pytest.fixture(scope="session")
@@ -98,9 +95,7 @@ def test_figures_3_and_7_count_all_sentences_of_both_sets(build, shape, max_leng
 
 def test_a_claim_about_each_length_has_a_part_for_each_that_has_enough_sentences(shape):
     pair = {"test": {"recipe": "extrapolate", "position": "rpe"}, "against": {"position": "ape"}}
-    claim = {"claim": "c", "rule": "better", "lengths": "each", **pair}
-    spec = {"title": "t", "grid": "", "analyses": ["x:y"], "claims": [claim]}
-    [finding] = judge_claims(all_tested(spec), shape, {})
+    finding = judged(shape, rule="better", lengths="each", **pair)
     [planned] = shape.finished({"recipe": "extrapolate", "position": "ape"})
     buckets = shape.scores(planned).by_length
     enough = [x.label for x in buckets if x.num_segments >= 10]
@@ -119,9 +114,7 @@ def test_convergence_is_the_first_update_near_the_last_perplexity(build, shape):
         near = [n for n, loss in losses.items() if loss - [*losses.values()][-1] <= np.log(1.05)]
         assert found["vanilla", planned.axes["position"], str(planned.seed)] == near[0]
     ratios = content.values["vanilla: updates to converge, largest by smallest"]
-    own = [
-        value for (dataset, _, seed), value in found.items() if (dataset, seed) == ("vanilla", "1")
-    ]
+    own = [found["vanilla", position, "1"] for position in shape.settings("position")]
     assert ratios == {1: max(own) / min(own)}
 
 
@@ -139,14 +132,11 @@ def test_bleu_by_length_has_the_buckets_of_the_cell_that_asks(shape, max_length)
 
 def test_figure_4_counts_every_token_of_every_seed(build, shape, max_length):
     extrapolate, interpolate = build("shape:figure4").tables
-    for drawn, dataset, num_seeds in (
-        (extrapolate, "extrapolate", 1),
-        (interpolate, "interpolate", 2),
-    ):
+    for drawn, dataset, seeds in ((extrapolate, "extrapolate", 1), (interpolate, "interpolate", 2)):
         [planned] = shape.finished({"recipe": dataset, "position": "ape", "seed": 1})
         store = shape.prepared(planned).valid
         num_tokens = int(store.target_lengths.sum()) + len(store)  # with </s>
-        assert sum(row[2].value for row in drawn.rows) == num_seeds * num_tokens
+        assert sum(row[2].value for row in drawn.rows) == seeds * num_tokens
     # A bound stands where training ends: after the longest sentence and its </s>.
     assert any(row[1].text.startswith(f"{max_length + 1}–") for row in extrapolate.rows)
 
@@ -248,22 +238,17 @@ def test_figure3_shows_what_is_finished(build, studies):
 def test_slices_compare_bleu_on_the_lengths_in_training(monkeypatch, tmp_path):
     """The mean over the systems, of the seeds that all of them have."""
     runs = find_grid("nhk:figure3").runs("tiny")
-    scores = {"short": 1.0, "middle": 4.0}
-    done = [
-        planned
-        for planned in runs
-        if planned.axes["lengths"] in scores
-        and (planned.seed < 3 or planned.axes["position"] == "relative-cross-pe")
-    ]
     asked = set()
+
+    def is_finished(self, planned):
+        is_last = planned.seed == 3 and planned.axes["position"] != "relative-cross-pe"
+        return planned.axes["lengths"] in ("short", "middle") and not is_last
 
     def score_at(self, planned, metric, split, bounds):
         asked.add((planned.axes["lengths"], bounds))
-        return scores[planned.axes["lengths"]] + planned.seed * (
-            planned.axes["lengths"] == "middle"
-        )
+        return 1.0 if planned.axes["lengths"] == "short" else 4.0 + planned.seed
 
-    monkeypatch.setattr(Measured, "is_finished", lambda self, planned: planned in done)
+    monkeypatch.setattr(Measured, "is_finished", is_finished)
     monkeypatch.setattr(Measured, "score_at", score_at)
     made = slices.own_lengths(Measured(runs, tmp_path, tmp_path))
     assert made.values == {slices.CLAIM: {1: 4.0, 2: 5.0}}
@@ -302,15 +287,10 @@ def test_learning_has_a_row_for_each_checkpoint(build, studies):
 
 
 def test_comparisons_whose_settings_have_the_same_names_are_all_judged(studies):
-    both, claim = {"values": "yes", "keys": "yes"}, {"claim": "It is.", "rule": "better"}
-    pairs = [
-        [both, {"values": "no"}],
-        [both, {"keys": "no"}],
-        [both, {"values": "no", "keys": "no"}],
-    ]
-    spec = {"title": "t", "grid": "shaw:table3", "analyses": ["x:y"]}
-    spec["claims"] = [{**claim, "pairs": pairs}]
-    [finding] = judge_claims(all_tested(spec), studies("shaw:table3"), {})
+    both = {"values": "yes", "keys": "yes"}
+    others = {"values": "no"}, {"keys": "no"}, {"values": "no", "keys": "no"}
+    pairs = [(both, other) for other in others]
+    finding = judged(studies("shaw:table3"), rule="better", pairs=pairs)
     assert list(finding.p_values) == [
         "values=yes keys=yes against values=no",
         "values=yes keys=yes against keys=no",
@@ -341,12 +321,10 @@ def test_numbers_of_the_data_are_one_column_where_all_groups_have_the_same(shape
 
 def test_a_limit_of_a_score_is_about_the_split_that_is_named(shape):
     settings = {"recipe": "vanilla", "position": "ape"}
-    claim = {"claim": "It is.", "rule": "threshold", "at_least": 1, "metric": "chrF2"}
     for split in ("valid", "test"):
-        claims = [{**claim, "split": split, "test": settings}]
-        spec = {"title": "t", "grid": GRID, "analyses": ["x:y"], "claims": claims}
         [row] = shape.rows("chrF2", settings, split=mean_of(split))
-        [finding] = judge_claims(all_tested(spec), shape, {})
+        given = {"metric": "chrF2", "split": split, "test": settings}
+        finding = judged(shape, rule="threshold", at_least=1, **given)
         assert finding.measured == f"chrF2: {row.value:.3f} (1 seed)"
 
 

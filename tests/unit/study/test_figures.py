@@ -27,8 +27,7 @@ def test_a_figure_becomes_one_file_for_each_format_always_the_same(tmp_path):
 def test_names_are_text_not_mathematics(tmp_path):
     lines = [Line(r"for $5 \& $6", [0, 1], [[1.0], [2.0]]), Line(r"\lambda_K $x$", [0], [[1.0]])]
     panel = Panel(lines, "$ per hour_", "a $title", places=("$1", "$2_"))
-    figure = draw_lines([panel], "x $")
-    files = save(figure, tmp_path / "figure")
+    files = save(draw_lines([panel], "x $"), tmp_path / "figure")
     assert all(file.stat().st_size for file in files)
 
 

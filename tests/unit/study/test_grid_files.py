@@ -15,9 +15,7 @@ NAMES = sorted({grid for paper in PAPERS for grid in find_paper(paper).grids})
 PROFILES = ["tiny", "small", "paper"]
 
 
-@cache
-def grid(name):
-    return find_grid(name)
+grid = cache(find_grid)
 
 
 @cache
@@ -85,9 +83,7 @@ def test_grids_share_the_runs_that_are_the_same(profile, offsets):
     relative base model; the NHK paper has a tenth of the text for Tables 5 and 6."""
     search = {planned.key: planned.axes["K"] for planned in runs("shape:offsets", profile)}
     assert [search[key] for key in search if key in keys("shape:table2", profile)] == offsets
-    shared = (
-        keys("shaw:table1", profile) & keys("shaw:table2", profile) & keys("shaw:table3", profile)
-    )
+    shared = set.intersection(*(keys(f"shaw:table{n}", profile) for n in (1, 2, 3)))
     base = one("shaw:table1", profile, model="base", languages="en-de", position="relative")
     assert base.key in shared
     assert len(shared) == (1 if profile == "paper" else 3)  # the seeds
@@ -95,19 +91,15 @@ def test_grids_share_the_runs_that_are_the_same(profile, offsets):
     second_and_fifth = keys("nhk:table2", profile) & keys("nhk:table5", profile)
     assert len(second_and_fifth) == (0 if profile == "paper" else 6)  # none and qk
     if profile != "paper":
-        first = {
-            planned.key for planned in runs("nhk:table6", profile) if planned.axes["layers"] == "1"
-        }
+        first = {x.key for x in runs("nhk:table6", profile) if x.axes["layers"] == "1"}
         assert first | keys("nhk:table1", profile) <= keys("nhk:table3", profile)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_each_slice_of_nhks_figure_is_a_bucket_of_its_own(profile):
     for planned in runs("nhk:figure3", profile):
-        dataset, edges = (
-            planned.config.data.recipe,
-            (0, *planned.config.evaluation.length_buckets, None),
-        )
+        dataset = planned.config.data.recipe
+        edges = (0, *planned.config.evaluation.length_buckets, None)
         if planned.axes["lengths"] == "all":
             assert dataset.name == "vanilla"
         else:

@@ -5,6 +5,7 @@ import re
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,7 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift._system.locks import LockedError
 from shapeshift.run.record import RunFolder
 from shapeshift.study import runner
-from shapeshift.study.launchers import Job, RefusedError, Slurm, Subprocesses
+from shapeshift.study.launchers import RefusedError, Slurm, Subprocesses
 from shapeshift.study.runner import run_all
 from shapeshift.training.log import read_log
 
@@ -21,9 +22,8 @@ from ..conftest import Acting, do_work
 
 def test_workers_that_are_killed_or_orphaned_lose_nothing(plan_run, go_on, prepared, tmp_path):
     base = ("training.log_every=1", "training.checkpoint_every=10")
-    runs = [
-        plan_run(f"training.seed={seed}", "training.max_updates=100000", *base) for seed in (1, 2)
-    ]
+    long = ("training.max_updates=100000", *base)
+    runs = [plan_run(f"training.seed={seed}", *long) for seed in (1, 2)]
     locked = []
 
     def kill_or_orphan(planned, job):
@@ -68,14 +68,11 @@ def started(launcher, runs, monkeypatch, tmp_path):
     """Return the environments of the processes that start at once."""
     environments = []
 
-    class Endless(Job):
-        def __init__(self, order, environment):
-            environments.append(environment)
+    def start(order, environment):
+        environments.append(environment)
+        return SimpleNamespace(poll=lambda: None)
 
-        def poll(self):
-            return None
-
-    monkeypatch.setattr("shapeshift.study.launchers._Process", Endless)
+    monkeypatch.setattr("shapeshift.study.launchers._Process", start)
     rest = lambda *_: None, tmp_path, "", launcher.num_slots
     runner._Runner(tmp_path, launcher, *rest, queue=[*runs]).advance()
     return environments
@@ -154,18 +151,13 @@ def test_a_cell_runs_through_submitit_and_saves_when_it_is_cancelled(
 
 
 def test_a_job_that_the_cluster_killed_is_reported_with_its_last_lines(plan_run, tmp_path):
-    class Killed:
-        def done(self):
-            return True
+    def result():
+        raise TimeoutError("the job was killed")
 
-        def result(self):
-            raise TimeoutError("the job was killed")
-
-        def stderr(self):
-            return "slurmstepd: error: Exceeded job memory limit\n"
-
+    killed = SimpleNamespace(done=lambda: True, result=result)
+    killed.stderr = lambda: "slurmstepd: error: Exceeded job memory limit\n"
     launcher, planned = Slurm(tmp_path / "jobs", 1, {}, cluster="local"), plan_run()
-    launcher._executor.submit = lambda *_: Killed()
+    launcher._executor.submit = lambda *_: killed
     failed = run_all([planned], tmp_path / "runs", launcher, poll_s=0.0)
     assert failed[0][1].endswith("Exceeded job memory limit")
 

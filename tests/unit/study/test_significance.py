@@ -89,17 +89,10 @@ def test_what_two_systems_lose_is_compared_on_the_same_draws():
 def test_the_error_over_sentences_is_that_of_another_text():
     """Halves of the text are other texts: the error of one is twice the root larger."""
     whole = against("better")
-    halves = [
-        compare(
-            *(
-                {seed: lines[part] for seed, lines in SYSTEMS[x].items()}
-                for x in ("better", "base")
-            ),
-            REFERENCES[part],
-            num_samples=200,
-        )
-        for part in (slice(0, 40), slice(40, 80))
-    ]
+    sides, halves = [SYSTEMS["better"], SYSTEMS["base"]], []
+    for part in (slice(0, 40), slice(40, 80)):
+        own, base = ({seed: lines[part] for seed, lines in side.items()} for side in sides)
+        halves.append(compare(own, base, REFERENCES[part], num_samples=200))
     assert halves[0].error == pytest.approx(2**0.5 * whole.error, rel=0.3)
     apart = abs(halves[0].difference - halves[1].difference)
     assert 0 < apart < 3 * (halves[0].error ** 2 + halves[1].error ** 2) ** 0.5
@@ -110,10 +103,7 @@ def test_seeds_that_contradict_each_other_prove_nothing():
     base = {1: corrupt(0.3, 1), 2: corrupt(0.1, 2), 3: corrupt(0.1, 3)}
     wild = {1: corrupt(0.0, 4), 2: corrupt(0.3, 5), 3: corrupt(0.3, 6)}
     all_seeds = compare(wild, base, REFERENCES, num_samples=200)
-    own = [
-        compare({seed: wild[seed]}, {seed: base[seed]}, REFERENCES, num_samples=200)
-        for seed in (1, 2, 3)
-    ]
+    own = [compare({x: wild[x]}, {x: base[x]}, REFERENCES, num_samples=200) for x in base]
     assert [one.difference > 0 for one in own] == [True, False, False]
     assert all(one.p_value < LEVEL for one in own)  # each by itself is sure
     agrees = [(one.difference > 0) == (all_seeds.difference > 0) for one in own]
@@ -123,11 +113,7 @@ def test_seeds_that_contradict_each_other_prove_nothing():
 
 @pytest.mark.parametrize(
     ("p_values", "combined"),
-    [
-        ({1: 0.04}, 0.04),
-        ({1: 0.001, 2: 0.03, 3: 0.02}, 0.034),
-        ({1: 0.9, 2: 0.4}, 1.0),
-    ],
+    [({1: 0.04}, 0.04), ({1: 0.001, 2: 0.03, 3: 0.02}, 0.034), ({1: 0.9, 2: 0.4}, 1.0)],
 )
 def test_p_values_of_seeds_become_twice_their_mean(p_values, combined):
     scores, baseline = dict.fromkeys(p_values, 2.0), dict.fromkeys(p_values, 1.0)

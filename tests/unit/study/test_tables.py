@@ -8,10 +8,9 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.run.measures import Metric, mean_of
 from shapeshift.study.measured import Measured
 from shapeshift.study.spec import PublishedSpec, TableSpec
-from shapeshift.study.study import judge_claims
 from shapeshift.study.tables import TableBuilder, published_table
 
-from .conftest import REFERENCES, all_tested, column, put, result, texts
+from .conftest import REFERENCES, column, judged, put, result, texts
 from .test_measured import RUNS, make_study
 
 LAYERS = {1: (0.1, 0.9), 2: (0.6, 0.2), 3: (0.2, 0.3)}
@@ -129,8 +128,6 @@ def test_the_papers_rows_have_a_field_for_each_column(measured):
 
 
 def test_a_claim_about_lengths_needs_lengths_that_training_limits(measured):
-    claim = {"claim": "c", "rule": "better", "lengths": "beyond", "test": {"position": "shape"}}
-    claims = [{**claim, "against": {"position": "ape"}}]
-    spec = {"title": "t", "grid": "g", "analyses": ["x:y"], "claims": claims}
+    pair = {"test": {"position": "shape"}, "against": {"position": "ape"}}
     with pytest.raises(ShapeshiftError, match="lengths beyond those in training, which"):
-        judge_claims(all_tested(spec), measured, {})
+        judged(measured, rule="better", lengths="beyond", **pair)
