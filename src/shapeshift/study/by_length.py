@@ -140,6 +140,11 @@ def bounds_label(bounds: Bounds | None) -> str:
     return LengthBucket(low=bounds[0], high=bounds[1], num_segments=0, score=None).label
 
 
+def ranges(edges: Sequence[int]) -> list[Bounds]:
+    """Return the ranges between edges: the first from 0 on, the last without an end."""
+    return [*zip((0, *edges), (*edges, None), strict=True)]
+
+
 def values_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Content:
     """Return a metric by source length as a table and a figure with this name; nothing if no run is
     finished."""

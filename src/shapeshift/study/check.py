@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 
 from shapeshift._system.errors import ShapeshiftError, unknown
 from shapeshift._system.own_modules import is_own
 from shapeshift.data.config import Interpolate
 from shapeshift.run.measures import BLEU, MEASURES, TRAIN, Metric, declared, find_measure
-from shapeshift.study.by_length import bounds_label
+from shapeshift.study.by_length import bounds_label, ranges
 from shapeshift.study.grid import Grid, PlannedRun
 from shapeshift.study.measured import Axes, fits
 from shapeshift.study.spec import ALL, ClaimSpec, ColumnSpec, StudySpec, TableSpec
@@ -163,8 +163,7 @@ def _problem(
     """Return why a run lacks a result for a split (or the run) and a bucket; empty if it has it.
     `elsewhere` returns the scores that are only computed in other profiles."""
     evaluation = run.config.evaluation
-    bounds = pairwise([0, *evaluation.length_buckets, None])
-    lengths = [bounds_label((low or 0, high)) for low, high in bounds]
+    lengths = [bounds_label(bounds) for bounds in ranges(evaluation.length_buckets)]
     makers = {
         measure: metric
         for measure in (TRAIN, *run.measures, *MEASURES)

@@ -113,7 +113,7 @@ class Measured:
         runs = self.runs(axes)
         for axis in self._runs[0].axes:
             if len(found := dict.fromkeys(planned.axes[axis] for planned in runs)) > 1:
-                place = f" for {_settings(axes)}" if axes else ""
+                place = f" for {settings_label(axes)}" if axes else ""
                 raise ShapeshiftError(
                     f"the axis {axis!r} is left open ({', '.join(found)}){place}, and different"
                     f" models are not seeds of one; {remedy}"
@@ -124,7 +124,7 @@ class Measured:
         `what` has the baseline."""
         if not self.runs(axes):
             raise ShapeshiftError(
-                f"{what}: its baseline ({_settings(axes)}) has no run in the profile"
+                f"{what}: its baseline ({settings_label(axes)}) has no run in the profile"
                 f" {self.profile}; add it to the grid, or name another baseline"
             )
 
@@ -304,12 +304,14 @@ class Measured:
         for axes in sides:
             self.require_one_model(axes, "name one setting of it on both sides")
         finished = [{planned.seed: planned for planned in self.finished(axes)} for axes in sides]
-        unfinished = [_settings(axes) for axes, own in zip(sides, finished, strict=True) if not own]
+        unfinished = [
+            settings_label(axes) for axes, own in zip(sides, finished, strict=True) if not own
+        ]
         if unfinished:
             return Part({}, reason=f"no finished run with {' or with '.join(unfinished)}")
         seeds = sorted(finished[0].keys() & finished[1].keys())
         if not seeds:
-            named = " and ".join(map(_settings, sides))
+            named = " and ".join(map(settings_label, sides))
             return Part({}, reason=f"no finished seed of both {named}")
         found = self.metric(metric, split)
         scores, others = {}, {}
@@ -497,7 +499,8 @@ class Measured:
         return [low <= int(n) and (high is None or int(n) < high) for n in all_lengths]
 
 
-def _settings(axes: Axes) -> str:
+def settings_label(axes: Axes) -> str:
+    """Return settings as shown to people: `position = ape`."""
     return ", ".join(f"{axis} = {setting}" for axis, setting in axes.items())
 
 

@@ -123,13 +123,12 @@ class ColumnSpec(Strict):
     @model_validator(mode="after")
     def _fits_together(self) -> ColumnSpec:
         given = self.model_dump(exclude_defaults=True, exclude={} if self.only else {"only"})
-        for key, used in _USED.items():
-            if key in given and (unused := given.keys() - {key, *used}):
+        used = {key: {key, *others} for key, others in _USED.items() if key in given}
+        if self.split == "each set":
+            used["split: each set"] = {"split", *_OF_METRICS}
+        for key, allowed in used.items():
+            if unused := given.keys() - allowed:
                 raise ValueError(f"{key}: leave out {', '.join(sorted(unused))}: no effect with it")
-        if self.split == "each set" and (unused := given.keys() - {"split", *_OF_METRICS}):
-            raise ValueError(
-                f"split: each set: leave out {', '.join(sorted(unused))}: no effect with it"
-            )
         if self.split == "train" and not self.count:
             raise ValueError("split: train is for count; valid and test are translated")
         return self

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
-from itertools import pairwise, product
+from itertools import product
 from os.path import relpath
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from shapeshift._system.errors import ShapeshiftError
 from shapeshift.evaluation.scores import FEW_SEGMENTS
 from shapeshift.run.measures import find_function
-from shapeshift.study.by_length import bounds_label, length_bounds, values_by_length
+from shapeshift.study.by_length import bounds_label, length_bounds, ranges, values_by_length
 from shapeshift.study.check import check_results
 from shapeshift.study.document import Content, Finding
 from shapeshift.study.grid import Grid, PlannedRun
@@ -205,8 +205,7 @@ def _lengths(claim: ClaimSpec, planned: PlannedRun) -> list[Bounds | None]:
     if claim.lengths is None:
         return [None]
     if claim.lengths == "each":
-        bounds = pairwise([0, *planned.config.evaluation.length_buckets, None])
-        return [(low or 0, high) for low, high in bounds]
+        return list[Bounds | None](ranges(planned.config.evaluation.length_buckets))
     found = length_bounds(planned.config, claim.lengths)
     if found is None:
         raise ShapeshiftError(
@@ -223,15 +222,14 @@ def _pairs(
     """Yield label, tested settings and baseline settings of each comparison that has runs in this
     profile."""
     found = []
-    for place in _combinations(claim, measured):
-        for test, against in claim.comparisons:
-            sides = place | test, place | test | against
-            if sides[0] == sides[1] or not measured.runs(sides[0]):
-                continue
-            if is_tested:
-                measured.require_baseline(sides[1], f"the claim {claim.claim!r}")
-            if measured.runs(sides[1]):
-                found.append(((place, test, against), sides))
+    for place, (test, against) in product(_combinations(claim, measured), claim.comparisons):
+        sides = place | test, place | test | against
+        if sides[0] == sides[1] or not measured.runs(sides[0]):
+            continue
+        if is_tested:
+            measured.require_baseline(sides[1], f"the claim {claim.claim!r}")
+        if measured.runs(sides[1]):
+            found.append(((place, test, against), sides))
     count = Counter(_label(*given) for given, _ in found)
     for given, sides in found:
         label = _label(*given)

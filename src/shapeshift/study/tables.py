@@ -21,7 +21,7 @@ from shapeshift.study.by_length import bounds_label, length_bounds, trained_leng
 from shapeshift.study.check import FACTS
 from shapeshift.study.document import Content, DocumentTable, Entry, number, summary, words
 from shapeshift.study.figures import Line, Panel, bars_note, draw_lines
-from shapeshift.study.measured import Measured
+from shapeshift.study.measured import Measured, settings_label
 from shapeshift.study.significance import MARK, MIN_SEEDS
 from shapeshift.study.spec import (
     ColumnSpec,
@@ -256,7 +256,7 @@ class TableBuilder:
             elif self._values(place | group, column):
                 reason = part.reason or f"fewer than {MIN_SEEDS} seeds"
                 if not {x.seed for x in done} & {x.seed for x in theirs}:
-                    baseline = ", ".join(f"{x} = {y}" for x, y in self._spec.baseline.items())
+                    baseline = settings_label(self._spec.baseline)
                     reason = f"no finished run of {baseline} with the same seed"
                 self._leave_untested(place | group, reason)
         return tests
@@ -283,9 +283,8 @@ class TableBuilder:
             several = len({planned.seed for planned in self._measured.runs()}) > 1
             yield "mean ± standard deviation over seeds" if several else "one seed"
         if self._spec.baseline:
-            baseline = ", ".join(f"{axis} = {x}" for axis, x in self._spec.baseline.items())
             if self._compared:
-                yield mark_note(baseline, [*self._compared])
+                yield mark_note(settings_label(self._spec.baseline), [*self._compared])
             for reason, names in self._untested.items():
                 yield f"not tested ({reason}): {', '.join(names)}"
         yield from self._spec.notes

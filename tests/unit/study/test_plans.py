@@ -201,9 +201,8 @@ def test_each_file_of_a_dataset_of_the_hub_has_a_column_before_it_is_fetched(tmp
     corpus = f"data.corpus={{corpus: hub, repo: a/b, source: en, target: de, root: {tmp_path},"
     corpus += " test: [test, 'sacrebleu:wmt14/full']}"
     both = GRIDS["one"] | {"measures": ["score-valid", "score-test"]}
-    mine = study("t", "one", both, tables=[table])
-    made = plan("mine", paper=paper(mine=mine), overrides=[corpus])
-    [document] = write(made, tmp_path)
+    own = paper(mine=study("t", "one", both, tables=[table]))
+    [document] = write(plan("mine", paper=own, overrides=[corpus]), tmp_path)
     sets = ("valid", "test/test-test", "test/newstest2014", "average")
     assert document.tables[0].header == ("position", *sets)
 

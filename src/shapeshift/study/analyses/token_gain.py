@@ -21,7 +21,7 @@ from shapeshift.data.subwords import EOS, PAD
 from shapeshift.decoding.scoring import score_references
 from shapeshift.model import Transformer
 from shapeshift.study.analyses import draw_matrix, paired
-from shapeshift.study.by_length import bounds_label, length_bounds
+from shapeshift.study.by_length import bounds_label, length_bounds, ranges
 from shapeshift.study.document import Content, DocumentTable, number, words
 from shapeshift.study.figures import TEXT_WIDTH_IN, styled
 from shapeshift.study.grid import PlannedRun
@@ -181,7 +181,7 @@ def token_counts(store: TokenStore) -> NDArray[np.int64]:
 
 def labels(edges: Sequence[int]) -> list[str]:
     """Return the names of the ranges between edges: `0–9`, `10–19`, `≥ 20`."""
-    return [bounds_label(bounds) for bounds in zip((0, *edges), (*edges, None), strict=True)]
+    return [*map(bounds_label, ranges(edges))]
 
 
 def plot(counts: Counts, edges: Sequence[int], unseen: int | None = None) -> Figure:
