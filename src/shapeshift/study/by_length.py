@@ -7,7 +7,7 @@ few are drawn hollow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -17,6 +17,7 @@ from shapeshift.config import Config
 from shapeshift.data.config import Extrapolate, LengthSlice
 from shapeshift.evaluation.scores import FEW_SEGMENTS, LengthBucket, Scores, up_to_longest
 from shapeshift.evaluation.tables import FEW_MARK
+from shapeshift.run.measures import Metric
 from shapeshift.study.document import Content, DocumentTable, Entry, number, summary, words
 from shapeshift.study.figures import Line, Panel, bars_note, draw_lines
 from shapeshift.study.grid import PlannedRun
@@ -177,17 +178,7 @@ def values_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Conte
     seeds = (each for panel in panels for own in panel.lines.values() for each in own)
     notes.append("mean ± standard deviation over seeds" if max(map(len, seeds)) > 1 else "one seed")
     if spec.tested:
-        first = _baseline(measured, spec)
-        untested = [
-            panel.name or "all"
-            for panel in panels
-            if not any(part.comparison for own in panel.tests.values() for part in own.values())
-        ]
-        if len(untested) < len(panels):
-            notes.append(mark_note(first, [metric], "tests of the table"))
-        if untested:
-            why = f"not tested, as there is no finished run of {first} and another"
-            notes.append(f"{why}: {', '.join(untested)}")
+        notes += _notes_on_tests(panels, _baseline(measured, spec), metric)
     differing = significant(
         {
             (panel.name, line, place): test
@@ -221,6 +212,19 @@ def values_by_length(measured: Measured, spec: ByLengthSpec, name: str) -> Conte
         drawing=draw_lines(drawn, x_title),
     )
     return Content([table])
+
+
+def _notes_on_tests(panels: Sequence[LengthValues], baseline: str, metric: Metric) -> Iterator[str]:
+    untested = [
+        panel.name or "all"
+        for panel in panels
+        if not any(part.comparison for own in panel.tests.values() for part in own.values())
+    ]
+    if len(untested) < len(panels):
+        yield mark_note(baseline, [metric], "tests of the table")
+    if untested:
+        why = f"not tested, as there is no finished run of {baseline} and another"
+        yield f"{why}: {', '.join(untested)}"
 
 
 def _panel(measured: Measured, spec: ByLengthSpec, axes: Where) -> LengthValues | None:

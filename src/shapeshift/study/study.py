@@ -205,7 +205,7 @@ def _lengths(claim: ClaimSpec, planned: PlannedRun) -> list[Bounds | None]:
     if claim.lengths is None:
         return [None]
     if claim.lengths == "each":
-        return list[Bounds | None](ranges(planned.config.evaluation.length_buckets))
+        return [*ranges(planned.config.evaluation.length_buckets)]
     found = length_bounds(planned.config, claim.lengths)
     if found is None:
         raise ShapeshiftError(

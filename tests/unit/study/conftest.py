@@ -126,6 +126,12 @@ def minuscule(grid):
     return [each for each in MINUSCULE if not each.startswith(varied)] if varied else MINUSCULE
 
 
+@cache
+def planned_runs(grid, profile):
+    """The runs of a grid of the papers, resolved once for all tests."""
+    return find_grid(grid).runs(profile)
+
+
 def find_study(name):
     paper, _, study = name.partition(":")
     return find_paper(paper).studies[study]

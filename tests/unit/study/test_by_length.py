@@ -4,11 +4,12 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.evaluation.metrics import Score
 from shapeshift.evaluation.scores import LengthBucket, Scores
 from shapeshift.study.by_length import LengthValues, gather, values_by_length
-from shapeshift.study.catalogue import find_grid
 from shapeshift.study.figures import draw_lines
 from shapeshift.study.measured import Measured
 from shapeshift.study.spec import ByLengthSpec
 from shapeshift.study.verdicts import Part
+
+from .conftest import planned_runs
 
 BOUNDS = ((0, 10), (10, 20), (20, 30), (30, None))
 COUNTS = (40, 30, 0, 3)
@@ -80,7 +81,7 @@ def build(monkeypatch, tmp_path):
     def make(is_done, **spec):
         monkeypatch.setattr(Measured, "is_finished", lambda self, planned: is_done(planned.axes))
         monkeypatch.setattr(Measured, "scores", lambda *_, **__: scores(20, 24, None, 4))
-        runs = sorted(find_grid("shape:table2").runs("tiny"), key=lambda x: x.axes["recipe"])
+        runs = sorted(planned_runs("shape:table2", "tiny"), key=lambda x: x.axes["recipe"])
         measured = Measured(runs, tmp_path, tmp_path)
         [table] = values_by_length(measured, ByLengthSpec(title="t", **spec), "t").tables
         return table

@@ -10,14 +10,13 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.run.analysis.similarity import measure
 from shapeshift.run.measures import BLEU, ORIGINAL, SWAPPED, mean_of
 from shapeshift.study.analyses import similarity, slices
-from shapeshift.study.catalogue import find_grid
 from shapeshift.study.measured import Measured
 from shapeshift.study.spec import CurvesSpec, TableSpec
 from shapeshift.study.tables import TableBuilder, curves
 from shapeshift.study.verdicts import shown
 from shapeshift.training.log import read_log
 
-from .conftest import column, find_study, judged, table, texts
+from .conftest import column, find_study, judged, planned_runs, table, texts
 
 
 @pytest.fixture(scope="session")
@@ -237,7 +236,7 @@ def test_figure3_shows_what_is_finished(build, studies):
 
 def test_slices_compare_bleu_on_the_lengths_in_training(monkeypatch, tmp_path):
     """The mean over the systems, of the seeds that all of them have."""
-    runs = find_grid("nhk:figure3").runs("tiny")
+    runs = planned_runs("nhk:figure3", "tiny")
     asked = set()
 
     def is_finished(self, planned):

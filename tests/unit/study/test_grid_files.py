@@ -1,6 +1,5 @@
 """The grids of the papers' studies."""
 
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,17 +9,11 @@ from shapeshift.positions import KINDS, SCHEMES
 from shapeshift.run.identity import run_key
 from shapeshift.study.catalogue import PAPERS, find_grid, find_paper
 
+from .conftest import planned_runs as runs
+
 CONFIGS = Path(__file__).parents[3] / "src" / "shapeshift" / "config" / "shipped"
 NAMES = sorted({grid for paper in PAPERS for grid in find_paper(paper).grids})
 PROFILES = ["tiny", "small", "paper"]
-
-
-grid = cache(find_grid)
-
-
-@cache
-def runs(name, profile):
-    return grid(name).runs(profile)
 
 
 def keys(name, profile):
@@ -34,16 +27,16 @@ def one(name, profile, **axes):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_profile_resolves_to_runs_that_differ(name):
-    profiles = [*grid(name).config.profiles]
+    profiles = [*find_grid(name).config.profiles]
     assert profiles == ["tiny", "medium", "small", "paper"] if name == "shape:table2" else PROFILES
     for profile in profiles:
         assert len(keys(name, profile)) == len(runs(name, profile))
 
 
 def test_every_scheme_and_every_kind_has_its_runs():
-    positions = [*grid("beyond:master").config.axes["position"]]
+    positions = [*find_grid("beyond:master").config.axes["position"]]
     assert {*positions} == {*SCHEMES, "kerple", "fire"}
-    assert [*grid("beyond:places").config.axes["kind"]] == [*KINDS]
+    assert [*find_grid("beyond:places").config.axes["kind"]] == [*KINDS]
     found = {planned.axes["kind"]: set() for planned in runs("beyond:places", "small")}
     for planned in runs("beyond:places", "small"):
         found[planned.axes["kind"]].add(planned.axes["place"].partition("-")[0])

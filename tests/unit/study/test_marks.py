@@ -2,10 +2,9 @@
 
 import pytest
 
-from shapeshift.study.catalogue import find_paper
 from shapeshift.study.measured import Measured
 
-from .conftest import REFERENCES, put
+from .conftest import REFERENCES, find_study, planned_runs, put
 
 HALF = {"valid": 2, "test": 2}
 ALL = {"valid": 1, "test": 1}
@@ -17,9 +16,8 @@ def build(tmp_path):
     """Makes the first table of a study of runs whose translations are given: settings → `ALL`."""
 
     def make(name, given):
-        paper, _, study = name.partition(":")
-        study = find_paper(paper).studies[study]
-        runs = [planned for planned in study.grid.runs("tiny") if planned.seed == 1]
+        study = find_study(name)
+        runs = [planned for planned in planned_runs(study.grid.name, "tiny") if planned.seed == 1]
         for planned in runs:
             for split, every in given.get(tuple(planned.axes.values()), {}).items():
                 lines = [

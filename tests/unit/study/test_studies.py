@@ -8,7 +8,7 @@ from shapeshift.study.document import StudyDocument
 from shapeshift.study.measured import Measured
 from shapeshift.study.planning import plan_studies
 
-from .conftest import document, find_study
+from .conftest import document, find_study, planned_runs
 
 FOLDER = [f"{name}:{study}" for name, paper in PAPERS.items() for study in paper.studies]
 NO_RUNS = ["shape:table7", "nhk:table3", "nhk:table5", "nhk:table6"]
@@ -38,7 +38,9 @@ def test_an_item_makes_a_whole_document(name, build):
 def test_without_runs_there_are_dashes_and_nothing_is_judged(name, tmp_path):
     """In the profile of the paper, which tests every claim, and whose text is not there."""
     study = find_study(name)
-    measured = Measured(study.grid.runs("paper"), tmp_path / "runs", tmp_path / "prepared")
+    measured = Measured(
+        planned_runs(study.grid.name, "paper"), tmp_path / "runs", tmp_path / "prepared"
+    )
     if not study.spec.trained:
         with pytest.raises(ShapeshiftError):
             study.build(measured)

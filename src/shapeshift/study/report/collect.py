@@ -19,13 +19,7 @@ PROFILES = ("tiny", "medium", "small", "paper")
 
 @dataclass(frozen=True)
 class ReportStudy:
-    """A study in one profile.
-
-    Attributes:
-        document: its results.
-        directory: where its files are.
-        anchor: its place on the page.
-    """
+    """A study in one profile, the folder of its files, and its place on the page."""
 
     document: StudyDocument
     directory: Path
@@ -34,14 +28,8 @@ class ReportStudy:
 
 @dataclass(frozen=True)
 class ReportPaper:
-    """A paper, and its studies in the paper's order, each from the smallest profile up.
-
-    Attributes:
-        name: as in `shapeshift reproduce NAME`.
-        title: for people.
-        citation: authors, year, title, venue; of studies, their files.
-        studies: what was reproduced.
-    """
+    """A paper, as `shapeshift reproduce NAME` names it, and what was reproduced of its studies, in
+    the paper's order, each from the smallest profile up."""
 
     name: str
     title: str
