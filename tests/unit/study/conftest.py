@@ -115,17 +115,6 @@ def column(table, title):
     return {" ".join(e.text for e in row[:2] if e.value is None): row[place] for row in table.rows}
 
 
-def with_seed(planned, seed):
-    """Return the run as it is with another seed, one that the grid may not have."""
-    return replace(planned, seed=seed, config=with_training(planned.config, seed=seed))
-
-
-def minuscule(grid):
-    """Return `MINUSCULE` without what would make one run of the settings of an axis."""
-    varied = ("model.ff_dim=",) if "model" in grid.config.axes else ()
-    return [each for each in MINUSCULE if not each.startswith(varied)] if varied else MINUSCULE
-
-
 @cache
 def planned_runs(grid, profile):
     """The runs of a grid of the papers, resolved once for all tests."""
@@ -135,44 +124,6 @@ def planned_runs(grid, profile):
 def find_study(name):
     paper, _, study = name.partition(":")
     return find_paper(paper).studies[study]
-
-
-@pytest.fixture(scope="session")
-def papers_root(tmp_path_factory):
-    """The folder of runs and of prepared data, which all studies share as users' do."""
-    return tmp_path_factory.mktemp("papers")
-
-
-@pytest.fixture(scope="session")
-def make_study(papers_root):
-    """Makes the study of a grid; the runs that are `done` are trained and measured."""
-
-    def make(name, done=lambda planned: True, seeds=(1, 2)):
-        grid = find_grid(name)
-        extra = LONGER_PIECES if name == "nhk:figure3" else ()
-        given = {each.partition("=")[0]: each for each in (*minuscule(grid), *extra)}
-        first = (grid.config.profiles["tiny"].seeds or grid.config.seeds or (1,))[0]
-        runs = [
-            with_seed(planned, seed)
-            for seed in seeds
-            for planned in grid.runs("tiny", [*given.values()])
-            if planned.seed == first
-        ]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(costs, "measure_speed", given_speed)
-            patch.setattr(costs, "DECODED_LENGTH", 6)
-            report = run_all(
-                filter(done, runs),
-                papers_root / "runs",
-                InProcess(),
-                prepared_root=papers_root / "prepared",
-                poll_s=0.0,
-                command="pytest",
-            )
-        assert report == []
-        return Measured(runs, papers_root / "runs", papers_root / "prepared")
-
-    return make
 
 
 def is_done(planned):
@@ -201,9 +152,32 @@ def is_done(planned):
 
 
 @pytest.fixture(scope="session")
-def studies(make_study):
-    """Grid → its study."""
-    return cache(lambda grid: make_study(grid, done=is_done))
+def studies(tmp_path_factory):
+    """Grid → its study of two seeds; those of its runs that `is_done` are trained and measured."""
+    root = tmp_path_factory.mktemp("papers")  # which all studies share as users' do
+
+    @cache
+    def make(name):
+        grid = find_grid(name)
+        extra = LONGER_PIECES if name == "nhk:figure3" else ()
+        given = {each.partition("=")[0]: each for each in (*MINUSCULE, *extra)}
+        if "model" in grid.config.axes:  # else its settings would be one run
+            del given["model.ff_dim"]
+        first = (grid.config.profiles["tiny"].seeds or grid.config.seeds or (1,))[0]
+        runs = [
+            replace(planned, seed=seed, config=with_training(planned.config, seed=seed))
+            for seed in (1, 2)  # the grid may have one alone
+            for planned in grid.runs("tiny", [*given.values()])
+            if planned.seed == first
+        ]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(costs, "measure_speed", given_speed)
+            patch.setattr(costs, "DECODED_LENGTH", 6)
+            own = {"prepared_root": root / "prepared", "poll_s": 0.0, "command": "pytest"}
+            assert run_all(filter(is_done, runs), root / "runs", InProcess(), **own) == []
+        return Measured(runs, root / "runs", root / "prepared")
+
+    return make
 
 
 @pytest.fixture(scope="session")
