@@ -200,12 +200,8 @@ def plan_studies(
 
 def _missing_modules(paper: Paper) -> list[str]:
     """Return an error for each of the user's own measures and analyses that cannot be imported."""
-    named = [
-        (measure, "measure", x.path) for x in paper.grids.values() for measure in x.config.measures
-    ]
-    named += [
-        (x, "analysis", study.path) for study in paper.studies.values() for x in study.spec.analyses
-    ]
+    named = [(x, "measure", y.path) for y in paper.grids.values() for x in y.config.measures]
+    named += [(x, "analysis", y.path) for y in paper.studies.values() for x in y.spec.analyses]
     problems = []
     for name, what, path in named:
         try:
