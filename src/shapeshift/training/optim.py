@@ -47,14 +47,8 @@ def _without_compiler(kind: type[Optimizer]) -> type[Optimizer]:
 def learning_rate(
     schedule: Noam | InverseSquareRoot | Cosine, update: int, *, dim: int, max_updates: int
 ) -> float:
-    """Return the learning rate of an update; the formulas stand with the schedules' settings.
-
-    Args:
-        schedule: which, and its settings.
-        update: counted from 1.
-        dim: D, which Noam scales by.
-        max_updates: where the cosine ends.
-    """
+    """Return the learning rate of an update, counted from 1; the formulas stand with the schedules'
+    settings. Noam scales by `dim` (D), and the cosine ends at `max_updates`."""
     warmup = schedule.warmup_updates
     match schedule:
         case Noam():
