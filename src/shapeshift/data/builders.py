@@ -86,10 +86,10 @@ def _kept(pairs: Iterable[Pair], recipe: Recipe, dropped: Dropped) -> Iterator[P
 
 def _why_dropped(pair: Pair, recipe: Recipe) -> str | None:
     """Return why a pair is not in the training data, or None if it is."""
+    if reason := empty_side(pair):
+        return reason
     source = len(pair.source_ids)
     match recipe:
-        case _ if reason := empty_side(pair):
-            return reason
         case Extrapolate(max_length=limit):
             return over_limit(pair, limit)
         case LengthSlice(min_length=low) if source < low:

@@ -23,6 +23,7 @@ from shapeshift.data.config import (
     HubCorpus,
     Split,
     is_test_set,
+    label,
 )
 from shapeshift.data.sources import hub
 from shapeshift.data.sources.download import Progress, download, unpack, watched
@@ -132,7 +133,9 @@ def labels(corpus: FilesCorpus | HubCorpus | GrammarCorpus, split: Split) -> lis
     if isinstance(corpus, GrammarCorpus):
         return []
     files = hub.as_files(corpus) if isinstance(corpus, HubCorpus) else corpus
-    return [files.label(split, number) for number in range(len(files.prefixes(split)))]
+    entries = files.prefixes(split)
+    named = zip(entries, files.references(split) or entries, strict=True)
+    return [label(reference if is_test_set(reference) else entry) for entry, reference in named]
 
 
 def missing_files(corpus: FilesCorpus) -> list[Path]:

@@ -13,7 +13,7 @@ from shapeshift._system.errors import ShapeshiftError
 from shapeshift.config import parse_config
 from shapeshift.data import corpora
 from shapeshift.data.config import CORPORA, Archive, DataConfig, label
-from shapeshift.data.corpora import corpus_fingerprint, fetch, read_split
+from shapeshift.data.corpora import corpus_fingerprint, fetch, labels, read_split
 from shapeshift.data.sources.testsets import fetch_test_set, find_test_set
 
 from ..text import files_corpus, write_pairs
@@ -51,7 +51,7 @@ def test_files_test_sets_and_references_stand_side_by_side(home, tmp_path):
         ("source of wmt14/full", "Satz von wmt14/full", "more auf Deutsch"),
     ]
     assert list(read_split(mixed, "valid")) == [("valid", "valid auf Deutsch")]
-    assert [mixed.label("test", number) for number in (0, 1)] == ["wmt22", "newstest2014"]
+    assert labels(mixed, "test") == ["wmt22", "newstest2014"]
     before = corpus_fingerprint(mixed)
     (home / "wmt22" / "wmt22.en-de.ref-A").write_text("anders\n")
     assert corpus_fingerprint(mixed) != before
